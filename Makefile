@@ -1,0 +1,66 @@
+# redalg's commands. Each makes .venv first where it is missing, or older than pyproject.toml or constraints.txt.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+ROWS    ?=
+RESULTS ?= benchmarks/results
+FAST    := -m "not gpu and not slow"
+
+export PYTHONUNBUFFERED := 1
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint format types unit notebooks slow gpu budget golden bench clean
+
+help:       ## list the targets
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+demo: $(STAMP)       ## derive attention, run it, compare it with PyTorch
+	$(BIN)/python -m redalg demo
+
+test: lint types unit      ## what CI runs: lint, types, tests, doctests, notebooks
+
+lint: $(STAMP)       ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP)       ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP)       ## mypy --strict
+	$(BIN)/mypy
+
+unit: $(STAMP)       ## the tests that need no GPU and little time
+	$(BIN)/python -m pytest $(FAST)
+
+notebooks: $(STAMP)       ## execute the notebooks on the CPU
+	$(BIN)/python -m pytest tests/test_notebooks.py
+
+slow: $(STAMP)       ## the tests that take long
+	$(BIN)/python -m pytest -m "slow and not gpu" tests
+
+gpu: $(STAMP)       ## the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu tests
+
+budget: $(STAMP)       ## time budgets: import and analysis
+	$(BIN)/python -m tests.budget
+
+golden: $(STAMP)       ## rewrite tests/golden from what the code prints now; read the diff
+	$(BIN)/python -m pytest $(FAST) --update-golden tests
+
+bench: $(STAMP)       ## measure against peers, as JSON and a table (ROWS="H1 H2" for some rows)
+	$(BIN)/python -m benchmarks mha $(if $(ROWS),--rows $(ROWS)) --out $(RESULTS)/mha.json
+
+clean:       ## remove .venv, caches and build outputs
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "redalg needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@echo "Installing redalg and its tools into $(VENV) (some minutes the first time)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Device time of redalg's kernels beside its peers', in one process: `python -m benchmarks mha`."""

@@ -1,0 +1,65 @@
+"""Where and with what a benchmark ran: device, versions, commit."""
+
+import os
+import platform
+import subprocess
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).parent.parent
+
+
+def environment() -> dict[str, object]:
+    """What the JSON records beside the figures."""
+    return {"device": device_name(), "target": target(), "versions": versions(), **commit()}
+
+
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU {platform.machine()}"
+
+
+def target() -> str:
+    """The compilation target of this device, as `Fused.source` takes it."""
+    if not torch.cuda.is_available():
+        return "c"
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+def versions() -> dict[str, str | None]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {
+        "redalg": project["version"],
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "tilelang": installed("tilelang"),
+        "sympy": installed("sympy"),
+    }
+
+
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def commit() -> dict[str, str | bool | None]:
+    """The checkout's commit and whether files differ from it; REDALG_COMMIT tells it where git is not at hand."""
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": os.environ.get("REDALG_COMMIT"), "dirty": None}
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()

@@ -1,0 +1,92 @@
+"""A benchmark's document: written and read as JSON, shown as a table. The table is made from the document alone."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.mha import Measurement, Result
+
+Document = dict[str, Any]
+
+
+def document(benchmark: str, environment: dict[str, object], results: Sequence[Result]) -> Document:
+    """Everything that was measured, and where: the only thing that tables and plots are made from."""
+    return {"benchmark": benchmark, "environment": environment, "rows": [row(result) for result in results]}
+
+
+def row(result: Result) -> dict[str, Any]:
+    return {
+        "name": result.row.name,
+        "sizes": result.row.sizes,
+        "dtypes": result.row.dtypes,
+        "flops": result.row.flops,
+        "source_sha256": result.source_sha256,
+        "contestants": {name: contestant(one) for name, one in result.measurements.items()},
+    }
+
+
+def contestant(measurement: Measurement) -> dict[str, Any]:
+    timing = measurement.timing
+    median_us = {} if timing is None else {"median_us": timing.median_us}
+    return {"error": measurement.error, "failure": measurement.failure, **median_us} | (
+        asdict(timing) if timing else {}
+    )
+
+
+def save(path: Path, content: Document) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def load(path: Path) -> Document:
+    content: Document = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def table(content: Document, stale: Collection[str] = ()) -> Table:
+    """One line a row: redalg's time, its rate, and each peer's time with redalg's ratio to it (below 1 is faster)."""
+    names = list(content["rows"][0]["contestants"]) if content["rows"] else []
+    where = content["environment"]
+    made = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}, times in ms")
+    made.add_column("row")
+    made.add_column("sizes")
+    for column in names[:1] + ["TFLOP/s"] + [f"{name} (ratio)" for name in names[1:]] + ["max error"]:
+        made.add_column(column, justify="right")
+    made.add_column("method")
+    for line in content["rows"]:
+        made.add_row(*cells(line, names), style="dim" if line["name"] in stale else None)
+    if stale:
+        made.caption = "dim: the emitted source has changed since"
+    return made
+
+
+def cells(line: dict[str, Any], names: Sequence[str]) -> list[str]:
+    own, *peers = (line["contestants"][name] for name in names)
+    sizes = "×".join(str(size) for size in line["sizes"].values())
+    rate = f"{line['flops'] / own['median_us'] / 1e6:.3g}" if "median_us" in own else "-"
+    beside = [milliseconds(peer) + ratio(own, peer) for peer in peers]
+    errors = " ".join("-" if one["error"] is None else f"{one['error']:.0e}" for one in (own, *peers))
+    return [line["name"], sizes, milliseconds(own), rate, *beside, errors, own.get("method", "-")]
+
+
+def milliseconds(one: dict[str, Any]) -> str:
+    return f"{median(one['samples_us']) / 1e3:.4f}" if "samples_us" in one else "failed"
+
+
+def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:
+    return f" ({own['median_us'] / peer['median_us']:.2f})" if "median_us" in own and "median_us" in peer else ""
+
+
+def failures(content: Document) -> list[str]:
+    """Each contestant that has no time, and why."""
+    return [
+        f"{line['name']} {name}: {one['failure']}"
+        for line in content["rows"]
+        for name, one in line["contestants"].items()
+        if one["failure"]
+    ]

@@ -1,0 +1,2 @@
+from redalg.expression import *
+from redalg.sugar import *

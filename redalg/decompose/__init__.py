@@ -1,0 +1,19 @@
+"""SymPy expression -> Cascade -> Decomposition: what the cascade is, and how each reduction separates.
+
+Grammar (every node immutable):
+
+    Cascade    := axis, domain, Reduction*, Producer*, Output*
+    Reduction  := name, monoid, term(x, d), free axes        d_i = ⊕_axis term
+    Producer   := name, free axes, Cascade                   x-data computed on another axis
+    Output     := name, expr(d), axes
+    Decomposition := per reduction  Separation(polynomial Σ h_k(d)·g_k(x), rank)
+"""
+
+from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
+from redalg.decompose.parse import parse
+from redalg.decompose.separate import NotSeparable
+from redalg.decompose.verdict import Decomposition, Separation, decompose
+
+__all__ = [
+    "Cascade", "Decomposition", "NotSeparable", "Output", "Producer", "Reduction", "Separation", "decompose", "parse",
+]  # fmt: skip

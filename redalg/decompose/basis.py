@@ -1,0 +1,101 @@
+"""The pool of basis functions, closed under moves of the pivots, and how they move.
+
+    B_k(z − δ) = Σ_α (−δ)^α / α! · ∂^α B_k(z)           Taylor's theorem, exact for polynomials
+
+so the span must hold every ∂B/∂z of a pivoted z. Functions of different exponential grade Π E[u]^q are independent, so
+each grade has a span of its own. One pool serves all the reductions of a cascade.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import factorial
+from typing import final
+
+from redalg.decompose import laurent
+from redalg.decompose.centre import Centred
+from redalg.decompose.laurent import Atoms, Monomial, Vector
+from redalg.decompose.span import Span
+
+Shift = Monomial
+"""A power of the displacements, ((atom, n), …) standing for Π δ_atom^n."""
+
+
+@final
+@dataclass(frozen=True)
+class Function:
+    """One basis function: Π E[u]^q of its grade, times a polynomial in the other atoms."""
+
+    grade: Monomial
+    vector: Vector
+
+
+@final
+class Pool:
+    """Basis functions, coordinates of polynomials in them, and transition rows."""
+
+    def __init__(self, atoms: Atoms, centred: list[Centred]) -> None:
+        self.atoms = atoms
+        self.pivoted = sorted({atom for one in centred for atom in one.centres})
+        self._spans: dict[Monomial, Span] = {}
+        for one in centred:
+            for column in laurent.columns(one.polynomial).values():
+                for grade, vector in self.by_grade(column).items():
+                    self._close(grade, vector)
+        self.functions = [Function(grade, vector) for grade, span in self._spans.items() for vector in span.basis]
+        starts, total = dict[Monomial, int](), 0
+        for grade, span in self._spans.items():
+            starts[grade], total = total, total + len(span.basis)
+        self._starts = starts
+
+    def by_grade(self, column: Vector) -> dict[Monomial, Vector]:
+        """A column split by exponential grade."""
+        out: dict[Monomial, Vector] = {}
+        for x, c in column.items():
+            grade, rest = laurent.split(x, lambda atom: self.atoms.list[atom].exponential)
+            out.setdefault(grade, {})[rest] = c
+        return out
+
+    def _close(self, grade: Monomial, vector: Vector) -> None:
+        if vector and self._spans.setdefault(grade, Span()).add(vector):
+            for atom in self.pivoted:
+                self._close(grade, derivative(vector, atom))
+
+    def coordinates(self, grade: Monomial, vector: Vector) -> dict[int, Fraction]:
+        """A vector of that grade in the basis: function number -> coefficient."""
+        found = self._spans[grade].coordinates(vector)
+        if found is None:
+            raise AssertionError("the pool is not closed")
+        return {self._starts[grade] + index: c for index, c in sorted(found.items())}
+
+    def transition(self, number: int) -> dict[int, dict[Shift, Fraction]]:
+        """B_number at a pivot moved by δ, as Σ over functions of Σ coefficient · δ-power."""
+        function = self.functions[number]
+        rows: dict[int, dict[Shift, Fraction]] = {}
+        seen, todo = set[Shift](), [((), function.vector)]
+        while todo:
+            shift, vector = todo.pop()
+            factor = Fraction(1)
+            for _, n in shift:
+                factor *= Fraction((-1) ** int(n), factorial(int(n)))
+            for index, c in self.coordinates(function.grade, vector).items():
+                laurent.accumulate(rows.setdefault(index, {}), shift, c * factor)
+            for atom in self.pivoted:
+                further = laurent.multiply_monomials(shift, ((atom, Fraction(1)),))
+                moved = derivative(vector, atom)
+                if moved and further not in seen:
+                    seen.add(further)
+                    todo.append((further, moved))
+        return {index: row for index, row in sorted(rows.items()) if row}
+
+
+def derivative(vector: Vector, atom: int) -> Vector:
+    """∂/∂z of a polynomial in z (natural powers: pivoted atoms have no others)."""
+    out: Vector = {}
+    for monomial, c in vector.items():
+        degree = dict(monomial).get(atom, Fraction(0))
+        if degree:
+            lower = laurent.multiply_monomials(monomial, ((atom, Fraction(-1)),))
+            laurent.accumulate(out, lower, c * degree)
+    return out

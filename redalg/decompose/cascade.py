@@ -1,0 +1,141 @@
+"""The Cascade: ordered reductions over one axis, the producers that feed them, and the outputs.
+
+    d_i = ⊕ⁱ_axis F_i(x; d_1 … d_{i-1})
+
+x is everything that carries the axis; values d and producers stand in terms as `Value` elements, whose indices are
+their free axes. `domain` says where an element counts: every term is its monoid's identity outside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Expr, S
+from sympy.logic.boolalg import Boolean
+
+from redalg.errors import ExpressionError
+from redalg.expression import Axis, Element, Extent, Label, Scalar, Value
+from redalg.monoids import Monoid
+
+
+@final
+@dataclass(frozen=True)
+class Reduction:
+    """d = ⊕_axis term(x, d earlier), one value for every element of the free axes."""
+
+    name: str
+    monoid: Monoid
+    term: Expr
+    axes: tuple[Axis, ...]
+
+    @property
+    def value(self) -> Value:
+        """The symbol that stands for this reduction in later terms and outputs."""
+        return Value(Label(self.name), *self.axes)
+
+
+@final
+@dataclass(frozen=True)
+class Producer:
+    """x-data computed by a cascade on another axis, one value for every element of the free axes."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    cascade: Cascade
+
+    @property
+    def value(self) -> Value:
+        """The symbol that stands for the producer's value."""
+        return Value(Label(self.name), *self.axes)
+
+
+@final
+@dataclass(frozen=True)
+class Output:
+    """An output: an expression of the values, over ordered axes (`carries` where the reduced axis is one of them)."""
+
+    name: str
+    expr: Expr
+    axes: tuple[Axis, ...]
+    carries: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Cascade:
+    """See the module. `producers` are in dependency order, and so are `reductions`."""
+
+    axis: Axis
+    reductions: tuple[Reduction, ...]
+    producers: tuple[Producer, ...]
+    outputs: tuple[Output, ...]
+    domain: Boolean = S.true
+
+    def __str__(self) -> str:
+        lines = [f"cascade over {self.axis}" + ("" if self.domain is S.true else f", where {self.domain}")]
+        for one in self.producers:
+            lines.append(f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.cascade.outputs[0].expr}")
+            lines += ["    " + line for line in str(one.cascade).splitlines()[1:-1]]
+        for one in self.reductions:
+            lines.append(f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.monoid} over {self.axis} of {one.term}")
+        for one in self.outputs:
+            lines.append(f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}")
+        return "\n".join(lines)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The reductions' values, in order."""
+        return tuple(one.value for one in self.reductions)
+
+    def expressions(self) -> Iterable[Expr]:
+        """Every expression of the cascade and of its producers."""
+        for producer in self.producers:
+            yield from producer.cascade.expressions()
+        yield from (one.term for one in self.reductions)
+        yield from (one.expr for one in self.outputs)
+        yield self.domain
+
+    def elements(self) -> tuple[Element, ...]:
+        """The input elements that occur, in order of the tensors' names."""
+        found = {one for expr in self.expressions() for one in expr.atoms(Element)}
+        return tuple(sorted(found, key=lambda one: (one.name, str(one))))
+
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the input tensors, in order of first appearance in the text of the terms, then scalars by name."""
+        return tuple(dict.fromkeys(one.name for one in self.elements()))
+
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The run-time scalars, by name."""
+        found = {one for expr in self.expressions() for one in expr.atoms(Scalar)}
+        return tuple(sorted(found, key=lambda one: str(one.name)))
+
+    def extents(self) -> tuple[str, ...]:
+        """Names of the axes whose extent stands in an expression."""
+        return tuple(sorted({one.name for expr in self.expressions() for one in expr.atoms(Extent)}))
+
+    def axes(self) -> tuple[Axis, ...]:
+        """Every axis, producers' included, in order of name."""
+        found = {one for expr in self.expressions() for one in expr.atoms(Axis)} | {self.axis}
+        found |= {axis for producer in self.producers for axis in producer.cascade.axes()}
+        return tuple(sorted(found, key=lambda one: str(one.name)))
+
+    def verify(self) -> None:
+        """Check the grammar: names unique, values used after they are made, free axes as declared."""
+        names = [one.name for one in (*self.producers, *self.reductions)]
+        if len(set(names)) != len(names):
+            raise ExpressionError(f"two parts of the cascade bear one name: {sorted(names)}. Rename one by `ra.let`.")
+        known = {one.value for one in self.producers}
+        for one in self.reductions:
+            unknown = one.term.atoms(Value) - known
+            if unknown:
+                raise ExpressionError(f"reduction `{one.name}` uses {sorted(map(str, unknown))} before they are made.")
+            if not free_axes(one.term) - {self.axis} <= set(one.axes):
+                raise ExpressionError(f"reduction `{one.name}` has more free axes than {one.axes}.")
+            known.add(one.value)
+
+
+def free_axes(expr: Expr) -> set[Axis]:
+    """The axes on which an expression depends."""
+    return {symbol for symbol in expr.free_symbols if isinstance(symbol, Axis)}

@@ -1,0 +1,73 @@
+"""Centring: which generators X are better written as Z + v(d).
+
+    P(X, …) → P(Z + v(d), …)       exact for every v; taken only where the number of terms strictly drops
+
+Candidates v are the d-parts that the user wrote beside X, then Tschirnhaus: with P = a_p X^p + a_{p-1} X^{p-1} + …,
+v = −a_{p-1}/(p·a_p), where that quotient depends on d alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+from redalg.decompose import laurent
+from redalg.decompose.laurent import Polynomial
+from redalg.decompose.separate import Separator
+from redalg.decompose.verdict import Separation
+
+
+@final
+@dataclass(frozen=True)
+class Centred:
+    """A polynomial in centred generators: atom number -> v(d), so that the atom now stands for X − v(d)."""
+
+    polynomial: Polynomial
+    centres: dict[int, Polynomial]
+
+
+def centre(separation: Separation, separator: Separator) -> Centred:
+    """The centred form of one reduction's polynomial."""
+    polynomial, centres = separation.polynomial, dict[int, Polynomial]()
+    again = True
+    while again:
+        again = False
+        for atom, v in [*_written(separation, separator), *_tschirnhaus(polynomial, separator)]:
+            generator = separator.atoms.polynomial(separator.atoms.list[atom])
+            moved = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
+            if moved is not None and len(moved) < len(polynomial):
+                polynomial, again = moved, True
+                centres[atom] = v
+                break
+    return Centred(polynomial, centres)
+
+
+def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
+    """u(x) + v(d) in one sum: X = u is centred at −v."""
+    for u, v in separation.shifts:
+        poly = separator.pure(u)
+        if len(poly) != 1:
+            continue
+        [((x, d), c)] = poly.items()
+        if len(x) == 1 and x[0][1] == 1 and not d and not separator.atoms.list[x[0][0]].exponential:
+            parts = [separator.pure(term) for term in v.as_ordered_terms()]
+            yield x[0][0], laurent.scale(laurent.add(*parts), -1 / c)
+
+
+def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
+    for atom in laurent.atoms_of(polynomial):
+        by_degree: dict[Fraction, Polynomial] = {}
+        for (x, d), c in polynomial.items():
+            by_degree.setdefault(dict(x).get(atom, Fraction(0)), {})[laurent.without(x, atom), d] = c
+        degree = max(by_degree)
+        lead, below = by_degree[degree], by_degree.get(degree - 1)
+        if separator.atoms.list[atom].exponential or degree < 1 or below is None or len(lead) != 1:
+            continue
+        [((x, d), c)] = lead.items()
+        if any(x_below != x for x_below, _ in below):
+            continue
+        inverse = laurent.power_monomial(d, Fraction(-1))
+        yield atom, {((), laurent.multiply_monomials(d_below, inverse)): -c_below / (degree * c)
+                     for (_, d_below), c_below in below.items()}  # fmt: skip

@@ -1,0 +1,79 @@
+"""The domain: the part of a cascade's masks outside which no element counts.
+
+    where(c, a, b) → a, with `c` joined to the domain      exact where ¬c makes every term its monoid's identity
+
+A term's value under ¬c is found in the small lattice {0, −∞, +∞, other}: exp(−∞ + anything) = 0 and 0·anything = 0
+are the conventions of THEORY section 4 (an element of zero weight does not count, whatever else it holds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sympy import And, Expr, Max, Min, Mul, S, exp
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.cascade import Cascade
+from redalg.expression import Value, Where
+
+
+def with_domain(cascade: Cascade) -> Cascade:
+    """The cascade with the masks that rule out elements for every reduction named as its domain."""
+    reduced = set(cascade.values)
+    candidates = [node.condition for one in cascade.reductions for node in _wheres(one.term)
+                  if not node.condition.atoms(Value) & reduced]  # fmt: skip
+    held = [c for c in dict.fromkeys(candidates) if all(
+        collapse(one.term, c) == one.monoid.identity for one in cascade.reductions)]  # fmt: skip
+    return replace(cascade, domain=And(*held)) if held else cascade
+
+
+def live_term(term: Expr, domain: Boolean) -> Expr:
+    """The term inside the domain: its masks that the domain implies are dropped."""
+    held = set(And.make_args(domain))
+    masks: Mapping[Basic, Basic] = {node: node.args[1] for node in _wheres(term) if node.condition in held}
+    return live_term(term.xreplace(dict(masks)), domain) if masks else term
+
+
+def _wheres(term: Expr) -> list[Where]:
+    return sorted(term.atoms(Where), key=lambda node: (len(str(node)), str(node)))
+
+
+def collapse(node: Basic, fails: Boolean) -> Expr | None:
+    """0, −∞ or +∞ when the node is that wherever `fails` is false; None when unknown."""
+    if node in (S.Zero, S.NegativeInfinity, S.Infinity):
+        return node
+    if isinstance(node, Where):
+        a, b = (collapse(branch, fails) for branch in node.args[1:])
+        return b if node.condition == fails or a == b else None
+    parts = [collapse(arg, fails) for arg in node.args] if isinstance(node, Expr) else []
+    if isinstance(node, exp):
+        return S.Zero if parts[0] is S.NegativeInfinity else None
+    if node.is_Mul:
+        return _product(node, parts)
+    if node.is_Add:
+        return _sum(parts)
+    if node.is_Pow:
+        return S.Zero if parts[0] is S.Zero and node.exp.is_positive else None
+    if isinstance(node, Max | Min):
+        return parts[0] if len(set(parts)) == 1 else None
+    return None
+
+
+def _product(node: Mul, parts: list[Expr | None]) -> Expr | None:
+    if S.Zero in parts:
+        return S.Zero
+    infinite = [part for part in parts if part is not None]
+    others = [arg for arg, part in zip(node.args, parts, strict=True) if part is None]
+    if len(infinite) != 1 or not all(arg.is_extended_positive or arg.is_extended_negative for arg in others):
+        return None
+    flips = sum(bool(arg.is_extended_negative) for arg in others)
+    return infinite[0] if flips % 2 == 0 else -infinite[0]
+
+
+def _sum(parts: list[Expr | None]) -> Expr | None:
+    if all(part is S.Zero for part in parts):
+        return S.Zero
+    infinite = {part for part in parts if part is not None and part is not S.Zero}
+    return infinite.pop() if len(infinite) == 1 else None

@@ -1,0 +1,84 @@
+"""SymPy's own notation, brought to redalg's: `IndexedBase`, `Sum`, `Product`, `Piecewise`, plain symbols.
+
+    x[i]  (Indexed)              → Element
+    Sum(f, (i, 0, n − 1))        → Reduce("sum", f, i), and n → i.extent
+    Piecewise((a, c), (b, True)) → where(c, a, b)
+    Symbol("t")                  → Scalar("t")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Expr, Indexed, Integer, Piecewise, Product, S, Sum, Symbol, sympify
+from sympy.core.basic import Basic
+
+from redalg.errors import ExpressionError
+from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Where
+
+OURS = (Axis, Extent, Label, Scalar)
+
+
+def adopt(expr: Any) -> Expr:
+    """The expression in redalg's own nodes, with one `Axis` for every name."""
+    expr = sympify(expr)
+    if not isinstance(expr, Expr):
+        raise ExpressionError(f"`{expr}` is a {type(expr).__name__}, not an expression of tensor elements.")
+    if expr.atoms(Indexed):
+        indices = {symbol for one in expr.atoms(Indexed) for index in one.indices for symbol in index.free_symbols}
+        indices |= {limit[0] for node in expr.atoms(Sum, Product) for limit in node.limits}
+        expr = _rebuild(expr, {index: Axis(str(index.name)) for index in indices if not isinstance(index, Axis)})
+    else:
+        expr = _rebuild(expr, {})
+    return one_axis_per_name(expr)
+
+
+def _rebuild(node: Basic, axes: dict[Basic, Axis]) -> Any:
+    if node in axes:
+        return axes[node]
+    if isinstance(node, Sum | Product):
+        return _reduce(node, axes)
+    if isinstance(node, Symbol) and not isinstance(node, OURS):
+        positive = {key: True for key in ("positive", "nonnegative") if getattr(node, f"is_extended_{key}")}
+        return Scalar(node.name, **{f"extended_{key}": True for key in positive})
+    if not node.args or (isinstance(node, Element) and not axes):
+        return node
+    if isinstance(node, Indexed):
+        return Element(Label(str(node.base)), *(_rebuild(index, axes) for index in node.indices))
+    if isinstance(node, Piecewise):
+        out: Any = S.NaN
+        for value, condition in reversed(node.args):
+            out = Where(_rebuild(condition, axes), _rebuild(value, axes), out)
+        return out
+    args = [_rebuild(arg, axes) for arg in node.args]
+    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+
+def _reduce(node: Any, axes: dict[Basic, Axis]) -> Expr:
+    expr = _rebuild(node.function, axes)
+    kind = "sum" if isinstance(node, Sum) else "prod"
+    for index, low, high in node.limits:
+        axis = axes.get(index) or Axis(str(index.name))
+        extent = high + 1
+        if low != 0 or not (extent.is_Symbol or extent.is_Integer):
+            raise ExpressionError(
+                f"`{node}`: {index} runs from {low} to {high}; redalg's axes start at 0 and end at their extent − 1. "
+                f"Write the limits as ({index}, 0, n − 1), and a mask by `ra.where` for the rest."
+            )
+        if isinstance(extent, Integer):
+            axis = Axis(axis.name, int(extent))
+        expr = Reduce(kind, expr.xreplace({index: axis, Scalar(str(extent)): axis.extent}), [axis])
+    return expr
+
+
+def one_axis_per_name(expr: Expr, sizes: dict[str, int | None] | None = None) -> Expr:
+    """Axes of one name become one axis, of the size that any of them states; two sizes are refused."""
+    known = dict(sizes or {})
+    for axis in sorted(expr.atoms(Axis), key=str):
+        if axis.size is not None and known.get(axis.name) not in (None, axis.size):
+            raise ExpressionError(f"axis {axis.name} has sizes {known[axis.name]} and {axis.size} in one expression.")
+        known[axis.name] = known.get(axis.name) if axis.size is None else axis.size
+    swap: dict[Basic, Basic] = {axis: Axis(axis.name, known[axis.name]) for axis in expr.atoms(Axis)
+                                if axis.size != known[axis.name]}  # fmt: skip
+    swap |= {one: Integer(known[one.name]) for one in expr.atoms(Extent) if known.get(one.name) is not None}
+    return expr.xreplace(swap) if swap else expr

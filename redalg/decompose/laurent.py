@@ -1,0 +1,173 @@
+"""Laurent polynomials over ℚ in interned atoms, each monomial split into an x-part and a d-part.
+
+    polynomial := { (x-monomial, d-monomial): coefficient }        F(x, d) = Σ coefficient · x-monomial · d-monomial
+    monomial   := ((atom, exponent), …)  sorted by atom number, exponents non-zero rationals
+    atom       := a SymPy expression u, either as a power base u^q or as an exponential E[u]^q = exp(q·u)
+
+Everything is exact; equal polynomials are equal dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeVar, final
+
+from sympy import Expr, Mul, Rational, S, exp
+
+K = TypeVar("K")
+Monomial = tuple[tuple[int, Fraction], ...]
+Polynomial = dict[tuple[Monomial, Monomial], Fraction]
+Vector = dict[Monomial, Fraction]
+
+ONE: Polynomial = {((), ()): Fraction(1)}
+
+
+@final
+@dataclass(frozen=True)
+class Atom:
+    """A generator: `base`^q, or exp(q·`base`) when `exponential`; on the x side or on the d side."""
+
+    base: Expr
+    on_x: bool
+    exponential: bool
+
+    def power(self, exponent: Fraction) -> Expr:
+        """The atom to a power, as SymPy writes it."""
+        rational = Rational(exponent.numerator, exponent.denominator)
+        return exp(self.base * rational) if self.exponential else self.base**rational
+
+
+@final
+class Atoms:
+    """The atoms of one cascade, numbered as they are met (one pool serves all its reductions)."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Atom, int] = {}
+        self.list: list[Atom] = []
+
+    def number(self, atom: Atom) -> int:
+        """The number of an atom, new or known."""
+        if atom not in self.numbers:
+            self.numbers[atom] = len(self.list)
+            self.list.append(atom)
+        return self.numbers[atom]
+
+    def monomial(self, atom: Atom, exponent: Fraction = Fraction(1)) -> Monomial:
+        """atom^exponent as a monomial."""
+        return ((self.number(atom), exponent),) if exponent else ()
+
+    def polynomial(self, atom: Atom, exponent: Fraction = Fraction(1)) -> Polynomial:
+        """atom^exponent as a polynomial."""
+        mono = self.monomial(atom, exponent)
+        return {(mono, ()) if atom.on_x else ((), mono): Fraction(1)}
+
+    def expr(self, monomial: Monomial) -> Expr:
+        """A monomial as a SymPy expression."""
+        return Mul(*(self.list[number].power(exponent) for number, exponent in monomial))
+
+    def polynomial_expr(self, poly: Polynomial) -> Expr:
+        """A polynomial as a SymPy expression."""
+        total: Expr = S.Zero
+        for (x, d), c in poly.items():
+            total += Rational(c.numerator, c.denominator) * self.expr(x) * self.expr(d)
+        return total
+
+
+def constant(value: Fraction | int) -> Polynomial:
+    """A number as a polynomial."""
+    return {((), ()): Fraction(value)} if value else {}
+
+
+def multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
+    """Product of monomials: exponents add."""
+    if not a or not b:
+        return a or b
+    exponents = dict(a)
+    for atom, exponent in b:
+        exponents[atom] = exponents.get(atom, Fraction(0)) + exponent
+    return tuple(sorted((atom, exponent) for atom, exponent in exponents.items() if exponent))
+
+
+def power_monomial(a: Monomial, exponent: Fraction) -> Monomial:
+    """Power of a monomial."""
+    return tuple((atom, q * exponent) for atom, q in a) if exponent else ()
+
+
+def accumulate(target: dict[K, Fraction], key: K, value: Fraction) -> None:
+    """target[key] += value, keeping no zero."""
+    total = target.get(key, Fraction(0)) + value
+    if total:
+        target[key] = total
+    else:
+        target.pop(key, None)
+
+
+def add(*polys: Polynomial) -> Polynomial:
+    """Sum of polynomials."""
+    out: Polynomial = {}
+    for poly in polys:
+        for key, c in poly.items():
+            accumulate(out, key, c)
+    return out
+
+
+def scale(poly: Polynomial, factor: Fraction | int) -> Polynomial:
+    """A polynomial times a number."""
+    return {key: c * factor for key, c in poly.items()} if factor else {}
+
+
+def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
+    """Product of polynomials."""
+    out: Polynomial = {}
+    for (x1, d1), c1 in a.items():
+        for (x2, d2), c2 in b.items():
+            accumulate(out, (multiply_monomials(x1, x2), multiply_monomials(d1, d2)), c1 * c2)
+    return out
+
+
+def power(poly: Polynomial, exponent: int) -> Polynomial:
+    """Natural power of a polynomial."""
+    out = ONE
+    for _ in range(exponent):
+        out = multiply(out, poly)
+    return out
+
+
+def substitute(poly: Polynomial, atom: int, value: Polynomial) -> Polynomial | None:
+    """Replace atom by a polynomial; None where the atom stands to a power that is not natural."""
+    powers = [ONE]
+    out: Polynomial = {}
+    for (x, d), c in poly.items():
+        exponent = dict(x + d).get(atom, Fraction(0))
+        if exponent < 0 or exponent.denominator != 1:
+            return None
+        while len(powers) <= exponent:
+            powers.append(multiply(powers[-1], value))
+        rest = {(without(x, atom), without(d, atom)): c}
+        out = add(out, multiply(rest, powers[int(exponent)]))
+    return out
+
+
+def without(monomial: Monomial, atom: int) -> Monomial:
+    """The monomial with the atom's factor removed."""
+    return tuple(pair for pair in monomial if pair[0] != atom)
+
+
+def split(monomial: Monomial, keep: Callable[[int], bool]) -> tuple[Monomial, Monomial]:
+    """The factors whose atom satisfies `keep`, and the others."""
+    return tuple(p for p in monomial if keep(p[0])), tuple(p for p in monomial if not keep(p[0]))
+
+
+def columns(poly: Polynomial) -> dict[Monomial, Vector]:
+    """F as Σ over d-monomials: d-monomial -> its x-polynomial."""
+    out: dict[Monomial, Vector] = {}
+    for (x, d), c in poly.items():
+        out.setdefault(d, {})[x] = c
+    return out
+
+
+def atoms_of(poly: Polynomial) -> Iterator[int]:
+    """Atoms on the x side, in order of number."""
+    yield from sorted({atom for x, _ in poly for atom, _ in x})

@@ -1,0 +1,263 @@
+"""Expression -> Cascade: which axis is streamed, which reductions form the cascade, which are producers.
+
+Rewrites, each exact:
+
+    α-renaming       Σ_i f(X[i]) → Σ_n f(X[n])              n not free in f; both index the same tensor dimension
+    unrolling        Σ_j f(j) → f(0) + … + f(J−1)           j of fixed size ≤ 16, and f(j) holds a reduced value
+    exchange         Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C  A, C free of j; g holds a reduced value
+    count            |n| → Σ_n 1                            n the streamed axis, so that streaming stays right
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import final
+
+from sympy import Add, Dummy, Expr, S
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import Cascade, Output, Producer, Reduction, free_axes
+from redalg.decompose.domain import with_domain
+from redalg.errors import ExpressionError
+from redalg.expression import Axis, Element, Extent, Label, Let, Reduce, Value
+from redalg.monoids import monoid
+
+UNROLL_LIMIT = 16
+
+
+def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascade:
+    """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
+    exprs = {name: unroll(same_names(expr)) for name, (expr, _) in outputs.items()}
+    axis = streamed_axis(list(exprs.values()))
+    builder = _Builder(axis)
+    lifted = {name: builder.lift(expr, inside=False) for name, expr in exprs.items()}
+    made = tuple(_output(name, lifted[name], outputs[name][1], axis, exprs[name]) for name in exprs)
+    cascade = with_domain(Cascade(axis, tuple(builder.reductions), tuple(builder.producers), made))
+    cascade.verify()
+    return cascade
+
+
+# ---- which axis ------------------------------------------------------------------------------------------------------
+
+
+def outermost(expr: Basic) -> Iterator[Reduce]:
+    """The reductions that stand in no other reduction."""
+    if isinstance(expr, Reduce):
+        yield expr
+    else:
+        for arg in expr.args:
+            yield from outermost(arg)
+
+
+def streamed_axis(exprs: list[Expr]) -> Axis:
+    """The one axis over which the outputs are reduced; an outer Σ over reduced values only is an epilogue."""
+    tops = [node for expr in exprs for node in outermost(expr)]
+    if not tops:
+        raise ExpressionError(
+            f"`{exprs[0]}` reduces over no axis. Write a reduction of it, such as `ra.sum(expr, n)`; "
+            "an expression without one needs no fusion."
+        )
+    for node in tops:
+        if len(node.bound) > 1:
+            raise ExpressionError(f"`{node}` reduces over {len(node.bound)} axes at once, which is not supported yet. "
+                                  f"Nest it: `ra.{node.kind}(ra.{node.kind}(expr, {node.bound[1]}), {node.bound[0]})`.")  # fmt: skip
+    found = list(dict.fromkeys(streams(node) for node in tops))
+    if len(found) > 1:
+        raise ExpressionError(
+            f"the outputs are reduced over unrelated axes {', '.join(map(str, found))}: "
+            f"{'; '.join(str(node) for node in tops)}. One pass streams one axis: fuse them one by one."
+        )
+    return found[0]
+
+
+def streams(node: Reduce) -> Axis:
+    """The axis that a reduction streams: its own, or that of the reduced values when it sums nothing else."""
+    inner = list(outermost(node.expr))
+    [axis] = node.bound
+    if node.kind == "sum" and inner and not _bare_elements(node.expr) and any(_cascades(one) for one in inner):
+        return streams(inner[0])
+    return axis
+
+
+def _bare_elements(expr: Basic) -> bool:
+    if isinstance(expr, Reduce):
+        return False
+    return isinstance(expr, Element) or any(map(_bare_elements, expr.args))
+
+
+def _cascades(node: Reduce) -> bool:
+    return any(set(one.bound) == set(node.bound) for one in node.expr.atoms(Reduce))
+
+
+# ---- preparation -----------------------------------------------------------------------------------------------------
+
+
+def same_names(expr: Expr) -> Expr:
+    """α-rename inner bound axes to the outer ones that index the same tensor dimensions (see the module)."""
+
+    def visit(node: Basic, outer: Mapping[tuple[str, int], Axis]) -> Basic:
+        if isinstance(node, Reduce):
+            for place in _places(node.expr, node.bound[0]):
+                other = outer.get(place)
+                if other is not None and other not in node.bound and other not in free_axes(node.expr):
+                    node = Reduce(node.args[0], node.expr.xreplace({node.bound[0]: other}), [other, *node.bound[1:]])
+                    break
+            outer = {**outer, **{place: axis for axis in node.bound for place in _places(node.expr, axis)}}
+        args = [visit(arg, outer) for arg in node.args]
+        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+    return visit(expr, {})
+
+
+def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
+    return sorted({(one.name, place) for one in expr.atoms(Element) for place, index in enumerate(one.indices)
+                   if index == axis})  # fmt: skip
+
+
+def unroll(expr: Expr) -> Expr:
+    """Write out sums over axes of small fixed size whose terms hold reduced values (see the module)."""
+    for node in sorted(expr.atoms(Reduce), key=lambda one: -len(str(one))):
+        axis = node.bound[0]
+        holds = any(axis in free_axes(one) for one in node.expr.atoms(Reduce))
+        if holds and node.kind == "sum" and axis.size is not None and axis.size <= UNROLL_LIMIT:
+            written = Add(*(node.expr.subs(axis, place) for place in range(axis.size)))
+            return unroll(expr.xreplace({node: written}))
+    return expr
+
+
+# ---- lifting ---------------------------------------------------------------------------------------------------------
+
+
+@final
+class _Builder:
+    """Replaces reductions by `Value`s, innermost first, and collects what they stand for."""
+
+    def __init__(self, axis: Axis) -> None:
+        self.axis = axis
+        self.reductions: list[Reduction] = []
+        self.producers: list[Producer] = []
+        self.known: dict[Expr, Expr] = {}
+        self.counts: Counter[str] = Counter()
+
+    def lift(self, node: Basic, *, inside: bool, hint: str | None = None) -> Expr:
+        """The node with every reduction replaced; `inside` a reduction over the streamed axis or not."""
+        if isinstance(node, Let):
+            return self.lift(node.expr, inside=inside, hint=node.name)
+        if isinstance(node, Extent) and node.name == self.axis.name:
+            return self._count()
+        if isinstance(node, Reduce):
+            if node not in self.known:
+                self.known[node] = self._reduce(node, inside=inside, hint=hint)
+            return self.known[node]
+        if not node.args or isinstance(node, Element):
+            return node
+        args = [self.lift(arg, inside=inside) for arg in node.args]
+        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+    def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:
+        if node.bound == (self.axis,):
+            term = self.lift(node.expr, inside=True)
+            return self._exchanged(node.kind, term) or self._add(node.kind, term, hint)
+        if not any(self.axis in one.bound for one in node.expr.atoms(Reduce)):
+            return self._produce(node, hint)
+        body = self.lift(node.expr, inside=inside)
+        if node.kind == "sum":
+            return Reduce("sum", body, node.bound)
+        raise ExpressionError(f"`{node}` is a {node.kind} over {node.bound[0]} of values reduced over {self.axis}, which "
+                              "is not supported yet. Return its operands as outputs and reduce those.")  # fmt: skip
+
+    def _exchanged(self, kind: str, term: Expr) -> Expr | None:
+        """Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C."""
+        inner = next((one for one in sorted(term.atoms(Reduce), key=str)), None)
+        if inner is None:
+            return None
+        hole = Dummy("hole")
+        opened = term.xreplace({inner: hole})
+        factor = opened.diff(hole)
+        if kind != "sum" or factor.has(hole) or set(inner.bound) & free_axes(opened):
+            raise ExpressionError(f"`{inner}` reduces values over {inner.bound[0]} inside a {kind} over {self.axis}, in "
+                                  "which it does not stand linearly. Give the axis a size, so that it is written out.")  # fmt: skip
+        rest = opened.xreplace({hole: S.Zero})
+        first = Reduce("sum", self._add(kind, factor * inner.expr, None), inner.bound)
+        return first if rest is S.Zero else first + (self._exchanged(kind, rest) or self._add(kind, rest, None))
+
+    def _add(self, kind: str, term: Expr, hint: str | None) -> Value:
+        for one in self.reductions:
+            if one.term == term and one.monoid.name == kind:
+                return one.value
+        made = Reduction(self._name(kind, hint), monoid(kind), term, ordered(free_axes(term) - {self.axis}))
+        self.reductions.append(made)
+        return made.value
+
+    def _count(self) -> Value:
+        return self._add("sum", S.One, "count")
+
+    def _name(self, stem: str, hint: str | None) -> str:
+        taken = {one.name for one in (*self.reductions, *self.producers)}
+        if hint is not None and hint not in taken:
+            return hint
+        name = f"{stem}_{self.counts[stem]}"
+        self.counts[stem] += 1
+        return name if name not in taken else self._name(stem, None)
+
+    def _produce(self, node: Reduce, hint: str | None) -> Value:
+        if len(node.bound) > 1:
+            raise ExpressionError(f"`{node}` reduces over {len(node.bound)} axes at once, which is not supported yet. "
+                                  "Nest one reduction in the other.")  # fmt: skip
+        axes = ordered(free_axes(node))
+        inner = _Builder(node.bound[0])
+        expr = inner.lift(node, inside=False)
+        name = self._name(f"{node.kind}_{node.bound[0]}", hint)
+        cascade = Cascade(node.bound[0], tuple(inner.reductions), tuple(inner.producers), (Output(name, expr, axes),))
+        self.producers.append(Producer(name, axes, cascade))
+        return self.producers[-1].value
+
+
+def ordered(axes: set[Axis]) -> tuple[Axis, ...]:
+    """Axes in order of name: a canonical order where no one else gives one."""
+    return tuple(sorted(axes, key=lambda axis: str(axis.name)))
+
+
+def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, axis: Axis, written: Expr) -> Output:
+    free = free_axes(expr)
+    if axes is None:
+        axes = total_order(free, written)
+    foreign = [one for one in axes if one not in free]
+    missing = [one for one in ordered(free) if one not in axes]
+    if foreign or missing:
+        said = [f"{', '.join(map(str, foreign))} not among its free axes"] * bool(foreign)
+        said += [f"{', '.join(map(str, missing))} missing"] * bool(missing)
+        call = " ".join([str(one) for one in axes if one in free] + [str(one) for one in missing])
+        raise ExpressionError(f"output `{name}`: axes \"{' '.join(map(str, axes))}\" have {' and '.join(said)}. "
+                              f'Its free axes are {{{", ".join(map(str, ordered(free)))}}}: write axes="{call}".')  # fmt: skip
+    return Output(name, expr, axes, carries=axis in free)
+
+
+def total_order(free: set[Axis], expr: Expr) -> tuple[Axis, ...]:
+    """The one order of `free` that the tensors' index orders fix, or an error that writes the call to make."""
+    after: dict[Axis, set[Axis]] = {}
+    for element in expr.atoms(Element):
+        plain = [index for index in element.indices if isinstance(index, Axis)]
+        for place, one in enumerate(plain):
+            after.setdefault(one, set()).update(plain[place + 1 :])
+    left, order = set(free), list[Axis]()
+    while left:
+        first = [one for one in ordered(left) if not any(one in _reach(other, after) for other in left - {one})]
+        if len(first) != 1:
+            call = " ".join(map(str, [*order, *ordered(left)]))
+            raise ExpressionError(f"the tensors' index orders do not fix one order of the output axes "
+                                  f"{{{', '.join(map(str, ordered(free)))}}}. Say it, for instance axes=\"{call}\".")  # fmt: skip
+        order.append(first[0])
+        left.remove(first[0])
+    return tuple(order)
+
+
+def _reach(axis: Axis, after: Mapping[Axis, set[Axis]]) -> set[Axis]:
+    seen, todo = set[Axis](), [axis]
+    while todo:
+        for one in after.get(todo.pop(), ()):
+            if one not in seen:
+                seen.add(one)
+                todo.append(one)
+    return seen

@@ -1,0 +1,185 @@
+"""Decomposition: every reduction of a cascade separated, or the verdict that says why one is not.
+
+    sum          F = Σ_k h_k(d)·g_k(x)          separable rank r = dim span of the columns
+    max, min     F = g(x)·h(d) + v(d)           h > 0 known; then max F = (max g)·h + v, and h < 0 swaps max and min
+    prod         F = g(x)·h(d)                  Π F = (Π g)·h^n
+
+Rank 1 is no special case: it is the list of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+from sympy import Add, Expr, Mul, Rational, S
+
+from redalg.decompose import laurent
+from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.domain import live_term
+from redalg.decompose.laurent import Monomial, Polynomial
+from redalg.decompose.separate import NotSeparable, Separator, D, X
+from redalg.decompose.span import Span
+from redalg.errors import NotFusible, Undecided
+from redalg.expression import Cast, Value
+from redalg.monoids import semirings
+
+MIXED = X | D
+
+
+@final
+@dataclass(frozen=True)
+class Separation:
+    """F(x, d) = Σ_k h_k(d) ⊗ g_k(x) of one reduction.
+
+    Attributes:
+        reduction: what is separated.
+        polynomial: F as a Laurent polynomial in the decomposition's atoms.
+        g, h: minimal factors, as SymPy expressions (length `rank`).
+        times: the sign of ⊗.
+        shift: the x-free part of an extremum, v(d); 0 otherwise.
+        shifts: pairs (u(x), v(d)) that stood together in a sum: candidates for centring.
+    """
+
+    reduction: Reduction
+    polynomial: Polynomial
+    g: tuple[Expr, ...]
+    h: tuple[Expr, ...]
+    times: str
+    shift: Expr = S.Zero
+    shifts: tuple[tuple[Expr, Expr], ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """Separable rank of F: the number of accumulators that it needs before centring."""
+        return len(self.g)
+
+
+@final
+@dataclass(frozen=True)
+class Decomposition:
+    """A cascade with every reduction separated, over one pool of atoms."""
+
+    cascade: Cascade
+    separations: tuple[Separation, ...]
+    separator: Separator
+
+    def __str__(self) -> str:
+        lines = []
+        for one in self.separations:
+            terms = [f"{g} {one.times} {h}" for g, h in zip(one.g, one.h, strict=True)]
+            tail = "" if one.shift is S.Zero else f" + ({one.shift})"
+            lines.append(f"{one.reduction.name}: rank {one.rank}: {'  +  '.join(terms)}{tail}")
+        return "\n".join(lines)
+
+    def verify(self) -> None:
+        """Check that Σ h·g gives back each polynomial (the certificate of every yes)."""
+        for one in self.separations:
+            if one.reduction.monoid.name == "sum":
+                rebuilt = Add(*(g * h for g, h in zip(one.g, one.h, strict=True)))
+                given = self.separator.atoms.polynomial_expr(one.polynomial)
+                if (rebuilt - given).expand() != 0:
+                    raise AssertionError(f"separation of {one.reduction.name} does not give back its term")
+
+
+def decompose(cascade: Cascade) -> Decomposition:
+    """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
+    facts: dict[Value, tuple[str, Expr]] = {}
+    separator = Separator(cascade.axis, cascade.values, facts)
+    made = []
+    for reduction in cascade.reductions:
+        term = live_term(reduction.term, cascade.domain)
+        separator.shifts = []
+        try:
+            refuse_mixed_casts(term, separator)
+            if reduction.monoid.name != "sum" and separator.side(term) != MIXED:
+                made.append(Separation(reduction, {}, (term,), (S.Zero,), "+"))
+            else:
+                polynomial = separator.separate(term)
+                made.append(SEPARATE[reduction.monoid.name](reduction, polynomial, separator))
+        except NotSeparable as finding:
+            raise verdict(reduction, finding) from None
+        if reduction.monoid.name in ("max", "min") and separator.side(term) == X:
+            facts[reduction.value] = (reduction.monoid.name, term)
+    return Decomposition(cascade, tuple(made), separator)
+
+
+def verdict(reduction: Reduction, finding: NotSeparable) -> NotFusible | Undecided:
+    """The exception for a finding: a refusal where it is a theorem, `Undecided` where it is ignorance."""
+    values = ", ".join(sorted(str(one) for one in reduction.term.atoms(Value)))
+    reason = f"`{finding.node}` {finding.reason}."
+    if finding.certain:
+        reason += f" No state of fixed size holds what a later {values} would need of the elements already read."
+        hint = f"Run two passes: compute {values} first, pass it as a tensor, and fuse the rest."
+        return NotFusible(reduction.name, reason, hint, (f"term: {reduction.term}", str(finding)))
+    hint = "Write the term as a sum of products g(x)·h(d), or compute the values that it uses in a first pass."
+    return Undecided(reduction.name, reason, hint, (f"term: {reduction.term}", str(finding)))
+
+
+def refuse_mixed_casts(term: Expr, separator: Separator) -> None:
+    """A rounding of what mixes x and d does not commute with rescaling: no exact one-pass form."""
+    for cast in sorted(term.atoms(Cast), key=str):
+        if separator.side(cast) == MIXED:
+            raise NotSeparable(cast, "rounds what mixes x and d, and rounding does not commute with a later rescaling",
+                               certain=True)  # fmt: skip
+
+
+def separate_sum(reduction: Reduction, polynomial: Polynomial, separator: Separator) -> Separation:
+    """Minimal factors of the polynomial: a basis of the columns, and each d-monomial's coordinates in it."""
+    span, h = Span(), dict[int, list[Expr]]()
+    columns = laurent.columns(polynomial)
+    for column in columns.values():
+        span.add(column)
+    for d, column in columns.items():
+        for index, c in (span.coordinates(column) or {}).items():
+            h.setdefault(index, []).append(fraction(c) * separator.atoms.expr(d))
+    g = [vector_expr(vector, separator) for vector in span.basis]
+    factors = tuple(Add(*h[index]) for index in range(len(g)))
+    return Separation(reduction, polynomial, tuple(g), factors, "×", shifts=tuple(separator.shifts))
+
+
+def separate_extremum(reduction: Reduction, polynomial: Polynomial, separator: Separator) -> Separation:
+    """One x-column times a positive d-monomial, plus what is free of x."""
+    columns = dict(laurent.columns(polynomial))
+    free = [fraction(column[()]) * separator.atoms.expr(d) for d, column in columns.items() if () in column and d]
+    moving = {d: {x: c for x, c in column.items() if x or not d} for d, column in columns.items()}
+    moving = {d: column for d, column in moving.items() if column}
+    if not moving:
+        moving = {(): {(): Fraction(0)}}
+    [(d, column), *others] = moving.items()
+    h = separator.atoms.expr(d)
+    if others or not (h.is_extended_nonnegative or h is S.One):
+        known = "several functions of d" if others else f"`{h}`, which is not known to be positive"
+        raise NotSeparable(reduction.term, f"scales x by {known}, so that its {reduction.monoid} does not follow from "
+                           "those of functions of x alone as far as redalg can tell", certain=False)  # fmt: skip
+    shift = Add(*free)
+    [plain] = [one for one in semirings(reduction.monoid.name) if one.times == ("add" if h is S.One else "mul")]
+    times = plain.sign
+    return Separation(reduction, polynomial, (vector_expr(column, separator),), (h if h is not S.One else shift,), times,
+                      shift=shift if h is not S.One else S.Zero)  # fmt: skip
+
+
+def separate_product(reduction: Reduction, polynomial: Polynomial, separator: Separator) -> Separation:
+    """One monomial, so that Π g·h = (Π g)·h^n; a parameter or a value may not stand beside x in a sum."""
+    columns = laurent.columns(polynomial)
+    if len(columns) != 1:
+        raise NotSeparable(reduction.term, "is a product over sums that mix x and d: its expansion has as many terms as "
+                           "there are elements", certain=False)  # fmt: skip
+    [(d, column)] = columns.items()
+    return Separation(reduction, polynomial, (vector_expr(column, separator),), (separator.atoms.expr(d),), "^")
+
+
+SEPARATE = {
+    "sum": separate_sum, "max": separate_extremum, "min": separate_extremum, "prod": separate_product,
+}  # fmt: skip
+
+
+def fraction(value: Fraction) -> Expr:
+    """A fraction as SymPy writes it."""
+    return Rational(value.numerator, value.denominator)
+
+
+def vector_expr(vector: dict[Monomial, Fraction], separator: Separator) -> Expr:
+    """Σ coefficient · x-monomial as a SymPy expression."""
+    return Add(*(Mul(fraction(c), separator.atoms.expr(x)) for x, c in vector.items()))

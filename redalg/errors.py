@@ -1,0 +1,66 @@
+"""One hierarchy of errors. Every message says what, where, what was needed, what was found and what to do.
+
+    RedalgError
+      ExpressionError      a cascade that cannot be written so         (raised while building expressions)
+      NotFusible           no state of fixed size exists               (raised by `fuse`)
+      Undecided            neither a form nor a refusal was found      (raised by `fuse`)
+      InputError           tensors that do not fit the expression      (raised at a call)
+      PlanError            a plan that the device cannot hold          (raised while planning)
+      BackendError         a backend that is missing or cannot do it   (raised at a call)
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+
+class RedalgError(Exception):
+    """Base of every error that redalg raises on purpose."""
+
+
+@final
+class ExpressionError(RedalgError, ValueError):
+    """The expression is not a cascade that redalg can read; the message says which part and how to write it."""
+
+
+@final
+class InputError(RedalgError, ValueError):
+    """The tensors or options of a call do not fit the expression."""
+
+
+@final
+class PlanError(RedalgError, ValueError):
+    """A plan needs more than the device has; the message gives both figures."""
+
+
+@final
+class BackendError(RedalgError, RuntimeError):
+    """The backend asked for is missing here, or cannot do what was asked."""
+
+
+class _Verdict(RedalgError):
+    """A verdict other than yes, raised by `fuse`.
+
+    Attributes:
+        reduction: name of the reduction that decides it, such as `"sum_1"`.
+        reason: why, in one sentence.
+        hint: what could be done instead, in one sentence.
+        evidence: what was looked at, term by term (a tuple of sentences).
+    """
+
+    def __init__(self, reduction: str, reason: str, hint: str, evidence: tuple[str, ...] = ()) -> None:
+        super().__init__(reduction, reason, hint, evidence)
+        self.reduction, self.reason, self.hint, self.evidence = reduction, reason, hint, evidence
+
+    def __str__(self) -> str:
+        return f"reduction `{self.reduction}`: {self.reason} {self.hint}"
+
+
+@final
+class NotFusible(_Verdict):
+    """The cascade has no state of fixed size, so no one-pass form: the message names the term that forbids it."""
+
+
+@final
+class Undecided(_Verdict):
+    """No one-pass form was found and none was excluded; the message names the term that was not understood."""

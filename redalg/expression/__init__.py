@@ -1,0 +1,26 @@
+"""The surface language: axes, tensor elements, scalars, reductions and masks, all SymPy expressions.
+
+Grammar of what a user writes (everything else is SymPy's own: `+ * ** exp log sqrt Abs Max tanh …`):
+
+    expr   := Element(label, index, …)            one element of a tensor, Q[b, h, q, d]
+            | Scalar | Extent | Axis | number
+            | Reduce(kind, expr, axis, …)         kind: sum prod max min
+            | Where(condition, expr, expr)        the mask
+            | Cast(expr, dtype)                   a rounding
+            | Let(name, expr)                     a display name
+            | any SymPy function of expr
+
+Nodes carry nothing outside `args` (or, for symbols, outside their name): SymPy caches by equality.
+"""
+
+from redalg.expression.axis import Axis, Extent, Scalar, axes, axis, scalars
+from redalg.expression.masks import eq, logical_and, logical_not, logical_or, ne, where
+from redalg.expression.nodes import Cast, Let, Where, cast, let
+from redalg.expression.reduce import Reduce, max, min, prod, sum  # noqa: A004 - the field's names
+from redalg.expression.tensor import Element, Label, Tensor, Value, tensor, tensors
+
+__all__ = [
+    "Axis", "Cast", "Element", "Extent", "Label", "Let", "Reduce", "Scalar", "Tensor", "Value", "Where",
+    "axes", "axis", "cast", "eq", "let", "logical_and", "logical_not", "logical_or", "max", "min", "ne",
+    "prod", "scalars", "sum", "tensor", "tensors", "where",
+]  # fmt: skip

@@ -1,0 +1,69 @@
+"""Masks: conditions over axes and data, and `where`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import And, Eq, Expr, Ne, Not, Or, sympify
+from sympy.logic.boolalg import Boolean
+
+from redalg.errors import ExpressionError
+from redalg.expression.nodes import Where
+
+
+def where(condition: Any, a: Any, b: Any) -> Expr:
+    """`a` where `condition` holds, else `b`: the mask.
+
+    Args:
+        condition: a relation of axes (`k <= q`), a boolean tensor's element (`M[q, k]`), or a combination of them
+            by `logical_and`, `logical_or`, `logical_not`. A Python bool is refused.
+        a: the value where it holds.
+        b: the value elsewhere, often `-oo`.
+
+    >>> from redalg import axes, tensor
+    >>> from sympy import oo
+    >>> q, k = axes("q k")
+    >>> where(k <= q, tensor("s[q,k]"), -oo)
+    where(k <= q, s[q, k], -oo)
+    """
+    return Where(as_condition(condition, "where"), a, b)
+
+
+def as_condition(condition: Any, caller: str) -> Boolean:
+    """A SymPy condition; an element of a boolean tensor stands for `element != 0`."""
+    if isinstance(condition, bool):
+        raise ExpressionError(
+            f"{caller}: the condition is the Python bool {condition}, which Python made before redalg saw it "
+            "(`==` and `!=` compare expressions as written). Write `ra.eq(a, b)` or `ra.ne(a, b)`."
+        )
+    condition = sympify(condition)
+    if isinstance(condition, Boolean):
+        return condition
+    if isinstance(condition, Expr):
+        return Ne(condition, 0)
+    raise ExpressionError(f"{caller}: `{condition}` is not a condition. Write a relation, as in `k <= q`.")
+
+
+def eq(a: Any, b: Any) -> Boolean:
+    """`a == b`, element by element (Python's `==` compares expressions as written)."""
+    return Eq(a, b)
+
+
+def ne(a: Any, b: Any) -> Boolean:
+    """`a != b`, element by element."""
+    return Ne(a, b)
+
+
+def logical_and(*conditions: Any) -> Boolean:
+    """All of the conditions."""
+    return And(*(as_condition(one, "logical_and") for one in conditions))
+
+
+def logical_or(*conditions: Any) -> Boolean:
+    """Any of the conditions."""
+    return Or(*(as_condition(one, "logical_or") for one in conditions))
+
+
+def logical_not(condition: Any) -> Boolean:
+    """Where the condition does not hold."""
+    return Not(as_condition(condition, "logical_not"))

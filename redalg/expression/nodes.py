@@ -1,0 +1,124 @@
+"""Nodes that SymPy lacks: `Where` (a mask that is never rewritten), `Cast` (a rounding) and `Let` (a name)."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from sympy import Expr, S, sympify
+from sympy.core.symbol import Str
+from sympy.logic.boolalg import Boolean
+
+from redalg.errors import ExpressionError
+
+DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int8")
+
+
+@final
+class Where(Expr):
+    """`a` where the condition holds, else `b`. Unlike `Piecewise`, SymPy never folds or reorders it."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, condition: Any, a: Any, b: Any) -> Any:
+        condition, a, b = sympify(condition), sympify(a), sympify(b)
+        if condition is S.true or a == b:
+            return a
+        return b if condition is S.false else Expr.__new__(cls, condition, a, b)
+
+    @property
+    def condition(self) -> Boolean:
+        """Where the first branch holds."""
+        return self.args[0]
+
+    def _eval_derivative(self, symbol: Expr) -> Expr:
+        condition, a, b = self.args
+        return Where(condition, a.diff(symbol), b.diff(symbol))
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"where({', '.join(map(printer._print, self.args))})"
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        condition, a, b = map(printer._print, self.args)
+        body = rf"\begin{{cases}} {a} & {condition} \\ {b} & \text{{otherwise}} \end{{cases}}"
+        return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
+
+
+@final
+class Cast(Expr):
+    """`expr` rounded to `dtype` (saturating, as hardware casts to 8-bit floats do)."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, expr: Any, dtype: Any) -> Cast:
+        made: Cast = Expr.__new__(cls, sympify(expr), dtype if isinstance(dtype, Str) else Str(dtype))
+        return made
+
+    @property
+    def dtype(self) -> str:
+        """The dtype's name, such as `"float16"`."""
+        return str(self.args[1].name)
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"cast({printer._print(self.args[0])}, {self.dtype})"
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        body = rf"\operatorname{{{self.dtype.replace('_', chr(92) + '_')}}}\left({printer._print(self.args[0])}\right)"
+        return body if exp is None else f"{body}^{{{exp}}}"
+
+
+@final
+class Let(Expr):
+    """`expr`, under a name that appears in the derivation and in the kernel. Its value is that of `expr`."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, name: Any, expr: Any) -> Let:
+        made: Let = Expr.__new__(cls, name if isinstance(name, Str) else Str(name), sympify(expr))
+        return made
+
+    @property
+    def name(self) -> str:
+        """The display name."""
+        return str(self.args[0].name)
+
+    @property
+    def expr(self) -> Expr:
+        """What it names."""
+        return self.args[1]
+
+    def _eval_derivative(self, symbol: Expr) -> Expr:
+        return self.expr.diff(symbol)
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer._print(self.expr))
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        body = str(printer._print(self.expr))
+        return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
+
+
+def cast(expr: Any, dtype: str) -> Cast:
+    """Round `expr` to `dtype` (saturating). A cast that mixes data and reduced values makes a verdict `Approximate`.
+
+    >>> from sympy import Symbol
+    >>> cast(Symbol("x"), "float16")
+    cast(x, float16)
+    """
+    if dtype not in DTYPES:
+        raise ExpressionError(f"cast: unknown dtype {dtype!r}. Use one of {', '.join(DTYPES)}.")
+    return Cast(expr, dtype)
+
+
+def let(name: str, expr: Any) -> Let:
+    """Name an expression: the name appears in the derivation and in the kernel; the value is unchanged.
+
+    >>> from sympy import Symbol
+    >>> let("m", Symbol("x") + 1).expr
+    x + 1
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ExpressionError(f"let: {name!r} is not a name. Write an identifier, as in `let('m', ra.max(x, n))`.")
+    return Let(name, expr)

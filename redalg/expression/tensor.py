@@ -1,0 +1,151 @@
+"""Tensor elements: `Q[b, h, q, d]` is a SymPy expression, indexed by axes or by integer expressions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, final
+
+from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol, sympify
+
+from redalg.errors import ExpressionError
+from redalg.expression.axis import Axis, names_of
+
+ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
+
+
+@final
+class Label(Symbol):
+    """The name of a tensor (an argument of its elements, so that it can be substituted)."""
+
+    __slots__ = ()
+
+    def __new__(cls, name: str) -> Label:
+        made: Label = Symbol.__xnew__(cls, name, extended_real=True)
+        return made
+
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (self.name,), {}
+
+
+class _Indexed(Expr):
+    """`args = (label, index, …)`. Extended real, never finite: SymPy would drop -oo from sums and maxima."""
+
+    is_extended_real = True
+    is_commutative = True
+    _diff_wrt = True
+    is_symbol = True
+
+    @property
+    def label(self) -> Label:
+        """The tensor's name, a symbol."""
+        label: Label = self.args[0]
+        return label
+
+    @property
+    def name(self) -> str:
+        """The tensor's name, a string."""
+        return str(self.label.name)
+
+    @property
+    def indices(self) -> tuple[Expr, ...]:
+        """The index expressions, in order."""
+        return tuple(self.args[1:])
+
+    def _eval_derivative(self, symbol: Expr) -> Expr:
+        if isinstance(symbol, _Indexed) and symbol.label == self.label and len(symbol.args) == len(self.args):
+            deltas = (KroneckerDelta(i, j) for i, j in zip(self.indices, symbol.indices, strict=True))
+            return Mul(*deltas)
+        if isinstance(symbol, Axis) and symbol in self.free_symbols:
+            raise ExpressionError(f"`{self}` cannot be differentiated by its index {symbol}: indices are discrete.")
+        return S.Zero
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"{self.name}[{', '.join(map(printer._print, self.indices))}]"
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        name = printer._print(Symbol(self.name))
+        body = f"{name}_{{{','.join(map(printer._print, self.indices))}}}" if self.indices else name
+        return body if exp is None else f"{{{body}}}^{{{exp}}}"
+
+
+@final
+class Element(_Indexed):
+    """One element of an input tensor."""
+
+
+@final
+class Value(_Indexed):
+    """One element of something that redalg names: a reduction's value, a slot of the state, a producer.
+
+    It prints without its indices, which are its free axes, as the papers write it.
+    """
+
+    def _sympystr(self, printer: Any) -> str:
+        return self.name
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        body = str(printer._print(Symbol(self.name)))
+        return body if exp is None else f"{{{body}}}^{{{exp}}}"
+
+
+@final
+class Tensor:
+    """A tensor by name, to be indexed by expressions: `Tensor("K")[b, h // 3, k, d]` (GQA, gather, shift)."""
+
+    __slots__ = ("label",)
+
+    def __init__(self, name: str) -> None:
+        [one] = names_of(name, "Tensor")
+        self.label = Label(one)
+
+    def __getitem__(self, index: Any) -> Element:
+        indices = index if isinstance(index, tuple) else (index,)
+        return Element(self.label, *(_index(self.label.name, one) for one in indices))
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.label.name!r})"
+
+
+def _index(name: str, index: Any) -> Expr:
+    expr = sympify(index)
+    if isinstance(expr, _Indexed) or (isinstance(expr, Expr) and expr.is_integer is not False and not expr.is_Float):
+        return expr
+    raise ExpressionError(f"tensor `{name}`: index `{index}` is not an integer expression. Index by axes, integers, "
+                          "expressions of them (`h // 3`) or elements of integer tensors.")  # fmt: skip
+
+
+def tensor(spec: str) -> Element:
+    """One tensor's element, `tensor("X[b,n]")`.
+
+    >>> tensor("X[b,n]").indices
+    (b, n)
+    """
+    made = _parse(spec)
+    if len(made) != 1:
+        raise ExpressionError(f"tensor({spec!r}) names {len(made)} tensors. Use `tensors` for several.")
+    return made[0]
+
+
+def tensors(spec: str) -> tuple[Element, ...]:
+    """Elements of several tensors, each given as `name[axis,axis,…]`.
+
+    >>> tensors("X[b,n] W[n]")
+    (X[b, n], W[n])
+    """
+    return tuple(_parse(spec))
+
+
+def _parse(spec: str) -> list[Element]:
+    made, position = [], 0
+    while position < len(spec.rstrip(" ,")):
+        found = ELEMENT.match(spec, position)
+        if not found:
+            raise ExpressionError(f"tensors({spec!r}): cannot read `{spec[position:]}`. Write `X[b,n] W[n]`.")
+        made.append(Element(Label(found[1]), *map(_named_index, (found[2] or "").split(",") if found[2] else ())))
+        position = found.end() + (spec[found.end() : found.end() + 1] == ",")
+    return made
+
+
+def _named_index(text: str) -> Expr:
+    text = text.strip()
+    return Integer(int(text)) if text.isdigit() else Axis(names_of(text, "tensors")[0])

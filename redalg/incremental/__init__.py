@@ -1,0 +1,19 @@
+"""Decomposition -> FusedForm: the derived commutative monoid (leaf, merge, finish), placed and guarded.
+
+Grammar (every node immutable):
+
+    FusedForm   := cascade, Extremum*, Pivot*, Accumulator*, Assignment*, FormOutput*
+    Extremum    := value, monoid, term u(x)                       state slot  ⊕ u
+    Pivot       := value, base u(x), source                       c, by which u is shifted or its exponential scaled
+    Accumulator := value, weight, factors, transition             state slot  Σ Π exp(q·(u − c)) · Π factors
+    Assignment  := value, expr(slots, earlier assignments)        finish
+"""
+
+from redalg.incremental.derive import derive
+from redalg.incremental.form import Accumulator, Assignment, Extremum, FormOutput, FusedForm, Pivot, Slot
+from redalg.incremental.variants import variants
+
+__all__ = [
+    "Accumulator", "Assignment", "Extremum", "FormOutput", "FusedForm", "Pivot", "Slot", "derive",
+    "variants",
+]  # fmt: skip

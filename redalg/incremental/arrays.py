@@ -1,0 +1,90 @@
+"""Array operations behind one small interface, so that NumPy and any other library run the same interpreter.
+
+Every array has one dimension for each axis of the cascade, in one fixed order, of length 1 where it does not vary: then
+elementwise work is broadcasting, and a contraction is an einsum over the dimensions that are longer than 1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class ArrayOps(ABC):
+    """What the interpreter asks of an array library. `compute` is the dtype of arithmetic, as the library names it."""
+
+    compute: Any
+    functions: dict[str, Callable[..., Any]]
+
+    @abstractmethod
+    def arange(self, start: int, stop: int) -> Any:
+        """Integers from start to stop − 1 (64-bit)."""
+
+    @abstractmethod
+    def scalar(self, value: float) -> Any:
+        """A 0-dimensional array of the compute dtype."""
+
+    @abstractmethod
+    def full(self, shape: Sequence[int], value: float) -> Any:
+        """An array of the compute dtype."""
+
+    @abstractmethod
+    def to_compute(self, array: Any) -> Any:
+        """An array of integers, booleans or narrow floats in the compute dtype."""
+
+    @abstractmethod
+    def round_to(self, array: Any, dtype: str) -> Any:
+        """Round to a dtype (saturating for 8-bit floats and integers), given back in the compute dtype."""
+
+    @abstractmethod
+    def is_float(self, array: Any) -> bool:
+        """Whether an array holds floating-point numbers."""
+
+    @abstractmethod
+    def expand(self, array: Any, shape: Sequence[int]) -> Any:
+        """Broadcast without copying."""
+
+    @abstractmethod
+    def permute(self, array: Any, order: Sequence[int]) -> Any:
+        """Reorder dimensions without copying."""
+
+    @abstractmethod
+    def reduce(self, kind: str, array: Any, dim: int) -> Any:
+        """sum, prod, max or min along a dimension, which stays with length 1 (NaN passes through max and min)."""
+
+    @abstractmethod
+    def count(self, array: Any, dim: int) -> Any:
+        """Number of true elements along a dimension, which stays with length 1 (64-bit integers)."""
+
+    @abstractmethod
+    def einsum(self, spec: str, *arrays: Any) -> Any:
+        """Sum of products, in the compute dtype."""
+
+    @abstractmethod
+    def isfinite(self, array: Any) -> Any:
+        """Where an array is finite."""
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """a where the condition holds, else b."""
+        return self.functions["where"](condition, a, b)
+
+    def exp(self, array: Any) -> Any:
+        """e^array."""
+        return self.functions["exp"](array)
+
+    def contract(self, arrays: Sequence[Any], dim: int) -> Any:
+        """Σ over `dim` of the product of the arrays; `dim` stays with length 1."""
+        shape = [max(one.shape[place] for one in arrays) for place in range(arrays[0].ndim)]
+        if any(size == 0 for size in shape):
+            return self.full([1 if place == dim else size for place, size in enumerate(shape)], 0.0)
+        arrays = [self.expand(one, [shape[dim] if place == dim else size for place, size in enumerate(one.shape)])
+                  for one in arrays]  # fmt: skip
+        kept = [[place for place, size in enumerate(one.shape) if size > 1 or place == dim] for one in arrays]
+        out = [place for place, size in enumerate(shape) if size > 1 and place != dim]
+        spec = ",".join("".join(LETTERS[place] for place in places) for places in kept)
+        flat = [one.reshape([one.shape[place] for place in places]) for one, places in zip(arrays, kept, strict=True)]
+        made = self.einsum(f"{spec}->{''.join(LETTERS[place] for place in out)}", *flat)
+        return made.reshape([1 if place == dim else size for place, size in enumerate(shape)])

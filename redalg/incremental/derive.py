@@ -1,0 +1,198 @@
+"""Decomposition -> FusedForm, step by step: centre, close the basis, place the pivots, resolve the values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from sympy import And, Eq, Expr, Or, Pow, S
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose import laurent
+from redalg.decompose.basis import Function, Pool
+from redalg.decompose.cascade import free_axes
+from redalg.decompose.centre import Centred, centre
+from redalg.decompose.verdict import Decomposition, Separation, fraction
+from redalg.expression import Label, Value
+from redalg.incremental.factors import grouped
+from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.placement import Placement, place
+from redalg.incremental.resolve import Resolver
+
+
+def derive(decomposition: Decomposition) -> FusedForm:
+    """The online form of a decomposition: leaf, merge and finish of its monoid."""
+    sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
+    centred = centre_all(sums, decomposition)
+    pool = Pool(decomposition.separator.atoms, list(centred.values()))
+    placement = place(decomposition, centred, pool)
+    names = accumulator_values(pool, centred, placement)
+    accumulators = tuple(accumulator(number, pool, placement, names) for number in range(len(pool.functions)))
+    resolver = Resolver(placement, pool, names)
+    for separation in decomposition.separations:
+        resolver.resolve(separation, centred.get(separation.reduction.name))
+    form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, resolver),
+                     accumulators, tuple(resolver.assignments), ())  # fmt: skip
+    form = drop_unused(replace(form, outputs=outputs(form, resolver)))
+    form = mark_droppable(named_after_reductions(form))
+    form.verify()
+    return form
+
+
+def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
+    """Centre every sum; a generator that stands elsewhere to a power that is not natural keeps its own place."""
+    separator = decomposition.separator
+    centred = {one.reduction.name: centre(one, separator) for one in sums}
+    fixed = {atom for one in centred.values() for x, _ in one.polynomial for atom, q in x
+             if q < 0 or q.denominator != 1}  # fmt: skip
+    for one in sums:
+        if fixed & set(centred[one.reduction.name].centres):
+            centred[one.reduction.name] = Centred(one.polynomial, {})
+    return centred
+
+
+def accumulator_values(pool: Pool, centred: dict[str, Centred], placement: Placement) -> list[Value]:
+    """A symbol for every basis function, named after the first reduction that uses it."""
+    owners: dict[int, str] = {}
+    for name, one in centred.items():
+        for column in laurent.columns(one.polynomial).values():
+            for grade, vector in pool.by_grade(column).items():
+                for k in pool.coordinates(grade, vector):
+                    owners.setdefault(k, name)
+    first = next(iter(centred), "sum")
+    total = Counter(owners.get(k, first) for k in range(len(pool.functions)))
+    out, numbers = list[Value](), Counter[str]()
+    for k, function in enumerate(pool.functions):
+        owner = owners.get(k, first)
+        suffix = str(numbers[owner]) if total[owner] > 1 else ""
+        numbers[owner] += 1
+        axes = {axis for x in function.vector for axis in free_axes(pool.atoms.expr(x))}
+        axes |= {axis for atom, _ in function.grade for axis in free_axes(pool.atoms.list[atom].base)}
+        axes |= free_axes(placement.decomposition.cascade.domain)
+        out.append(placement.symbol(f"{owner}_acc{suffix}", axes))
+    return out
+
+
+def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value]) -> Accumulator:
+    """One slot: its weight, its factors at the pivot, and its transition."""
+    function = pool.functions[number]
+    weight = tuple((placement.pivots[atom], fraction(q)) for atom, q in function.grade)
+    transition = tuple((names[other], coefficient(row, placement)) for other, row in pool.transition(number).items())
+    return Accumulator(names[number], weight, grouped(summand(function, pool, placement), weight), transition)
+
+
+def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
+    """The polynomial part of a basis function, with every pivoted generator written as u − c."""
+    total: Expr = S.Zero
+    for x, c in function.vector.items():
+        term: Expr = fraction(c)
+        for atom, q in x:
+            base = pool.atoms.list[atom].base
+            term *= Pow(base - placement.pivots[atom].value, fraction(q)) if atom in pool.pivoted else \
+                pool.atoms.list[atom].power(q)  # fmt: skip
+        total += term
+    return total
+
+
+def coefficient(row: dict[laurent.Monomial, Fraction], placement: Placement) -> Expr:
+    """Σ c·Π δ^n as an expression of the displacements' symbols."""
+    total: Expr = S.Zero
+    for shift, c in row.items():
+        term: Expr = fraction(c)
+        for atom, n in shift:
+            pivot = placement.pivots[atom].value
+            term *= Value(Label(f"delta_{pivot.name}"), *pivot.indices) ** fraction(n)
+        total += term
+    return total
+
+
+def unique_pivots(placement: Placement, resolver: Resolver) -> tuple[Pivot, ...]:
+    """The pivots in order of atoms; a tile-local source becomes the displacement in terms of the slots."""
+    made: dict[Value, Pivot] = {}
+    for atom, pivot in sorted(placement.pivots.items()):
+        if pivot.policy is PivotPolicy.TILE_LOCAL:
+            centre = placement.decomposition.separator.pure
+            poly = laurent.add(*(resolver._substituted(centre(term), resolver.known) for term in pivot.source.as_ordered_terms()),
+                               laurent.scale(resolver._symbol_polynomial(pivot.value), -1))  # fmt: skip
+            pivot = replace(pivot, source=placement.decomposition.separator.atoms.polynomial_expr(poly))
+        made.setdefault(pivot.value, pivot)
+    return tuple(made.values())
+
+
+def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
+    """The cascade's outputs in terms of what `finish` assigns, with the condition under which each is empty."""
+    made = []
+    for one in form.cascade.outputs:
+        expr = resolver.safe(one.expr)
+        made.append(FormOutput(one.name, expr, one.axes, emptiness(expr, form)))
+    return tuple(made)
+
+
+def emptiness(expr: Expr, form: FusedForm) -> Boolean:
+    """(a denominator is 0) and (every accumulator used is 0): 0/0 for want of elements, and for no other reason."""
+    meaning = {one.value: one.expr for one in form.assignments}
+    sums = {one.value for one in form.accumulators}
+    seen, todo, used, denominators = set[Value](), [expr], dict[Value, None](), dict[Expr, None]()
+    while todo:
+        one = todo.pop()
+        denominators.update({power.base: None for power in sorted(one.atoms(Pow), key=str)
+                             if power.exp.is_negative and power.base.atoms(Value)})  # fmt: skip
+        for value in sorted(one.atoms(Value), key=str):
+            if value in sums:
+                used[value] = None
+            if value in meaning and value not in seen:
+                seen.add(value)
+                todo.append(meaning[value])
+    if not denominators:
+        return S.false
+    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0) for one in used))
+
+
+def drop_unused(form: FusedForm) -> FusedForm:
+    """Assignments that no output and no pivot needs are dropped (the reductions' own values stay)."""
+    kept: list[Assignment] = []
+    needed = {value for one in form.outputs for value in one.expr.atoms(Value)}
+    needed |= {value for one in form.outputs for value in one.empty.atoms(Value)}
+    for one in reversed(form.assignments):
+        if one.value in needed:
+            kept.append(one)
+            needed |= one.expr.atoms(Value)
+    return replace(form, assignments=tuple(reversed(kept)))
+
+
+
+
+def named_after_reductions(form: FusedForm) -> FusedForm:
+    """An accumulator that is a reduction's value (finish says d = a) takes that reduction's name."""
+    sums = {one.value for one in form.accumulators}
+    names: dict[Expr, Value] = {}
+    for one in form.assignments:
+        if one.expr in sums and one.expr not in names and set(one.expr.args[1:]) == set(one.value.args[1:]):
+            names[one.expr] = one.value
+
+    def renamed(expr: Any) -> Any:
+        return expr.xreplace(names)
+
+    return replace(
+        form,
+        pivots=tuple(replace(one, source=renamed(one.source)) for one in form.pivots),
+        accumulators=tuple(replace(one, value=renamed(one.value), weight=tuple(
+            (replace(pivot, source=renamed(pivot.source)), q) for pivot, q in one.weight), transition=tuple(
+            (renamed(value), renamed(c)) for value, c in one.transition)) for one in form.accumulators),
+        assignments=tuple(Assignment(one.value, renamed(one.expr)) for one in form.assignments
+                          if names.get(one.expr) != one.value),
+        outputs=tuple(replace(one, expr=renamed(one.expr), empty=renamed(one.empty)) for one in form.outputs),
+    )  # fmt: skip
+
+
+def mark_droppable(form: FusedForm) -> FusedForm:
+    """A displacement a/… is 0 at the natural pivot, so `a` is zero there in exact arithmetic (Welford drops it)."""
+    sums = [one.value for one in form.accumulators]
+    zero = set[Value]()
+    for pivot in form.pivots:
+        if pivot.policy is PivotPolicy.TILE_LOCAL and not pivot.source.is_Add:
+            powers = pivot.source.as_powers_dict()
+            zero |= {value for value in sums if powers.get(value, 0) == 1}
+    return replace(form, accumulators=tuple(replace(one, droppable=one.value in zero) for one in form.accumulators))

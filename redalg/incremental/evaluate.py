@@ -1,0 +1,271 @@
+"""Evaluation of SymPy expressions on arrays that have one dimension per axis.
+
+Conventions of THEORY section 4: exp of a sum in which an element is −∞ is 0, whatever the rest (an element of zero
+weight does not count); sums add what varies first and parameters last, so that (b − a) + eps keeps its digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+from sympy import Add, And, Expr, Mul, Not, Or, Pow, S, exp
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
+
+from redalg.errors import InputError
+from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, Value, Where
+from redalg.incremental.arrays import ArrayOps
+
+RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
+
+
+@final
+@dataclass
+class Scope:
+    """What expressions are evaluated against.
+
+    Attributes:
+        ops: the array library.
+        axes: the fixed order of dimensions.
+        ranges: axis -> (start, stop) in global numbering.
+        offsets: axis -> global number of the first element that the tensors hold (0 unless given).
+        tensors: name -> array, dimensions as indexed in the expressions.
+        scalars, extents: name -> number.
+        values: `Value` -> array with one dimension per axis.
+    """
+
+    ops: ArrayOps
+    axes: tuple[Axis, ...]
+    ranges: Mapping[Axis, tuple[int, int]]
+    tensors: Mapping[str, Any]
+    scalars: Mapping[str, Any]
+    extents: Mapping[str, int]
+    offsets: Mapping[Axis, int] = field(default_factory=dict)
+    values: dict[Value, Any] = field(default_factory=dict)
+    live: Any = None
+    memo: dict[Basic, Any] = field(default_factory=dict)
+
+    def over(self, ranges: Mapping[Axis, tuple[int, int]], values: dict[Value, Any] | None = None) -> Scope:
+        """The same scope over other ranges, with fresh values."""
+        return replace(self, ranges={**self.ranges, **ranges}, values=values or {}, memo={}, live=None)
+
+    def place(self, axis: Axis) -> int:
+        """The dimension of an axis."""
+        return self.axes.index(axis)
+
+    def length(self, axis: Axis) -> int:
+        """Number of elements of an axis in range."""
+        start, stop = self.ranges[axis]
+        return stop - start
+
+    # ---- evaluation --------------------------------------------------------------------------------------------------
+
+    def evaluate(self, node: Basic) -> Any:
+        """The value of a node: an array with one dimension per axis."""
+        if isinstance(node, Value):
+            return self.values[node]
+        if node not in self.memo:
+            self.memo[node] = self._evaluate(node)
+        return self.memo[node]
+
+    def number(self, node: Expr) -> Any:
+        """The value of a node in the compute dtype."""
+        made = self.evaluate(node)
+        return made if self.ops.is_float(made) else self.ops.to_compute(made)
+
+    def _evaluate(self, node: Basic) -> Any:
+        for kind, rule in RULES:
+            if isinstance(node, kind):
+                return rule(self, node)
+        raise InputError(f"`{node}` is a {type(node).__name__}, which redalg cannot evaluate.")
+
+    def _constant(self, node: Expr) -> Any:
+        shape = [1] * len(self.axes)
+        if node.is_Integer and abs(int(node)) < 2**62:
+            return (self.ops.arange(0, 1) + int(node)).reshape(shape)
+        return self.ops.full(shape, float(node))
+
+    def _axis(self, node: Axis) -> Any:
+        start, stop = self.ranges[node]
+        return self.ops.arange(start, stop).reshape([stop - start if one == node else 1 for one in self.axes])
+
+    def _extent(self, node: Extent) -> Any:
+        return (self.ops.arange(0, 1) + self.extents[node.name]).reshape([1] * len(self.axes))
+
+    def _scalar(self, node: Scalar) -> Any:
+        return self.ops.full([1] * len(self.axes), 1.0) * self.ops.to_compute(self.scalars[node.name])
+
+    def _add(self, node: Add) -> Any:
+        terms = sorted(node.args, key=_varies)
+        return self._fold(lambda a, b: a + b, terms)
+
+    def _mul(self, node: Mul) -> Any:
+        above = [arg for arg in node.args if not _is_reciprocal(arg)]
+        below = [Pow(arg.base, -arg.exp) for arg in node.args if _is_reciprocal(arg)]
+        if above and above[0].is_Rational and not above[0].is_Integer:
+            below, above = [S(above[0].q), *below], [*([S(above[0].p)] if above[0].p != 1 else []), *above[1:]]
+        top = self._fold(lambda a, b: a * b, above) if above else self._constant(S.One)
+        if not below:
+            return top
+        return self._float(top) / self._float(self._fold(lambda a, b: a * b, below))
+
+    def _fold(self, operation: Any, nodes: Sequence[Expr]) -> Any:
+        arrays = [self.evaluate(node) for node in nodes]
+        if any(self.ops.is_float(one) for one in arrays):
+            arrays = [self._float(one) for one in arrays]
+        total = arrays[0]
+        for one in arrays[1:]:
+            total = operation(total, one)
+        return total
+
+    def _float(self, array: Any) -> Any:
+        return array if self.ops.is_float(array) else self.ops.to_compute(array)
+
+    def _pow(self, node: Pow) -> Any:
+        base, exponent = self.number(node.base), node.exp
+        if exponent.is_Integer and 0 < abs(int(exponent)) <= 8:
+            made = base
+            for _ in range(abs(int(exponent)) - 1):
+                made = made * base
+            return made if exponent > 0 else 1 / made
+        if exponent in (S.Half, -S.Half):
+            root = self.ops.functions["sqrt"](base)
+            return root if exponent > 0 else 1 / root
+        return self.ops.functions["pow"](base, self.number(exponent))
+
+    def _exp(self, node: exp) -> Any:
+        made = self.ops.exp(self.number(node.args[0]))
+        zero = [self.number(term) == -float("inf") for term in Add.make_args(node.args[0])
+                if term.is_finite is None and _has_element(term)]  # fmt: skip
+        for where in zero:
+            made = self.ops.where(where, self.ops.scalar(0.0), made)
+        return made
+
+    def _where(self, node: Where) -> Any:
+        condition = self.evaluate(node.condition)
+        guarded = any(_gathers(branch) for branch in node.args[1:])
+        first, second = (self._under(condition), self._under(~condition)) if guarded else (self, self)
+        return self.ops.where(condition, first.number(node.args[1]), second.number(node.args[2]))
+
+    def _under(self, condition: Any) -> Scope:
+        return replace(self, memo={}, live=condition if self.live is None else self.live & condition)
+
+    def _relation(self, node: Relational) -> Any:
+        left, right = self.evaluate(node.lhs), self.evaluate(node.rhs)
+        if self.ops.is_float(left) != self.ops.is_float(right):
+            left, right = self._float(left), self._float(right)
+        return getattr(left, RELATIONS[node.rel_op])(right)
+
+    def _boolean(self, node: Boolean) -> Any:
+        if isinstance(node, Not):
+            return ~self.evaluate(node.args[0])
+        parts = [self.evaluate(arg) for arg in node.args]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total & part if isinstance(node, And) else total | part
+        return total
+
+    def _truth(self, node: Boolean) -> Any:
+        zero = self.ops.arange(0, 1).reshape([1] * len(self.axes))
+        return zero == 0 if node == S.true else zero != 0
+
+    def _cast(self, node: Cast) -> Any:
+        return self.ops.round_to(self.number(node.args[0]), node.dtype)
+
+    def _let(self, node: Let) -> Any:
+        return self.evaluate(node.expr)
+
+    def _reduce(self, node: Reduce) -> Any:
+        made = self.number(node.expr)
+        for axis in node.bound:
+            place = self.place(axis)
+            shape = [self.length(axis) if one == place else size for one, size in enumerate(made.shape)]
+            made = self.ops.reduce(node.kind, self.ops.expand(made, shape), place)
+        return made
+
+    # ---- elements ----------------------------------------------------------------------------------------------------
+
+    def _element(self, node: Element) -> Any:
+        tensor = self.tensors[node.name]
+        plain = [index for index in node.indices if isinstance(index, Axis)]
+        if len(set(plain)) == len(plain) and all(isinstance(i, Axis) or i.is_Integer for i in node.indices):
+            return self._view(tensor, node)
+        return self._gather(tensor, node)
+
+    def _view(self, tensor: Any, node: Element) -> Any:
+        key, kept = list[Any](), list[Axis]()
+        for place, index in enumerate(node.indices):
+            if isinstance(index, Axis):
+                start, stop = (edge - self.offsets.get(index, 0) for edge in self.ranges[index])
+                key.append(slice(start, stop))
+                kept.append(index)
+            else:
+                key.append(self._checked_integer(int(index), tensor.shape[place], node))
+        order = sorted(range(len(kept)), key=lambda one: self.place(kept[one]))
+        made = self.ops.permute(tensor[tuple(key)], order)
+        made = made.reshape([self.length(one) if one in kept else 1 for one in self.axes])
+        return self.ops.to_compute(made) if self.ops.is_float(made) else made
+
+    def _checked_integer(self, index: int, size: int, node: Element) -> int:
+        if not -0 <= index < size:
+            raise InputError(f"`{node}`: index {index} is out of range for a dimension of {size} elements.")
+        return index
+
+    def _gather(self, tensor: Any, node: Element) -> Any:
+        indices = []
+        for place, index in enumerate(node.indices):
+            where, size = self.evaluate(index), tensor.shape[place]
+            if isinstance(index, Axis):
+                where, size = where - self.offsets.get(index, 0), tensor.shape[place]
+            if self.ops.is_float(where):
+                raise InputError(f"`{node}`: index `{index}` is a floating-point number. Index by integers.")
+            outside = (where < 0) | (where >= size)
+            if self.live is not None:
+                outside = outside & self.live
+            if bool(outside.any()):
+                raise InputError(f"`{node}`: index `{index}` leaves the range of dimension {place}, which has {size} "
+                                 "elements. Mask it by `ra.where`, or mend the indices.")  # fmt: skip
+            indices.append(where.clip(0, max(size - 1, 0)))
+        made = tensor[tuple(indices)] if indices else tensor.reshape([1] * len(self.axes))
+        return self.ops.to_compute(made) if self.ops.is_float(made) else made
+
+
+def _varies(term: Expr) -> tuple[int, bool]:
+    """Elements first, then values, then parameters and numbers; within a kind what is added before what is subtracted."""
+    kind = 0 if term.has(Element) else 1 if term.has(Value) else 2
+    return kind, term.could_extract_minus_sign()
+
+
+def _has_element(term: Expr) -> bool:
+    return bool(term.has(Element, Where)) or term.has(Value)
+
+
+def _gathers(node: Basic) -> bool:
+    return any(not isinstance(index, Axis) for one in node.atoms(Element) for index in one.indices)
+
+
+def _is_reciprocal(node: Expr) -> bool:
+    return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)
+
+
+RULES: tuple[tuple[Any, Any], ...] = (
+    (Axis, Scope._axis), (Extent, Scope._extent), (Scalar, Scope._scalar), (Element, Scope._element),
+    (Add, Scope._add), (Mul, Scope._mul), (exp, Scope._exp), (Pow, Scope._pow), (Where, Scope._where),
+    (Relational, Scope._relation), ((And, Or, Not), Scope._boolean), (type(S.true), Scope._truth),
+    (type(S.false), Scope._truth), (Cast, Scope._cast), (Let, Scope._let), (Reduce, Scope._reduce),
+    (Expr, lambda scope, node: scope._constant(node) if node.is_number else _function(scope, node)),
+)  # fmt: skip
+
+
+def _function(scope: Scope, node: Expr) -> Any:
+    name = type(node).__name__
+    if name not in scope.ops.functions:
+        raise InputError(f"`{node}`: redalg cannot evaluate `{name}`. Write it by exp, log, sqrt, tanh, Abs and the like.")
+    arrays = [scope.number(arg) for arg in node.args]
+    made = arrays[0] if name in ("Max", "Min") else scope.ops.functions[name](*arrays)
+    for other in arrays[1:] if name in ("Max", "Min") else ():
+        made = scope.ops.functions[name](made, other)
+    return made if scope.ops.is_float(made) else scope.ops.to_compute(made)

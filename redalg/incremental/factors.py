@@ -1,0 +1,40 @@
+"""Which accumulators are contractions: their factors, grouped by the axes on which they depend.
+
+A sum Σ_k f(q,k)·g(k,e) whose factors share no more than the reduced axis is a matrix product; the groups say so, to the
+array backends and to lowering alike. A factor joins a group whose axes include its own.
+"""
+
+from __future__ import annotations
+
+from sympy import Expr, Mul, S
+
+from redalg.decompose.cascade import free_axes
+from redalg.incremental.form import Pivot
+
+
+def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr, ...]:
+    """The summand's factors in groups, the first of which stands beside the weight (1 when it stands alone)."""
+    if not summand.is_Mul and not weight:
+        return (summand,)
+    groups = [({axis for pivot, _ in weight for axis in free_axes(pivot.base)}, [S.One])] if weight else []
+    for factor in sorted(Mul.make_args(summand), key=lambda one: (-len(free_axes(one)), str(one))):
+        axes = free_axes(factor)
+        for held, factors in groups:
+            if axes <= held:
+                factors.append(factor)
+                break
+        else:
+            groups.append((axes, [factor]))
+    if weight:
+        groups = _merged_into_weight(groups)
+    return tuple(Mul(*factors) for _, factors in groups)
+
+
+def _merged_into_weight(groups: list[tuple[set[object], list[Expr]]]) -> list[tuple[set[object], list[Expr]]]:
+    """A group whose axes include the weight's takes the weight in: it is one elementwise tile."""
+    axes, factors = groups[0]
+    for other, extra in groups[1:]:
+        if axes <= other:
+            rest = [group for group in groups[1:] if group[0] is not other]
+            return [(other, factors + extra), *rest]
+    return groups

@@ -1,0 +1,196 @@
+"""The FusedForm: what a state holds, how a block of data becomes one, how two merge, and how one is finished.
+
+    leaf      extremum   m = ⊕ u(x)                        over the live elements of the block
+              accumulator a = Σ Π exp(q·(u − safe(c))) · Π f(x; c)        a term of zero weight is 0, whatever f is
+    merge     c = choose(c₁, c₂);  a = A(c₁→c)·a₁ ⊕ A(c₂→c)·a₂
+              A(c→c')  =  Π exp(q·(c − safe(c'))) × polynomial in δ = c' − c      0 where the weight is 0
+    finish    assignments in order, then outputs
+
+with safe(c) = 0 where c = −∞ (an empty state), so that nothing is ever −∞ − (−∞).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import final
+
+from sympy import Expr, Mul, Rational, S, exp
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose import Cascade
+from redalg.expression import Axis, Value
+from redalg.monoids import Monoid
+
+
+@final
+class PivotPolicy(Enum):
+    """How a pivot's value is chosen; every finite value is algebraically exact."""
+
+    RUNNING = "running"
+    """A function of the extrema and of parameters: known before the accumulators are."""
+    TILE_LOCAL = "tile-local"
+    """The natural centre of the block itself, found from its own accumulators; merged states are re-centred."""
+    BLOCK_MEAN = "block-mean"
+    """The mean of u over the first block: for centres with more axes than u, which would destroy a contraction."""
+
+
+@final
+@dataclass(frozen=True)
+class Slot:
+    """One array of the state: its name, kind (`extremum`, `pivot`, `accumulator`, `count`) and axes."""
+
+    name: str
+    kind: str
+    axes: tuple[Axis, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(map(str, self.axes))}] {self.kind}"
+
+
+@final
+@dataclass(frozen=True)
+class Extremum:
+    """A slot for a reduction of x alone: `value` = ⊕ `term` (max, min, or any other monoid without rounding in d)."""
+
+    value: Value
+    monoid: Monoid
+    term: Expr
+
+
+@final
+@dataclass(frozen=True)
+class Pivot:
+    """c: what is subtracted from `base` (u) in exponents and in shifted factors.
+
+    Attributes:
+        value: the symbol c.
+        base: u(x).
+        policy: how c is chosen.
+        source: RUNNING: c as an expression of extrema and parameters. TILE_LOCAL: the displacement from c to the
+            natural centre, as an expression of slots. BLOCK_MEAN: 0.
+    """
+
+    value: Value
+    base: Expr
+    policy: PivotPolicy
+    source: Expr
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether the state must hold c (a running pivot is recomputed from the extrema)."""
+        return self.policy is not PivotPolicy.RUNNING
+
+
+@final
+@dataclass(frozen=True)
+class Accumulator:
+    """One sum of the state.
+
+    Attributes:
+        value: its symbol.
+        weight: ((pivot, q), …): the exponential factors exp(q·(u − c)).
+        factors: the other factors, grouped by axes so that two groups are a contraction (a matrix product).
+        transition: ((accumulator, coefficient(δ)), …): its value at a moved pivot, before the weight's rescaling.
+        droppable: zero at the natural pivot in exact arithmetic; kept, since in rounded arithmetic it corrects.
+    """
+
+    value: Value
+    weight: tuple[tuple[Pivot, Rational], ...]
+    factors: tuple[Expr, ...]
+    transition: tuple[tuple[Value, Expr], ...]
+    droppable: bool = False
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it counts elements (kept as an integer)."""
+        return not self.weight and self.factors == (S.One,)
+
+    @property
+    def term(self) -> Expr:
+        """The summand, for people: exp(q·(u − c))·factors."""
+        return Mul(*(exp(q * (pivot.base - pivot.value)) for pivot, q in self.weight), *self.factors)
+
+
+@final
+@dataclass(frozen=True)
+class Assignment:
+    """value := expr, one step of `finish`."""
+
+    value: Value
+    expr: Expr
+
+
+@final
+@dataclass(frozen=True)
+class FormOutput:
+    """An output of `finish`; `empty` holds where its denominator and all that it uses are exactly zero."""
+
+    name: str
+    expr: Expr
+    axes: tuple[Axis, ...]
+    empty: Boolean
+
+
+@final
+@dataclass(frozen=True)
+class FusedForm:
+    """See the module."""
+
+    cascade: Cascade
+    extrema: tuple[Extremum, ...]
+    pivots: tuple[Pivot, ...]
+    accumulators: tuple[Accumulator, ...]
+    assignments: tuple[Assignment, ...]
+    outputs: tuple[FormOutput, ...]
+    kind: str = "online"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The state, in order: extrema, pivots, accumulators."""
+        made = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]
+        made += [Slot(one.value.name, "pivot", one.value.indices) for one in self.pivots if one.has_slot]
+        made += [Slot(one.value.name, "count" if one.is_count else "accumulator", one.value.indices)
+                 for one in self.accumulators]  # fmt: skip
+        return tuple(made)
+
+    @property
+    def shifted(self) -> tuple[Pivot, ...]:
+        """The pivots that are found from the data of each block, and so are merged by re-centring."""
+        return tuple(one for one in self.pivots if one.has_slot)
+
+    def displacement(self, pivot: Pivot) -> Value:
+        """The symbol δ = c' − c that stands for the pivot's move in transitions."""
+        return Value(pivot.value.label.func(f"delta_{pivot.value.name}"), *pivot.value.indices)
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind} form over {self.cascade.axis}"]
+        if self.cascade.domain is not S.true:
+            lines.append(f"  where {self.cascade.domain}")
+        lines += [f"  {one.value} = {one.monoid} {one.term}" for one in self.extrema]
+        lines += [f"  {one.value} := {one.policy.value} pivot of {one.base}: {one.source}" for one in self.pivots]
+        for one in self.accumulators:
+            moved = " + ".join(f"({c})*{value}" for value, c in one.transition)
+            rescale = "".join(f" * exp({q}*({pivot.value}_old - {pivot.value}))" for pivot, q in one.weight)
+            lines.append(f"  {one.value} = sum {one.term}" + (" (droppable)" if one.droppable else ""))
+            lines.append(f"    moves as {one.value}' = ({moved}){rescale}")
+        lines += [f"  finish {one.value} = {one.expr}" for one in self.assignments]
+        lines += [f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in self.outputs]
+        return "\n".join(lines)
+
+    def verify(self) -> None:
+        """Check the grammar: every symbol is made before it is used, and every transition stays in the state."""
+        known = {one.value for one in self.extrema} | {one.value for one in self.pivots}
+        sums = {one.value for one in self.accumulators}
+        for accumulator in self.accumulators:
+            if not {value for value, _ in accumulator.transition} <= sums:
+                raise AssertionError(f"the transition of {accumulator.value} leaves the state")
+        known |= sums
+        for assignment in self.assignments:
+            unknown = assignment.expr.atoms(Value) - known
+            if unknown:
+                raise AssertionError(f"finish uses {unknown} before they are made, in {assignment.value}")
+            known.add(assignment.value)
+        for output in self.outputs:
+            if output.expr.atoms(Value) - known:
+                raise AssertionError(f"output {output.name} uses {output.expr.atoms(Value) - known}, never made")

@@ -1,0 +1,257 @@
+"""The interpreter of the FusedForm: leaf, merge and finish on arrays, in any order of merging.
+
+The state is a tuple of named arrays. Nothing here knows which array library runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from sympy import Expr, S
+
+from redalg.decompose import Producer
+from redalg.decompose.cascade import Cascade, free_axes
+from redalg.decompose.domain import live_term
+from redalg.expression import Axis, Value
+from redalg.incremental.arrays import ArrayOps
+from redalg.incremental.evaluate import Scope
+from redalg.incremental.factors import grouped
+from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
+from redalg.monoids import MONOIDS
+
+INF = float("inf")
+
+
+@final
+@dataclass(frozen=True)
+class State:
+    """A state as a pytree: slots by name, each an array with one dimension per axis of the cascade (length 1 where it
+    does not vary), and the sizes of the axes that it was made for."""
+
+    slots: Mapping[str, Any]
+    sizes: Mapping[str, int]
+
+
+Slots = dict[Value, Any]
+
+
+@final
+class Executor:
+    """Runs a form on one array library. `policy` says what an empty ratio is: `nan` or `zero`."""
+
+    def __init__(self, form: FusedForm, ops: ArrayOps, policy: str = "nan") -> None:
+        self.form, self.ops, self.policy = form, ops, policy
+        self.axis = form.cascade.axis
+        self.extrema = {one.value: (one.monoid, live_term(one.term, form.cascade.domain)) for one in form.extrema}
+
+    # ---- leaf --------------------------------------------------------------------------------------------------------
+
+    def leaf(self, scope: Scope) -> Slots:
+        """The state of the block that the scope's ranges name."""
+        produce(self.form.cascade, scope)
+        live = self._live(scope)
+        slots: Slots = {}
+        for value, (monoid, term) in self.extrema.items():
+            slots[value] = self._along(monoid.name, scope, self._masked(scope.number(term), live, float(monoid.identity)))
+        for pivot in self.form.shifted:
+            slots[pivot.value] = self._block_mean(pivot, scope, live)
+        if any(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in self.form.shifted):
+            first = {**slots, **self._accumulators(scope, slots, live)}
+            slots |= self._recentred(scope, first)
+        return slots | self._accumulators(scope, slots, live)
+
+    def _live(self, scope: Scope) -> Any:
+        """Where elements count: None when everywhere."""
+        return None if self.form.cascade.domain is S.true else scope.evaluate(self.form.cascade.domain)
+
+    def _masked(self, array: Any, live: Any, outside: float) -> Any:
+        return array if live is None else self.ops.where(live, array, self.ops.scalar(outside))
+
+    def _along(self, kind: str, scope: Scope, array: Any) -> Any:
+        """⊕ along the streamed axis; its identity over no elements."""
+        place, length = scope.place(self.axis), scope.length(self.axis)
+        shape = [length if one == place else size for one, size in enumerate(array.shape)]
+        if length == 0:
+            return self.ops.full([1 if one == place else size for one, size in enumerate(shape)],
+                                 float(MONOIDS[kind].identity))  # fmt: skip
+        return self.ops.reduce(kind, self.ops.expand(array, shape), place)
+
+    def _block_mean(self, pivot: Pivot, scope: Scope, live: Any) -> Any:
+        """Mean of u over the block's live elements (0 where it is not finite, −∞ over none: an empty state)."""
+        base = scope.number(live_term(pivot.base, self.form.cascade.domain))
+        if live is not None and not free_axes(self.form.cascade.domain) <= free_axes(pivot.base) | {self.axis}:
+            live = None
+        total = self._along("sum", scope, self._masked(base, live, 0.0))
+        here = scope.evaluate(S.true) if live is None else live
+        number = self.ops.to_compute(self._counted(here, scope))
+        mean = total / self.ops.where(number == 0, self.ops.scalar(1.0), number)
+        mean = self.ops.where(self.ops.isfinite(mean), mean, self.ops.scalar(0.0))
+        return self.ops.where(number == 0, self.ops.scalar(-INF), mean)
+
+    def _counted(self, condition: Any, scope: Scope) -> Any:
+        place = scope.place(self.axis)
+        shape = [scope.length(self.axis) if one == place else size for one, size in enumerate(condition.shape)]
+        return self.ops.count(self.ops.expand(condition, shape), place)
+
+    def _accumulators(self, scope: Scope, slots: Slots, live: Any) -> Slots:
+        inner = scope.over({}, {**scope.values, **self._safe_pivots(scope, slots)})
+        return {one.value: self._accumulator(one, inner, live) for one in self.form.accumulators}
+
+    def _safe_pivots(self, scope: Scope, slots: Slots) -> Slots:
+        made = self.pivots(scope, slots)
+        return {value: self._safe(array) for value, array in made.items()}
+
+    def _accumulator(self, one: Accumulator, scope: Scope, live: Any) -> Any:
+        domain = self.form.cascade.domain
+        if one.is_count:
+            everywhere = scope.evaluate(S.true) if live is None else live
+            return self._counted(everywhere, scope)
+        factors = [scope.number(live_term(factor, domain)) for factor in one.factors]
+        if one.weight:
+            weight = self._weight(one, scope, live)
+            factors[0] = self.ops.where(weight == 0, self.ops.scalar(0.0), weight * factors[0])
+        elif live is not None:
+            factors = self._masked_factors(factors, live)
+        return self.ops.contract(factors, scope.place(self.axis)) if len(factors) > 1 else \
+            self._along("sum", scope, factors[0])  # fmt: skip
+
+    def _weight(self, one: Accumulator, scope: Scope, live: Any) -> Any:
+        exponent: Any = 0.0
+        for pivot, q in one.weight:
+            u = scope.number(live_term(pivot.base, self.form.cascade.domain))
+            exponent = exponent + (u - scope.values[pivot.value]) * float(q)
+        return self.ops.exp(self._masked(exponent, live, -INF))
+
+    def _masked_factors(self, factors: list[Any], live: Any) -> list[Any]:
+        """The mask joins a factor whose axes include its own, else it is a factor of its own."""
+        for place, factor in enumerate(factors):
+            if all(a >= b or b == 1 for a, b in zip(factor.shape, live.shape, strict=True)) or len(factors) == 1:
+                factors[place] = self.ops.where(live, factor, self.ops.scalar(0.0))
+                return factors
+        return [*factors, self.ops.to_compute(live)]
+
+    # ---- pivots ------------------------------------------------------------------------------------------------------
+
+    def pivots(self, scope: Scope, slots: Slots) -> Slots:
+        """The value of every pivot in a state."""
+        inner = scope.over({}, dict(slots))
+        return {one.value: slots[one.value] if one.has_slot else inner.number(one.source) for one in self.form.pivots}
+
+    def _safe(self, array: Any) -> Any:
+        return self.ops.where(array == -INF, self.ops.scalar(0.0), array)
+
+    def _recentred(self, scope: Scope, slots: Slots) -> Slots:
+        """c + δ for every tile-local pivot; the old c where that is not finite."""
+        inner = scope.over({}, {**slots, **{one.value: self._safe(slots[one.value]) for one in self.form.shifted}})
+        made: Slots = {}
+        for pivot in self.form.shifted:
+            c = slots[pivot.value]
+            if pivot.policy is PivotPolicy.TILE_LOCAL:
+                moved = c + inner.number(pivot.source)
+                c = self.ops.where(self.ops.isfinite(moved), moved, c)
+            made[pivot.value] = c
+        return made
+
+    # ---- merge -------------------------------------------------------------------------------------------------------
+
+    def merge(self, scope: Scope, a: Slots, b: Slots) -> Slots:
+        """a ⊕ b: choose a pivot, move both there, add."""
+        slots: Slots = {}
+        for value, (monoid, _) in self.extrema.items():
+            slots[value] = self._combine(monoid.name, a[value], b[value])
+        for pivot in self.form.shifted:
+            slots[pivot.value] = self.ops.where(a[pivot.value] == -INF, b[pivot.value], a[pivot.value])
+        if any(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in self.form.shifted):
+            provisional = slots | self._sum(scope, slots, a, b)
+            slots |= self._recentred(scope, provisional)
+        return slots | self._sum(scope, slots, a, b)
+
+    def _combine(self, kind: str, a: Any, b: Any) -> Any:
+        names = {"max": "Max", "min": "Min"}
+        if kind in names:
+            return self.ops.functions[names[kind]](a, b)
+        return a * b if kind == "prod" else a + b
+
+    def _sum(self, scope: Scope, target: Slots, a: Slots, b: Slots) -> Slots:
+        moved_a, moved_b = self._moved(scope, a, target), self._moved(scope, b, target)
+        return {value: moved_a[value] + moved_b[value] for value in moved_a}
+
+    def _moved(self, scope: Scope, slots: Slots, target: Slots) -> Slots:
+        """The accumulators of a state at the target's pivots: A(c→c')·a."""
+        old, new = self.pivots(scope, slots), self.pivots(scope, target)
+        values = dict(slots)
+        for pivot in self.form.pivots:
+            delta = self._safe(new[pivot.value]) - self._safe(old[pivot.value])
+            values[self.form.displacement(pivot)] = delta
+        inner = scope.over({}, values)
+        return {one.value: self._moved_one(one, inner, old, new) for one in self.form.accumulators}
+
+    def _moved_one(self, one: Accumulator, scope: Scope, old: Slots, new: Slots) -> Any:
+        total: Any = None
+        for value, coefficient in one.transition:
+            term = scope.values[value] if coefficient is S.One else scope.number(coefficient) * scope.number(value)
+            total = term if total is None else total + term
+        if not one.weight:
+            return total
+        exponent: Any = 0.0
+        for pivot, q in one.weight:
+            exponent = exponent + (old[pivot.value] - self._safe(new[pivot.value])) * float(q)
+        weight = self.ops.exp(exponent)
+        return self.ops.where(weight == 0, self.ops.scalar(0.0), weight * total)
+
+    def identity(self, scope: Scope) -> Slots:
+        """The empty state: a leaf of no elements."""
+        start, _ = scope.ranges[self.axis]
+        return self.leaf(scope.over({self.axis: (start, start)}, dict(scope.values)))
+
+    # ---- finish ------------------------------------------------------------------------------------------------------
+
+    def finish(self, scope: Scope, slots: Slots) -> dict[str, Any]:
+        """The outputs of a state, each with one dimension per axis."""
+        values = {**slots, **self._safe_pivots(scope, slots), **{k: v for k, v in slots.items() if k in self.extrema}}
+        inner = scope.over({}, values)
+        for one in self.form.assignments:
+            inner.values[one.value] = inner.number(one.expr)
+        made = {}
+        for output in self.form.outputs:
+            array = inner.evaluate(output.expr)
+            if self.policy == "zero" and output.empty != S.false:
+                array = self.ops.where(inner.evaluate(output.empty), self.ops.scalar(0.0), inner.number(output.expr))
+            made[output.name] = array
+        return made
+
+
+def produce(cascade: Cascade, scope: Scope) -> None:
+    """Evaluate the producers over the scope's ranges, as they are defined."""
+    for producer in cascade.producers:
+        if producer.value not in scope.values:
+            scope.values[producer.value] = produced(producer, scope)
+
+
+def produced(producer: Producer, scope: Scope) -> Any:
+    """One producer's value: its cascade evaluated as defined, contractions by einsum."""
+    inner = scope.over({}, dict(scope.values))
+    define(producer.cascade, inner)
+    return inner.number(producer.cascade.outputs[0].expr)
+
+
+def define(cascade: Cascade, scope: Scope) -> None:
+    """The definition, reduction by reduction: the interpreter of the Cascade (and the unfused reference)."""
+    produce(cascade, scope)
+    place, length = scope.place(cascade.axis), scope.length(cascade.axis)
+    for one in cascade.reductions:
+        scope.values[one.value] = _defined(one.monoid.name, one.term, scope, place, length)
+
+
+def _defined(kind: str, term: Expr, scope: Scope, place: int, length: int) -> Any:
+    if kind == "sum" and term.is_Mul and length:
+        factors = grouped(term, ())
+        if len(factors) > 1:
+            return scope.ops.contract([scope.number(one) for one in factors], place)
+    array = scope.number(term)
+    shape = [length if one == place else size for one, size in enumerate(array.shape)]
+    if length == 0:
+        return scope.ops.full([1 if one == place else s for one, s in enumerate(shape)], float(MONOIDS[kind].identity))
+    return scope.ops.reduce(kind, scope.ops.expand(array, shape), place)

@@ -1,0 +1,66 @@
+"""NumPy as the array library of the interpreters (the reference backend)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from redalg.incremental.arrays import ArrayOps
+
+
+@final
+class NumpyOps(ArrayOps):
+    """NumPy, in float64 or float32."""
+
+    def __init__(self, compute: str = "float64") -> None:
+        self.compute = np.dtype(compute)
+        self.functions = {
+            "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "Abs": np.abs, "tanh": np.tanh, "sin": np.sin,
+            "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "asin": np.arcsin,
+            "acos": np.arccos, "sign": np.sign, "floor": np.floor, "ceiling": np.ceil, "erf": np.vectorize(math.erf),
+            "where": np.where, "Max": np.maximum, "Min": np.minimum, "pow": np.power,
+        }  # fmt: skip
+
+    def arange(self, start: int, stop: int) -> Any:
+        return np.arange(start, stop, dtype=np.int64)
+
+    def scalar(self, value: float) -> Any:
+        return np.asarray(value, self.compute)
+
+    def full(self, shape: Sequence[int], value: float) -> Any:
+        return np.full(tuple(shape), value, self.compute)
+
+    def to_compute(self, array: Any) -> Any:
+        return np.asarray(array).astype(self.compute, copy=False)
+
+    def round_to(self, array: Any, dtype: str) -> Any:
+        if dtype.startswith("int"):
+            limits = np.iinfo(dtype)
+            return self.to_compute(np.clip(np.rint(array), limits.min, limits.max))
+        if dtype in ("float64", "float32", "float16"):
+            return self.to_compute(np.asarray(array).astype(dtype))
+        raise NotImplementedError(dtype)
+
+    def is_float(self, array: Any) -> bool:
+        return bool(np.issubdtype(array.dtype, np.floating))
+
+    def expand(self, array: Any, shape: Sequence[int]) -> Any:
+        return np.broadcast_to(array, tuple(shape))
+
+    def permute(self, array: Any, order: Sequence[int]) -> Any:
+        return np.transpose(array, order)
+
+    def reduce(self, kind: str, array: Any, dim: int) -> Any:
+        return getattr(np, kind)(array, axis=dim, keepdims=True)
+
+    def count(self, array: Any, dim: int) -> Any:
+        return np.sum(array, axis=dim, keepdims=True, dtype=np.int64)
+
+    def einsum(self, spec: str, *arrays: Any) -> Any:
+        return np.einsum(spec, *arrays, optimize=True)
+
+    def isfinite(self, array: Any) -> Any:
+        return np.isfinite(array)

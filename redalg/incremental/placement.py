@@ -1,0 +1,108 @@
+"""Placement: which pivots the basis needs, and how each is chosen (THEORY section 3).
+
+    a factor of d alone (1/l, 1/σ)   deferred to `finish`: it never enters the loop
+    an exponential E[u]              pivot = running max of u; an extremum that the user wrote is reused when it is a
+                                     positive multiple, otherwise an auxiliary max is added
+    a shifted generator z = u − c    its centre when that is a function of extrema and parameters (running); else the
+                                     natural centre of each block (tile-local), or a block mean where the centre has
+                                     more axes than u
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+from sympy import Add, Expr, S, log
+
+from redalg.decompose.basis import Pool
+from redalg.decompose.cascade import free_axes
+from redalg.decompose.centre import Centred
+from redalg.decompose.laurent import Atom, Polynomial
+from redalg.decompose.parse import ordered
+from redalg.decompose.verdict import Decomposition, Separation
+from redalg.expression import Axis, Label, Value
+from redalg.incremental.form import Extremum, Pivot, PivotPolicy
+from redalg.monoids import monoid
+
+
+@final
+@dataclass
+class Placement:
+    """The pivots by atom number, and the extrema that the state holds. Built once per derivation."""
+
+    decomposition: Decomposition
+    extrema: list[Extremum] = field(default_factory=list)
+    pivots: dict[int, Pivot] = field(default_factory=dict)
+    finals: dict[Value, Expr] = field(default_factory=dict)
+
+    def symbol(self, name: str, axes: set[Axis]) -> Value:
+        """A slot's symbol with the given free axes."""
+        return Value(Label(name), *ordered(axes - {self.decomposition.cascade.axis}))
+
+
+def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool) -> Placement:
+    """Extrema first, then a pivot for every exponential of the basis and for every centred generator."""
+    placement = Placement(decomposition)
+    for one in decomposition.separations:
+        if one.reduction.monoid.name != "sum":
+            _hold(placement, one)
+    atoms = decomposition.separator.atoms.list
+    exponentials = sorted({atom for function in pool.functions for atom, _ in function.grade})
+    for number in exponentials:
+        placement.pivots[number] = _exponential_pivot(placement, atoms[number])
+    for number in pool.pivoted:
+        centres = [one.centres[number] for one in centred.values() if number in one.centres]
+        placement.pivots[number] = _shift_pivot(placement, atoms[number], number, centres)
+    return placement
+
+
+def _hold(placement: Placement, separation: Separation) -> None:
+    """The slot of a reduction that is not a sum: its own value when F is of x alone, else the part of x."""
+    reduction, [g], [h] = separation.reduction, separation.g, separation.h
+    plain = h in (S.Zero, S.One) and separation.shift is S.Zero
+    value = reduction.value if plain else placement.symbol(f"{reduction.name}_x", free_axes(g))
+    placement.extrema.append(Extremum(value, reduction.monoid, g))
+    if not plain:
+        placement.finals[reduction.value] = value * h + separation.shift if separation.times == "×" else value + h
+
+
+def _exponential_pivot(placement: Placement, atom: Atom) -> Pivot:
+    largest = [one for one in placement.extrema if one.monoid.name == "max"]
+    for one in largest:
+        ratio = atom.base / one.term
+        if ratio == 1 or (not placement.decomposition.separator.side(ratio) and ratio.is_extended_positive):
+            return Pivot(one.value if ratio == 1 else _named(placement, atom), atom.base, PivotPolicy.RUNNING,
+                         ratio * one.value)  # fmt: skip
+    value = placement.symbol(f"aux_{sum(one.value.name.startswith('aux_') for one in largest)}", free_axes(atom.base))
+    placement.extrema.append(Extremum(value, monoid("max"), atom.base))
+    return Pivot(value, atom.base, PivotPolicy.RUNNING, value)
+
+
+def _named(placement: Placement, atom: Atom) -> Value:
+    taken = {one.value.name for one in placement.pivots.values()}
+    number = next(n for n in range(len(taken) + 1) if f"c_{n}" not in taken)
+    return placement.symbol(f"c_{number}", free_axes(atom.base))
+
+
+def _shift_pivot(placement: Placement, atom: Atom, number: int, centres: list[Polynomial]) -> Pivot:
+    to_expr = placement.decomposition.separator.atoms.polynomial_expr
+    candidates = sorted((to_expr(one) for one in centres), key=lambda e: (e.has(log), e.count_ops(), str(e)))
+    centre = _without_logs(candidates[0])
+    for pivot in placement.pivots.values():  # an exponential's pivot serves the same u when it is centred there
+        if pivot.base == atom.base and pivot.source == centre:
+            return pivot
+    known = {one.value for one in placement.extrema}
+    if centre.atoms(Value) <= known and free_axes(centre) <= free_axes(atom.base):
+        return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
+    within = free_axes(centre) <= free_axes(atom.base)
+    policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
+    return Pivot(_named(placement, atom), atom.base, policy, centre if within else S.Zero)
+
+
+def _without_logs(centre: Expr) -> Expr:
+    """Drop slowly varying terms: any finite pivot is exact, and max u alone is already at hand."""
+    kept = [term for term in Add.make_args(centre) if not term.has(log)]
+    return Add(*kept) if kept else centre
+
+

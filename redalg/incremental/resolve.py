@@ -1,0 +1,218 @@
+"""Resolve: every d from the state, with pivots cancelled symbolically.
+
+A value is kept as exp(λ)·v: λ collects what is left of the pivots in exponents, v is what can be computed safely. Terms
+whose exponents agree share λ; log(exp(λ)·v) = λ + log v; a ratio of two values subtracts their λ. So Σe^s·v / Σe^s,
+written without a maximum, never computes e^s, and exp(s − m) with its own m has λ = 0.
+
+    d_i = Σ_d-monomials H(d) · Σ_k coordinates · [A(c → v_i(d)) a]_k · exp(grade · c)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import final
+
+from sympy import Add, Expr, Mul, Pow, Rational, S, exp, log
+
+from redalg.decompose import laurent
+from redalg.decompose.basis import Pool
+from redalg.decompose.centre import Centred
+from redalg.decompose.laurent import Atom, Monomial, Polynomial
+from redalg.decompose.verdict import Separation, fraction
+from redalg.expression import Extent, Label, Scalar, Value
+from redalg.incremental.form import Assignment
+from redalg.incremental.placement import Placement
+
+EXPANSION_LIMIT = 24
+"""Terms beyond which a displacement is left as it is instead of being expanded to cancel its pivot."""
+
+
+@final
+@dataclass
+class Resolver:
+    """Builds the assignments of `finish`, one reduction after the other."""
+
+    placement: Placement
+    pool: Pool
+    accumulators: list[Value]
+    assignments: list[Assignment] = field(default_factory=list)
+    exponents: dict[Value, tuple[Expr, Value]] = field(default_factory=dict)
+    known: dict[int, Polynomial] = field(default_factory=dict)
+
+    # ---- one reduction -----------------------------------------------------------------------------------------------
+
+    def resolve(self, separation: Separation, centred: Centred | None) -> None:
+        """Assign the reduction's value."""
+        value = separation.reduction.value
+        if centred is None:
+            if value in self.placement.finals:
+                self.assignments.append(Assignment(value, self.placement.finals[value]))
+            return
+        shifts = {atom: self._displacement(separation, centred, atom) for atom in self.pool.pivoted}
+        terms = self._terms(centred, {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}, {})
+        exact = self._terms(centred, {atom: self._exact_displacement(centred, atom) for atom in shifts}, self.known)
+        self.known[self._number(value)] = laurent.add(*exact)
+        self._assign(value, terms)
+
+    def _terms(self, centred: Centred, shifts: dict[int, Polynomial], known: dict[int, Polynomial]) -> list[Polynomial]:
+        """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
+        made = []
+        for d, column in laurent.columns(centred.polynomial).items():
+            outer = self._substituted({((), d): Fraction(1)}, known)
+            for grade, vector in self.pool.by_grade(column).items():
+                for k, c in self.pool.coordinates(grade, vector).items():
+                    row = laurent.scale(self._row(k, shifts), c)
+                    made.append(laurent.multiply(laurent.multiply(outer, row), self._grade(grade)))
+        return made
+
+    def _row(self, number: int, shifts: dict[int, Polynomial]) -> Polynomial:
+        total: Polynomial = {}
+        for other, row in self.pool.transition(number).items():
+            accumulator = self._symbol_polynomial(self.accumulators[other])
+            for shift, c in row.items():
+                term = laurent.scale(accumulator, c)
+                for atom, n in shift:
+                    term = laurent.multiply(term, laurent.power(shifts[atom], int(n)))
+                total = laurent.add(total, term)
+        return total
+
+    def _grade(self, grade: Monomial) -> Polynomial:
+        """exp(Σ q·c) of the functions' own pivots, as atoms that cancel against the d-side's exponentials."""
+        out = laurent.ONE
+        for atom, q in grade:
+            out = laurent.multiply(out, self._exp(self.placement.pivots[atom].source * fraction(q)))
+        return out
+
+    def _exp(self, argument: Expr) -> Polynomial:
+        return self.placement.decomposition.separator.exponential(argument) if argument is not S.Zero else laurent.ONE
+
+    # ---- displacements -----------------------------------------------------------------------------------------------
+
+    def _displacement(self, separation: Separation, centred: Centred, atom: int) -> Expr:
+        """δ = v(d) − c under a name of its own, never expanded where it is used."""
+        exact = self._exact_displacement(centred, atom)
+        pivot = self.placement.pivots[atom]
+        if atom not in centred.centres:
+            return -pivot.value
+        cancelled = not any(pivot.value in self._atom(number).base.atoms(Value) for _, d in exact for number, _ in d)
+        atoms = self.placement.decomposition.separator.atoms
+        raw = atoms.polynomial_expr(centred.centres[atom]) - pivot.value
+        expr = atoms.polynomial_expr(exact) if cancelled and pivot.has_slot else raw.subs(pivot.value, pivot.source) \
+            if not pivot.has_slot else raw  # fmt: skip
+        if not expr.atoms(Value):
+            return expr
+        for one in self.assignments:
+            if one.expr == expr:
+                return one.value
+        name = f"delta_{separation.reduction.name}" + (f"_{pivot.value.name}" if len(centred.centres) > 1 else "")
+        value = Value(Label(name), *self.placement.symbol(name, _axes(expr)).indices)
+        self._assign_plain(value, expr)
+        return value
+
+    def _exact_displacement(self, centred: Centred, atom: int) -> Polynomial:
+        pivot = self.placement.pivots[atom]
+        here = self._symbol_polynomial(pivot.value) if pivot.has_slot else self._expr_polynomial(pivot.source)
+        there = self._substituted(centred.centres.get(atom, {}), self.known)
+        return laurent.add(there, laurent.scale(here, -1))
+
+    def _substituted(self, poly: Polynomial, known: dict[int, Polynomial]) -> Polynomial:
+        """Earlier values replaced by what they are, where that stays a short polynomial."""
+        out: Polynomial = {}
+        for (x, d), c in poly.items():
+            term: Polynomial = {((), ()): c}
+            for number, q in x + d:
+                term = laurent.multiply(term, self._power(known.get(number), number, q))
+            out = laurent.add(out, term)
+        return out
+
+    def _power(self, meaning: Polynomial | None, number: int, q: Fraction) -> Polynomial:
+        if meaning is not None and q > 0 and q.denominator == 1 and len(meaning) * q <= EXPANSION_LIMIT:
+            return laurent.power(meaning, int(q))
+        if meaning is not None and len(meaning) == 1 and q.denominator == 1:
+            [((_, d), c)] = meaning.items()
+            return {((), laurent.power_monomial(d, q)): c ** int(q)}
+        return {((), ((number, q),)): Fraction(1)}
+
+    # ---- values as exp(λ)·v ------------------------------------------------------------------------------------------
+
+    def _assign(self, value: Value, polys: list[Polynomial]) -> None:
+        """value = Σ terms, with the exponents that all terms share kept apart."""
+        parts = [part for poly in polys for part in self._graded_terms(poly)]
+        exponents = list(dict.fromkeys(exponent for exponent, _ in parts)) or [S.Zero]
+        if len(exponents) == 1 and exponents[0] is not S.Zero:
+            safe = Value(Label(f"{value.name}_scaled"), *value.indices)
+            self.exponents[value] = (exponents[0], safe)
+            self.assignments.append(Assignment(safe, Add(*(v for _, v in parts))))
+            self.assignments.append(Assignment(value, exp(exponents[0]) * safe))
+        else:
+            self._assign_plain(value, Add(*(v * exp(exponent) for exponent, v in parts)))
+
+    def _assign_plain(self, value: Value, expr: Expr) -> None:
+        if expr != value:
+            self.assignments.append(Assignment(value, expr))
+
+    def _graded_terms(self, poly: Polynomial) -> list[tuple[Expr, Expr]]:
+        out = []
+        for (_, d), c in poly.items():
+            exponent: Expr = S.Zero
+            factor: Expr = fraction(c)
+            for number, q in d:
+                atom, power = self._atom(number), fraction(q)
+                if atom.exponential:
+                    exponent += atom.base * power
+                elif atom.base in self.exponents:
+                    scale, safe = self.exponents[atom.base]
+                    exponent, factor = exponent + scale * power, factor * safe**power
+                else:
+                    factor *= atom.power(q)
+            out.append((exponent.expand(), factor))
+        return out
+
+    def graded(self, expr: Expr) -> tuple[Expr, Expr]:
+        """An expression of values as (λ, v) with expr = exp(λ)·v."""
+        if expr in self.exponents:
+            return self.exponents[expr]
+        if not any(value in self.exponents for value in expr.atoms(Value)):
+            return S.Zero, expr
+        if isinstance(expr, Mul):
+            parts = [self.graded(arg) for arg in expr.args]
+            return Add(*(scale for scale, _ in parts)).expand(), Mul(*(v for _, v in parts))
+        if isinstance(expr, Pow) and expr.exp.is_Rational:
+            scale, v = self.graded(expr.base)
+            return (scale * expr.exp).expand(), v**expr.exp
+        if isinstance(expr, log):
+            scale, v = self.graded(expr.args[0])
+            return S.Zero, scale + log(v)
+        if isinstance(expr, Add):
+            parts = [self.graded(arg) for arg in expr.args]
+            if len({scale for scale, _ in parts}) == 1:
+                return parts[0][0], Add(*(v for _, v in parts))
+        return S.Zero, expr.func(*(self.safe(arg) for arg in expr.args))
+
+    def safe(self, expr: Expr) -> Expr:
+        """The expression with exponents cancelled as far as they go."""
+        scale, v = self.graded(expr)
+        return v if scale is S.Zero else exp(scale) * v
+
+    # ---- atoms -------------------------------------------------------------------------------------------------------
+
+    def _atom(self, number: int) -> Atom:
+        return self.placement.decomposition.separator.atoms.list[number]
+
+    def _number(self, value: Expr) -> int:
+        return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=False))
+
+    def _symbol_polynomial(self, expr: Expr) -> Polynomial:
+        coefficient, rest = expr.as_coeff_Mul()
+        if isinstance(rest, Value | Scalar | Extent):
+            number = Rational(coefficient)
+            return {((), ((self._number(rest), Fraction(1)),)): Fraction(int(number.p), int(number.q))}
+        return self._expr_polynomial(expr)
+
+    def _expr_polynomial(self, expr: Expr) -> Polynomial:
+        return self.placement.decomposition.separator.pure(expr)
+
+
+def _axes(expr: Expr) -> set[object]:
+    return {axis for value in expr.atoms(Value) for axis in value.indices}

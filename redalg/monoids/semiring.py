@@ -1,0 +1,51 @@
+"""Which ⊗ distributes over which ⊕: the pairs by which a factor of d moves out of a reduction.
+
+    (a ⊕ b) ⊗ c = (a ⊗ c) ⊕ (b ⊗ c)          (RedFuser, Eq. 5)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Add, Expr, Mul, Pow
+
+
+@final
+@dataclass(frozen=True)
+class Semiring:
+    """⊗ distributes over ⊕, for every `c` in the stated domain.
+
+    Attributes:
+        plus: name of ⊕.
+        times: name of ⊗.
+        sign: its infix sign.
+        apply: a, c -> a ⊗ c, as a SymPy expression.
+        domain: the `c` for which it holds: `any`, `nonnegative` or `count`.
+    """
+
+    plus: str
+    times: str
+    sign: str
+    apply: Callable[..., Expr]
+    domain: str
+
+
+SEMIRINGS = (
+    Semiring("sum", "mul", "×", Mul, "any"),
+    Semiring("max", "add", "+", Add, "any"),
+    Semiring("max", "mul", "×", Mul, "nonnegative"),
+    Semiring("min", "add", "+", Add, "any"),
+    Semiring("min", "mul", "×", Mul, "nonnegative"),
+    Semiring("prod", "pow", "^", Pow, "count"),
+)
+
+
+def semirings(plus: str) -> tuple[Semiring, ...]:
+    """The pairs that have this ⊕.
+
+    >>> [one.times for one in semirings("max")]
+    ['add', 'mul']
+    """
+    return tuple(one for one in SEMIRINGS if one.plus == plus)

@@ -1,0 +1,1 @@
+"""redalg's tests; `make test` runs those that need no GPU and little time."""

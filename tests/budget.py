@@ -1,0 +1,114 @@
+"""Time budgets, measured: `python -m tests.budget`. Exits with 1 when a median is over its limit.
+
+Not a test: a loaded machine would make it fail. The tests assert what an import loads; this says how long it takes.
+"""
+
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import sympy
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from tests.source import ROOT
+
+RUNS = 20
+IMPORT = "import sympy, time; start = time.perf_counter(); import redalg; print(time.perf_counter() - start)"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is measured, how one sample (in ms) is taken, and the most that the median may be."""
+
+    name: str
+    sample_ms: Callable[[], float]
+    limit_ms: float | None = None
+
+
+def import_ms() -> float:
+    """What `import redalg` adds to `import sympy`, in a fresh process."""
+    done = subprocess.run([sys.executable, "-c", IMPORT], cwd=ROOT, check=True, capture_output=True, text=True)
+    return 1e3 * float(done.stdout)
+
+
+def attention(suffix: str = "") -> tuple[Any, str]:
+    """Attention over axes named with the suffix, and its output axes."""
+    import redalg as ra
+
+    b, h, q, k, d, e = (name + suffix for name in "bhqkde")
+    k_axis, d_axis = ra.axes(f"{k} {d}")
+    Q, K, V = ra.tensors(f"Q[{b},{h},{q},{d}] K[{b},{h},{k},{d}] V[{b},{h},{k},{e}]")
+    score = ra.sum(Q * K, d_axis) / sympy.sqrt(d_axis.extent)
+    return ra.sum(ra.softmax(score, k_axis) * V, k_axis), f"{b} {h} {q} {e}"
+
+
+def variance(suffix: str = "") -> tuple[Any, str]:
+    """The variance of rows, written as the definition, and its output axes."""
+    import redalg as ra
+
+    n = ra.axes("n" + suffix)
+    x = ra.tensor(f"x[b,n{suffix}]")
+    return ra.mean((x - ra.mean(x, n)) ** 2, n), "b"
+
+
+def fuse_ms(expression: Any, axes: str) -> float:
+    import redalg as ra
+
+    start = time.perf_counter()
+    ra.fuse(expression, axes=axes)
+    return 1e3 * (time.perf_counter() - start)
+
+
+def warm(pattern: Callable[[str], tuple[Any, str]]) -> Callable[[], float]:
+    """Time `fuse` of one and the same expression."""
+    expression, axes = pattern("")
+    fuse_ms(expression, axes)
+    return lambda: fuse_ms(expression, axes)
+
+
+def renamed(pattern: Callable[[str], tuple[Any, str]]) -> Callable[[], float]:
+    """Time `fuse` of the same cascade under axis names not seen before: no cache of whole results can help."""
+    count = itertools.count()
+    return lambda: fuse_ms(*pattern(str(next(count))))
+
+
+def budgets() -> list[Budget]:
+    return [
+        Budget("import redalg, beyond import sympy", import_ms, 150),
+        Budget("fuse attention, warm", warm(attention), 50),
+        Budget("fuse variance, warm", warm(variance), 50),
+        Budget("fuse attention, new axis names", renamed(attention)),
+        Budget("fuse variance, new axis names", renamed(variance)),
+    ]
+
+
+def measure(budget: Budget) -> list[float]:
+    runs = track(range(RUNS), description=budget.name, console=Console(stderr=True), transient=True)
+    return [budget.sample_ms() for _ in runs]
+
+
+def main() -> int:
+    table = Table(title=f"Time budgets, median of {RUNS}")
+    for column in ("what", "median ms", "least ms", "most ms", "limit ms", ""):
+        table.add_column(column, justify="left" if column in {"what", ""} else "right")
+    over = False
+    for budget in budgets():
+        samples = measure(budget)
+        too_slow = budget.limit_ms is not None and median(samples) >= budget.limit_ms
+        over = over or too_slow
+        numbers = [f"{value:.1f}" for value in (median(samples), min(samples), max(samples))]
+        limit = "-" if budget.limit_ms is None else f"{budget.limit_ms:g}"
+        table.add_row(budget.name, *numbers, limit, "OVER" if too_slow else "ok")
+    Console().print(table)
+    return int(over)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Shared set-up: Hypothesis profiles, golden files, fixed seeds, and what to skip without a GPU.
+
+Golden files lie at `tests/golden/<module>/<name>.txt`, where `tests/test_explain.py` gives the module `explain`.
+A missing golden file fails, as a changed one does; `make golden` rewrites them from what the code prints now.
+"""
+
+import os
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the code prints now")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not cuda_is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device: torch.cuda.is_available() is False"))
+
+
+def cuda_is_available() -> bool:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return False
+    return bool(torch.cuda.is_available())
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    """Start every test from the same state of every global random generator."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Compares text with the golden files of one test module."""
+
+    folder: Path
+    update: bool
+
+    def __call__(self, name: str, text: str) -> None:
+        path = self.folder / f"{name}.txt"
+        text = text.rstrip("\n") + "\n"
+        if self.update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        shown = path.relative_to(TESTS.parent)
+        assert path.exists(), f"{shown} does not exist; 'make golden' writes it:\n{text}"
+        expected = path.read_text(encoding="utf-8")
+        assert text == expected, f"the text differs from {shown}; if the change is meant, run 'make golden'"
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """`golden("attention_form", str(form))` compares with `tests/golden/<module>/attention_form.txt`."""
+    module = request.path.relative_to(TESTS).with_suffix("")
+    folder = TESTS / "golden" / module.with_name(module.name.removeprefix("test_"))
+    return Golden(folder, request.config.getoption("--update-golden"))
