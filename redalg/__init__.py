@@ -1,2 +1,44 @@
-from redalg.expression import *
-from redalg.sugar import *
+"""redalg: cascades of reductions, written in SymPy, derived into one pass and compiled into kernels.
+
+    import redalg as ra
+    n = ra.axes("n")
+    variance = ra.fuse(ra.var(ra.tensor("x[b,n]"), n))
+
+Public names only. Importing redalg loads SymPy, and neither torch nor TileLang nor NumPy.
+"""
+
+from redalg.errors import BackendError, ExpressionError, InputError, NotFusible, PlanError, RedalgError, Undecided
+from redalg.expression import (
+    Axis,
+    Element,
+    Reduce,
+    Tensor,
+    axes,
+    axis,
+    cast,
+    eq,
+    let,
+    logical_and,
+    logical_not,
+    logical_or,
+    max,  # noqa: A004
+    min,  # noqa: A004
+    ne,
+    prod,
+    scalars,
+    sum,  # noqa: A004
+    tensor,
+    tensors,
+    where,
+)
+from redalg.fuse import Exact, Fused, Refused, analyze, fuse
+from redalg.sugar import logsumexp, mean, softmax, var
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError", "NotFusible", "PlanError",
+    "RedalgError", "Reduce", "Refused", "Tensor", "Undecided", "analyze", "axes", "axis", "cast", "eq", "fuse", "let",
+    "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "prod", "scalars", "softmax",
+    "sum", "tensor", "tensors", "var", "where",
+]  # fmt: skip

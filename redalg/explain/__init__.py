@@ -1,0 +1,7 @@
+"""Text, LaTeX and HTML of a derivation."""
+
+from redalg.explain.html import explain_html
+from redalg.explain.latex import explain_latex
+from redalg.explain.text import explain_text
+
+__all__ = ["explain_html", "explain_latex", "explain_text"]

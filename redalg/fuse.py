@@ -1,0 +1,340 @@
+"""The table of contents: every stage, once, in order; and `Fused`, what a person holds.
+
+    expression → Cascade → Decomposition → FusedForm → Plan → TileProgram → source → kernel
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+from sympy import Expr, S, Tuple
+
+from redalg.decompose import Cascade, Decomposition, decompose, parse
+from redalg.decompose.foreign import adopt, one_axis_per_name
+from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
+from redalg.explain import explain_html, explain_latex, explain_text
+from redalg.expression import Axis, Element, Value
+from redalg.expression.axis import names_of
+from redalg.incremental import FusedForm, derive
+
+OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check")
+BACKENDS = ("tilelang", "torch", "numpy")
+
+
+def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), exact: bool = False) -> Fused:
+    """Derive the one-pass form of a cascade of reductions: analysis only, in milliseconds.
+
+    Args:
+        expr: a SymPy expression, or a dict `{"name": expression}` or `{"name": (expression, "b h q")}` of several.
+        axes: the output's axes in order, `"b h q e"`; may be left out when the tensors' index orders fix one order.
+        inputs: the tensors in the order in which a call may give them by position.
+        exact: refuse approximations (rounding casts that mix data and reduced values).
+
+    Returns:
+        A `Fused`: call it on tensors, ask it to `explain`, take its kernel's `source`.
+
+    Raises:
+        NotFusible: no state of fixed size exists; `.reduction`, `.reason`, `.hint`, `.evidence` say why.
+        Undecided: neither a form nor a refusal was found.
+        ExpressionError: the expression is not a cascade that redalg can read.
+
+    Source: RedFuser (ASPLOS '26), Eqs. 1-16, in the general form of separable rank r.
+
+    >>> import redalg as ra
+    >>> n = ra.axes("n")
+    >>> ra.fuse(ra.var(ra.tensor("x[b,n]"), n)).rank["sum_1"]
+    3
+    """
+    wanted, single = named_outputs(expr, axes)
+    cascade = parse(wanted)  #                     which axis, which reductions, which producers
+    refuse_carried(cascade)
+    check_names(cascade, inputs)
+    decomposition = decompose(cascade)  #          F = Σ h·g of each reduction, or a witness that there is none
+    form = derive(decomposition)  #                pivots, accumulators, leaf / merge / finish
+    return Fused(cascade, decomposition, form, tuple(one.name for one in inputs), single, exact)
+    # Plan, TileProgram, source and kernel follow at the call, when sizes and dtypes are known: `Fused.lower`.
+
+
+def analyze(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = ()) -> Exact | Refused | UndecidedVerdict:
+    """The verdict of `fuse` as a value, never raising for a cascade that has none."""
+    try:
+        return Exact(fuse(expr, axes, inputs=inputs))
+    except NotFusible as refusal:
+        return Refused(refusal.reduction, refusal.reason, refusal.hint, refusal.evidence)
+    except Undecided as open_question:
+        return UndecidedVerdict(open_question.reduction, open_question.reason, open_question.hint, open_question.evidence)
+
+
+# ---- what a person wrote ---------------------------------------------------------------------------------------------
+
+
+def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tuple[Axis, ...] | None]], bool]:
+    """Outputs by name, adopted, with one `Axis` for every name over all of them; and whether there was only one."""
+    single = not isinstance(expr, Mapping)
+    given = {"out": (expr, axes)} if single else {
+        name: one if isinstance(one, tuple) else (one, None) for name, one in expr.items()}  # fmt: skip
+    if not given or (not single and axes is not None):
+        raise ExpressionError("fuse: name at least one output, and give each its own axes: {'lse': (expr, \"b h q\")}.")
+    adopted = {name: adopt(one) for name, (one, _) in given.items()}
+    together = one_axis_per_name(Tuple(*adopted.values()))
+    known = {axis.name: axis for axis in together.atoms(Axis)}
+    made = {}
+    for name, one in zip(adopted, together.args, strict=True):
+        spec = given[name][1]
+        made[name] = (one, None if spec is None else tuple(known.get(a, Axis(a)) for a in names_of(spec, "axes")))
+    return {name: (one, () if spec is None and not known else spec) for name, (one, spec) in made.items()}, single
+
+
+def refuse_carried(cascade: Cascade) -> None:
+    """Outputs that carry the reduced axis are represented, and refused by name for now."""
+    carried = [one.name for one in cascade.outputs if one.carries]
+    if carried:
+        raise ExpressionError(
+            f"output `{carried[0]}` carries the reduced axis {cascade.axis}, which redalg represents but does not run yet. "
+            f"Reduce it over {cascade.axis}, or fuse the reduced values and apply the last step with torch."
+        )
+
+
+def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
+    """Option names are reserved; `inputs` names tensors of the expression."""
+    names = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
+    reserved = [name for name in names if name in OPTIONS]
+    if reserved:
+        raise ExpressionError(f"a tensor is named `{reserved[0]}`, which is an option of the call. Rename the tensor; "
+                              f"the reserved names are {', '.join(OPTIONS)}.")  # fmt: skip
+    foreign = [str(one) for one in inputs if one.name not in names]
+    if foreign:
+        raise ExpressionError(f"fuse(inputs=): {', '.join(foreign)} not in the expression, which has {', '.join(names)}.")
+
+
+# ---- verdicts --------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Exact:
+    """A one-pass form exists and equals the definition up to rounding."""
+
+    fused: Fused
+
+
+@final
+@dataclass(frozen=True)
+class Refused:
+    """No state of fixed size exists."""
+
+    reduction: str
+    reason: str
+    hint: str
+    evidence: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class UndecidedVerdict:
+    """Neither a form nor a refusal was found."""
+
+    reduction: str
+    reason: str
+    hint: str
+    evidence: tuple[str, ...]
+
+
+# ---- Fused -----------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Fused:
+    """A fused cascade: callable, explainable, compilable. Immutable, and it pickles.
+
+    Attributes:
+        cascade, decomposition, form: the stages, each printable.
+        inputs: names of the tensors in positional order (empty: keywords only).
+        single: whether the call gives one array rather than a namedtuple.
+        exact: whether approximations are refused.
+    """
+
+    cascade: Cascade
+    decomposition: Decomposition
+    form: FusedForm
+    inputs: tuple[str, ...]
+    single: bool
+    exact: bool
+
+    # ---- run ---------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *positional: Any, backend: str | None = None, plan: Any = None, empty: str = "nan",
+                 precision: str = "ieee", sizes: Mapping[str, int] | None = None, check: bool = False,
+                 **tensors: Any) -> Any:  # fmt: skip
+        """Run on tensors (torch on one device, or NumPy), given by keyword.
+
+        Args:
+            positional: tensors in the order of `inputs=`.
+            backend: `"tilelang"` (default on CUDA; on the CPU through TileLang's C target), `"torch"` (default on the
+                CPU: block by block, bounded memory) or `"numpy"` (the interpreter).
+            plan: a `Plan` for the tilelang backend; None chooses one.
+            empty: what a ratio over no elements is, `"nan"` (as the definition) or `"zero"`.
+            precision: `"ieee"`, or `"tf32"` to allow TF32 in float32 contractions on CUDA.
+            sizes: extents of axes that no tensor carries.
+            check: check data-dependent indices on CUDA too.
+            tensors: arrays by name; integer and boolean ones only where they index or mask.
+
+        Returns:
+            One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
+            extrema at least float32), dimensions in the order of the output axes.
+        """
+        from redalg.runtime.dispatch import call
+
+        given = self._given(positional, tensors)
+        options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
+        return self._outputs(call(self.form, given, backend, sizes or {}, options))
+
+    def reference(self, *positional: Any, sizes: Mapping[str, int] | None = None, **tensors: Any) -> Any:
+        """The unfused definition, as written, in float64 (contractions by einsum, rows in chunks)."""
+        from redalg.runtime.arrays import reference
+        from redalg.runtime.inputs import bind
+
+        return self._outputs(reference(self.form, bind(self.cascade, self._given(positional, tensors), sizes)))
+
+    def _given(self, positional: Sequence[Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+        if len(positional) > len(self.inputs):
+            allowed = f"at most {len(self.inputs)}" if self.inputs else "none, since `fuse` was given no inputs=(Q, K, V)"
+            raise InputError(f"the call has {len(positional)} positional tensors; it may have {allowed}. Pass them by keyword.")
+        by_position = dict(zip(self.inputs, positional, strict=False))
+        twice = [name for name in by_position if name in tensors]
+        if twice:
+            raise InputError(f"tensor `{twice[0]}` is given by position and by keyword. Give it once.")
+        return {**by_position, **tensors}
+
+    def _outputs(self, made: Mapping[str, Any]) -> Any:
+        if self.single:
+            return made[self.cascade.outputs[0].name]
+        return namedtuple("Outputs", list(made))(**made)
+
+    # ---- the monoid --------------------------------------------------------------------------------------------------
+
+    def leaf(self, tensors: Mapping[str, Any], start: Mapping[Axis, int] | None = None,
+             extents: Mapping[str, int] | None = None) -> Any:  # fmt: skip
+        """The state of a piece of the data.
+
+        Args:
+            tensors: arrays and scalars by name; those with the streamed axis hold a piece of it.
+            start: `{axis: global number of the piece's first element}` (0 where left out).
+            extents: total sizes by axis name, where an expression needs them.
+        """
+        from redalg.runtime.state import leaf
+
+        return leaf(self.form, tensors, start or {}, extents or {})
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """The state of both pieces together, in any order (the laws hold modulo the pivot: compare `finish`)."""
+        from redalg.runtime.state import merge
+
+        return merge(self.form, a, b)
+
+    def finish(self, state: Any, tensors: Mapping[str, Any] | None = None, empty: str = "nan") -> Any:
+        """The outputs of a state; `tensors` gives those that stand in the outputs themselves."""
+        from redalg.runtime.state import finish
+
+        return self._outputs(finish(self.form, state, tensors, empty))
+
+    def empty_state(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | None = None, device: str = "cpu",
+                    library: str = "torch") -> Any:  # fmt: skip
+        """The identity of `merge`: the state of no elements, for free axes of the given sizes."""
+        from redalg.runtime.state import empty_state
+
+        return empty_state(self.form, sizes, dtypes or {}, device, library)
+
+    # ---- kernels -----------------------------------------------------------------------------------------------------
+
+    def lower(self, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Any:
+        """Plan, tile program and source for a target (`sm_90a`, `sm_86`, `sm_80`, `c`), sizes by axis, dtypes by tensor."""
+        from redalg.runtime.lowering import lower
+
+        return lower(self.form, target, sizes, dtypes, **options)
+
+    def source(self, target: str = "sm_90a", *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16",
+               **options: Any) -> str:  # fmt: skip
+        """Readable TileLang that runs without redalg, for a target, sizes by axis name and dtypes by tensor name."""
+        return str(self.lower(target, sizes, self._dtypes(dtypes), **options).source)
+
+    def save(self, path: str | Path, target: str = "sm_90a", *, sizes: Mapping[str, int],
+             dtypes: Mapping[str, str] | str = "float16", **options: Any) -> Path:  # fmt: skip
+        """Write `source(…)` to a file that runs on its own; gives back the path."""
+        path = Path(path)
+        path.write_text(self.source(target, sizes=sizes, dtypes=dtypes, **options), encoding="utf-8")
+        return path
+
+    def compile(self, target: str, *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", **options: Any) -> Any:
+        """Compile the kernel for a target now, into the caches that calls use."""
+        from redalg.runtime.kernels import kernel_for
+
+        return kernel_for(self.lower(target, sizes, self._dtypes(dtypes), **options))
+
+    def _dtypes(self, dtypes: Mapping[str, str] | str) -> Mapping[str, str]:
+        if not isinstance(dtypes, str):
+            return dtypes
+        from redalg.runtime.inputs import value_tensors
+
+        floats = value_tensors(self.cascade)
+        return {name: dtypes if name in floats else "int64" for name in self.cascade.inputs()}
+
+    # ---- the algebra -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def g(self) -> dict[str, Expr]:
+        """The x-part of each reduction: one expression at rank 1, a SymPy Tuple at rank r."""
+        return {one.reduction.name: _one_or_tuple(one.g) for one in self.decomposition.separations}
+
+    @cached_property
+    def h(self) -> dict[str, Expr]:
+        """The d-part of each reduction, in the order of `g`."""
+        return {one.reduction.name: _one_or_tuple(one.h) for one in self.decomposition.separations}
+
+    @cached_property
+    def otimes(self) -> dict[str, str]:
+        """The sign of ⊗ of each reduction."""
+        return {one.reduction.name: one.times for one in self.decomposition.separations}
+
+    @cached_property
+    def rank(self) -> dict[str, int]:
+        """The separable rank of each reduction's term."""
+        return {one.reduction.name: one.rank for one in self.decomposition.separations}
+
+    @cached_property
+    def pivots(self) -> dict[str, tuple[Expr, Value]]:
+        """Each pivot's name -> (what it shifts or scales, its symbol)."""
+        return {one.value.name: (one.base, one.value) for one in self.form.pivots}
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """The slots of the state: name, kind and axes of each."""
+        return self.form.slots
+
+    # ---- printing ----------------------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """The derivation in text: each reduction's F, g, h, ⊗, the fused and incremental forms, placement and cost."""
+        return explain_text(self.decomposition, self.form)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def __repr__(self) -> str:
+        return self.explain()
+
+    def _repr_latex_(self) -> str:
+        return explain_latex(self.decomposition, self.form)
+
+    def _repr_html_(self) -> str:
+        return explain_html(self.decomposition, self.form)
+
+
+def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:
+    return parts[0] if len(parts) == 1 else Tuple(*parts) if parts else S.Zero

@@ -1,0 +1,153 @@
+"""Running the interpreters on bound inputs: the `numpy` and `torch` backends, the reference, and the public state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sympy import Expr, log
+
+from redalg.decompose import Cascade
+from redalg.errors import BackendError
+from redalg.expression import Axis, Cast, Value
+from redalg.incremental.arrays import ArrayOps
+from redalg.incremental.evaluate import Scope
+from redalg.incremental.form import FormOutput, FusedForm
+from redalg.incremental.interpret import Executor
+from redalg.runtime.blocks import blocks, chunks, output_axes, stream, unfused
+from redalg.runtime.inputs import WIDTH, Bound
+
+
+def ops_for(bound: Bound, backend: str, compute: str | None = None) -> ArrayOps:
+    """The array library of a backend, in the bound inputs' compute dtype."""
+    compute = compute or bound.compute
+    if backend == "numpy":
+        from redalg.incremental.numpy_ops import NumpyOps
+
+        return NumpyOps(compute)
+    try:
+        from redalg.runtime.torch_ops import TorchOps
+    except ModuleNotFoundError as missing:
+        raise BackendError("backend=\"torch\" needs torch, which is not installed. Install it (`pip install torch`), or "
+                           "pass backend=\"numpy\".") from missing  # fmt: skip
+    return TorchOps(compute, bound.device)
+
+
+def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
+    """The bound tensors as the backend's own arrays (sharing memory where the libraries can)."""
+    if backend == "numpy" and bound.library == "torch":
+        if "bfloat16" in bound.dtypes.values() or bound.device != "cpu":
+            raise BackendError('backend="numpy" has no bfloat16 and no GPU. Pass float32 CPU tensors, or backend="torch".')
+        return {name: array.numpy() for name, array in bound.tensors.items()}
+    if backend != "numpy" and bound.library == "numpy":
+        import torch
+
+        return {name: torch.from_numpy(_writable(array)) for name, array in bound.tensors.items()}
+    return dict(bound.tensors)
+
+
+def _writable(array: Any) -> Any:
+    return array if array.flags.writeable and all(step >= 0 for step in array.strides) else array.copy()
+
+
+def scope_for(cascade: Cascade, bound: Bound, ops: ArrayOps, tensors: Mapping[str, Any], start: Mapping[Axis, int] | None = None,
+              extents: Mapping[str, int] | None = None) -> Scope:  # fmt: skip
+    """A scope over the whole of the bound inputs, whose first elements have the global numbers `start`."""
+    axes, start = cascade.axes(), start or {}
+    ranges = {axis: (start.get(axis, 0), start.get(axis, 0) + bound.sizes[axis.name]) for axis in axes}
+    return Scope(ops, axes, ranges, tensors, bound.scalars, {**bound.sizes, **(extents or {})}, offsets=start)
+
+
+def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, Any]:
+    """The fused form on the bound inputs, block by block; outputs in the inputs' library."""
+    ops, tensors = ops_for(bound, backend), tensors_for(bound, backend)
+    executor = Executor(form, ops, empty)
+    scope = scope_for(form.cascade, bound, ops, tensors)
+    length = blocks(form, bound.sizes)
+
+    def piece(ranges: dict[Axis, tuple[int, int]]) -> dict[str, Any]:
+        inner = scope.over(ranges)
+        return executor.finish(inner, stream(executor, inner, length[form.cascade.axis]))
+
+    pieces = ((ranges, piece(ranges)) for ranges in chunks(output_axes(form.cascade), bound.sizes, length))
+    outputs = {one.name: (one.axes, output_dtype(one, form, bound.result)) for one in form.outputs}
+    return to_library(assembled(pieces, outputs, scope, backend), bound.library, backend)
+
+
+def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
+    """The unfused definition in float64, in chunks of rows; outputs in the inputs' library."""
+    backend = bound.library
+    ops, tensors = ops_for(bound, backend, "float64"), tensors_for(bound, backend)
+    scope = scope_for(form.cascade, bound, ops, tensors)
+    length = blocks(form, bound.sizes, 1 << 24)
+    pieces = ((ranges, unfused(form.cascade, scope.over(ranges)))
+              for ranges in chunks(output_axes(form.cascade), bound.sizes, length))  # fmt: skip
+    outputs = {one.name: (one.axes, "float64") for one in form.outputs}
+    return assembled(pieces, outputs, scope, backend)
+
+
+def assembled(pieces: Iterable[tuple[dict[Axis, tuple[int, int]], dict[str, Any]]],
+              outputs: Mapping[str, tuple[tuple[Axis, ...], str]], scope: Scope, backend: str) -> dict[str, Any]:  # fmt: skip
+    """Write the chunks' outputs into whole arrays, in the outputs' axis order and dtype."""
+    whole: dict[str, Any] = {}
+    for ranges, made in pieces:
+        for name, (axes, dtype) in outputs.items():
+            shape = [scope.length(axis) for axis in axes]
+            if name not in whole:
+                whole[name] = empty_array(shape, dtype, scope, backend)
+            inner = scope.over(ranges)
+            part = to_axes(made[name], axes, inner)
+            base = {axis: scope.ranges[axis][0] for axis in axes}
+            key = tuple(slice(inner.ranges[a][0] - base[a], inner.ranges[a][1] - base[a]) for a in axes)
+            whole[name][key] = part
+    return whole
+
+
+def to_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
+    """An array with one dimension per axis of the scope, brought to the dimensions `axes`, in their order."""
+    shape = [scope.length(axis) if axis in axes else 1 for axis in scope.axes]
+    kept = [axis for axis in scope.axes if axis in axes]
+    flat = scope.ops.expand(array, shape).reshape([scope.length(axis) for axis in kept])
+    return scope.ops.permute(flat, [kept.index(axis) for axis in axes])
+
+
+def from_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
+    """The inverse of `to_axes`, the scope's order of axes having that of `axes` within it."""
+    kept = [axis for axis in scope.axes if axis in axes]
+    made = scope.ops.permute(array, [axes.index(axis) for axis in kept])
+    return made.reshape([made.shape[kept.index(axis)] if axis in kept else 1 for axis in scope.axes])
+
+
+def empty_array(shape: list[int], dtype: str, scope: Scope, backend: str) -> Any:
+    """An uninitialised array of the backend's library."""
+    if backend == "numpy":
+        import numpy as np
+
+        return np.empty(shape, dtype)
+    import torch
+
+    return torch.empty(shape, dtype=getattr(torch, dtype), device=getattr(scope.ops, "device", "cpu"))
+
+
+def to_library(outputs: dict[str, Any], library: str, backend: str) -> dict[str, Any]:
+    """Outputs as the caller's kind of array."""
+    if library == "numpy" and backend != "numpy":
+        return {name: array.numpy() for name, array in outputs.items()}
+    if library == "torch" and backend == "numpy":
+        import torch
+
+        return {name: torch.from_numpy(array) for name, array in outputs.items()}
+    return outputs
+
+
+def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
+    """The inputs' dtype, or the cast's; logarithms and extrema are at least float32."""
+    if isinstance(output.expr, Cast):
+        return output.expr.dtype
+    wide = output.expr.has(log) or _is_extremum(output.expr, form)
+    return result if not wide or WIDTH[result] > 1 else "float32"
+
+
+def _is_extremum(expr: Expr, form: FusedForm) -> bool:
+    extrema = {one.value for one in form.cascade.reductions if one.monoid.name in ("max", "min")}
+    return bool(expr.atoms(Value) & (extrema | {one.value for one in form.extrema}))

@@ -1,0 +1,34 @@
+"""Dispatch of a call to its backend, by the option or by where the tensors lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from redalg.errors import BackendError, InputError
+from redalg.incremental.form import FusedForm
+from redalg.runtime import arrays
+from redalg.runtime.inputs import bind
+
+BACKENDS = ("tilelang", "torch", "numpy")
+EMPTY = ("nan", "zero")
+PRECISION = ("ieee", "tf32")
+
+
+def call(form: FusedForm, given: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int],
+         options: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
+    """Run a form on tensors: the default backend is `tilelang` on CUDA and `torch` on the CPU."""
+    for name, allowed in (("empty", EMPTY), ("precision", PRECISION)):
+        if options[name] not in allowed:
+            raise InputError(f"{name}={options[name]!r} is not an option. Use one of {', '.join(map(repr, allowed))}.")
+    if backend is not None and backend not in BACKENDS:
+        raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, BACKENDS))}.")
+    bound = bind(form.cascade, given, sizes)
+    chosen = backend or ("tilelang" if bound.device.startswith("cuda") else "torch")
+    if chosen == "tilelang":
+        from redalg.runtime.kernels import run
+
+        return run(form, bound, options)
+    if options["plan"] is not None:
+        raise BackendError(f'plan= belongs to backend="tilelang"; this call runs on {chosen!r}. Leave one of them out.')
+    return arrays.run(form, bound, chosen, options["empty"])

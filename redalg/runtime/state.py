@@ -1,0 +1,148 @@
+"""The derived monoid in public: leaf, merge and finish of a state that travels (pickled, sent, merged elsewhere)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from redalg.errors import InputError
+from redalg.expression import Axis
+from redalg.incremental.evaluate import Scope
+from redalg.incremental.form import FusedForm, Slot
+from redalg.incremental.interpret import Executor, Slots
+from redalg.runtime.arrays import from_axes, ops_for, output_dtype, scope_for, tensors_for, to_axes, to_library
+from redalg.runtime.blocks import blocks, stream
+from redalg.runtime.inputs import Bound, bind
+
+
+@final
+@dataclass(frozen=True)
+class State:
+    """A state of the derived monoid: slots by name, with their kinds, axes and arrays. It pickles.
+
+    Attributes:
+        slots: name -> array, dimensions in the order of the slot's axes.
+        layout: the slots' names, kinds and axes.
+        sizes: axis name -> extent, of the axes other than the streamed one.
+        result: dtype of outputs (that of the tensors that the state was made from).
+        library: `numpy` or `torch`.
+        device: where the arrays lie.
+        scalars: the run-time scalars that the leaf was given.
+    """
+
+    slots: Mapping[str, Any]
+    layout: tuple[Slot, ...]
+    sizes: Mapping[str, int]
+    result: str
+    library: str
+    device: str
+    scalars: Mapping[str, float]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{slot}: {tuple(self.slots[slot.name].shape)}" for slot in self.layout)
+
+
+def leaf(form: FusedForm, given: Mapping[str, Any], start: Mapping[Axis, int], extents: Mapping[str, int]) -> State:
+    """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
+    bound = bind(form.cascade, given, extents, chunked=True)
+    ops = ops_for(bound, bound.library)
+    executor = Executor(form, ops)
+    scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start, extents)
+    slots = stream(executor, scope, blocks(form, bound.sizes)[form.cascade.axis])
+    return packed(form, slots, scope, bound)
+
+
+def empty_state(form: FusedForm, sizes: Mapping[str, int], dtypes: Mapping[str, str], device: str, library: str) -> State:
+    """The identity of `merge`: the state of no elements."""
+    import numpy as np
+
+    shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in form.cascade.elements()}
+    given: dict[str, Any] = {name: np.zeros(shape, dtypes.get(name, "float32")) for name, shape in shapes.items()}
+    if library == "torch":
+        import torch
+
+        given = {name: torch.zeros(shape, dtype=getattr(torch, dtypes.get(name, "float32")), device=device)
+                 for name, shape in shapes.items()}  # fmt: skip
+    given |= {one.name: 1.0 for one in form.cascade.scalars()}
+    return leaf(form, given, {}, {**sizes, form.cascade.axis.name: 0})
+
+
+def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
+    if index == form.cascade.axis:
+        return 0
+    if isinstance(index, Axis):
+        if index.name not in sizes and index.size is None:
+            raise InputError(f"empty_state: the size of axis {index} is missing. Pass sizes={{\"{index}\": …}}.")
+        return int(sizes.get(index.name, index.size or 0))
+    return max([1, *sizes.values()])
+
+
+def merge(form: FusedForm, a: State, b: State) -> State:
+    """a ⊕ b. Both must be states of this form, over the same free axes."""
+    for state in (a, b):
+        check(form, state)
+    if dict(a.sizes) != dict(b.sizes):
+        raise InputError(f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of "
+                         "the same rows.")  # fmt: skip
+    scope, executor = unpacked_scope(form, a)
+    slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
+    return packed(form, slots, scope, None, like=a)
+
+
+def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str) -> dict[str, Any]:
+    """The outputs of a state; `given` holds the tensors and scalars that stand in the outputs themselves."""
+    check(form, state)
+    scope, executor = unpacked_scope(form, state, given or {}, empty)
+    made = executor.finish(scope, unpack(form, state, scope))
+    outputs = {}
+    for one in form.outputs:
+        array = to_axes(made[one.name], one.axes, scope)
+        outputs[one.name] = _rounded(array, output_dtype(one, form, state.result), state.library)
+    return to_library(outputs, state.library, state.library)
+
+
+def _rounded(array: Any, dtype: str, library: str) -> Any:
+    if library == "numpy":
+        return array.astype(dtype)
+    import torch
+
+    return array.to(getattr(torch, dtype))
+
+
+def check(form: FusedForm, state: State) -> None:
+    """Refuse a state of another form."""
+    if not isinstance(state, State) or state.layout != form.slots:
+        found = type(state).__name__ if not isinstance(state, State) else f"a state of slots {[s.name for s in state.layout]}"
+        raise InputError(f"this is {found}; the form's states have slots {[slot.name for slot in form.slots]}. Make it by "
+                         "`leaf` of the same `Fused`.")  # fmt: skip
+
+
+def packed(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None, like: State | None = None) -> State:
+    """A state from the interpreter's arrays."""
+    values = {value.name: (value, array) for value, array in slots.items()}
+    arrays = {slot.name: to_axes(values[slot.name][1], slot.axes, scope) for slot in form.slots}
+    if like is not None:
+        return State(arrays, form.slots, like.sizes, like.result, like.library, like.device, like.scalars)
+    if bound is None:
+        raise AssertionError("a new state needs its inputs")
+    sizes = {name: size for name, size in bound.sizes.items() if name != form.cascade.axis.name}
+    return State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars))
+
+
+def unpacked_scope(form: FusedForm, state: State, given: Mapping[str, Any] | None = None, empty: str = "nan") -> tuple[Scope, Executor]:
+    """A scope over the state's free axes (the streamed axis is empty in it), and an executor of its library."""
+    dtype = next((str(a.dtype).removeprefix("torch.") for a in state.slots.values() if "float" in str(a.dtype)), "float32")
+    sizes = {**state.sizes, form.cascade.axis.name: 0}
+    scalars = {**state.scalars, **{k: v for k, v in (given or {}).items() if isinstance(v, int | float)}}
+    tensors = {k: v for k, v in (given or {}).items() if k not in scalars}
+    bound = Bound(tensors, scalars, sizes, {}, state.library, state.device, dtype, state.result)
+    ops = ops_for(bound, state.library)
+    scope = scope_for(form.cascade, bound, ops, tensors)
+    return scope, Executor(form, ops, empty)
+
+
+def unpack(form: FusedForm, state: State, scope: Scope) -> Slots:
+    """The interpreter's arrays of a state."""
+    values = {one.value.name: one.value for one in (*form.extrema, *form.pivots, *form.accumulators)}
+    return {values[slot.name]: from_axes(state.slots[slot.name], slot.axes, scope) for slot in state.layout}

@@ -1,0 +1,77 @@
+"""Torch as the array library of the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+
+from redalg.incremental.arrays import ArrayOps
+
+EIGHT_BIT_MAX = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+
+
+@final
+class TorchOps(ArrayOps):
+    """Torch tensors on one device; contractions through torch's own matrix products, never in TF32."""
+
+    def __init__(self, compute: str, device: str) -> None:
+        self.compute, self.device = getattr(torch, compute), device
+        self.functions = {
+            "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt, "Abs": torch.abs, "tanh": torch.tanh,
+            "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinh": torch.sinh, "cosh": torch.cosh,
+            "atan": torch.atan, "asin": torch.asin, "acos": torch.acos, "sign": torch.sign, "floor": torch.floor,
+            "ceiling": torch.ceil, "erf": torch.erf, "where": torch.where, "Max": torch.maximum, "Min": torch.minimum,
+            "pow": torch.pow,
+        }  # fmt: skip
+
+    def arange(self, start: int, stop: int) -> Any:
+        return torch.arange(start, stop, device=self.device)
+
+    def scalar(self, value: float) -> Any:
+        return torch.tensor(value, dtype=self.compute, device=self.device)
+
+    def full(self, shape: Sequence[int], value: float) -> Any:
+        return torch.full(tuple(shape), value, dtype=self.compute, device=self.device)
+
+    def to_compute(self, array: Any) -> Any:
+        return torch.as_tensor(array, device=self.device).to(self.compute)
+
+    def round_to(self, array: Any, dtype: str) -> Any:
+        if dtype.startswith("int"):
+            limits = torch.iinfo(getattr(torch, dtype))
+            return torch.round(array).clamp(limits.min, limits.max)
+        if dtype in EIGHT_BIT_MAX:
+            array = array.clamp(-EIGHT_BIT_MAX[dtype], EIGHT_BIT_MAX[dtype])
+        return array.to(getattr(torch, dtype)).to(self.compute)
+
+    def is_float(self, array: Any) -> bool:
+        return bool(array.is_floating_point())
+
+    def expand(self, array: Any, shape: Sequence[int]) -> Any:
+        return array.expand(tuple(shape))
+
+    def permute(self, array: Any, order: Sequence[int]) -> Any:
+        return array.permute(tuple(order))
+
+    def reduce(self, kind: str, array: Any, dim: int) -> Any:
+        if kind == "max":
+            return array.amax(dim, keepdim=True)
+        if kind == "min":
+            return array.amin(dim, keepdim=True)
+        return array.sum(dim, keepdim=True) if kind == "sum" else array.prod(dim, keepdim=True)
+
+    def count(self, array: Any, dim: int) -> Any:
+        return array.sum(dim, keepdim=True, dtype=torch.int64)
+
+    def einsum(self, spec: str, *arrays: Any) -> Any:
+        allowed = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = False
+        try:
+            return torch.einsum(spec, *arrays)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+
+    def isfinite(self, array: Any) -> Any:
+        return torch.isfinite(array)
