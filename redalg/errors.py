@@ -1,12 +1,12 @@
 """One hierarchy of errors. Every message says what, where, what was needed, what was found and what to do.
 
-    RedalgError
-      ExpressionError      a cascade that cannot be written so         (raised while building expressions)
-      NotFusible           no state of fixed size exists               (raised by `fuse`)
-      Undecided            neither a form nor a refusal was found      (raised by `fuse`)
-      InputError           tensors that do not fit the expression      (raised at a call)
-      PlanError            a plan that the device cannot hold          (raised while planning)
-      BackendError         a backend that is missing or cannot do it   (raised at a call)
+RedalgError
+  ExpressionError      a cascade that cannot be written so         (raised while building expressions)
+  NotFusible           no state of fixed size exists               (raised by `fuse`)
+  Undecided            neither a form nor a refusal was found      (raised by `fuse`)
+  InputError           tensors that do not fit the expression      (raised at a call)
+  PlanError            a plan that the device cannot hold          (raised while planning)
+  BackendError         a backend that is missing or cannot do it   (raised at a call)
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BackendError(RedalgError, RuntimeError):
     """The backend asked for is missing here, or cannot do what was asked."""
 
 
-class _Verdict(RedalgError):
+class VerdictError(RedalgError):
     """A verdict other than yes, raised by `fuse`.
 
     Attributes:
@@ -57,10 +57,10 @@ class _Verdict(RedalgError):
 
 
 @final
-class NotFusible(_Verdict):
+class NotFusible(VerdictError):  # noqa: N818 - a verdict, named as it reads
     """The cascade has no state of fixed size, so no one-pass form: the message names the term that forbids it."""
 
 
 @final
-class Undecided(_Verdict):
+class Undecided(VerdictError):  # noqa: N818 - a verdict, named as it reads
     """No one-pass form was found and none was excluded; the message names the term that was not understood."""

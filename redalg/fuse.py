@@ -1,6 +1,6 @@
 """The table of contents: every stage, once, in order; and `Fused`, what a person holds.
 
-    expression → Cascade → Decomposition → FusedForm → Plan → TileProgram → source → kernel
+expression → Cascade → Decomposition → FusedForm → Plan → TileProgram → source → kernel
 """
 
 from __future__ import annotations
@@ -60,14 +60,18 @@ def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), 
     # Plan, TileProgram, source and kernel follow at the call, when sizes and dtypes are known: `Fused.lower`.
 
 
-def analyze(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = ()) -> Exact | Refused | UndecidedVerdict:
+def analyze(
+    expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = ()
+) -> Exact | Refused | UndecidedVerdict:
     """The verdict of `fuse` as a value, never raising for a cascade that has none."""
     try:
         return Exact(fuse(expr, axes, inputs=inputs))
     except NotFusible as refusal:
         return Refused(refusal.reduction, refusal.reason, refusal.hint, refusal.evidence)
     except Undecided as open_question:
-        return UndecidedVerdict(open_question.reduction, open_question.reason, open_question.hint, open_question.evidence)
+        return UndecidedVerdict(
+            open_question.reduction, open_question.reason, open_question.hint, open_question.evidence
+        )
 
 
 # ---- what a person wrote ---------------------------------------------------------------------------------------------
@@ -86,7 +90,8 @@ def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tu
     made = {}
     for name, one in zip(adopted, together.args, strict=True):
         spec = given[name][1]
-        made[name] = (one, None if spec is None else tuple(known.get(a, Axis(a)) for a in names_of(spec, "axes")))
+        named = names_of(spec, "axes") if spec else []  # axes="" is a scalar output
+        made[name] = (one, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))
     return {name: (one, () if spec is None and not known else spec) for name, (one, spec) in made.items()}, single
 
 
@@ -95,8 +100,8 @@ def refuse_carried(cascade: Cascade) -> None:
     carried = [one.name for one in cascade.outputs if one.carries]
     if carried:
         raise ExpressionError(
-            f"output `{carried[0]}` carries the reduced axis {cascade.axis}, which redalg represents but does not run yet. "
-            f"Reduce it over {cascade.axis}, or fuse the reduced values and apply the last step with torch."
+            f"output `{carried[0]}` carries the reduced axis {cascade.axis}, which redalg represents but does not run "
+            f"yet. Reduce it over {cascade.axis}, or fuse the reduced values and apply the last step with torch."
         )
 
 
@@ -109,7 +114,9 @@ def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
                               f"the reserved names are {', '.join(OPTIONS)}.")  # fmt: skip
     foreign = [str(one) for one in inputs if one.name not in names]
     if foreign:
-        raise ExpressionError(f"fuse(inputs=): {', '.join(foreign)} not in the expression, which has {', '.join(names)}.")
+        raise ExpressionError(
+            f"fuse(inputs=): {', '.join(foreign)} not in the expression, which has {', '.join(names)}."
+        )
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
@@ -204,8 +211,12 @@ class Fused:
 
     def _given(self, positional: Sequence[Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
         if len(positional) > len(self.inputs):
-            allowed = f"at most {len(self.inputs)}" if self.inputs else "none, since `fuse` was given no inputs=(Q, K, V)"
-            raise InputError(f"the call has {len(positional)} positional tensors; it may have {allowed}. Pass them by keyword.")
+            allowed = (
+                f"at most {len(self.inputs)}" if self.inputs else "none, since `fuse` was given no inputs=(Q, K, V)"
+            )
+            raise InputError(
+                f"the call has {len(positional)} positional tensors; it may have {allowed}. Pass them by keyword."
+            )
         by_position = dict(zip(self.inputs, positional, strict=False))
         twice = [name for name in by_position if name in tensors]
         if twice:
@@ -254,7 +265,7 @@ class Fused:
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
     def lower(self, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Any:
-        """Plan, tile program and source for a target (`sm_90a`, `sm_86`, `sm_80`, `c`), sizes by axis, dtypes by tensor."""
+        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c`, sizes by axis, dtypes by tensor."""
         from redalg.runtime.lowering import lower
 
         return lower(self.form, target, sizes, dtypes, **options)
@@ -271,7 +282,9 @@ class Fused:
         path.write_text(self.source(target, sizes=sizes, dtypes=dtypes, **options), encoding="utf-8")
         return path
 
-    def compile(self, target: str, *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", **options: Any) -> Any:
+    def compile(
+        self, target: str, *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", **options: Any
+    ) -> Any:
         """Compile the kernel for a target now, into the caches that calls use."""
         from redalg.runtime.kernels import kernel_for
 

@@ -23,7 +23,11 @@ LAYERS = (
     *("incremental", "decompose", "sugar", "expression", "monoids", "errors"),
 )
 BACKENDS = {"torch", "tilelang", "tvm", "triton"}
-MAY_IMPORT_BACKENDS = ("redalg.runtime", "redalg.lower_tile.compile")
+MAY_IMPORT_BACKENDS = {  # module or package: why
+    "redalg.runtime": "it runs forms on tensors",
+    "redalg.lower_tile.compile": "it compiles emitted text",
+    "redalg.demo": "it compares with PyTorch; nothing but the command line imports it",
+}
 NOT_LOADED_BY_IMPORT = {"torch", "tilelang", "numpy", "rich"}
 
 

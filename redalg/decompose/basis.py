@@ -73,7 +73,7 @@ class Pool:
         """B_number at a pivot moved by δ, as Σ over functions of Σ coefficient · δ-power."""
         function = self.functions[number]
         rows: dict[int, dict[Shift, Fraction]] = {}
-        seen, todo = set[Shift](), [((), function.vector)]
+        seen, todo = set[Shift](), list[tuple[Shift, Vector]]([((), function.vector)])
         while todo:
             shift, vector = todo.pop()
             factor = Fraction(1)

@@ -75,13 +75,14 @@ class Cascade:
 
     def __str__(self) -> str:
         lines = [f"cascade over {self.axis}" + ("" if self.domain is S.true else f", where {self.domain}")]
-        for one in self.producers:
-            lines.append(f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.cascade.outputs[0].expr}")
-            lines += ["    " + line for line in str(one.cascade).splitlines()[1:-1]]
+        for producer in self.producers:
+            made = producer.cascade.outputs[0].expr
+            lines.append(f"  {producer.name}[{', '.join(map(str, producer.axes))}] = {made}")
+            lines += ["    " + line for line in str(producer.cascade).splitlines()[1:-1]]
         for one in self.reductions:
             lines.append(f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.monoid} over {self.axis} of {one.term}")
-        for one in self.outputs:
-            lines.append(f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}")
+        for output in self.outputs:
+            lines.append(f"  -> {output.name}[{', '.join(map(str, output.axes))}] = {output.expr}")
         return "\n".join(lines)
 
     @property
@@ -123,7 +124,7 @@ class Cascade:
 
     def verify(self) -> None:
         """Check the grammar: names unique, values used after they are made, free axes as declared."""
-        names = [one.name for one in (*self.producers, *self.reductions)]
+        names = [one.name for one in self.producers] + [one.name for one in self.reductions]
         if len(set(names)) != len(names):
             raise ExpressionError(f"two parts of the cascade bear one name: {sorted(names)}. Rename one by `ra.let`.")
         known = {one.value for one in self.producers}

@@ -69,5 +69,16 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple
         if any(x_below != x for x_below, _ in below):
             continue
         inverse = laurent.power_monomial(d, Fraction(-1))
-        yield atom, {((), laurent.multiply_monomials(d_below, inverse)): -c_below / (degree * c)
-                     for (_, d_below), c_below in below.items()}  # fmt: skip
+        v = {((), laurent.multiply_monomials(d_below, inverse)): -c_below / (degree * c)
+             for (_, d_below), c_below in below.items()}  # fmt: skip
+        if _written_reciprocals(v, polynomial):
+            yield atom, v
+
+
+def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:
+    """Whether v divides only by what the term divides by: x·d + 1 is not centred at −1/d, which d = 0 sends away."""
+    lowest: dict[int, Fraction] = {}
+    for _, d in polynomial:
+        for atom, q in d:
+            lowest[atom] = min(q, lowest.get(atom, q))
+    return all(q >= 0 or lowest[atom] <= q for _, d in v for atom, q in d)

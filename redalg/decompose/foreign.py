@@ -1,9 +1,9 @@
 """SymPy's own notation, brought to redalg's: `IndexedBase`, `Sum`, `Product`, `Piecewise`, plain symbols.
 
-    x[i]  (Indexed)              → Element
-    Sum(f, (i, 0, n − 1))        → Reduce("sum", f, i), and n → i.extent
-    Piecewise((a, c), (b, True)) → where(c, a, b)
-    Symbol("t")                  → Scalar("t")
+x[i]  (Indexed)              → Element
+Sum(f, (i, 0, n − 1))        → Reduce("sum", f, i), and n → i.extent
+Piecewise((a, c), (b, True)) → where(c, a, b)
+Symbol("t")                  → Scalar("t")
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from sympy.core.basic import Basic
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction, free_axes
 from redalg.decompose.domain import with_domain
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Label, Let, Reduce, Value
+from redalg.expression import Axis, Element, Extent, Let, Reduce, Value
 from redalg.monoids import monoid
 
 UNROLL_LIMIT = 16
@@ -60,8 +60,10 @@ def streamed_axis(exprs: list[Expr]) -> Axis:
         )
     for node in tops:
         if len(node.bound) > 1:
-            raise ExpressionError(f"`{node}` reduces over {len(node.bound)} axes at once, which is not supported yet. "
-                                  f"Nest it: `ra.{node.kind}(ra.{node.kind}(expr, {node.bound[1]}), {node.bound[0]})`.")  # fmt: skip
+            raise ExpressionError(
+                f"`{node}` reduces over {len(node.bound)} axes at once, which is not supported yet. "
+                f"Nest it: `ra.{node.kind}(ra.{node.kind}(expr, {node.bound[1]}), {node.bound[0]})`."
+            )
     found = list(dict.fromkeys(streams(node) for node in tops))
     if len(found) > 1:
         raise ExpressionError(
@@ -158,14 +160,18 @@ class _Builder:
     def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:
         if node.bound == (self.axis,):
             term = self.lift(node.expr, inside=True)
+            if node.kind == "prod" and any(one.value in term.atoms(Value) for one in self.reductions):
+                self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
             return self._exchanged(node.kind, term) or self._add(node.kind, term, hint)
         if not any(self.axis in one.bound for one in node.expr.atoms(Reduce)):
             return self._produce(node, hint)
         body = self.lift(node.expr, inside=inside)
         if node.kind == "sum":
             return Reduce("sum", body, node.bound)
-        raise ExpressionError(f"`{node}` is a {node.kind} over {node.bound[0]} of values reduced over {self.axis}, which "
-                              "is not supported yet. Return its operands as outputs and reduce those.")  # fmt: skip
+        raise ExpressionError(
+            f"`{node}` is a {node.kind} over {node.bound[0]} of values reduced over {self.axis}, which is not "
+            "supported yet. Return its operands as outputs and reduce those."
+        )
 
     def _exchanged(self, kind: str, term: Expr) -> Expr | None:
         """Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C."""
@@ -176,8 +182,10 @@ class _Builder:
         opened = term.xreplace({inner: hole})
         factor = opened.diff(hole)
         if kind != "sum" or factor.has(hole) or set(inner.bound) & free_axes(opened):
-            raise ExpressionError(f"`{inner}` reduces values over {inner.bound[0]} inside a {kind} over {self.axis}, in "
-                                  "which it does not stand linearly. Give the axis a size, so that it is written out.")  # fmt: skip
+            raise ExpressionError(
+                f"`{inner}` reduces values over {inner.bound[0]} inside a {kind} over {self.axis}, in which it does "
+                "not stand linearly. Give the axis a size, so that it is written out."
+            )
         rest = opened.xreplace({hole: S.Zero})
         first = Reduce("sum", self._add(kind, factor * inner.expr, None), inner.bound)
         return first if rest is S.Zero else first + (self._exchanged(kind, rest) or self._add(kind, rest, None))
@@ -194,7 +202,7 @@ class _Builder:
         return self._add("sum", S.One, "count")
 
     def _name(self, stem: str, hint: str | None) -> str:
-        taken = {one.name for one in (*self.reductions, *self.producers)}
+        taken = {one.name for one in self.reductions} | {one.name for one in self.producers}
         if hint is not None and hint not in taken:
             return hint
         name = f"{stem}_{self.counts[stem]}"
@@ -229,8 +237,10 @@ def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, axis: Axis, wr
         said = [f"{', '.join(map(str, foreign))} not among its free axes"] * bool(foreign)
         said += [f"{', '.join(map(str, missing))} missing"] * bool(missing)
         call = " ".join([str(one) for one in axes if one in free] + [str(one) for one in missing])
-        raise ExpressionError(f"output `{name}`: axes \"{' '.join(map(str, axes))}\" have {' and '.join(said)}. "
-                              f'Its free axes are {{{", ".join(map(str, ordered(free)))}}}: write axes="{call}".')  # fmt: skip
+        raise ExpressionError(
+            f'output `{name}`: axes "{" ".join(map(str, axes))}" have {" and ".join(said)}. '
+            f'Its free axes are {{{", ".join(map(str, ordered(free)))}}}: write axes="{call}".'
+        )
     return Output(name, expr, axes, carries=axis in free)
 
 
@@ -246,8 +256,10 @@ def total_order(free: set[Axis], expr: Expr) -> tuple[Axis, ...]:
         first = [one for one in ordered(left) if not any(one in _reach(other, after) for other in left - {one})]
         if len(first) != 1:
             call = " ".join(map(str, [*order, *ordered(left)]))
-            raise ExpressionError(f"the tensors' index orders do not fix one order of the output axes "
-                                  f"{{{', '.join(map(str, ordered(free)))}}}. Say it, for instance axes=\"{call}\".")  # fmt: skip
+            raise ExpressionError(
+                "the tensors' index orders do not fix one order of the output axes "
+                f'{{{", ".join(map(str, ordered(free)))}}}. Say it, for instance axes="{call}".'
+            )
         order.append(first[0])
         left.remove(first[0])
     return tuple(order)

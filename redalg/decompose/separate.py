@@ -120,8 +120,11 @@ class Separator:
         out, x_terms = laurent.ONE, list[Expr]()
         for term in terms:
             if self.side(term) == X | D:
-                raise NotSeparable(exp(term), f"couples x and d through the product `{term}` in an exponent: functions "
-                                   "exp(x·d) are independent for distinct d, so the rank is infinite", certain=True)  # fmt: skip
+                reason = (
+                    f"couples x and d through the product `{term}` in an exponent: functions exp(x·d) are independent "
+                    "for distinct d, so the rank is infinite"
+                )
+                raise NotSeparable(exp(term), reason, certain=True)
             if self.side(term) == X:
                 x_terms.append(term)
             else:

@@ -19,7 +19,7 @@ from redalg.decompose import laurent
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.laurent import Monomial, Polynomial
-from redalg.decompose.separate import NotSeparable, Separator, D, X
+from redalg.decompose.separate import D, NotSeparable, Separator, X
 from redalg.decompose.span import Span
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Cast, Value
@@ -155,17 +155,18 @@ def separate_extremum(reduction: Reduction, polynomial: Polynomial, separator: S
                            "those of functions of x alone as far as redalg can tell", certain=False)  # fmt: skip
     shift = Add(*free)
     [plain] = [one for one in semirings(reduction.monoid.name) if one.times == ("add" if h is S.One else "mul")]
-    times = plain.sign
-    return Separation(reduction, polynomial, (vector_expr(column, separator),), (h if h is not S.One else shift,), times,
-                      shift=shift if h is not S.One else S.Zero)  # fmt: skip
+    g = (vector_expr(column, separator),)
+    if h is S.One:
+        return Separation(reduction, polynomial, g, (shift,), plain.sign)
+    return Separation(reduction, polynomial, g, (h,), plain.sign, shift=shift)
 
 
 def separate_product(reduction: Reduction, polynomial: Polynomial, separator: Separator) -> Separation:
     """One monomial, so that Π g·h = (Π g)·h^n; a parameter or a value may not stand beside x in a sum."""
     columns = laurent.columns(polynomial)
     if len(columns) != 1:
-        raise NotSeparable(reduction.term, "is a product over sums that mix x and d: its expansion has as many terms as "
-                           "there are elements", certain=False)  # fmt: skip
+        reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"
+        raise NotSeparable(reduction.term, reason, certain=False)
     [(d, column)] = columns.items()
     return Separation(reduction, polynomial, (vector_expr(column, separator),), (separator.atoms.expr(d),), "^")
 

@@ -1,2 +1,213 @@
-"""Stub to be replaced."""
-def explain_text(decomposition, form): return str(form.cascade) + str(decomposition) + str(form)
+"""Text: plain Unicode for a terminal, at most 100 columns, aligned; and refusals, which have no other form."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import final
+
+from sympy import Expr, S
+from sympy.core.basic import Basic
+
+from redalg.decompose import Decomposition
+from redalg.errors import NotFusible, Undecided
+from redalg.explain.model import Derivation, Equation, Equations, Line, Part, Section, Sentence, Table
+from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, Writer, unmarked
+from redalg.explain.sections import derivation
+from redalg.incremental import FusedForm
+
+WIDTH = 100
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def explain_text(decomposition: Decomposition, form: FusedForm) -> str:
+    """The derivation as text."""
+    return render(derivation(decomposition, form))
+
+
+def explain_refusal(error: NotFusible | Undecided) -> str:
+    """A refusal as text: which reduction, why, what was looked at, what to do next."""
+    certain = isinstance(error, NotFusible)
+    heading = "Not fusible: no state of fixed size exists" if certain else "Undecided: no form found, and none excluded"
+    entries = [("reduction", error.reduction), ("because", error.reason)]
+    entries += [("looked at", one) for one in error.evidence]
+    entries.append(("instead" if certain else "try", error.hint))
+    return "\n".join([heading, "─" * len(heading), *labelled(entries)])
+
+
+# ---- the writer ------------------------------------------------------------------------------------------------------
+
+
+@final
+class TextWriter(Writer):
+    """`sum_1·exp(m − m′)`, `x[b,n]²`, `√|d|`, `Σ_k …`: names stand as they are written in Python."""
+
+    def __init__(self) -> None:
+        self.comparisons = {"<": "<", "<=": "≤", ">": ">", ">=": "≥", "==": "=", "!=": "≠"}
+        self.words = {"And": "and", "Or": "or", "Not": "not", "Xor": "xor"}
+        self.minus = "−"
+
+    def name(self, name: str) -> str:
+        base, marks = unmarked(name)
+        base = "δ_" + base.removeprefix(DELTA) if base.startswith(DELTA) else base
+        plain = base + marks.replace(HAT, "")
+        return unicodedata.normalize("NFC", plain[0] + HAT + plain[1:]) if HAT in marks else plain
+
+    def symbol(self, name: str) -> str:
+        return name.replace("_", "").translate(SUBSCRIPTS)
+
+    def indexed(self, name: str, indices: Sequence[Basic]) -> str:
+        return f"{self.name(name)}[{','.join(self.many(indices))}]" if indices else self.name(name)
+
+    def grouped(self, body: str) -> str:
+        return f"({body})"
+
+    def product(self, factors: Sequence[str]) -> str:
+        return "·".join(factors)
+
+    def fraction(self, above: Sequence[Expr], below: Sequence[Expr]) -> tuple[str, int]:
+        divisor = self.product([self.write(one, POWER) for one in below])
+        divisor = self.grouped(divisor) if len(below) > 1 else divisor
+        return self.product([self.write(one, POWER) for one in above]) + "/" + divisor, PRODUCT
+
+    def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
+        if exponent == S.Half:
+            return f"√{self.write(base, ATOM)}", ATOM
+        raised = self.write(exponent)
+        raised = raised.translate(SUPERSCRIPTS) if raised.isdecimal() else \
+            f"^{raised}" if raised.isalnum() else f"^({raised})"  # fmt: skip
+        return self.write(base, ATOM) + raised, POWER
+
+    def function(self, name: str, args: Sequence[Basic]) -> str:
+        return f"{name}({', '.join(self.many(args))})"
+
+    def fenced(self, kind: str, body: str) -> str:
+        left, right = ("|", "|") if kind == "abs" else ("⌊", "⌋")
+        return left + body + right
+
+    def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
+        return f"{({'sum': 'Σ', 'prod': 'Π'}).get(kind, kind)}_{','.join(axes)} {body}"
+
+    def cases(self, condition: str, a: str, b: str) -> str:
+        return f"where({condition}, {a}, {b})"
+
+    def foreign(self, expr: Basic) -> str:
+        return "∞" if expr is S.Infinity else str(expr)
+
+
+WRITER = TextWriter()
+
+
+def prose(parts: Sequence[Part]) -> str:
+    """Parts as one string."""
+    return "".join(one if isinstance(one, str) else WRITER.write(one) for one in parts)
+
+
+# ---- layout ----------------------------------------------------------------------------------------------------------
+
+
+def render(derived: Derivation) -> str:
+    """The whole derivation."""
+    heading = prose(derived.heading)
+    lines = [heading, "═" * width(heading), *wrapped(prose(derived.summary.parts), "")]
+    for number, section in enumerate(derived.sections, 1):
+        lines += ["", *sectioned(number, section)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def sectioned(number: int, section: Section) -> Iterator[str]:
+    """A section under its ruled title; prose lines in a row stand together, all else has air around it."""
+    title = f"{number}  {section.title} "
+    yield title + "─" * (WIDTH - len(title))
+    for kind, lines in groupby(section.lines, key=type):
+        if kind is Sentence:
+            yield ""
+        for line in lines:
+            if kind is not Sentence:
+                yield ""
+            yield from drawn(line)
+
+
+def drawn(line: Line) -> Iterator[str]:
+    """One line of the model."""
+    if isinstance(line, Sentence):
+        yield from wrapped(prose(line.parts), "   ", "     ")
+    elif isinstance(line, Table):
+        yield from tabulated(line)
+    else:
+        yield from equated(line)
+
+
+def equated(line: Equations) -> Iterator[str]:
+    """The title with its source at the right margin; then the equations, aligned at their relations."""
+    title = "   " + prose(line.title)
+    yield title + line.source.rjust(WIDTH - width(title)) if line.source else title
+    rows = [[(WRITER.write(one.left), one.relation, WRITER.write(one.right)) for one in row] for row in line.rows]
+    left = max(width(cell[0]) for row in rows for cell in row)
+    pairs = [row for row in rows if len(row) > 1]
+    second = max((width(row[0][2]) for row in pairs), default=0)
+    beside = 8 + left + second + 4 + max((left + 3 + width(row[1][2]) for row in pairs), default=0) <= WIDTH
+    for row in rows:
+        if len(row) > 1 and beside:
+            (a, r, b), (c, s, d) = row
+            yield f"     {padded(a, left)} {r} {padded(b, second)}    {padded(c, left)} {s} {d}"
+        else:
+            for a, r, b in row:
+                yield from wrapped(b, f"     {padded(a, left)} {r} ", " " * (left + 8 + 2))
+
+
+def tabulated(table: Table) -> Iterator[str]:
+    """Columns; the last one wraps."""
+    cells = [[prose(cell) for cell in row] for row in table.cells]
+    rows = [list(table.header), *cells] if table.header else cells
+    sizes = [max(width(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    before = ""
+    for row in rows:
+        first = ["" if row[0] == before and not table.header else row[0], *row[1:-1]]
+        lead = "     " + "   ".join(padded(cell, size) for cell, size in zip(first, sizes, strict=True)) + "   "
+        yield from wrapped(row[-1], lead, " " * (width(lead) + 2))
+        before = row[0]
+
+
+def labelled(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """`label   text`, wrapped."""
+    size = max(len(label) for label, _ in entries)
+    for label, text in entries:
+        yield from wrapped(" ".join(text.split()), f"{label:<{size}}   ", " " * (size + 3))
+
+
+def width(text: str) -> int:
+    """Columns that a text takes: combining marks take none."""
+    return sum(not unicodedata.combining(one) for one in text)
+
+
+def padded(text: str, size: int) -> str:
+    """Left-aligned in so many columns."""
+    return text + " " * (size - width(text))
+
+
+def wrapped(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
+    """A text after its lead, broken where the fewest brackets are open and then as late as may be."""
+    hang = hang if hang is not None else " " * width(lead)
+    while width(lead + text) > WIDTH:
+        cut = _break(text, WIDTH - width(lead))
+        if cut is None:
+            break
+        yield lead + text[:cut]
+        text, lead = text[cut + 1 :], hang
+    yield lead + text
+
+
+def _break(text: str, room: int) -> int | None:
+    depth, found = 0, list[tuple[int, int]]()
+    for place, one in enumerate(text):
+        depth += (one in "([⌊") - (one in ")]⌋")
+        if one == " " and place <= room and not text[:place].endswith((" +", " −", "·")):
+            found.append((depth, -place))
+    late = [one for one in found if -one[1] > room // 2] or found
+    return -min(late)[1] if late else None
+
+
+assert Equation

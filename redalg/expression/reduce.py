@@ -116,7 +116,9 @@ def _reduce(kind: str, expr: Any, axes: tuple[Any, ...]) -> Reduce:
     flat = [one for axis in axes for one in (axis if isinstance(axis, tuple | list | Tuple) else (axis,))]
     for axis in flat:
         if not isinstance(axis, Axis):
-            raise ExpressionError(f"{kind}: {axis!r} is not an axis. Make one by `n = ra.axes('n')` and reduce over it.")
+            raise ExpressionError(
+                f"{kind}: {axis!r} is not an axis. Make one by `n = ra.axes('n')` and reduce over it."
+            )
     if not flat:
         raise ExpressionError(f"{kind}: no axis given. Write `ra.{kind}(expr, n)` with `n = ra.axes('n')`.")
     return Reduce(kind, expr, flat)

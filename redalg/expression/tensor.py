@@ -90,7 +90,7 @@ class Value(_Indexed):
 
 @final
 class Tensor:
-    """A tensor by name, to be indexed by expressions: `Tensor("K")[b, h // 3, k, d]` (GQA, gather, shift)."""
+    """A tensor by name, to be indexed by expressions: `Tensor("K")[b, h // 3, k, d]` (shared heads, gather, shift)."""
 
     __slots__ = ("label",)
 

@@ -77,8 +77,9 @@ class ArrayOps(ABC):
 
     def contract(self, arrays: Sequence[Any], dim: int) -> Any:
         """Σ over `dim` of the product of the arrays; `dim` stays with length 1."""
-        shape = [max(one.shape[place] for one in arrays) for place in range(arrays[0].ndim)]
-        if any(size == 0 for size in shape):
+        sizes = [[one.shape[place] for one in arrays] for place in range(arrays[0].ndim)]
+        shape = [0 if 0 in each else max(each) for each in sizes]
+        if 0 in shape:
             return self.full([1 if place == dim else size for place, size in enumerate(shape)], 0.0)
         arrays = [self.expand(one, [shape[dim] if place == dim else size for place, size in enumerate(one.shape)])
                   for one in arrays]  # fmt: skip

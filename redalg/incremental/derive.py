@@ -109,15 +109,21 @@ def coefficient(row: dict[laurent.Monomial, Fraction], placement: Placement) -> 
 
 
 def unique_pivots(placement: Placement, resolver: Resolver) -> tuple[Pivot, ...]:
-    """The pivots in order of atoms; a tile-local source becomes the displacement in terms of the slots."""
+    """The pivots in order of atoms; a tile-local source becomes the displacement in terms of the slots.
+
+    A centre that is no location of u (moving u does not move it alike, so that the displacement still holds c) may lie
+    far from the data, where moments about it cancel: the block's mean pivots instead.
+    """
     made: dict[Value, Pivot] = {}
-    for atom, pivot in sorted(placement.pivots.items()):
-        if pivot.policy is PivotPolicy.TILE_LOCAL:
-            centre = placement.decomposition.separator.pure
-            poly = laurent.add(*(resolver._substituted(centre(term), resolver.known) for term in pivot.source.as_ordered_terms()),
-                               laurent.scale(resolver._symbol_polynomial(pivot.value), -1))  # fmt: skip
-            pivot = replace(pivot, source=placement.decomposition.separator.atoms.polynomial_expr(poly))
-        made.setdefault(pivot.value, pivot)
+    for _, pivot in sorted(placement.pivots.items()):
+        if pivot.policy is not PivotPolicy.TILE_LOCAL or pivot.value in made:
+            made.setdefault(pivot.value, pivot)
+            continue
+        source = resolver.move(pivot)
+        held = {*resolver.accumulators, *(one.value for one in placement.extrema)}
+        local = source.atoms(Value) <= held
+        mean = replace(pivot, policy=PivotPolicy.BLOCK_MEAN, source=S.Zero)
+        made[pivot.value] = replace(pivot, source=source) if local else mean
     return tuple(made.values())
 
 
@@ -160,8 +166,6 @@ def drop_unused(form: FusedForm) -> FusedForm:
             kept.append(one)
             needed |= one.expr.atoms(Value)
     return replace(form, assignments=tuple(reversed(kept)))
-
-
 
 
 def named_after_reductions(form: FusedForm) -> FusedForm:

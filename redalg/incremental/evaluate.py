@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, final
 
-from sympy import Add, And, Expr, Mul, Not, Or, Pow, S, exp
+from sympy import Add, And, Expr, Mul, Not, Or, Pow, S, exp, expand_mul
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -23,9 +24,9 @@ RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==":
 
 
 @final
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Scope:
-    """What expressions are evaluated against.
+    """What expressions are evaluated against. Its fields stay; `values` and `memo` are filled as evaluation goes on.
 
     Attributes:
         ops: the array library.
@@ -35,6 +36,8 @@ class Scope:
         tensors: name -> array, dimensions as indexed in the expressions.
         scalars, extents: name -> number.
         values: `Value` -> array with one dimension per axis.
+        live: where a gather must stay in range (None: everywhere).
+        memo: node -> its value, for these ranges.
     """
 
     ops: ArrayOps
@@ -96,7 +99,7 @@ class Scope:
         return (self.ops.arange(0, 1) + self.extents[node.name]).reshape([1] * len(self.axes))
 
     def _scalar(self, node: Scalar) -> Any:
-        return self.ops.full([1] * len(self.axes), 1.0) * self.ops.to_compute(self.scalars[node.name])
+        return self.ops.full([1] * len(self.axes), self.scalars[node.name])
 
     def _add(self, node: Add) -> Any:
         terms = sorted(node.args, key=_varies)
@@ -138,10 +141,8 @@ class Scope:
 
     def _exp(self, node: exp) -> Any:
         made = self.ops.exp(self.number(node.args[0]))
-        zero = [self.number(term) == -float("inf") for term in Add.make_args(node.args[0])
-                if term.is_finite is None and _has_element(term)]  # fmt: skip
-        for where in zero:
-            made = self.ops.where(where, self.ops.scalar(0.0), made)
+        for term in _infinite_terms(node.args[0]):
+            made = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), made)
         return made
 
     def _where(self, node: Where) -> Any:
@@ -234,13 +235,16 @@ class Scope:
 
 
 def _varies(term: Expr) -> tuple[int, bool]:
-    """Elements first, then values, then parameters and numbers; within a kind what is added before what is subtracted."""
+    """Elements, then values, then parameters and numbers; within a kind what is added before what is subtracted."""
     kind = 0 if term.has(Element) else 1 if term.has(Value) else 2
     return kind, term.could_extract_minus_sign()
 
 
-def _has_element(term: Expr) -> bool:
-    return bool(term.has(Element, Where)) or term.has(Value)
+@cache
+def _infinite_terms(exponent: Expr) -> tuple[Expr, ...]:
+    """The terms of an exponent that may be −∞: those that hold data."""
+    terms = Add.make_args(expand_mul(exponent))
+    return tuple(one for one in terms if one.is_finite is None and one.has(Element, Where, Value))
 
 
 def _gathers(node: Basic) -> bool:
@@ -263,7 +267,9 @@ RULES: tuple[tuple[Any, Any], ...] = (
 def _function(scope: Scope, node: Expr) -> Any:
     name = type(node).__name__
     if name not in scope.ops.functions:
-        raise InputError(f"`{node}`: redalg cannot evaluate `{name}`. Write it by exp, log, sqrt, tanh, Abs and the like.")
+        raise InputError(
+            f"`{node}`: redalg cannot evaluate `{name}`. Write it by exp, log, sqrt, tanh, Abs and the like."
+        )
     arrays = [scope.number(arg) for arg in node.args]
     made = arrays[0] if name in ("Max", "Min") else scope.ops.functions[name](*arrays)
     for other in arrays[1:] if name in ("Max", "Min") else ():

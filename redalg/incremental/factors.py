@@ -9,14 +9,17 @@ from __future__ import annotations
 from sympy import Expr, Mul, S
 
 from redalg.decompose.cascade import free_axes
+from redalg.expression import Axis
 from redalg.incremental.form import Pivot
+
+Group = tuple[set[Axis], list[Expr]]
 
 
 def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr, ...]:
     """The summand's factors in groups, the first of which stands beside the weight (1 when it stands alone)."""
     if not summand.is_Mul and not weight:
         return (summand,)
-    groups = [({axis for pivot, _ in weight for axis in free_axes(pivot.base)}, [S.One])] if weight else []
+    groups: list[Group] = [({a for pivot, _ in weight for a in free_axes(pivot.base)}, [S.One])] if weight else []
     for factor in sorted(Mul.make_args(summand), key=lambda one: (-len(free_axes(one)), str(one))):
         axes = free_axes(factor)
         for held, factors in groups:
@@ -30,7 +33,7 @@ def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr
     return tuple(Mul(*factors) for _, factors in groups)
 
 
-def _merged_into_weight(groups: list[tuple[set[object], list[Expr]]]) -> list[tuple[set[object], list[Expr]]]:
+def _merged_into_weight(groups: list[Group]) -> list[Group]:
     """A group whose axes include the weight's takes the weight in: it is one elementwise tile."""
     axes, factors = groups[0]
     for other, extra in groups[1:]:

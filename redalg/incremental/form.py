@@ -182,6 +182,12 @@ class FusedForm:
         """Check the grammar: every symbol is made before it is used, and every transition stays in the state."""
         known = {one.value for one in self.extrema} | {one.value for one in self.pivots}
         sums = {one.value for one in self.accumulators}
+        for pivot in self.pivots:
+            unknown = pivot.source.atoms(Value) - {one.value for one in self.extrema}
+            if pivot.has_slot:
+                unknown -= sums
+            if unknown:
+                raise AssertionError(f"the pivot {pivot.value} is found from {unknown}, which no block holds")
         for accumulator in self.accumulators:
             if not {value for value, _ in accumulator.transition} <= sums:
                 raise AssertionError(f"the transition of {accumulator.value} leaves the state")

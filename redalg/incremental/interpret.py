@@ -5,8 +5,6 @@ The state is a tuple of named arrays. Nothing here knows which array library run
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, final
 
 from sympy import Expr, S
@@ -14,7 +12,7 @@ from sympy import Expr, S
 from redalg.decompose import Producer
 from redalg.decompose.cascade import Cascade, free_axes
 from redalg.decompose.domain import live_term
-from redalg.expression import Axis, Value
+from redalg.expression import Value
 from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.factors import grouped
@@ -22,16 +20,6 @@ from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.monoids import MONOIDS
 
 INF = float("inf")
-
-
-@final
-@dataclass(frozen=True)
-class State:
-    """A state as a pytree: slots by name, each an array with one dimension per axis of the cascade (length 1 where it
-    does not vary), and the sizes of the axes that it was made for."""
-
-    slots: Mapping[str, Any]
-    sizes: Mapping[str, int]
 
 
 Slots = dict[Value, Any]
@@ -54,7 +42,9 @@ class Executor:
         live = self._live(scope)
         slots: Slots = {}
         for value, (monoid, term) in self.extrema.items():
-            slots[value] = self._along(monoid.name, scope, self._masked(scope.number(term), live, float(monoid.identity)))
+            slots[value] = self._along(
+                monoid.name, scope, self._masked(scope.number(term), live, float(monoid.identity))
+            )
         for pivot in self.form.shifted:
             slots[pivot.value] = self._block_mean(pivot, scope, live)
         if any(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in self.form.shifted):

@@ -1,22 +1,21 @@
 """Placement: which pivots the basis needs, and how each is chosen (THEORY section 3).
 
-    a factor of d alone (1/l, 1/σ)   deferred to `finish`: it never enters the loop
-    an exponential E[u]              pivot = running max of u; an extremum that the user wrote is reused when it is a
-                                     positive multiple, otherwise an auxiliary max is added
-    a shifted generator z = u − c    its centre when that is a function of extrema and parameters (running); else the
-                                     natural centre of each block (tile-local), or a block mean where the centre has
-                                     more axes than u
+a factor of d alone (1/l, 1/σ)   deferred to `finish`: it never enters the loop
+an exponential E[u]              pivot = running max of u; an extremum that the user wrote is reused when it is a
+                                 positive multiple, otherwise an auxiliary max is added
+a shifted generator z = u − c    its centre when that is a function of extrema and parameters (running); else the
+                                 natural centre of each block (tile-local), or a block mean where the centre has
+                                 more axes than u
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import final
 
 from sympy import Add, Expr, S, log
 
 from redalg.decompose.basis import Pool
-from redalg.decompose.cascade import free_axes
+from redalg.decompose.cascade import Cascade, free_axes
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Polynomial
 from redalg.decompose.parse import ordered
@@ -27,14 +26,17 @@ from redalg.monoids import monoid
 
 
 @final
-@dataclass
 class Placement:
-    """The pivots by atom number, and the extrema that the state holds. Built once per derivation."""
+    """The pivots by atom number, the extrema that the state holds, and the values that follow from them alone.
 
-    decomposition: Decomposition
-    extrema: list[Extremum] = field(default_factory=list)
-    pivots: dict[int, Pivot] = field(default_factory=dict)
-    finals: dict[Value, Expr] = field(default_factory=dict)
+    Filled once per derivation, by `place`.
+    """
+
+    def __init__(self, decomposition: Decomposition) -> None:
+        self.decomposition = decomposition
+        self.extrema: list[Extremum] = []
+        self.pivots: dict[int, Pivot] = {}
+        self.finals: dict[Value, Expr] = {}
 
     def symbol(self, name: str, axes: set[Axis]) -> Value:
         """A slot's symbol with the given free axes."""
@@ -53,7 +55,7 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         placement.pivots[number] = _exponential_pivot(placement, atoms[number])
     for number in pool.pivoted:
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
-        placement.pivots[number] = _shift_pivot(placement, atoms[number], number, centres)
+        placement.pivots[number] = _shift_pivot(placement, atoms[number], centres)
     return placement
 
 
@@ -64,7 +66,16 @@ def _hold(placement: Placement, separation: Separation) -> None:
     value = reduction.value if plain else placement.symbol(f"{reduction.name}_x", free_axes(g))
     placement.extrema.append(Extremum(value, reduction.monoid, g))
     if not plain:
-        placement.finals[reduction.value] = value * h + separation.shift if separation.times == "×" else value + h
+        placement.finals[reduction.value] = _final(separation, value, placement.decomposition.cascade)
+
+
+def _final(separation: Separation, held: Value, cascade: Cascade) -> Expr:
+    """The reduction's value from that of its part of x: ⊕ (g ⊗ h) = (⊕ g) ⊗ h, and n times h for a product."""
+    [h] = separation.h
+    if separation.times == "^":
+        [count] = [one.value for one in cascade.reductions if one.monoid.name == "sum" and one.term == S.One]
+        return held * h**count
+    return held * h + separation.shift if separation.times == "×" else held + h
 
 
 def _exponential_pivot(placement: Placement, atom: Atom) -> Pivot:
@@ -85,7 +96,7 @@ def _named(placement: Placement, atom: Atom) -> Value:
     return placement.symbol(f"c_{number}", free_axes(atom.base))
 
 
-def _shift_pivot(placement: Placement, atom: Atom, number: int, centres: list[Polynomial]) -> Pivot:
+def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) -> Pivot:
     to_expr = placement.decomposition.separator.atoms.polynomial_expr
     candidates = sorted((to_expr(one) for one in centres), key=lambda e: (e.has(log), e.count_ops(), str(e)))
     centre = _without_logs(candidates[0])
@@ -104,5 +115,3 @@ def _without_logs(centre: Expr) -> Expr:
     """Drop slowly varying terms: any finite pivot is exact, and max u alone is already at hand."""
     kept = [term for term in Add.make_args(centre) if not term.has(log)]
     return Add(*kept) if kept else centre
-
-

@@ -9,7 +9,6 @@ written without a maximum, never computes e^s, and exp(s − m) with its own m h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import final
 
@@ -20,8 +19,8 @@ from redalg.decompose.basis import Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Monomial, Polynomial
 from redalg.decompose.verdict import Separation, fraction
-from redalg.expression import Extent, Label, Scalar, Value
-from redalg.incremental.form import Assignment
+from redalg.expression import Axis, Extent, Label, Scalar, Value
+from redalg.incremental.form import Assignment, Pivot
 from redalg.incremental.placement import Placement
 
 EXPANSION_LIMIT = 24
@@ -29,16 +28,14 @@ EXPANSION_LIMIT = 24
 
 
 @final
-@dataclass
 class Resolver:
     """Builds the assignments of `finish`, one reduction after the other."""
 
-    placement: Placement
-    pool: Pool
-    accumulators: list[Value]
-    assignments: list[Assignment] = field(default_factory=list)
-    exponents: dict[Value, tuple[Expr, Value]] = field(default_factory=dict)
-    known: dict[int, Polynomial] = field(default_factory=dict)
+    def __init__(self, placement: Placement, pool: Pool, accumulators: list[Value]) -> None:
+        self.placement, self.pool, self.accumulators = placement, pool, accumulators
+        self.assignments: list[Assignment] = []
+        self.exponents: dict[Value, tuple[Expr, Value]] = {}
+        self.known: dict[int, Polynomial] = {}
 
     # ---- one reduction -----------------------------------------------------------------------------------------------
 
@@ -115,6 +112,13 @@ class Resolver:
         here = self._symbol_polynomial(pivot.value) if pivot.has_slot else self._expr_polynomial(pivot.source)
         there = self._substituted(centred.centres.get(atom, {}), self.known)
         return laurent.add(there, laurent.scale(here, -1))
+
+    def move(self, pivot: Pivot) -> Expr:
+        """Displacement of a tile-local pivot to its natural centre, in terms of the slots."""
+        separator = self.placement.decomposition.separator
+        centre = (self._substituted(separator.pure(term), self.known) for term in pivot.source.as_ordered_terms())
+        moved = laurent.add(*centre, laurent.scale(self._symbol_polynomial(pivot.value), -1))
+        return separator.atoms.polynomial_expr(moved)
 
     def _substituted(self, poly: Polynomial, known: dict[int, Polynomial]) -> Polynomial:
         """Earlier values replaced by what they are, where that stays a short polynomial."""
@@ -214,5 +218,5 @@ class Resolver:
         return self.placement.decomposition.separator.pure(expr)
 
 
-def _axes(expr: Expr) -> set[object]:
+def _axes(expr: Expr) -> set[Axis]:
     return {axis for value in expr.atoms(Value) for axis in value.indices}

@@ -1,7 +1,7 @@
 """The forms of one cascade, in order of preference; a plan names one.
 
-    online            one pass, the derived state
-    unfused           the definition: one pass for every reduction in the chain (always exact, never bounded)
+online            one pass, the derived state
+unfused           the definition: one pass for every reduction in the chain (always exact, never bounded)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which ⊗ distributes over which ⊕: the pairs by which a factor of d moves out of a reduction.
 
-    (a ⊕ b) ⊗ c = (a ⊗ c) ⊕ (b ⊗ c)          (RedFuser, Eq. 5)
+(a ⊕ b) ⊗ c = (a ⊗ c) ⊕ (b ⊗ c)          (RedFuser, Eq. 5)
 """
 
 from __future__ import annotations

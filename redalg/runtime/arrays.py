@@ -28,8 +28,10 @@ def ops_for(bound: Bound, backend: str, compute: str | None = None) -> ArrayOps:
     try:
         from redalg.runtime.torch_ops import TorchOps
     except ModuleNotFoundError as missing:
-        raise BackendError("backend=\"torch\" needs torch, which is not installed. Install it (`pip install torch`), or "
-                           "pass backend=\"numpy\".") from missing  # fmt: skip
+        raise BackendError(
+            'backend="torch" needs torch, which is not installed. Install it (`pip install torch`), or pass '
+            'backend="numpy".'
+        ) from missing
     return TorchOps(compute, bound.device)
 
 
@@ -37,7 +39,9 @@ def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
     """The bound tensors as the backend's own arrays (sharing memory where the libraries can)."""
     if backend == "numpy" and bound.library == "torch":
         if "bfloat16" in bound.dtypes.values() or bound.device != "cpu":
-            raise BackendError('backend="numpy" has no bfloat16 and no GPU. Pass float32 CPU tensors, or backend="torch".')
+            raise BackendError(
+                'backend="numpy" has no bfloat16 and no GPU. Pass float32 CPU tensors, or backend="torch".'
+            )
         return {name: array.numpy() for name, array in bound.tensors.items()}
     if backend != "numpy" and bound.library == "numpy":
         import torch
@@ -50,8 +54,15 @@ def _writable(array: Any) -> Any:
     return array if array.flags.writeable and all(step >= 0 for step in array.strides) else array.copy()
 
 
-def scope_for(cascade: Cascade, bound: Bound, ops: ArrayOps, tensors: Mapping[str, Any], start: Mapping[Axis, int] | None = None,
-              extents: Mapping[str, int] | None = None) -> Scope:  # fmt: skip
+def scope_for(
+    cascade: Cascade,
+    bound: Bound,
+    ops: ArrayOps,
+    tensors: Mapping[str, Any],
+    *,
+    start: Mapping[Axis, int] | None = None,
+    extents: Mapping[str, int] | None = None,
+) -> Scope:
     """A scope over the whole of the bound inputs, whose first elements have the global numbers `start`."""
     axes, start = cascade.axes(), start or {}
     ranges = {axis: (start.get(axis, 0), start.get(axis, 0) + bound.sizes[axis.name]) for axis in axes}
@@ -67,6 +78,8 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
 
     def piece(ranges: dict[Axis, tuple[int, int]]) -> dict[str, Any]:
         inner = scope.over(ranges)
+        if inner.length(executor.axis) == 0 and empty == "nan":  # the definition: every reduction is its identity
+            return unfused(form.cascade, inner)
         return executor.finish(inner, stream(executor, inner, length[form.cascade.axis]))
 
     pieces = ((ranges, piece(ranges)) for ranges in chunks(output_axes(form.cascade), bound.sizes, length))
@@ -86,8 +99,12 @@ def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
     return assembled(pieces, outputs, scope, backend)
 
 
-def assembled(pieces: Iterable[tuple[dict[Axis, tuple[int, int]], dict[str, Any]]],
-              outputs: Mapping[str, tuple[tuple[Axis, ...], str]], scope: Scope, backend: str) -> dict[str, Any]:  # fmt: skip
+def assembled(
+    pieces: Iterable[tuple[dict[Axis, tuple[int, int]], dict[str, Any]]],
+    outputs: Mapping[str, tuple[tuple[Axis, ...], str]],
+    scope: Scope,
+    backend: str,
+) -> dict[str, Any]:
     """Write the chunks' outputs into whole arrays, in the outputs' axis order and dtype."""
     whole: dict[str, Any] = {}
     for ranges, made in pieces:

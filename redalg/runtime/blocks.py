@@ -30,14 +30,19 @@ def blocks(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENT
     """Length of a block along every axis, so that no array of a block has more than `limit` elements."""
     length = {axis: max(1, sizes[axis.name]) for axis in form.cascade.axes()}
     inner = {axis for producer in form.cascade.producers for axis in producer.cascade.axes()}
-    inner -= {axis for one in (*form.cascade.values, *(p.value for p in form.cascade.producers)) for axis in one.indices}
+    inner -= {
+        axis for one in (*form.cascade.values, *(p.value for p in form.cascade.producers)) for axis in one.indices
+    }
     inner -= {form.cascade.axis}
     arrays = [axes - inner for axes in _arrays(form)]
     while True:
         largest = max(arrays, key=lambda axes: prod(length[axis] for axis in axes))
         if prod(length[axis] for axis in largest) <= limit:
             return length
-        axis = max(sorted(largest, key=str), key=lambda one: (length[one] > SMALLEST_BLOCK, _preference(form, one), length[one]))
+        axis = max(
+            sorted(largest, key=str),
+            key=lambda one: (length[one] > SMALLEST_BLOCK, _preference(form, one), length[one]),
+        )
         if length[axis] == 1:
             axis = max(sorted(largest, key=str), key=lambda one: length[one])
         length[axis] = (length[axis] + 1) // 2
@@ -59,7 +64,9 @@ def _arrays(form: FusedForm) -> list[set[Axis]]:
     return [*made, {form.cascade.axis}]
 
 
-def chunks(axes: tuple[Axis, ...], sizes: Mapping[str, int], length: Mapping[Axis, int]) -> Iterator[dict[Axis, tuple[int, int]]]:
+def chunks(
+    axes: tuple[Axis, ...], sizes: Mapping[str, int], length: Mapping[Axis, int]
+) -> Iterator[dict[Axis, tuple[int, int]]]:
     """Every combination of ranges of the given axes (one empty range where an axis has no elements)."""
     cuts = []
     for axis in axes:
@@ -82,7 +89,8 @@ def stream(executor: Executor, scope: Scope, length: int) -> Slots:
 
 def output_axes(cascade: Cascade) -> tuple[Axis, ...]:
     """The axes that any output or value has: those that may be cut into independent chunks."""
-    found = {axis for one in (*cascade.outputs, *cascade.reductions) for axis in one.axes}
+    found = {axis for one in cascade.outputs for axis in one.axes}
+    found |= {axis for one in cascade.reductions for axis in one.axes}
     reduced = {axis for one in cascade.outputs for axis in _epilogue_axes(one.expr)}
     return tuple(sorted(found - reduced, key=str))
 

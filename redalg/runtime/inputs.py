@@ -61,8 +61,10 @@ def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] 
     tensors, scalars = _named(cascade, given)
     libraries = {name: _library(name, array) for name, array in tensors.items()}
     if len(set(libraries.values())) > 1:
-        raise InputError(f"the tensors come from two libraries: {_list(libraries)}. Pass all as torch tensors or all as "
-                         "NumPy arrays.")  # fmt: skip
+        raise InputError(
+            f"the tensors come from two libraries: {_list(libraries)}. Pass all of them as torch tensors, or all as "
+            "NumPy arrays."
+        )
     library = next(iter(libraries.values()), "numpy")
     devices = {name: str(array.device) if library == "torch" else "cpu" for name, array in tensors.items()}
     if len(set(devices.values())) > 1:
@@ -94,7 +96,9 @@ def _named(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], 
     missing = [name for name in (*wanted, *scalars) if name not in given]
     if unknown or missing:
         said = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(missing)}"] * bool(missing)
-        needs = ", ".join(_signature(cascade, name) for name in wanted) + "".join(f", scalar {name}" for name in scalars)
+        needs = ", ".join(_signature(cascade, name) for name in wanted) + "".join(
+            f", scalar {name}" for name in scalars
+        )
         raise InputError(f"the call's tensors do not fit the expression ({'; '.join(said)}). It needs {needs}.")
     return {name: given[name] for name in wanted}, {name: _number(name, given[name]) for name in scalars}
 
@@ -172,8 +176,10 @@ def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, i
             said = ", ".join(f"{size} in {where}" for where, size in known.items())
             raise InputError(f"axis {axis.name} has several sizes: {said}. Every tensor must agree on it.")
         if not known and axis.name not in extents:
-            raise InputError(f"axis {axis.name} has no size: no tensor has it as an index. Pass sizes={{\"{axis.name}\": "
-                             "…}, or give the axis a size.")  # fmt: skip
+            raise InputError(
+                f'axis {axis.name} has no size: no tensor has it as an index. Pass sizes={{"{axis.name}": …}}, or give '
+                "the axis a size."
+            )
         sizes[axis.name] = next(iter(known.values())) if known else extents[axis.name]
     for name in cascade.extents():
         if name not in sizes:
@@ -187,5 +193,3 @@ def _extent(name: str, seen: Mapping[str, Mapping[str, int]], extents: Mapping[s
     if name not in extents:
         raise InputError(f'the extent of axis {name} is used, but no tensor has the axis. Pass sizes={{"{name}": …}}.')
     return extents[name]
-
-

@@ -48,12 +48,14 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Mapping[Axis, int], e
     bound = bind(form.cascade, given, extents, chunked=True)
     ops = ops_for(bound, bound.library)
     executor = Executor(form, ops)
-    scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start, extents)
+    scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
     slots = stream(executor, scope, blocks(form, bound.sizes)[form.cascade.axis])
     return packed(form, slots, scope, bound)
 
 
-def empty_state(form: FusedForm, sizes: Mapping[str, int], dtypes: Mapping[str, str], device: str, library: str) -> State:
+def empty_state(
+    form: FusedForm, sizes: Mapping[str, int], dtypes: Mapping[str, str], device: str, library: str
+) -> State:
     """The identity of `merge`: the state of no elements."""
     import numpy as np
 
@@ -73,7 +75,7 @@ def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
         return 0
     if isinstance(index, Axis):
         if index.name not in sizes and index.size is None:
-            raise InputError(f"empty_state: the size of axis {index} is missing. Pass sizes={{\"{index}\": …}}.")
+            raise InputError(f'empty_state: the size of axis {index} is missing. Pass sizes={{"{index}": …}}.')
         return int(sizes.get(index.name, index.size or 0))
     return max([1, *sizes.values()])
 
@@ -83,8 +85,10 @@ def merge(form: FusedForm, a: State, b: State) -> State:
     for state in (a, b):
         check(form, state)
     if dict(a.sizes) != dict(b.sizes):
-        raise InputError(f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of "
-                         "the same rows.")  # fmt: skip
+        raise InputError(
+            f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of the same "
+            "rows."
+        )
     scope, executor = unpacked_scope(form, a)
     slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
     return packed(form, slots, scope, None, like=a)
@@ -113,9 +117,15 @@ def _rounded(array: Any, dtype: str, library: str) -> Any:
 def check(form: FusedForm, state: State) -> None:
     """Refuse a state of another form."""
     if not isinstance(state, State) or state.layout != form.slots:
-        found = type(state).__name__ if not isinstance(state, State) else f"a state of slots {[s.name for s in state.layout]}"
-        raise InputError(f"this is {found}; the form's states have slots {[slot.name for slot in form.slots]}. Make it by "
-                         "`leaf` of the same `Fused`.")  # fmt: skip
+        found = (
+            type(state).__name__
+            if not isinstance(state, State)
+            else f"a state of slots {[s.name for s in state.layout]}"
+        )
+        raise InputError(
+            f"this is {found}; the form's states have slots {[slot.name for slot in form.slots]}. Make it by `leaf` of "
+            "the same `Fused`."
+        )
 
 
 def packed(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None, like: State | None = None) -> State:
@@ -130,9 +140,13 @@ def packed(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None, lik
     return State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars))
 
 
-def unpacked_scope(form: FusedForm, state: State, given: Mapping[str, Any] | None = None, empty: str = "nan") -> tuple[Scope, Executor]:
+def unpacked_scope(
+    form: FusedForm, state: State, given: Mapping[str, Any] | None = None, empty: str = "nan"
+) -> tuple[Scope, Executor]:
     """A scope over the state's free axes (the streamed axis is empty in it), and an executor of its library."""
-    dtype = next((str(a.dtype).removeprefix("torch.") for a in state.slots.values() if "float" in str(a.dtype)), "float32")
+    dtype = next(
+        (str(a.dtype).removeprefix("torch.") for a in state.slots.values() if "float" in str(a.dtype)), "float32"
+    )
     sizes = {**state.sizes, form.cascade.axis.name: 0}
     scalars = {**state.scalars, **{k: v for k, v in (given or {}).items() if isinstance(v, int | float)}}
     tensors = {k: v for k, v in (given or {}).items() if k not in scalars}
@@ -144,5 +158,6 @@ def unpacked_scope(form: FusedForm, state: State, given: Mapping[str, Any] | Non
 
 def unpack(form: FusedForm, state: State, scope: Scope) -> Slots:
     """The interpreter's arrays of a state."""
-    values = {one.value.name: one.value for one in (*form.extrema, *form.pivots, *form.accumulators)}
+    values = {one.value.name: one.value for one in form.extrema} | {one.value.name: one.value for one in form.pivots}
+    values |= {one.value.name: one.value for one in form.accumulators}
     return {values[slot.name]: from_axes(state.slots[slot.name], slot.axes, scope) for slot in state.layout}

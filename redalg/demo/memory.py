@@ -1,0 +1,51 @@
+"""Peak memory of a call, above what the process or the device holds before it."""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
+RESET_HIGH_WATER = "5"  # proc(5): sets VmHWM to what is resident now
+
+
+def peak_bytes(call: Callable[[], Result], device: str) -> tuple[Result, int]:
+    """The result of a call, and the most memory in bytes that it held above what was held before it.
+
+    On a CUDA device PyTorch's allocator counts. On the CPU the kernel's high-water mark of resident memory counts;
+    measure in a fresh process, for memory that an earlier call has freed may be used again and would not show.
+    """
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        result = call()
+        torch.cuda.synchronize()
+        return result, torch.cuda.max_memory_allocated() - held
+    reset_high_water()
+    held = high_water_bytes()
+    result = call()
+    return result, high_water_bytes() - held
+
+
+def reset_high_water() -> None:
+    """Forget earlier peaks where the system can; elsewhere they stay in the mark, and a call below them counts as 0."""
+    with suppress(OSError):
+        CLEAR_REFS.write_text(RESET_HIGH_WATER, encoding="ascii")
+
+
+def high_water_bytes() -> int:
+    """The most memory that was ever resident: VmHWM where there is one, for Linux lets ru_maxrss outlive `exec`."""
+    if STATUS.exists():
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", STATUS.read_text(encoding="ascii"), re.MULTILINE)
+        if found:
+            return int(found[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

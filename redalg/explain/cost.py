@@ -1,0 +1,163 @@
+"""What a form costs, before sizes are known: passes, state, reads, exponentials, matrix products, what to watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sympy import Abs, Add, Expr, Integer, Mul, S, Symbol, exp
+from sympy.core.basic import Basic
+
+from redalg.decompose import Cascade
+from redalg.decompose.cascade import free_axes
+from redalg.decompose.domain import live_term
+from redalg.explain.model import Line, Part, Table, listed
+from redalg.explain.notation import is_negative
+from redalg.expression import Axis, Element, Reduce, Value
+from redalg.incremental import FusedForm
+from redalg.incremental.factors import grouped
+
+Cells = tuple[tuple[Part, ...], ...]
+
+
+def cost(form: FusedForm) -> list[Line]:
+    """The table of costs."""
+    rows: list[Cells] = [*passes(form), (("state",), state_size(form)), *reads(form), *exponentials(form)]
+    return [Table((), (*rows, *contractions(form), *conditions(form)))]
+
+
+# ---- passes ----------------------------------------------------------------------------------------------------------
+
+
+def longest_chain(cascade: Cascade) -> tuple[Value, ...]:
+    """The longest chain of reductions each of which needs the one before: the first of its length."""
+    chains: dict[Value, tuple[Value, ...]] = {}
+    for one in cascade.reductions:
+        before = [chains[value] for value in cascade.values if value in chains and value in one.term.atoms(Value)]
+        chains[one.value] = (*max(before, key=len, default=()), one.value)
+    return max(chains.values(), key=len, default=())
+
+
+def definition_passes(cascade: Cascade) -> int:
+    """Passes over the data that the definition needs."""
+    return len(longest_chain(cascade))
+
+
+def passes(form: FusedForm) -> list[Cells]:
+    """One pass, against the chain of the definition."""
+    chain = longest_chain(form.cascade)
+    against: tuple[Part, ...] = (f"; the definition needs {len(chain)}: ", *listed(list(chain), ", then "))
+    return [((f"passes over {form.cascade.axis}",), (Integer(1), *(against if len(chain) > 1 else ())))]
+
+
+# ---- state -----------------------------------------------------------------------------------------------------------
+
+
+def state_size(form: FusedForm) -> tuple[Part, ...]:
+    """`|e| + 2 floats per (b, h, q)`, and what is held once for all."""
+    row = row_axes(form)
+    floats = [one for one in form.slots if one.kind != "count"]
+    sizes = [Mul(*(axis.extent for axis in one.axes if axis not in row)) for one in floats if one.axes or not row]
+    parts = _amount(Add(*sizes), "float") if sizes else ()
+    parts += (" per (", *listed(list(row)), ")") if row and sizes else ()
+    once = [one for one in floats if row and not one.axes]
+    for amount, unit in ((Integer(len(once)), "float"), (_counts(form, row), "integer")):
+        if amount is not S.Zero:
+            parts += (*((" and ",) if parts else ()), *_amount(amount, unit))
+    return parts
+
+
+def _counts(form: FusedForm, row: tuple[Axis, ...]) -> Expr:
+    return Add(*(Mul(*(axis.extent for axis in one.axes)) for one in form.slots if one.kind == "count"))
+
+
+def _amount(number: Expr, unit: str) -> tuple[Part, ...]:
+    return (number, f" {unit}" + ("" if number == 1 else "s"))
+
+
+def row_axes(form: FusedForm) -> tuple[Axis, ...]:
+    """The axes that every slot of floats has, those with none aside."""
+    floats = [one.axes for one in form.slots if one.kind != "count" and one.axes]
+    return tuple(axis for axis in (floats[0] if floats else ()) if all(axis in axes for axes in floats))
+
+
+# ---- reads -----------------------------------------------------------------------------------------------------------
+
+
+def reads(form: FusedForm) -> list[Cells]:
+    """The tensors that stream along the axis, and those that stay."""
+    elements = form.cascade.elements()
+    streamed = [one for one in elements if form.cascade.axis in free_axes(one)]
+    resident = [one for one in elements if one not in streamed]
+    rows: list[Cells] = [(("read once",), listed(list(streamed)))]
+    return rows + ([(("stays at hand",), listed(list(resident)))] if resident else [])
+
+
+# ---- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def exponentials(form: FusedForm) -> list[Cells]:
+    """Different exponentials in the loop, and in a merge."""
+    domain = form.cascade.domain
+    terms = [live_term(one.term, domain) for one in (*form.extrema, *form.accumulators)]
+    found = sorted({one for term in terms for one in term.atoms(exp)}, key=str)
+    if not found:
+        return []
+    axes = [free_axes(one) | {axis for value in one.atoms(Value) for axis in value.indices} for one in found]
+    each = dict.fromkeys(tuple(sorted(one, key=str)) for one in axes)
+    parts: tuple[Part, ...] = ()
+    for place in each:
+        number = sum(tuple(sorted(one, key=str)) == place for one in axes)
+        parts += (*((", ",) if parts else ()), Integer(number), " per (", *listed(list(place)), ")")
+    scaled = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
+    merge = f", and {2 * len(scaled)} per row of the state in a merge" if scaled else ""
+    return [(("exponentials",), (*parts, merge))]
+
+
+def contractions(form: FusedForm) -> list[Cells]:
+    """The sums whose factors share no more than the reduced axis and a batch: matrix products."""
+    found = [(one.value, form.cascade.axis, _factors(one.weight, one.factors)) for one in form.accumulators
+             if len(one.factors) > 1]  # fmt: skip
+    for producer in form.cascade.producers:
+        for one in producer.cascade.reductions:
+            factors = grouped(one.term, ()) if one.monoid.name == "sum" else ()
+            if len(factors) > 1:
+                found.insert(0, (producer.value, producer.cascade.axis, factors))
+    rows: list[Cells] = []
+    for value, axis, factors in found:
+        live = [live_term(one, form.cascade.domain) for one in factors]
+        axes = sorted({place for one in live for place in all_axes(one)}, key=str)
+        most = "at most " if form.cascade.domain is not S.true else ""
+        flops = Mul(Integer(2), *(place.extent for place in axes))
+        rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), (axis,)), f":  {most}",
+                                           flops, " flops")))  # fmt: skip
+    return rows
+
+
+def _factors(weight: Iterable[tuple[object, object]], factors: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    scales = [exp(q * (pivot.base - pivot.value)) for pivot, q in weight]  # type: ignore[attr-defined]
+    return (Mul(*scales, factors[0]), *factors[1:])
+
+
+def all_axes(expr: Basic) -> set[Axis]:
+    """The axes on which an expression depends, its values' own among them."""
+    return {one for one in expr.free_symbols if isinstance(one, Axis)}
+
+
+# ---- conditions ------------------------------------------------------------------------------------------------------
+
+
+def conditions(form: FusedForm) -> list[Cells]:
+    """κ = Σ|terms| / |value| of every difference that `finish` takes about a centre found from the data."""
+    if not form.shifted:
+        return []
+    rows: list[Cells] = []
+    for one in form.assignments:
+        terms = Add.make_args(one.expr)
+        if len(terms) > 1 and any(map(is_negative, terms)):
+            ratio = Add(*(Abs(term) for term in terms)) / Abs(one.value)
+            rows.append((("watch",), (Symbol("κ"), " = ", ratio, ":  about 1 as a rule; where it nears 1/ε of the float type, ",
+                                      "no digit of ", one.value, " is left")))  # fmt: skip
+    return rows
+
+
+assert Element

@@ -1,0 +1,102 @@
+"""What an explanation says, free of any medium; text, LaTeX and HTML render this and nothing else.
+
+Grammar:
+
+    Derivation := heading Part*, summary Sentence, Section*
+    Section    := title, Line*
+    Line       := Sentence(Part*) | Equations(title Part*, source, Row*) | Table(header, cells Part*)
+    Row        := Equation, …              what stands side by side: g_k beside h_k
+    Equation   := left relation right
+    Part       := prose (a string: no mathematics, no name) | an expression
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from sympy.core.basic import Basic
+
+Part = str | Basic
+
+
+@final
+@dataclass(frozen=True)
+class Sentence:
+    """Prose with mathematics in it."""
+
+    parts: tuple[Part, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Equation:
+    """left = right, or ≈ where any nearby value will do, or → for an output."""
+
+    left: Basic
+    right: Basic
+    relation: str = "="
+
+
+@final
+@dataclass(frozen=True)
+class Equations:
+    """Aligned equations under a title; `source` says where their form is published."""
+
+    title: tuple[Part, ...]
+    rows: tuple[tuple[Equation, ...], ...]
+    source: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """Cells of prose and mathematics under a header."""
+
+    header: tuple[str, ...]
+    cells: tuple[tuple[tuple[Part, ...], ...], ...]
+
+
+Line = Sentence | Equations | Table
+
+
+@final
+@dataclass(frozen=True)
+class Section:
+    """One stage of the derivation."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Derivation:
+    """The whole explanation: what it is about, its result in one sentence, and the stages."""
+
+    heading: tuple[Part, ...]
+    summary: Sentence
+    sections: tuple[Section, ...]
+
+    def equations(self) -> Iterator[tuple[str, Equation]]:
+        """Every equation with its section's title, in order."""
+        for section in self.sections:
+            for line in section.lines:
+                for row in line.rows if isinstance(line, Equations) else ():
+                    yield from ((section.title, one) for one in row)
+
+
+def sentence(*parts: Part) -> Sentence:
+    """A sentence of its parts."""
+    return Sentence(parts)
+
+
+def column(title: tuple[Part, ...], equations: list[Equation], source: str = "") -> Equations:
+    """Equations one below the other."""
+    return Equations(title, tuple((one,) for one in equations), source)
+
+
+def listed(exprs: list[Basic], between: str = ", ") -> tuple[Part, ...]:
+    """Expressions as parts of prose: `a, b, c`."""
+    return tuple(part for one in exprs for part in (between, one))[1:]

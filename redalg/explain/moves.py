@@ -1,0 +1,265 @@
+"""The forms of a state, as equations: of one segment, of many, after one more piece, after one more element.
+
+    first level    a = Σ_l B(x_l; c)                               RedFuser, Eq. 6-8
+    level k        a = ⊕_j A(ĉⱼ→c)·âⱼ                              Eq. 11
+    incremental    a′ = A(c→c′)·a ⊕ A(ĉ→c′)·â                      Eq. 15
+    element        the same, with the state of one element for â   Eq. 16
+
+with A(c→c′) = exp(q·(c − c′)) × polynomial in δ = c′ − c. All follow from the form's transitions by renaming alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Add, Dummy, Expr, Mul, S, exp, factor, fraction, together
+
+from redalg.decompose.domain import live_term
+from redalg.explain.model import Equation
+from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, marked
+from redalg.expression import Axis, Reduce, Value
+from redalg.incremental import Accumulator, FusedForm, Pivot
+from redalg.incremental.form import PivotPolicy
+
+Naming = Callable[[Value], Expr]
+"""What a slot is called in the state that is meant."""
+
+CLOSED_FORM_DEGREE = 2
+"""Sums that move by higher powers of δ have no update in exact arithmetic that is easier to read than the general one."""
+
+
+def own(value: Value) -> Value:
+    """The slot of the state at hand."""
+    return value
+
+
+def primed(value: Value) -> Value:
+    """The slot after one more piece."""
+    return marked(value, PRIME)
+
+
+def hatted(value: Value) -> Value:
+    """The slot of the piece itself."""
+    return marked(value, HAT)
+
+
+def _degree(one: Accumulator) -> int:
+    return max(displacement_degree(term) for _, c in one.transition for term in Add.make_args(c))
+
+
+def from_the_piece(expr: Expr) -> Expr:
+    """(c − ĉ)^n·… → (−1)^n·(ĉ − c)^n·…: differences as seen from the state at hand."""
+    made = []
+    for one in Mul.make_args(expr):
+        base, power = one.as_base_exp()
+        turned = base.is_Add and power.is_Integer and any(HAT in str(term) and is_negative(term) for term in base.args)
+        made += [(-1) ** power, (-base) ** power] if turned else [one]
+    return Mul(*made)
+
+
+@final
+@dataclass(frozen=True)
+class Moves:
+    """The forms of one FusedForm."""
+
+    form: FusedForm
+
+    # ---- one segment -------------------------------------------------------------------------------------------------
+
+    def first_level(self) -> list[Equation]:
+        """The state of a segment, from its elements."""
+        form = self.form
+        made = [Equation(one.value, self._over(one.monoid.name, one.term)) for one in form.extrema]
+        made += [Equation(one.value, one.source) for one in self.renamed]
+        made += [Equation(one.value, self._over("sum", one.term)) for one in self.still]
+        made += [Equation(one.value, self._centre(one), "≈") for one in form.shifted]
+        return made + [Equation(one.value, self._over("sum", one.term)) for one in self.moving]
+
+    def live(self, term: Expr) -> Expr:
+        """The term where elements count."""
+        return live_term(term, self.form.cascade.domain)
+
+    def _over(self, kind: str, term: Expr) -> Expr:
+        return Reduce(kind, self.live(term), (self.form.cascade.axis,))
+
+    def _centre(self, pivot: Pivot) -> Expr:
+        """The natural centre of a segment: its displacement from 0, with the sums that it moves taken at 0."""
+        if pivot.policy is PivotPolicy.BLOCK_MEAN:
+            return self._over("sum", pivot.base) / self._over("sum", S.One)
+        at_zero = dict.fromkeys((one.value for one in self.form.shifted), S.Zero)
+        sums = {one.value: self._over("sum", one.term.xreplace(at_zero))
+                for one in self.moving}  # fmt: skip
+        return pivot.source.xreplace(sums)
+
+    # ---- which pivots move what --------------------------------------------------------------------------------------
+
+    @property
+    def renamed(self) -> tuple[Pivot, ...]:
+        """Pivots that are a function of the extrema, under a name of their own."""
+        held = {one.value for one in self.form.extrema}
+        return tuple(one for one in self.form.pivots if not one.has_slot and one.value not in held)
+
+    @property
+    def centred(self) -> tuple[Pivot, ...]:
+        """Pivots that are found anew at every merge."""
+        return tuple(one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL)
+
+    @property
+    def displaced(self) -> tuple[Pivot, ...]:
+        """Pivots whose displacement stands in a transition."""
+        used = {value for one in self.form.accumulators for _, c in one.transition for value in c.atoms(Value)}
+        return tuple(one for one in self.form.pivots if self.form.displacement(one) in used)
+
+    def moves(self, one: Accumulator) -> bool:
+        """Whether a sum depends on where a centre found from the data lies."""
+        deltas = {self.form.displacement(pivot) for pivot in self.form.shifted}
+        return any(c.atoms(Value) & deltas for _, c in one.transition)
+
+    @property
+    def still(self) -> list[Accumulator]:
+        """Sums that hold no centre found from the data: they come first, since the centres use them."""
+        return [one for one in self.form.accumulators if not self.moves(one)]
+
+    @property
+    def moving(self) -> list[Accumulator]:
+        """Sums that move with such a centre."""
+        return [one for one in self.form.accumulators if self.moves(one)]
+
+    # ---- one state moved to other pivots -----------------------------------------------------------------------------
+
+    def moved(self, one: Accumulator, naming: Naming, to: Naming, deltas: dict[Value, Expr]) -> Expr:
+        """A(c→c′)·a for the state that `naming` means."""
+        total = Add(*(c.xreplace(deltas) * naming(value) for value, c in one.transition))
+        return Mul(total, *(exp(q * (naming(pivot.value) - to(pivot.value))) for pivot, q in one.weight))
+
+    def displacements(self, naming: Naming) -> dict[Value, Expr]:
+        """δ under the name that it has for that state."""
+        return {self.form.displacement(one): naming(self.form.displacement(one)) for one in self.displaced}
+
+    # ---- many segments -----------------------------------------------------------------------------------------------
+
+    def level(self) -> list[Equation]:
+        """The state of many segments j, from theirs."""
+        each, fold = self.segment, self._fold
+        made = [Equation(one.value, fold(one.monoid.name, each(one.value))) for one in self.form.extrema]
+        made += [Equation(one.value, one.source) for one in self.renamed]
+        deltas = self.displacements(each)
+        sums = {one: Equation(one.value, fold("sum", self.moved(one, each, own, deltas)))
+                for one in self.form.accumulators}  # fmt: skip
+        made += [sums[one] for one in self.still]
+        made += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.shifted]
+        made += [Equation(each(self.form.displacement(one)), one.value - each(one.value)) for one in self.displaced]
+        return made + [sums[one] for one in self.moving]
+
+    @property
+    def index(self) -> str:
+        """The letter that numbers segments: none of the cascade's axes bears it."""
+        taken = {axis.name for axis in self.form.cascade.axes()}
+        return next((letter for letter in EACH if letter not in taken), "j")
+
+    def segment(self, value: Value) -> Value:
+        """The slot of segment j."""
+        return marked(value, HAT, EACH[self.index])
+
+    def _fold(self, kind: str, term: Expr) -> Expr:
+        return Reduce(kind, term, (Axis(self.index),))
+
+    def _common_centre(self, pivot: Pivot) -> Expr:
+        """As for one segment: the displacement from 0, with every segment's sums moved to 0."""
+        if pivot.policy is PivotPolicy.BLOCK_MEAN:
+            return marked(pivot.value, HAT, EACH[self.index])
+        deltas = self.displacements(self.segment)
+        deltas |= {self.form.displacement(one): -self.segment(one.value) for one in self.form.shifted}
+        sums = {one.value: self._fold("sum", self.moved(one, self.segment, own, deltas))
+                for one in self.moving}  # fmt: skip
+        return pivot.source.xreplace(sums)
+
+    # ---- one more piece ----------------------------------------------------------------------------------------------
+
+    def incremental(self, piece: Naming = hatted) -> list[Equation]:
+        """The state after one more piece: `piece` says what the piece's own slots are."""
+        form = self.form
+        made = [Equation(primed(one.value), one.monoid.combine(one.value, piece(one.value))) for one in form.extrema]
+        made += [Equation(primed(one.value), one.source.xreplace(self._primes())) for one in self.renamed]
+        made += [Equation(primed(one.value), self._next(one, piece)) for one in self.still]
+        made += [Equation(primed(one.value), self._next_centre(one, piece), "≈" if one in self.centred else "=")
+                 for one in form.shifted]  # fmt: skip
+        for pivot in self.displaced:
+            delta = form.displacement(pivot)
+            made.append(Equation(delta, primed(pivot.value) - pivot.value))
+            made.append(Equation(hatted(delta), primed(pivot.value) - piece(pivot.value)))
+        return made + [Equation(primed(one.value), self._next(one, piece)) for one in self.moving]
+
+    def _primes(self) -> dict[Value, Expr]:
+        return {one.value: primed(one.value) for one in (*self.form.extrema, *self.form.accumulators)}
+
+    def _next(self, one: Accumulator, piece: Naming) -> Expr:
+        theirs = self.moved(one, piece, primed, self.displacements(hatted))
+        return self.moved(one, own, primed, self.displacements(own)) + theirs
+
+    def _next_centre(self, pivot: Pivot, piece: Naming) -> Expr:
+        """c + the displacement that both pieces together have from c."""
+        if pivot.policy is PivotPolicy.BLOCK_MEAN:
+            return pivot.value
+        here, there = self.displacements(own), self.displacements(hatted)
+        here |= {self.form.displacement(one): S.Zero for one in self.form.shifted}
+        there |= {self.form.displacement(one): one.value - piece(one.value) for one in self.form.shifted}
+        sums = {one.value: self.moved(one, own, primed, here) + self.moved(one, piece, primed, there)
+                for one in self.moving}  # fmt: skip
+        return pivot.value + pivot.source.xreplace({**self._primes(), **sums})
+
+    # ---- one more element --------------------------------------------------------------------------------------------
+
+    def element(self, value: Value) -> Expr:
+        """The slots of a single element's state: each pivot lies on the element itself."""
+        form = self.form
+        made: dict[Value, Expr] = {one.value: one.term for one in form.extrema}
+        made |= {one.value: one.base for one in form.pivots}
+        made |= {one.value: one.term.xreplace(made) for one in form.accumulators}
+        return self.live(made[value])
+
+    # ---- in exact arithmetic -----------------------------------------------------------------------------------------
+
+    def exact(self, piece: Naming = hatted) -> list[Equation]:
+        """The incremental form with the residuals that are zero in exact arithmetic left out, and δ eliminated."""
+        moving = [one for one in self.moving if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
+        if not moving or len(self.centred) < len(self.displaced):
+            return []
+        plain = dict.fromkeys(map(self.form.displacement, self.centred), S.Zero)
+        made = [Equation(primed(one.value), self._closed(self._next_centre(one, hatted), one.value, piece))
+                for one in self.centred]  # fmt: skip
+        for one in moving:
+            still = self.moved(one, own, primed, plain) + self.moved(one, hatted, primed, plain)
+            made.append(Equation(primed(one.value), self._closed(self._next(one, hatted), still, piece)))
+        return made
+
+    def _closed(self, expr: Expr, still: Expr, piece: Naming) -> Expr:
+        """What stays as it is, and the rest as one fraction in factored form."""
+        steps = self._eliminations()
+        weights = {one for step in steps for value in step.values() for one in value.atoms(exp)} | expr.atoms(exp)
+        opaque = {one: Dummy(f"w{number}") for number, one in enumerate(sorted(weights, key=str))}
+        rest, still = (expr - still).xreplace(opaque), still.xreplace(opaque)
+        for step in steps:
+            closed = {value: meaning.xreplace(opaque) for value, meaning in step.items()}
+            rest, still = rest.xreplace(closed), still.xreplace(closed)
+        above, below = fraction(factor(together(rest)))
+        sums = {meaning.xreplace(opaque): value for value, meaning in self._unmoved().items()}
+        plain = {dummy: one for one, dummy in opaque.items()}
+        named = {hatted(one.value): piece(one.value)
+                 for one in (*self.form.extrema, *self.form.shifted, *self.form.accumulators)}  # fmt: skip
+        return still.xreplace(plain).xreplace(named) + from_the_piece(above / below.xreplace(sums)).xreplace(plain).xreplace(named)
+
+    def _unmoved(self) -> dict[Value, Expr]:
+        """The sums that no centre moves, after one more piece."""
+        return {primed(one.value): self._next(one, hatted) for one in self.still}
+
+    def _eliminations(self) -> list[dict[Value, Expr]]:
+        """δ, then the new centres, then the sums in their denominators; and the residuals are zero."""
+        deltas = {name(self.form.displacement(one)): primed(one.value) - name(one.value)
+                  for one in self.centred for name in (own, hatted)}  # fmt: skip
+        centres: dict[Value, Expr] = {primed(one.value): self._next_centre(one, hatted) for one in self.centred}
+        zero: dict[Value, Expr] = {name(one.value): S.Zero for one in self.form.accumulators if one.droppable
+                                   for name in (own, hatted)}  # fmt: skip
+        return [deltas, centres, self._unmoved(), zero]

@@ -1,0 +1,249 @@
+"""Decomposition and form -> Derivation: what is said about each stage, built once from the algebra."""
+
+from __future__ import annotations
+
+from sympy import Add, Expr, Integer, Mul, S, Symbol
+
+from redalg.decompose import Decomposition, Producer
+from redalg.decompose.domain import live_term
+from redalg.decompose.verdict import Separation
+from redalg.explain.cost import cost, definition_passes, state_size
+from redalg.explain.model import (
+    Derivation, Equation, Equations, Line, Part, Section, Sentence, Table, column, listed, sentence,
+)  # fmt: skip
+from redalg.explain.moves import Moves
+from redalg.expression import Axis, Element, Label, Reduce
+from redalg.incremental import FusedForm, Pivot
+from redalg.incremental.form import PivotPolicy
+
+F = Symbol("F")
+
+
+def derivation(decomposition: Decomposition, form: FusedForm) -> Derivation:
+    """Everything that an explanation says, in the order of the stages."""
+    cascade = decomposition.cascade
+    sections = (
+        Section("The cascade, as defined", tuple(the_cascade(decomposition))),
+        Section("The decomposition of each reduction", tuple(the_decomposition(decomposition))),
+        Section("The state, and what is placed where", tuple(the_state(decomposition, form))),
+        Section("The fused and incremental forms", tuple(the_forms(form))),
+        Section("Finish", tuple(the_finish(form))),
+        Section("Cost", tuple(cost(form))),
+    )
+    heading: tuple[Part, ...] = ("One pass over ", cascade.axis)
+    return Derivation(heading, _summary(form), sections)
+
+
+def _summary(form: FusedForm) -> Sentence:
+    passes, extent = definition_passes(form.cascade), form.cascade.axis.extent
+    instead = f"one pass instead of {passes}" if passes > 1 else "one pass"
+    return sentence(f"Exact: {instead}, with a state of ", *state_size(form), ", whatever ", extent, " is.")
+
+
+# ---- 1 ---------------------------------------------------------------------------------------------------------------
+
+
+def the_cascade(decomposition: Decomposition) -> list[Line]:
+    """Domain, producers, reductions and outputs, each with its free axes."""
+    cascade = decomposition.cascade
+    lines: list[Line] = []
+    if cascade.domain is not S.true:
+        lines.append(sentence("An element counts where ", cascade.domain, ". Elsewhere it is never read."))
+    if cascade.producers:
+        made = [Equation(_indexed(one.name, one.axes), inlined(one)) for one in cascade.producers]
+        lines.append(column(("Computed on other axes, as ", cascade.axis, " is streamed"), made))
+    made = [Equation(_indexed(one.name, one.axes),
+                     Reduce(one.monoid.name, live_term(one.term, cascade.domain), (cascade.axis,)))
+            for one in cascade.reductions]  # fmt: skip
+    lines.append(column(("Reductions, each of which may use those above it",), made))
+    lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in cascade.outputs]))
+    return lines
+
+
+def _indexed(name: str, axes: tuple[Axis, ...]) -> Element:
+    return Element(Label(name), *axes)
+
+
+def inlined(producer: Producer) -> Expr:
+    """A producer's value with the reductions of its own cascade written out."""
+    cascade = producer.cascade
+    made = {one.value: inlined(one) for one in cascade.producers}
+    for one in cascade.reductions:
+        term = live_term(one.term, cascade.domain).xreplace(made)
+        made[one.value] = Reduce(one.monoid.name, term, (cascade.axis,))
+    return cascade.outputs[0].expr.xreplace(made)
+
+
+# ---- 2 ---------------------------------------------------------------------------------------------------------------
+
+
+def the_decomposition(decomposition: Decomposition) -> list[Line]:
+    """F, g and h of each reduction, and what the ranks mean."""
+    axis, separations = decomposition.cascade.axis, decomposition.separations
+    lines: list[Line] = [sentence(
+        "x is what varies along ", axis, ", d what the reductions above gave. Where F(x, d) is a ⊕ of products g(x) ⊗ h(d), "
+        "and ⊗ distributes over ⊕, h moves out of the reduction and can be exchanged for a later one.")]  # fmt: skip
+    lines += [separated(one, decomposition) for one in separations]
+    ranks = [one.rank for one in separations if used_values(one)]
+    if 1 in ranks:
+        lines.append(sentence("Rank 1 is the condition of RedFuser (ACRF, Eq. 23-25): one g, one h."))
+    if max(ranks, default=0) > 1:
+        lines.append(sentence("Rank r > 1 is beyond it: the functions of x that F runs through as d varies span r dimensions, "
+                              "so that r sums know F for every d."))  # fmt: skip
+    if any(one.times == "^" for one in separations):
+        lines.append(sentence("In a product over n elements, h moves out as its n-th power."))
+    return lines
+
+
+def used_values(separation: Separation) -> bool:
+    """Whether the term uses earlier results."""
+    return bool(set(separation.reduction.term.atoms(type(separation.reduction.value))) & _values(separation))
+
+
+def _values(separation: Separation) -> set[Expr]:
+    factors = (*separation.h, separation.shift)
+    return {value for one in factors for value in one.atoms(type(separation.reduction.value))}
+
+
+def separated(separation: Separation, decomposition: Decomposition) -> Equations:
+    """One reduction: F, then its pairs g and h side by side."""
+    reduction = separation.reduction
+    term = live_term(reduction.term, decomposition.cascade.domain)
+    if not used_values(separation) and separation.rank == 1:
+        title: tuple[Part, ...] = (reduction.value, f":  ⊕ is {reduction.monoid.sign}, no d in it")
+        return column(title, [Equation(F, term)])
+    times = "·" if separation.times == "^" else separation.times
+    title = (reduction.value, f":  ⊕ is {reduction.monoid.sign}, ⊗ is {times}, rank {separation.rank}")
+    rows: list[tuple[Equation, ...]] = [(Equation(F, term),)]
+    for number, (g, h) in enumerate(zip(separation.g, separation.h, strict=True), 1):
+        suffix = f"_{number}" if separation.rank > 1 else ""
+        rows.append((Equation(Symbol(f"g{suffix}"), g), Equation(Symbol(f"h{suffix}"), h)))
+    if separation.shift is not S.Zero:
+        rows.append((Equation(Symbol("v"), separation.shift),))
+    return Equations(title, tuple(rows))
+
+
+# ---- 3 ---------------------------------------------------------------------------------------------------------------
+
+
+def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
+    """Slots, pivots, what waits for `finish`, and the residuals that are kept."""
+    lines: list[Line] = [slots(form)]
+    for pivot in form.pivots:
+        lines += [sentence(*why) for why in reasons(pivot, form)]
+    for separation in decomposition.separations:
+        factor = deferred(separation, decomposition)
+        if factor is not S.One:
+            lines.append(sentence("The factor ", factor, " of ", separation.reduction.value,
+                                  " holds no x: it waits for finish, and is applied once instead of at every element."))  # fmt: skip
+    kept = [one.value for one in form.accumulators if one.droppable]
+    if kept:
+        lines.append(sentence(*listed(list(kept)), " would be 0 in exact arithmetic, at the natural centre. Kept: in floating "
+                              "point it holds what the rounding of the centre lost, and finish gives it back."))  # fmt: skip
+    return lines
+
+
+def slots(form: FusedForm) -> Table:
+    """The slots with what they are, the axes for each of which there is one, and what they hold."""
+    terms = {one.value.name: one.term for one in form.accumulators}
+    terms |= {one.value.name: one.term for one in form.extrema}
+    kinds = {one.value.name: one.monoid.name for one in form.extrema}
+    values = {one.value.name: one.value for one in (*form.extrema, *form.pivots, *form.accumulators)}
+    bases = {one.value.name: one.base for one in form.pivots}
+    cells = []
+    for slot in form.slots:
+        kind = kinds.get(slot.name, {"pivot": "centre", "count": "count (integer)"}.get(slot.kind, "sum"))
+        term = bases[slot.name] if slot.kind == "pivot" else terms[slot.name]
+        axes: tuple[Part, ...] = listed(list(slot.axes)) if slot.axes else ("all",)
+        cells.append(((values[slot.name],), (kind,), axes, (live_term(term, form.cascade.domain),)))
+    return Table(("slot", "what", "one per", "of"), tuple(cells))
+
+
+def reasons(pivot: Pivot, form: FusedForm) -> list[tuple[Part, ...]]:
+    """What a pivot scales or shifts, how it is chosen, and why."""
+    made: list[tuple[Part, ...]] = []
+    base = live_term(pivot.base, form.cascade.domain)
+    if any(weighing is pivot or weighing == pivot for one in form.accumulators for weighing, _ in one.weight):
+        written = {value.name for value in form.cascade.values}
+        extra = "" if pivot.value.name in written or pivot not in _auxiliary(form) else ", a maximum that the definition lacks"
+        made.append(("Pivot ", pivot.value, extra, ": scales the exponential of ", base,
+                     ". Running: the largest so far, so that no exponential exceeds 1 and none overflows."))  # fmt: skip
+    if any(pivot.value in factor.free_symbols | factor.atoms(type(pivot.value)) for one in form.accumulators
+           for factor in one.factors):  # fmt: skip
+        made.append(("Pivot ", pivot.value, ": shifts ", base, ". ", *_chosen(pivot), " Powers of ", base,
+                     " itself could cancel; powers of the difference are small."))  # fmt: skip
+    return made
+
+
+def _auxiliary(form: FusedForm) -> list[Pivot]:
+    held = {one.value for one in form.extrema} - set(form.cascade.values)
+    return [one for one in form.pivots if one.value in held]
+
+
+def _chosen(pivot: Pivot) -> tuple[Part, ...]:
+    if pivot.policy is PivotPolicy.RUNNING:
+        return ("Running: it is ", pivot.source, ", known before the sums are.")
+    if pivot.policy is PivotPolicy.TILE_LOCAL:
+        return ("Tile-local: every block is taken about its own centre, and a merge finds the common one.",)
+    return ("Block mean: the centre proper has more axes, and to shift by it would destroy a matrix product; "
+            "any value near it is exact.",)  # fmt: skip
+
+
+def deferred(separation: Separation, decomposition: Decomposition) -> Expr:
+    """The factor that all d-monomials share, exponentials aside: those go with a pivot."""
+    atoms = decomposition.separator.atoms
+    monomials = [dict(d) for _, d in separation.polynomial]
+    shared: list[Expr] = []
+    for number, q in monomials[0].items() if monomials else ():
+        powers = [one.get(number, 0) for one in monomials]
+        same = all(p * q > 0 for p in powers)
+        if same and not atoms.list[number].exponential:
+            shared.append(atoms.list[number].power(min(powers, key=abs)))
+    return Mul(*shared)
+
+
+# ---- 4 ---------------------------------------------------------------------------------------------------------------
+
+
+def the_forms(form: FusedForm) -> list[Line]:
+    """One segment, many, one more piece, one more element; and what that is in exact arithmetic."""
+    moves, axis = Moves(form), form.cascade.axis
+    segment = Symbol(moves.index)
+    lines: list[Line] = [
+        column(("One segment of ", axis, ": first level"), moves.first_level(), "RedFuser Eq. 6-8"),
+        column(("Many segments ", segment, " into one: level k"), moves.level(), "RedFuser Eq. 11"),
+        column(("One more piece, whose state wears a hat: incremental",), moves.incremental(), "RedFuser Eq. 15"),
+    ]
+    closed = moves.exact()
+    if closed:
+        zero = listed([one.value for one in form.accumulators if one.droppable])
+        lines.append(column(("The same in exact arithmetic, where ", *zero, " = 0"), closed,
+                            "cf. Chan, Golub, LeVeque 1979"))  # fmt: skip
+        lines.append(column(("One more element, in exact arithmetic",), moves.exact(moves.element), "cf. Welford 1962"))
+    else:
+        lines.append(column(("One more element: incremental, level 1",), moves.incremental(moves.element), "RedFuser Eq. 16"))
+    weights = sorted({pivot.value.name: pivot.value for one in form.accumulators for pivot, _ in one.weight}.items())
+    for _, value in weights:
+        lines.append(sentence("An empty segment has ", value, " = ", S.NegativeInfinity, " and weight 0: a rescale is written "
+                              "as the exponential of a difference, and is never ∞ − ∞."))  # fmt: skip
+    return lines
+
+
+# ---- 5 ---------------------------------------------------------------------------------------------------------------
+
+
+def the_finish(form: FusedForm) -> list[Line]:
+    """The assignments, the outputs, and where they are empty."""
+    lines: list[Line] = []
+    if form.assignments:
+        lines.append(column(("From the state",), [Equation(one.value, one.expr) for one in form.assignments]))
+    lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in form.outputs]))
+    for one in form.outputs:
+        if one.empty is not S.false:
+            lines.append(sentence(Label(one.name), " is 0/0 for want of elements, and what the option empty says, where ",
+                                  one.empty, "."))  # fmt: skip
+    return lines
+
+
+assert Add
+assert Integer

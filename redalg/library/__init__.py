@@ -1,0 +1,20 @@
+"""Known patterns, each a few lines of the surface language: mathematics to start from, and no kernels.
+
+    from redalg.library import attention, variance
+
+Each function gives a `Fused`: call it on tensors, ask it to `explain`, take its kernel's `source`.
+"""
+
+from redalg.library.attention import attention
+from redalg.library.statistics import (
+    inertia,
+    logsumexp,
+    softmax_denominator,
+    variance,
+    weighted_mean,
+    weighted_variance,
+)
+
+__all__ = [
+    "attention", "inertia", "logsumexp", "softmax_denominator", "variance", "weighted_mean", "weighted_variance",
+]  # fmt: skip

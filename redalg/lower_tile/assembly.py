@@ -1,0 +1,94 @@
+"""The kernel under construction: buffers by name, and statements that share what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from sympy import Expr, S, Symbol
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.expression import Where
+from redalg.lower_tile.names import Names
+from redalg.lower_tile.program import Buffer, Copy, Load, Parallel, ReduceTile, Statement, Store
+from redalg.lower_tile.space import E_, I, J
+from redalg.strategies import Plan
+
+
+@final
+class Assembly:
+    """Collects buffers; each method gives back a buffer's name and appends what fills it to `body`."""
+
+    def __init__(self, plan: Plan, names: Names, compute: str) -> None:
+        self.plan, self.names, self.compute = plan, names, compute
+        self.buffers: list[Buffer] = []
+        self.made: dict[Basic, str] = {}
+
+    def buffer(self, wanted: str, scope: str, shape: Sequence[int], dtype: str | None = None, note: str = "") -> str:
+        """Allocate a buffer."""
+        name = self.names.fresh(wanted)
+        self.buffers.append(Buffer(name, scope, tuple(shape), dtype or self.compute, note))
+        return name
+
+    def row(self, wanted: str, note: str = "") -> str:
+        """A buffer of one number for every row of the tile."""
+        return self.buffer(wanted, "fragment", (self.plan.block_row,), note=note)
+
+    def tile(self, wanted: str, note: str = "") -> str:
+        """A buffer of one number for every row and streamed element of the tile."""
+        return self.buffer(wanted, "fragment", (self.plan.block_row, self.plan.block_streamed), note=note)
+
+    def columns(self, wanted: str, note: str = "") -> str:
+        """A buffer of one number for every row and column of the tile."""
+        return self.buffer(wanted, "fragment", (self.plan.block_row, self.plan.block_column), note=note)
+
+    def over_rows(self, *stores: tuple[str, Expr]) -> Parallel:
+        """Row buffers := expressions in i."""
+        return Parallel(((I, self.plan.block_row),), tuple(Store(name, (I,), expr) for name, expr in stores))
+
+    def over_tile(self, name: str, expr: Expr) -> Parallel:
+        """A tile buffer := an expression in i, j."""
+        extents = ((I, self.plan.block_row), (J, self.plan.block_streamed))
+        return Parallel(extents, (Store(name, (I, J), expr),))
+
+    def over_columns(self, name: str, expr: Expr) -> Parallel:
+        """A column buffer := an expression in i, e."""
+        extents = ((I, self.plan.block_row), (E_, self.plan.block_column))
+        return Parallel(extents, (Store(name, (I, E_), expr),))
+
+    def tile_of(self, wanted: str, expr: Expr, body: list[Statement]) -> str:
+        """The tile buffer that holds an expression in i, j, computed once."""
+        if isinstance(expr, Load) and expr.indices == (I, J) and self.is_fragment(expr.name):
+            return expr.name
+        if expr not in self.made:
+            self.made[expr] = self.tile(wanted)
+            body.append(self.over_tile(self.made[expr], expr))
+        return self.made[expr]
+
+    def is_fragment(self, name: str) -> bool:
+        """Whether a name is a tile in registers."""
+        return any(one.name == name and one.scope == "fragment" for one in self.buffers)
+
+    def summed(self, wanted: str, expr: Expr, body: list[Statement]) -> str:
+        """The row buffer that holds Σ_j of an expression in i, j, computed once."""
+        key = Load("sum of", expr)
+        if key not in self.made:
+            source = self.tile_of("term", expr, body)
+            self.made[key] = self.row(wanted)
+            body.append(ReduceTile("sum", source, self.made[key], clear=True))
+        return self.made[key]
+
+    def copied(self, source: str, target: str) -> Copy:
+        """Between buffers (a cast where the dtypes differ)."""
+        return Copy(source, target)
+
+
+def masked(live: Boolean, expr: Expr, outside: Expr) -> Expr:
+    """expr where elements count, else `outside`."""
+    return expr if live is S.true else Where(live, expr, outside)
+
+
+def load(name: str, *indices: Symbol) -> Load:
+    """A read at tile indices."""
+    return Load(name, *indices)

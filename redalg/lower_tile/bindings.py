@@ -1,0 +1,103 @@
+"""The binding headers: the only lines in which the text for CUDA and for the C target differ.
+
+They bind where tiles live, how elementwise loops run, how many threads a block has, and what a contraction is.
+"""
+
+from __future__ import annotations
+
+from redalg.strategies import Plan
+
+BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
+
+C = '''\
+TARGET = {"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native"],
+          "pass_configs": {"tirx.disable_vectorize": True}}
+shared = fragment = T.alloc_local
+launch = {}
+
+
+def parallel(*extents):
+    return T.grid(*extents) if len(extents) > 1 else T.serial(*extents)
+
+
+@T.macro
+def contract(a, b, c, rows, columns, depth):  # c += a @ b
+    T.gemm(a, b, c)
+
+
+@T.macro
+def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T
+    T.gemm(a, b, c, transpose_B=True, clear_accum=True)
+'''
+
+CUDA = '''\
+TARGET = {{"target": {{"kind": "cuda", "arch": "{arch}"}}, "execution_backend": "tvm_ffi",
+          "pass_configs": {{{configs}}}}}
+launch = {{"threads": {threads}}}
+shared, parallel = T.alloc_shared, T.Parallel
+'''
+
+TENSOR_CORES = '''\
+fragment = T.alloc_fragment
+
+
+@T.macro
+def contract(a, b, c, rows, columns, depth):  # c += a @ b on tensor cores; every warp owns whole rows
+    T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow)
+
+
+@T.macro
+def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T on tensor cores
+    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+'''
+
+CUDA_CORES = '''\
+
+
+def fragment(shape, dtype):  # tiles of 16 threads a row, the same rows for every width, up to 4 adjacent columns each
+    buffer = T.alloc_fragment(shape, dtype)
+    if len(shape) == 2:
+        width, rows = shape[1] // 16, {threads} // 16
+        lanes = 4 if width % 4 == 0 else 2 if width % 2 == 0 else 1
+        T.annotate_layout({{buffer: T.Fragment(shape, forward_fn=lambda i, j: (
+            (i % rows) * 16 + (j // lanes) % 16, (i // rows) * width + (j // (16 * lanes)) * lanes + j % lanes))}})
+    return buffer
+
+
+@T.macro
+def contract(a, b, c, rows, columns, depth):  # c += a @ b in true {compute} (T.gemm would take TF32)
+    for quarter in T.serial(depth // 4):
+        for part in T.unroll(4):
+            for i, j in T.Parallel(rows, columns):
+                c[i, j] = c[i, j] + a[i, quarter * 4 + part] * b[quarter * 4 + part, j]
+
+
+@T.macro
+def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T in true {compute}
+    turned = T.alloc_shared((depth, columns), "{compute}")
+    for l, j in T.Parallel(depth, columns):
+        turned[l, j] = b[j, l]
+    T.clear(c)
+    for quarter in T.serial(depth // 4):
+        for part in T.unroll(4):
+            for i, j in T.Parallel(rows, columns):
+                c[i, j] = c[i, j] + a[i, quarter * 4 + part] * turned[quarter * 4 + part, j]
+'''
+
+ELEMENTWISE = "fragment = T.alloc_fragment\n"
+
+
+def binding(plan: Plan, compute: str) -> str:
+    """The header of a plan."""
+    if plan.device.target == "c":
+        return C
+    configs = []
+    if plan.tensor_cores:
+        configs.append('"tl.enable_fast_math": True')
+    if not plan.warp_specialized:
+        configs.append('"tl.disable_warp_specialized": True')
+    head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), threads=plan.threads)
+    if plan.tensor_cores:
+        return head + TENSOR_CORES
+    contracted = plan.binding.contracted
+    return head + (CUDA_CORES.format(threads=plan.threads, compute=compute) if contracted else ELEMENTWISE)

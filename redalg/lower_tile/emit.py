@@ -1,0 +1,171 @@
+"""TileProgram -> TileLang source: a file that a person would have written, and that runs without redalg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import final
+
+from sympy import S, Symbol
+
+from redalg.lower_tile.bindings import BEGIN, END, binding
+from redalg.lower_tile.expr_printer import Printer
+from redalg.lower_tile.program import (
+    Contract,
+    Copy,
+    Fill,
+    Kernel,
+    Loop,
+    Parallel,
+    Parameter,
+    ReduceTile,
+    Region,
+    Statement,
+    Store,
+    TileProgram,
+)
+from redalg.strategies import Plan
+
+GRID_LIMIT = 65535
+"""Largest extent of a grid's second and third dimension (CUDA)."""
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """The text of a program, and what calls it: parameters in order, and the plan it was made under."""
+
+    text: str
+    program: TileProgram
+    plan: Plan
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
+    """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
+    target = plan.device.target
+    parts = [f'"""{header.strip()}\n"""', "import tilelang\nimport tilelang.language as T",
+             BEGIN.format(target=target) + "\n" + binding(plan, program.compute) + END,
+             "\n" + _Emitter(program).function(), COMPILE, check.strip()]  # fmt: skip
+    return Source("\n\n".join(part for part in parts if part) + "\n", program, plan)
+
+
+COMPILE = '''
+def compiled():
+    """The kernel, compiled; call it with the parameters in order, as preallocated torch tensors."""
+    return tilelang.compile(main, **TARGET)
+'''.rstrip()
+
+
+@final
+class _Emitter:
+    def __init__(self, program: TileProgram) -> None:
+        self.program = program
+        dtypes = {one.name: one.dtype for one in program.parameters}
+        for kernel in program.kernels:
+            dtypes |= {one.name: one.dtype for one in kernel.buffers}
+        self.printer = Printer(dtypes, program.compute)
+
+    def function(self) -> str:
+        """The prim_func with its kernels."""
+        lines = ["@T.prim_func", "def main("]
+        lines += [f"    {self.parameter(one)},{comment(one)}" for one in self.program.parameters]
+        lines.append("):")
+        for kernel in self.program.kernels:
+            lines += ["    " + line for line in self.kernel(kernel)]
+        return "\n".join(lines)
+
+    def parameter(self, one: Parameter) -> str:
+        """`name: type`."""
+        kind = f"T.{one.dtype}" if one.role == "scalar" else f'T.Tensor({shape(one.shape)}, "{one.dtype}")'
+        return f"{one.name}: {kind}"
+
+    def kernel(self, kernel: Kernel) -> list[str]:
+        """One launch."""
+        self.shapes = {one.name: one.shape for one in kernel.buffers}
+        lines, body = launch(kernel)
+        for one in kernel.buffers:
+            body.append(f'{one.name} = {one.scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else ""))
+        for statement in kernel.body:
+            body += self.statement(statement)
+        return [*lines, *("    " + line for line in body)]
+
+    def statement(self, one: Statement) -> list[str]:
+        """A statement's lines."""
+        if isinstance(one, Copy):
+            return [f"T.copy({self.side(one.source)}, {self.side(one.target)})"]
+        if isinstance(one, Fill):
+            return [f"T.fill({one.buffer}, {self.printer.number(one.value)})"]
+        if isinstance(one, Contract):
+            rows, columns = self.shapes[one.c]
+            depth = self.shapes[one.a][1]
+            name = "contract_transposed" if one.transposed else "contract"
+            return [f"{name}({one.a}, {one.b}, {one.c}, {rows}, {columns}, {depth})"]
+        if isinstance(one, ReduceTile):
+            keep = "" if one.clear else ", clear=False"
+            return [f"T.reduce_{one.kind}({one.source}, {one.target}, dim=1{keep})"]
+        return self.loop(one) if isinstance(one, Loop) else self.parallel(one)
+
+    def side(self, one: Region | str) -> str:
+        """A buffer, or part of a parameter."""
+        if isinstance(one, str):
+            return one
+        show = self.printer.integer
+        spans = [f"{show(p[0])}:{show(p[0] + p[1])}" if isinstance(p, tuple) else show(p) for p in one.place]
+        return f"{one.name}[{', '.join(spans)}]"
+
+    def loop(self, one: Loop) -> list[str]:
+        """An ordered loop."""
+        stop = self.printer.integer(one.stop)
+        kind = f"T.Pipelined({stop}, num_stages={one.stages})" if one.pipelined else f"T.serial({stop})"
+        inner = [line for statement in one.body for line in self.statement(statement)]
+        return [f"for {one.variable} in {kind}:", *("    " + line for line in inner)]
+
+    def parallel(self, one: Parallel) -> list[str]:
+        """An elementwise loop."""
+        names = ", ".join(str(name) for name, _ in one.indices)
+        extents = ", ".join(str(extent) for _, extent in one.indices)
+        inner = [line for store in one.body for line in self.store(store)]
+        return [f"for {names} in parallel({extents}):", *("    " + line for line in inner)]
+
+    def store(self, one: Store) -> list[str]:
+        """One assignment, guarded where it must be."""
+        target = f"{one.target}[{', '.join(map(self.printer.integer, one.indices))}]"
+        line = f"{target} = {self.printer.number(one.expr)}"
+        if one.guard is None or one.guard == S.true:
+            return [line]
+        return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]
+
+
+def launch(kernel: Kernel) -> tuple[list[str], list[str]]:
+    """The `with` line, and the lines that unfold a grid of more than three dimensions."""
+    if len(kernel.grid) <= 3 and all(extent <= GRID_LIMIT for _, extent in kernel.grid[1:]):
+        names = ", ".join(str(name) for name, _ in kernel.grid)
+        extents = ", ".join(str(extent) for _, extent in kernel.grid)
+        bound = names if len(kernel.grid) == 1 else f"({names})"
+        return [f"with T.Kernel({extents}, **launch) as {bound}:  # {kernel.title}"], []
+    total = prod(extent for _, extent in kernel.grid)
+    return [f"with T.Kernel({total}, **launch) as block:  # {kernel.title}"], unfolded(kernel.grid)
+
+
+def unfolded(grid: tuple[tuple[Symbol, int], ...]) -> list[str]:
+    """Grid variables from one block number, the first varying fastest."""
+    lines, stride = [], 1
+    for place, (name, extent) in enumerate(grid):
+        divided = f"block // {stride}" if stride > 1 else "block"
+        last = place == len(grid) - 1
+        lines.append(f"{name} = {divided}" if last else f"{name} = {divided} % {extent}")
+        stride *= extent
+    return lines
+
+
+def shape(extents: tuple[int, ...]) -> str:
+    """A shape as Python writes it."""
+    return f"({', '.join(map(str, extents))}{',' if len(extents) == 1 else ''})"
+
+
+def comment(one: Parameter) -> str:
+    """The role of a parameter that is not an input."""
+    return "" if one.role == "input" else f"  # {one.role}"

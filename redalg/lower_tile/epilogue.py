@@ -1,0 +1,91 @@
+"""Finish and outputs: the form's assignments row by row, then every output in its own shape."""
+
+from __future__ import annotations
+
+from typing import final
+
+from sympy import Expr, S
+from sympy.logic.boolalg import Boolean
+
+from redalg.expression import Cast, Where
+from redalg.incremental.form import FormOutput, FusedForm
+from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.moves import safe
+from redalg.lower_tile.program import Copy, Load, Parallel, Region, Statement, Store
+from redalg.lower_tile.space import E_, I, Space
+from redalg.lower_tile.stream import Slots
+
+
+@final
+class Epilogue:
+    """Builds what follows the loop."""
+
+    def __init__(self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space) -> None:
+        self.form, self.assembly, self.slots = form, assembly, slots
+        values = dict(slots.reads())
+        for pivot in form.pivots:
+            if pivot.has_slot:
+                values[pivot.value] = safe(values[pivot.value])
+            elif pivot.value not in values:
+                values[pivot.value] = safe(pivot.source.xreplace(values))
+        self.space = space.with_values(values)
+        self.body: list[Statement] = []
+
+    def build(self) -> list[Statement]:
+        """Assignments, then outputs."""
+        column = self.space.plan.binding.column
+        for one in self.form.assignments:
+            read = self.space.read(one.expr)
+            if column is None or not self._has_columns(read):
+                name = self.assembly.row(one.value.name)
+                self.body.append(self.assembly.over_rows((name, read)))
+                read = Load(name, I)
+            self.space = self.space.with_values({one.value: read})
+        for output in self.form.outputs:
+            self._output(output)
+        return self.body
+
+    def _has_columns(self, read: Expr) -> bool:
+        return any(E_ in one.indices for one in read.atoms(Load))
+
+    def _output(self, output: FormOutput) -> None:
+        expr = output.expr.args[0] if isinstance(output.expr, Cast) else output.expr
+        read = self.space.read(expr)
+        if self.space.problem.empty == "zero" and output.empty != S.false:
+            read = Where(self.space.read(output.empty), S.Zero, read)
+        if self.space.plan.binding.column in output.axes:
+            self._wide(output, read)
+        else:
+            guard = self._inside()
+            if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
+                guard = guard & (I < 1)
+            store = Store(output.name, self._place(output), read, None if guard == S.true else guard)
+            self.body.append(Parallel(((I, self.space.plan.block_row),), (store,)))
+
+    def _wide(self, output: FormOutput, read: Expr) -> None:
+        """A (row, column) output: in a tile, then copied out (through shared memory, so that stores are wide)."""
+        name = self.assembly.columns(f"{output.name}_tile")
+        self.body.append(self.assembly.over_columns(name, read))
+        binding = self.space.plan.binding
+        plain = binding.row is not None and output.axes[-2:] == (binding.row, binding.column)
+        if not plain:
+            column = E_ < self.space.problem.sizes[binding.column.name] if binding.column else S.true
+            guard = self._inside() & column
+            store = Store(output.name, self._place(output), Load(name, I, E_), None if guard == S.true else guard)
+            extents = ((I, self.space.plan.block_row), (E_, self.space.plan.block_column))
+            self.body.append(Parallel(extents, (store,)))
+            return
+        place = [self.space.start[axis] if axis in self.space.start else self.space.at[axis] for axis in output.axes]
+        self.body.append(Copy(name, Region(output.name, tuple(place))))
+
+    def _place(self, output: FormOutput) -> tuple[Expr, ...]:
+        return tuple(self.space.at[axis] for axis in output.axes) or (S.Zero,)
+
+    def _inside(self) -> Boolean:
+        """Whether row i of the tile exists (row 0 alone where no axis is bound to rows)."""
+        binding, plan = self.space.plan.binding, self.space.plan
+        if binding.row is None:
+            return I < 1 if plan.block_row > 1 else S.true
+        size = self.space.problem.sizes[binding.row.name]
+        return S.true if size % plan.block_row == 0 else self.space.at[binding.row] < size
+

@@ -1,0 +1,228 @@
+"""Scalar expressions as TileLang text.
+
+    exp(q·(u − c))   T.exp2((u - c) * (q·log2 e))       the difference first: its rounding is relative to the difference
+    |x|              T.max(x, -x)                       T.abs does not exist on the C target
+    isfinite(x)      (x > -inf) & (x < inf)             likewise
+    a + b + eps      what is read first, in order, then numbers: (b − a) + eps keeps its digits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from sympy import (
+    Abs,
+    Add,
+    And,
+    Expr,
+    Float,
+    Integer,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    Pow,
+    Rational,
+    S,
+    Symbol,
+    ceiling,
+    exp,
+    floor,
+    log,
+    sign,
+)
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+
+from redalg.errors import PlanError
+from redalg.expression import Cast, Where
+from redalg.lower_tile.program import IsFinite, Load, ScaledExp
+
+FUNCTIONS = {"tanh": "T.tanh", "sin": "T.sin", "cos": "T.cos", "erf": "T.erf", "sinh": "T.sinh", "cosh": "T.cosh",
+             "atan": "T.atan", "tan": "T.tan"}  # fmt: skip
+LOG2_E = 1.4426950408889634
+
+
+@final
+class Printer:
+    """Prints for a kernel whose buffers and parameters have the given dtypes."""
+
+    def __init__(self, dtypes: Mapping[str, str], compute: str) -> None:
+        self.dtypes, self.compute = dtypes, compute
+
+    # ---- integers ----------------------------------------------------------------------------------------------------
+
+    def integer(self, node: Basic) -> str:
+        """An index expression."""
+        if isinstance(node, Symbol | Integer):
+            return str(node)
+        if isinstance(node, Load):
+            return self.load(node)
+        if isinstance(node, Add):
+            return _signed([self.integer(term) for term in sorted(node.args, key=lambda one: (one.is_Number, str(one)))])
+        if isinstance(node, Mul):
+            factors = sorted(node.args, key=lambda one: (one.is_Number, str(one)))
+            if factors[-1] == -1:
+                return f"-{self._atom(Mul(*factors[:-1]))}"
+            return " * ".join(self._atom(one) for one in factors)
+        if isinstance(node, Max | Min):
+            return _nested("T.max" if isinstance(node, Max) else "T.min", [self.integer(one) for one in node.args])
+        if isinstance(node, Mod):
+            return f"{self._atom(node.args[0])} % {self._atom(node.args[1])}"
+        if isinstance(node, floor):
+            above, below = node.args[0].as_numer_denom()
+            return f"{self._atom(above)} // {self._atom(below)}"
+        raise PlanError(f"`{node}` cannot be printed as an index. Write it by + - * // % min and max of axes.")
+
+    def _atom(self, node: Basic) -> str:
+        text = self.integer(node)
+        return text if node.is_Atom or isinstance(node, Load) else f"({text})"
+
+    # ---- conditions --------------------------------------------------------------------------------------------------
+
+    def condition(self, node: Basic) -> str:
+        """A Boolean."""
+        if isinstance(node, And | Or):
+            sign_of = " & " if isinstance(node, And) else " | "
+            return sign_of.join(f"({self.condition(one)})" for one in sorted(node.args, key=_length))
+        if isinstance(node, Not):
+            return f"T.Not({self.condition(node.args[0])})"
+        if isinstance(node, IsFinite):
+            x, inf = self.number(node.args[0]), self.infinity()
+            return f"(({x}) > -{inf}) & (({x}) < {inf})"
+        if isinstance(node, Relational):
+            both = self.is_integer(node.lhs) and self.is_integer(node.rhs)
+            show = self.integer if both else self.number
+            return f"{show(node.lhs)} {node.rel_op} {show(node.rhs)}"
+        if node in (S.true, S.false):
+            return "1 == 1" if node == S.true else "1 == 0"
+        raise PlanError(f"`{node}` cannot be printed as a condition.")
+
+    def is_integer(self, node: Basic) -> bool:
+        """Whether an expression is made of integers alone."""
+        if isinstance(node, Load):
+            return "int" in self.dtypes[node.name]
+        if isinstance(node, Symbol | Integer):
+            return True
+        kinds = Add | Mul | Max | Min | Mod | floor
+        inner = isinstance(node, kinds) and not isinstance(node, floor)
+        return isinstance(node, floor) or (inner and all(self.is_integer(one) for one in node.args))
+
+    # ---- numbers -----------------------------------------------------------------------------------------------------
+
+    def number(self, node: Basic) -> str:
+        """A floating-point expression."""
+        if node.is_Number or (isinstance(node, Expr) and node.is_number):
+            return self._constant(node)
+        if isinstance(node, Load):
+            name = self.dtypes[node.name]
+            return self.load(node) if name == self.compute else f'T.cast({self.load(node)}, "{self.compute}")'
+        if self.is_integer(node):
+            return f'T.cast({self.integer(node)}, "{self.compute}")'
+        if isinstance(node, ScaledExp):
+            return self._scaled_exp(node)
+        if isinstance(node, Where):
+            condition, a, b = node.args
+            return f"T.if_then_else({self.condition(condition)}, {self.number(a)}, {self.number(b)})"
+        if isinstance(node, Add):
+            return _signed([self.number(one) for one in sorted(node.args, key=_reads)])
+        if isinstance(node, Mul):
+            return self._product(node)
+        if isinstance(node, Pow):
+            return self._power(node)
+        return self._function(node)
+
+    def load(self, node: Load) -> str:
+        """A read of a buffer or parameter."""
+        return f"{node.name}[{', '.join(map(self.integer, node.indices))}]" if node.indices else node.name
+
+    def infinity(self) -> str:
+        """+∞ of the compute dtype."""
+        return f'T.infinity("{self.compute}")'
+
+    def _constant(self, node: Basic) -> str:
+        if node is S.NaN:
+            return "float('nan')"
+        if node in (S.Infinity, S.NegativeInfinity):
+            return ("" if node is S.Infinity else "-") + self.infinity()
+        return repr(float(node))
+
+    def _scaled_exp(self, node: ScaledExp) -> str:
+        u, c, q = node.args
+        rate = repr(float(q) * LOG2_E)
+        difference = self.number(u) if c is S.Zero else f"({self.number(u)} - {self._factor(c)})"
+        return f"T.exp2({difference} * {rate})"
+
+    def _product(self, node: Mul) -> str:
+        above = [one for one in node.args if not _reciprocal(one)]
+        below = [Pow(one.base, -one.exp) for one in node.args if _reciprocal(one)]
+        if above and above[0] == -1:
+            return f"-{self._factor(Mul(*above[1:], *(1 / one for one in below)))}"
+        if above and isinstance(above[0], Rational) and not above[0].is_Integer and above[0].p == 1:
+            below, above = [Float(int(above[0].q)), *below], above[1:]
+        above.sort(key=lambda one: (not one.is_Number, str(one)))
+        top = " * ".join(map(self._factor, above)) if above else "1.0"
+        if not below:
+            return top
+        bottom = " * ".join(map(self._factor, below))
+        return f"{top} / {bottom if len(below) == 1 else f'({bottom})'}"
+
+    def _factor(self, node: Expr) -> str:
+        text = self.number(node)
+        plain = isinstance(node, Load | ScaledExp | Where) or text.replace(".", "").replace("_", "").isalnum()
+        return text if plain or (text.startswith("T.") and text.endswith(")") and text.count("(") == 1) else f"({text})"
+
+    def _power(self, node: Pow) -> str:
+        base, exponent = node.base, node.exp
+        if exponent.is_Integer and 1 < int(exponent) <= 6:
+            return " * ".join([self._factor(base)] * int(exponent))
+        if exponent.is_negative:
+            return f"1.0 / {self._factor(Pow(base, -exponent))}"
+        if exponent == S.Half:
+            return f"T.sqrt({self.number(base)})"
+        return f"T.pow({self.number(base)}, {self.number(exponent)})"
+
+    def _function(self, node: Basic) -> str:
+        args = [self.number(one) for one in node.args if not isinstance(node, Cast) or one is node.args[0]]
+        if isinstance(node, exp | log):
+            return f"T.{'exp' if isinstance(node, exp) else 'log'}({args[0]})"
+        if isinstance(node, Max | Min):
+            return _nested("T.max" if isinstance(node, Max) else "T.min", args)
+        if isinstance(node, Abs):
+            return f"T.max({args[0]}, -({args[0]}))"
+        if isinstance(node, Cast):
+            return f'T.cast(T.cast({args[0]}, "{node.dtype}"), "{self.compute}")'
+        if isinstance(node, floor | ceiling):
+            return f"T.{'floor' if isinstance(node, floor) else 'ceil'}({args[0]})"
+        if isinstance(node, sign):
+            return f"T.if_then_else({args[0]} > 0.0, 1.0, T.if_then_else({args[0]} < 0.0, -1.0, 0.0))"
+        if type(node).__name__ in FUNCTIONS:
+            return f"{FUNCTIONS[type(node).__name__]}({args[0]})"
+        raise PlanError(f"`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend=\"torch\".")
+
+
+def _signed(terms: list[str]) -> str:
+    out = terms[0]
+    for term in terms[1:]:
+        out += f" - {term[1:]}" if term.startswith("-") else f" + {term}"
+    return out
+
+
+def _nested(name: str, args: list[str]) -> str:
+    return args[0] if len(args) == 1 else f"{name}({args[0]}, {_nested(name, args[1:])})"
+
+
+def _reads(term: Expr) -> tuple[bool, bool, str]:
+    return not term.has(Load), term.could_extract_minus_sign(), str(term)
+
+
+def _length(node: Basic) -> tuple[int, str]:
+    return len(str(node)), str(node)
+
+
+def _reciprocal(node: Expr) -> bool:
+    return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)
+

@@ -1,0 +1,34 @@
+"""Whether a program fits its device: shared memory of a block, counted before anything is compiled."""
+
+from __future__ import annotations
+
+from math import prod
+
+from redalg.errors import PlanError
+from redalg.lower_tile.program import Copy, Kernel, Loop, Region, TileProgram
+from redalg.strategies import Plan
+
+BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1, "int8": 1}
+
+
+def check_fit(program: TileProgram, plan: Plan) -> None:
+    """Refuse a plan whose tiles need more shared memory than a block has, saying both."""
+    for kernel in program.kernels:
+        needed = smem_bytes(kernel, plan)
+        if needed > plan.device.smem_bytes:
+            raise PlanError(
+                f"plan `{plan}` needs {needed} bytes of shared memory for kernel `{kernel.title}`; a block of "
+                f"{plan.device.target} ({plan.device.part}) has {plan.device.smem_bytes}. Use smaller tiles or fewer stages."
+            )
+
+
+def smem_bytes(kernel: Kernel, plan: Plan) -> int:
+    """Bytes of shared memory: every shared tile, those that the pipelined loop loads once for every stage."""
+    loaded = {one.target for loop in kernel.body if isinstance(loop, Loop) and loop.pipelined for one in loop.body
+              if isinstance(one, Copy) and isinstance(one.source, Region) and isinstance(one.target, str)}  # fmt: skip
+    total = 0
+    for buffer in kernel.buffers:
+        if buffer.scope == "shared" or plan.device.target == "c":
+            copies = max(1, plan.stages) if buffer.name in loaded else 1
+            total += prod(buffer.shape) * BYTES[buffer.dtype] * copies
+    return total

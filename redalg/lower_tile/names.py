@@ -1,0 +1,26 @@
+"""Names of buffers and variables: the user's own where possible, never twice, never a word of Python or TileLang."""
+
+from __future__ import annotations
+
+import keyword
+from typing import final
+
+RESERVED = frozenset({"T", "tilelang", "shared", "fragment", "parallel", "launch", "contract", "contract_transposed",
+                      "kernel", "main", "torch", "TARGET", "t", "z", "i", "j", "e", "u"})  # fmt: skip
+
+
+@final
+class Names:
+    """Hands out names, adding a number where one is taken."""
+
+    def __init__(self, taken: tuple[str, ...]) -> None:
+        self.taken = set(taken) | RESERVED
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted`, or `wanted_1`, `wanted_2` … where that is taken."""
+        name, number = wanted, 0
+        while name in self.taken or keyword.iskeyword(name):
+            number += 1
+            name = f"{wanted}_{number}"
+        self.taken.add(name)
+        return name

@@ -1,0 +1,157 @@
+"""Operands of contractions and producers: tiles of inputs in shared memory, loaded or computed.
+
+What does not depend on the streamed axis is loaded before the loop (MCFuser's scope of a statement).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import final
+
+from sympy import Eq, Expr, Integer, S, Symbol
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose import Producer, Reduction
+from redalg.decompose.cascade import free_axes
+from redalg.errors import PlanError
+from redalg.expression import Axis, Cast, Element, Value, Where
+from redalg.incremental.factors import grouped
+from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.program import Contract, Copy, Fill, Load, Loop, Parallel, Statement, Store
+from redalg.lower_tile.space import I, J, Space, U
+from redalg.strategies.rules import padded
+
+
+@final
+class Operands:
+    """Loads tiles into `before` (ahead of the loop) or into the loop's body."""
+
+    def __init__(self, assembly: Assembly, before: list[Statement]) -> None:
+        self.assembly, self.before = assembly, before
+        self.tiles: dict[tuple[Element, tuple[Axis, ...]], str] = {}
+
+    # ---- tiles of inputs ---------------------------------------------------------------------------------------------
+
+    def staged(self, space: Space, expr: Expr, body: list[Statement], least: int = 2) -> Space:
+        """The space with every floating-point element of the expression that spans `least` axes of the tile staged."""
+        found = {}
+        for element in sorted(expr.atoms(Element), key=str):
+            part = space.region(element)
+            floating = space.problem.dtypes[element.name].startswith(("float", "bfloat"))
+            if part is not None and floating and len(part[1]) >= least and element not in space.staged:
+                found[element] = (self.load(space, element, body), part[1])
+        return space.with_staged(found)
+
+    def load(self, space: Space, element: Element, body: list[Statement]) -> str:
+        """A tile of an input in shared memory, loaded once, ahead of the loop where it does not move with it."""
+        part = space.region(element)
+        if part is None:
+            raise PlanError(f"`{element}` is not a plain tile of its tensor")
+        region, axes = part
+        if (element, axes) not in self.tiles:
+            shape = [space.start[axis][1] for axis in axes]
+            dtype = space.problem.dtypes[element.name]
+            name = self.assembly.buffer(f"{element.name}_tile", "shared", shape, dtype, note=", ".join(map(str, axes)))
+            self.tiles[element, axes] = name
+            target = body if space.plan.binding.streamed in axes else self.before
+            target.append(Copy(region, name))
+        return self.tiles[element, axes]
+
+    def operand(self, space: Space, expr: Expr, axes: tuple[Axis, ...], indices: tuple[Symbol, ...], body: list[Statement],
+                live: Boolean = S.true) -> str:  # fmt: skip
+        """A factor of a contraction as a shared tile over the given axes."""
+        if isinstance(expr, Element) and live is S.true:
+            part = space.region(expr)
+            if part is not None and part[1] == axes:
+                return self.load(space, expr, body)
+        inner = self.staged(space, expr, body)
+        shape = [space.start[axis][1] if axis in space.start else space.plan.block_row for axis in axes] if axes else []
+        shape = shape if len(shape) == len(indices) else [space.plan.block_row, *shape]
+        name = self.assembly.buffer("operand", "shared", shape, operand_dtype(space, expr))
+        read = inner.read(expr)
+        inside = [inner.at[axis] < space.problem.sizes[axis.name] for axis in axes if ragged(space, axis)]
+        for condition in [*inside, *([] if live is S.true else [live])]:
+            read = Where(condition, read, S.Zero)
+        target = body if space.plan.binding.streamed in free_axes(expr) or live is not S.true else self.before
+        target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
+        return name
+
+    # ---- producers ---------------------------------------------------------------------------------------------------
+
+    def produce(self, space: Space, producer: Producer, body: list[Statement]) -> Space:
+        """A producer's tile: a contraction where its term is a product of a row factor and a streamed factor."""
+        cascade = producer.cascade
+        if cascade.producers:
+            raise PlanError(f"producer `{producer.name}` has producers of its own, which the tile program does not hold yet. "
+                            "Run it with backend=\"torch\".")  # fmt: skip
+        length = padded(space.problem.sizes[cascade.axis.name], 16)
+        inner = self._inner(space, cascade.axis, length)
+        values: dict[Value, Expr] = {}
+        for reduction in cascade.reductions:
+            wanted = producer.name if len(cascade.reductions) == 1 else f"{producer.name}_{reduction.name}"
+            name = self._reduced(inner.with_values(values), reduction, cascade.axis, length, wanted, body)
+            values[reduction.value] = Load(name, I, J)
+        expr = cascade.outputs[0].expr
+        if expr in values:
+            return space.with_values({producer.value: values[expr]})
+        read = inner.with_values(values).read(expr)
+        return space.with_values({producer.value: Load(self.assembly.tile_of(producer.name, read, body), I, J)})
+
+    def _inner(self, space: Space, axis: Axis, length: int) -> Space:
+        return replace(space, at={**space.at, axis: U}, start={**space.start, axis: (S.Zero, length)})
+
+    def _reduced(self, space: Space, reduction: Reduction, axis: Axis, length: int, wanted: str, body: list[Statement]) -> str:
+        sides = self._sides(space, reduction.term) if reduction.monoid.name == "sum" else None
+        name = self.assembly.tile(wanted, note=f"{reduction.monoid} over {axis}")
+        if sides is None:
+            body += self._serial(space, reduction, axis, length, name, body)
+            return name
+        row, streamed = sides
+        binding = space.plan.binding
+        rows = (binding.row, axis) if binding.row in free_axes(row) else (axis,)
+        a = self.operand(space, row, tuple(one for one in rows if one is not None), (I, U), body)
+        b = self.operand(space, streamed, (binding.streamed, axis), (J, U), body)
+        body.append(Contract(a, b, name, transposed=True, clear=True))
+        return name
+
+    def _sides(self, space: Space, term: Expr) -> tuple[Expr, Expr] | None:
+        """(row factor, streamed factor) of a term that is a product of the two, in one dtype."""
+        factors = grouped(term, ())
+        streamed, row = space.plan.binding.streamed, space.plan.binding.row
+        if len(factors) != 2 or term.atoms(Value):
+            return None
+        b, a = sorted(factors, key=lambda one: streamed not in free_axes(one))
+        if streamed not in free_axes(b) or streamed in free_axes(a) or (row is not None and row in free_axes(b)):
+            return None
+        return (a, b) if operand_dtype(space, a) == operand_dtype(space, b) else None
+
+    def _serial(self, space: Space, reduction: Reduction, axis: Axis, length: int, name: str, body: list[Statement]) -> list[Statement]:
+        """name[i, j] := ⊕_u term, one u after the other."""
+        inner = self.staged(space, reduction.term, body)
+        term = inner.read(reduction.term)
+        held = Load(name, I, J)
+        made = reduction.monoid.combine(held, term)
+        if space.problem.sizes[axis.name] != length:
+            made = Where(U < space.problem.sizes[axis.name], made, held)
+        step = self.assembly.over_tile(name, made)
+        return [Fill(name, reduction.monoid.identity), Loop(U, Integer(length), 0, (step,), pipelined=False)]
+
+
+def ragged(space: Space, axis: Axis) -> bool:
+    """Whether a tile may hang over the end of an axis."""
+    return axis in space.start and space.problem.sizes[axis.name] % space.start[axis][1] != 0
+
+
+def operand_dtype(space: Space, expr: Expr) -> str:
+    """The dtype in which a factor enters a contraction: its own when it is one input's, else the arithmetic's."""
+    found = {space.problem.dtypes[one.name] for one in expr.atoms(Element)}
+    found = {dtype for dtype in found if dtype.startswith(("float", "bfloat"))}
+    if isinstance(expr, Cast):
+        return expr.dtype
+    return found.pop() if len(found) == 1 else space.problem.compute
+
+
+def nonzero(weight: Expr, term: Expr) -> Expr:
+    """term, or 0 where its weight is exactly 0 (whatever else it holds)."""
+    return Where(Eq(weight, 0), S.Zero, term)
+

@@ -1,0 +1,266 @@
+"""The tile program: an IR of copies, contractions, reductions and elementwise loops over tiles.
+
+    program   := name, parameter*, kernel*
+    parameter := name, shape, dtype, role (input | scalar | output | workspace)
+    kernel    := grid (variable, extent)*, buffer*, statement*
+    buffer    := name, scope (shared | fragment), shape, dtype
+    statement := Copy(source, target)                          one of them a Region of a parameter
+               | Fill(buffer, value)
+               | Contract(a, b, c, transposed, clear)          c (+)= a · b or a · bᵀ
+               | ReduceTile(kind, source, target, clear)       along the second dimension
+               | Parallel(index*, store*)                      every element of a tile, in any order
+               | Loop(variable, start, stop, stages, body)     in order
+    store     := target[index*] = expr, where guard
+    region    := parameter[index or (start, length)]
+
+Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Where`.
+Reading outside a parameter gives 0; storing outside is dropped. All loop variables are integer symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+from sympy import Expr, Symbol, sympify
+from sympy.core.symbol import Str
+from sympy.logic.boolalg import Boolean
+
+
+@final
+class Load(Expr):
+    """A buffer's or parameter's element: `args = (name, index, …)`."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, name: Any, *indices: Any) -> Load:
+        made: Load = Expr.__new__(cls, name if isinstance(name, Str) else Str(name), *map(sympify, indices))
+        return made
+
+    @property
+    def name(self) -> str:
+        """What is read."""
+        return str(self.args[0].name)
+
+    @property
+    def indices(self) -> tuple[Expr, ...]:
+        """Where."""
+        return tuple(self.args[1:])
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"{self.name}[{', '.join(map(printer._print, self.indices))}]"
+
+
+@final
+class ScaledExp(Expr):
+    """exp(q·(u − c)) as one node: SymPy must not distribute q over the difference, which is what keeps the digits."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, u: Any, c: Any, q: Any) -> ScaledExp:
+        made: ScaledExp = Expr.__new__(cls, sympify(u), sympify(c), sympify(q))
+        return made
+
+    def _sympystr(self, printer: Any) -> str:
+        u, c, q = map(printer._print, self.args)
+        return f"exp({q} * ({u} - {c}))"
+
+
+@final
+class IsFinite(Boolean):
+    """Whether a number is finite."""
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"isfinite({printer._print(self.args[0])})"
+
+
+def index(name: str) -> Symbol:
+    """An integer loop variable."""
+    return Symbol(name, integer=True, nonnegative=True)
+
+
+@final
+@dataclass(frozen=True)
+class Parameter:
+    """An argument of the program, in memory that all blocks see (`scalar`: a number)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: str
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name}{list(self.shape)} {self.dtype}"
+
+
+@final
+@dataclass(frozen=True)
+class Buffer:
+    """A tile in shared memory or in registers, with what it holds (for the reader)."""
+
+    name: str
+    scope: str
+    shape: tuple[int, ...]
+    dtype: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.name}{list(self.shape)} {self.dtype}"
+
+
+@final
+@dataclass(frozen=True)
+class Region:
+    """Part of a parameter: for every dimension an index, or (start, length)."""
+
+    name: str
+    place: tuple[Expr | tuple[Expr, int], ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(f'{p[0]}:+{p[1]}' if isinstance(p, tuple) else str(p) for p in self.place)}]"
+
+
+@final
+@dataclass(frozen=True)
+class Copy:
+    """target := source; outside the parameter reads give 0 and writes are dropped."""
+
+    source: Region | str
+    target: Region | str
+
+    def __str__(self) -> str:
+        return f"{self.target} <- {self.source}"
+
+
+@final
+@dataclass(frozen=True)
+class Fill:
+    """Every element of a buffer := value."""
+
+    buffer: str
+    value: Expr
+
+    def __str__(self) -> str:
+        return f"{self.buffer} <- {self.value}"
+
+
+@final
+@dataclass(frozen=True)
+class Contract:
+    """c := (0 if clear else c) + a · b, or a · bᵀ where transposed."""
+
+    a: str
+    b: str
+    c: str
+    transposed: bool
+    clear: bool
+
+    def __str__(self) -> str:
+        return f"{self.c} {'=' if self.clear else '+='} {self.a} @ {self.b}{'.T' if self.transposed else ''}"
+
+
+@final
+@dataclass(frozen=True)
+class ReduceTile:
+    """target[i] := (identity if clear else target[i]) ⊕ ⊕_j source[i, j]."""
+
+    kind: str
+    source: str
+    target: str
+    clear: bool
+
+    def __str__(self) -> str:
+        return f"{self.target} {'=' if self.clear else 'with'} {self.kind} of {self.source}"
+
+
+@final
+@dataclass(frozen=True)
+class Store:
+    """target[indices] := expr, where the guard holds (None: everywhere)."""
+
+    target: str
+    indices: tuple[Expr, ...]
+    expr: Expr
+    guard: Boolean | None = None
+
+    def __str__(self) -> str:
+        tail = "" if self.guard is None else f" if {self.guard}"
+        return f"{self.target}[{', '.join(map(str, self.indices))}] = {self.expr}{tail}"
+
+
+@final
+@dataclass(frozen=True)
+class Parallel:
+    """Stores for every element of a tile; different elements in any order, one element's stores in theirs."""
+
+    indices: tuple[tuple[Symbol, int], ...]
+    body: tuple[Store, ...]
+
+    def __str__(self) -> str:
+        head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
+        return "\n".join([f"parallel {head}:", *(f"  {store}" for store in self.body)])
+
+
+@final
+@dataclass(frozen=True)
+class Loop:
+    """variable = start … stop − 1, with loads `stages` iterations ahead (`stages` = 0: none)."""
+
+    variable: Symbol
+    stop: Expr
+    stages: int
+    body: tuple[Statement, ...]
+    pipelined: bool = True
+
+    def __str__(self) -> str:
+        lines = [line for one in self.body for line in str(one).splitlines()]
+        return "\n".join([f"for {self.variable} < {self.stop} ({self.stages} stages):", *("  " + line for line in lines)])
+
+
+Statement = Copy | Fill | Contract | ReduceTile | Parallel | Loop
+
+
+@final
+@dataclass(frozen=True)
+class Kernel:
+    """One launch: a block for every point of the grid."""
+
+    grid: tuple[tuple[Symbol, int], ...]
+    buffers: tuple[Buffer, ...]
+    body: tuple[Statement, ...]
+    title: str
+
+    def __str__(self) -> str:
+        head = ", ".join(f"{name} < {extent}" for name, extent in self.grid)
+        lines = [f"kernel ({head}): {self.title}", *(f"  {one}" for one in self.buffers)]
+        return "\n".join(lines + ["  " + line for one in self.body for line in str(one).splitlines()])
+
+
+@final
+@dataclass(frozen=True)
+class TileProgram:
+    """See the module."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    kernels: tuple[Kernel, ...]
+    compute: str
+
+    def __str__(self) -> str:
+        lines = [f"program {self.name} in {self.compute}", *(f"  {one}" for one in self.parameters)]
+        return "\n".join([*lines, *map(str, self.kernels)])
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter of that name, if any."""
+        return next((one for one in self.parameters if one.name == name), None)
+
+
+def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Every statement, those within loops too, in order."""
+    for one in body:
+        yield one
+        if isinstance(one, Loop):
+            yield from statements(one.body)

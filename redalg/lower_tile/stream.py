@@ -1,0 +1,257 @@
+"""The loop over the streamed axis: one step takes a tile of data into the state.
+
+    producers      s = a · bᵀ
+    extrema        m' = max(m, max_j u)             u = −∞ outside the domain
+    pivots         c = safe(m'),  w = exp(m − c)
+    weights        p = exp(q·(u − c))
+    accumulators   a = a·w + Σ_j p·f                rows;   o = o·w + p · v    contractions
+    shift pivots   the tile's own natural centre, then the merge of two states (`moves`)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+from sympy import Eq, Expr, Mul, S, Symbol
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.domain import live_term
+from redalg.errors import PlanError
+from redalg.expression import Axis, Value, Where
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy
+from redalg.lower_tile.assembly import Assembly, masked
+from redalg.lower_tile.moves import Merge, Side, scaled_exp, substituted
+from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
+from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, Load, ReduceTile, Statement
+from redalg.lower_tile.space import E_, I, J, Space
+
+REDUCTIONS = ("sum", "max", "min")
+
+
+@final
+@dataclass(frozen=True)
+class Slots:
+    """The buffers that hold the state: value -> buffer; `scale` is a positive factor that an extremum leaves out."""
+
+    names: dict[Value, str] = field(default_factory=dict)
+    columns: set[Value] = field(default_factory=set)
+    scale: dict[Value, Expr] = field(default_factory=dict)
+
+    def read(self, value: Value) -> Expr:
+        """A slot's read at tile indices."""
+        name = self.names[value]
+        return Load(name, I, E_) if value in self.columns else self.scale.get(value, S.One) * Load(name, I)
+
+    def reads(self) -> dict[Value, Expr]:
+        """Every slot's read."""
+        return {value: self.read(value) for value in self.names}
+
+
+def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[Slots, list[Statement]]:
+    """The state's buffers, and the statements that make it empty."""
+    slots, body = Slots(), list[Statement]()
+    for one in form.extrema:
+        if one.monoid.name not in REDUCTIONS:
+            raise PlanError(f"`{one.value}` is a {one.monoid}, which the tile program does not reduce yet. Run it with "
+                            "backend=\"torch\".")  # fmt: skip
+        slots.names[one.value] = assembly.row(one.value.name, note=f"{one.monoid} {one.term}")
+        body.append(Fill(slots.names[one.value], one.monoid.identity))
+    for pivot in form.shifted:
+        slots.names[pivot.value] = assembly.row(pivot.value.name, note=f"pivot of {pivot.base}")
+        body.append(Fill(slots.names[pivot.value], S.NegativeInfinity))
+    for accumulator in form.accumulators:
+        wide = len(accumulator.factors) > 1 and column is not None
+        make = assembly.columns if wide else assembly.row
+        slots.names[accumulator.value] = make(accumulator.value.name, note=f"sum {accumulator.term}")
+        if wide:
+            slots.columns.add(accumulator.value)
+        body.append(Fill(slots.names[accumulator.value], S.Zero))
+    return slots, body
+
+
+@final
+class Step:
+    """Builds the body of the loop."""
+
+    def __init__(self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, before: list[Statement]) -> None:
+        self.form, self.assembly, self.slots, self.space = form, assembly, slots, space
+        self.operands = Operands(assembly, before)
+        self.body: list[Statement] = []
+        self.live: Boolean = S.true
+        self.old: dict[Value, str] = {}
+        self.tiles: dict[Expr, tuple[str, Expr]] = {}
+
+    def build(self) -> list[Statement]:
+        """The statements of one step."""
+        for producer in self.form.cascade.producers:
+            self.space = self.operands.produce(self.space, producer, self.body)
+        self.live = self.space.live(self.form.cascade.domain)
+        for one in self.form.extrema:
+            self._extremum(one)
+        merge = self._tile_state()
+        rows = [one for one in self.form.accumulators if one.value not in self.slots.columns]
+        merge.accumulate(rows)
+        self._flush(merge)
+        for one in self.form.accumulators:
+            if one.value in self.slots.columns:
+                self._contract(one, merge)
+        return self.body
+
+    # ---- terms -------------------------------------------------------------------------------------------------------
+
+    def term(self, expr: Expr) -> Expr:
+        """A term within the domain, as reads of tiles."""
+        expr = live_term(expr, self.form.cascade.domain)
+        self.space = self.operands.staged(self.space, expr, self.body)
+        return self.space.read(expr)
+
+    def base(self, u: Expr) -> tuple[str, Expr]:
+        """The tile that holds u (−∞ outside the domain), and a positive number by which it is to be multiplied."""
+        if u not in self.tiles:
+            read = self.term(u)
+            number, rest = read.as_coeff_Mul()
+            number, rest = (number, rest) if number.is_positive and isinstance(rest, Load) else (S.One, read)
+            name = self.assembly.tile_of("u_tile", masked(self.live, rest, S.NegativeInfinity), self.body)
+            self.tiles[u] = (name, number)
+        return self.tiles[u]
+
+    def _extremum(self, one: Extremum) -> None:
+        buffer = self.slots.names[one.value]
+        if any(pivot.source.has(one.value) for pivot in self.form.pivots):
+            self.old[one.value] = self.assembly.row(f"{one.value.name}_old")
+            self.body.append(Copy(buffer, self.old[one.value]))
+        if one.monoid.name == "max":
+            source, number = self.base(one.term)
+            self.slots.scale[one.value] = number
+        else:
+            source = self.assembly.tile_of("term", masked(self.live, self.term(one.term), one.monoid.identity), self.body)
+        self.body.append(ReduceTile(one.monoid.name, source, buffer, clear=False))
+
+    # ---- weights -----------------------------------------------------------------------------------------------------
+
+    def weight(self, one: Accumulator, merge: Merge) -> str | None:
+        """The tile Π exp(q·(u − c)), 0 outside the domain; None without weights."""
+        if not one.weight:
+            return None
+        parts = []
+        for pivot, q in one.weight:
+            name, number = self.base(pivot.base)
+            parts.append(scaled_exp(number * Load(name, I, J), merge.merged[pivot.value], q))
+        return self.assembly.tile_of("weight", Mul(*parts), self.body)
+
+    def factor(self, one: Accumulator, place: int, merge: Merge) -> Expr:
+        """A factor as reads, with every shifted generator at the tile's pivot."""
+        values: dict[Value, Expr] = {**merge.merged, **merge.tile_pivots}
+        kept = self.space
+        self.space = self.space.with_values(values)
+        made = self.term(one.factors[place])
+        self.space = kept.with_staged(self.space.staged)
+        return made
+
+    # ---- the tile's own state ----------------------------------------------------------------------------------------
+
+    def _tile_state(self) -> Merge:
+        """The tile as a state, and its merge into the running one."""
+        running = {value: self.slots.read(value) for value in self.slots.names}
+        before = {**running, **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()}}
+        tile: dict[Value, Expr] = {}
+        merge = Merge(self.form, self.assembly, Side(before), Side(tile, moves=False))
+        merge.pivots(running)
+        self._flush(merge)
+        self._tile_pivots(merge, tile)
+        rows = [one for one in self.form.accumulators if one.value not in self.slots.columns]
+        for one in rows:
+            tile[one.value] = Load(self._row_sum(one, merge, "tile"), I)
+        self._flush(merge)
+        merge.shift()
+        return merge
+
+    def _flush(self, merge: Merge) -> None:
+        self.body += merge.body
+        merge.body.clear()
+
+    def _row_sum(self, one: Accumulator, merge: Merge, suffix: str) -> str:
+        """Σ_j of an accumulator's summand over the tile."""
+        weight = self.weight(one, merge)
+        factor = self.factor(one, 0, merge)
+        if weight is None:
+            expr = masked(self.live, factor, S.Zero)
+        elif factor is S.One:
+            expr = Load(weight, I, J)
+        else:
+            expr = nonzero(Load(weight, I, J), Load(weight, I, J) * factor)
+        return self.assembly.summed(f"{one.value.name}_{suffix}", expr, self.body)
+
+    def _tile_pivots(self, merge: Merge, tile: dict[Value, Expr]) -> None:
+        """Mean of the tile's live elements, then its natural centre, in row buffers."""
+        if not self.form.shifted:
+            return
+        count = Load(self.assembly.summed("live", masked(self.live, S.One, S.Zero), self.body), I)
+        for pivot in self.form.shifted:
+            total = Load(self.assembly.summed(f"{pivot.value.name}_total", masked(self.live, self.term(pivot.base), S.Zero),
+                                              self.body), I)  # fmt: skip
+            name = self.assembly.row(f"{pivot.value.name}_tile")
+            mean = Load(name, I)
+            kept = Where(Eq(count, 0), S.NegativeInfinity, Where(IsFinite(mean), mean, S.Zero))
+            self.body.append(self.assembly.over_rows((name, total / count), (name, kept)))
+            merge.tile_pivots[pivot.value] = Load(name, I)
+            tile[pivot.value] = Load(name, I)
+        self._centre(merge, tile)
+
+    def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:
+        """c + δ for every tile-local pivot, δ from the tile's sums at c."""
+        shifted = [one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL]
+        wanted = {value for pivot in shifted for value in pivot.source.atoms(Value)}
+        first = {one.value: Load(self._row_sum(one, merge, "first"), I) for one in self.form.accumulators if one.value in wanted}
+        for pivot in shifted:
+            c = tile[pivot.value]
+            moved = self.assembly.row(f"{pivot.value.name}_moved")
+            self.body.append(self.assembly.over_rows(
+                (moved, c + substituted(pivot.source, {**self.slots.reads(), **first})),
+                (merge.tile_pivots[pivot.value].name, Where(IsFinite(Load(moved, I)), Load(moved, I), c))))  # fmt: skip
+        self.assembly.made = {key: name for key, name in self.assembly.made.items()
+                              if not key.has(*(Load(c.name, I) for c in merge.tile_pivots.values()))}  # fmt: skip
+
+    # ---- contractions ------------------------------------------------------------------------------------------------
+
+    def _contract(self, one: Accumulator, merge: Merge) -> None:
+        """o = o·w + p · v."""
+        accumulator = self.slots.names[one.value]
+        weight = self.weight(one, merge)
+        factor = self.factor(one, 0, merge)
+        rescale = merge.weight(0, one)
+        self._flush(merge)
+        if weight is None:
+            expr = masked(self.live, factor, S.Zero)
+        else:
+            held = Load(weight, I, J)
+            expr = held if factor is S.One else nonzero(held, held * factor)
+        source = self.assembly.tile_of("term", expr, self.body)
+        right = one.factors[1]
+        dtype = operand_dtype(self.space, live_term(right, self.form.cascade.domain))
+        left = self._left_operand(source, dtype)
+        if rescale is not S.One:
+            self.body.append(self.assembly.over_columns(accumulator, Load(accumulator, I, E_) * rescale))
+        v = self._right_operand(one, right)
+        self.body.append(Contract(left, v, accumulator, transposed=False, clear=False))
+
+    def _left_operand(self, source: str, dtype: str) -> str:
+        """The weights in the dtype of their partner: in registers for tensor cores, in shared memory otherwise."""
+        key = Load(f"operand {dtype} of {source}")
+        if key not in self.assembly.made:
+            scope = "fragment" if self.space.plan.tensor_cores and dtype != self.space.problem.compute else "shared"
+            shape = (self.space.plan.block_row, self.space.plan.block_streamed)
+            self.assembly.made[key] = self.assembly.buffer("operand", scope, shape, dtype, note=f"{source} as {dtype}")
+            self.body.append(Copy(source, self.assembly.made[key]))
+        return self.assembly.made[key]
+
+    def _right_operand(self, one: Accumulator, right: Expr) -> str:
+        binding = self.space.plan.binding
+        if binding.column is None:
+            raise AssertionError("a contraction without columns")
+        axes: tuple[Axis, ...] = (binding.streamed, binding.column)
+        indices: tuple[Symbol, Symbol] = (J, E_)
+        expr = live_term(right, self.form.cascade.domain)
+        return self.operands.operand(self.space, expr, axes, indices, self.body)
+

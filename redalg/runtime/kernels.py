@@ -1,0 +1,103 @@
+"""The tilelang backend: bound tensors in, kernels from the caches, outputs out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from redalg.errors import BackendError
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.compile import Kernel, compile_source
+from redalg.lower_tile.emit import Source
+from redalg.lower_tile.program import Parameter
+from redalg.runtime import arrays
+from redalg.runtime.inputs import Bound
+from redalg.runtime.lowering import Lowered, lower, options_of, target_of
+
+ALIGNMENT_BYTES = 16
+"""What the bulk copy engine and vector loads need of a tensor's address."""
+
+
+def run(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the generated kernel (tensors without elements are finished by the interpreter: nothing to launch)."""
+    refuse_missing_torch()
+    if any(size == 0 for size in bound.sizes.values()):
+        return arrays.run(form, bound, "torch", options["empty"])
+    tensors = arrays.tensors_for(bound, "torch")
+    lowered = lowered_for(form, bound, tensors, options)
+    kernel = kernel_for(lowered)
+    made = launch(kernel, lowered, tensors, bound)
+    shaped = {one.name: made[one.name].reshape([bound.sizes[axis.name] for axis in one.axes]) for one in form.outputs}
+    wanted = {one.name: arrays.output_dtype(one, form, bound.result) for one in form.outputs}
+    return arrays.to_library({name: _as(array, wanted[name]) for name, array in shaped.items()}, bound.library, "torch")
+
+
+def refuse_missing_torch() -> None:
+    """TileLang is called with torch tensors."""
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise BackendError('backend="tilelang" needs torch to hold its tensors, and torch is not installed. Install it '
+                           '(`pip install torch`), or pass backend="numpy".') from missing  # fmt: skip
+
+
+def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> Lowered:
+    """The lowering of this problem, kept in process by what it depends on."""
+    shapes = tuple((name, tuple(array.shape)) for name, array in tensors.items())
+    key = (tuple(sorted(bound.sizes.items())), tuple(sorted(bound.dtypes.items())), shapes, tuple(options_of(options).items()))
+    return _lowered(form, target_of(bound.device), key)
+
+
+@lru_cache(maxsize=256)
+def _lowered(form: FusedForm, target: str, key: tuple[Any, ...]) -> Lowered:
+    sizes, dtypes, shapes, options = key
+    return lower(form, target, dict(sizes), dict(dtypes), shapes=dict(shapes), **dict(options))
+
+
+def kernel_for(lowered: Lowered) -> Kernel:
+    """The compiled kernel of a lowering, from this process or from TileLang's cache on disk."""
+    return _compiled(lowered.source.text, lowered.source)
+
+
+_KERNELS: dict[str, Kernel] = {}
+
+
+def _compiled(text: str, source: Source) -> Kernel:
+    if text not in _KERNELS:
+        _KERNELS[text] = compile_source(source)
+    return _KERNELS[text]
+
+
+def launch(kernel: Kernel, lowered: Lowered, tensors: Mapping[str, Any], bound: Bound) -> dict[str, Any]:
+    """Call a kernel with inputs, scalars, fresh outputs and workspaces, in the program's order."""
+    import torch
+
+    made: dict[str, Any] = {}
+    arguments = []
+    for one in lowered.program.parameters:
+        if one.role == "input":
+            arguments.append(_input(tensors[one.name], one))
+        elif one.role == "scalar":
+            arguments.append(bound.scalars[one.name])
+        else:
+            made[one.name] = torch.empty(one.shape, dtype=getattr(torch, one.dtype), device=bound.device)
+            arguments.append(made[one.name])
+    kernel.run(*arguments)
+    return made
+
+
+def _input(array: Any, parameter: Parameter) -> Any:
+    """A tensor as the kernel takes it: contiguous, aligned, masks as bytes."""
+    import torch
+
+    if array.dtype == torch.bool:
+        array = array.contiguous().view(torch.uint8)
+    array = array.to(getattr(torch, parameter.dtype)).contiguous()
+    return array if array.data_ptr() % ALIGNMENT_BYTES == 0 else array.clone()
+
+
+def _as(array: Any, dtype: str) -> Any:
+    import torch
+
+    return array.to(getattr(torch, dtype))

@@ -1,0 +1,77 @@
+"""FusedForm -> Plan -> TileProgram -> source, for given sizes and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from redalg.errors import InputError
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.build import build
+from redalg.lower_tile.emit import Source, emit
+from redalg.lower_tile.header import header, self_check
+from redalg.lower_tile.program import TileProgram
+from redalg.runtime.arrays import output_dtype
+from redalg.runtime.inputs import FLOATS, promoted
+from redalg.strategies import Plan, Problem, choose
+from redalg.lower_tile.fit import check_fit
+
+
+@final
+@dataclass(frozen=True)
+class Lowered:
+    """The last stages of one problem."""
+
+    problem: Problem
+    plan: Plan
+    program: TileProgram
+    source: Source
+
+
+def lower(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *, plan: Plan | None = None,
+          shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee") -> Lowered:  # fmt: skip
+    """Plan (unless one is given), build, verify and emit."""
+    problem = problem_of(form, target, sizes, dtypes, shapes or {}, empty, precision)
+    chosen = plan or choose(form, problem, target)
+    outputs = {one.name: output_dtype(one, form, problem.result) for one in form.outputs}
+    program = build(form, chosen, problem, {name: kernel_dtype(dtype, target) for name, dtype in outputs.items()})
+    check_fit(program, chosen)
+    return Lowered(problem, chosen, program, emit(program, chosen, header(form, chosen), self_check(program)))
+
+
+def problem_of(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str],
+               shapes: Mapping[str, tuple[int, ...]], empty: str, precision: str) -> Problem:  # fmt: skip
+    """The problem, with masks as bytes and, on the C target, bfloat16 as float32."""
+    missing = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
+    if missing:
+        raise InputError(f"the sizes of axes {', '.join(missing)} are missing. Pass sizes={{\"{missing[0]}\": …}}.")
+    unknown = [name for name in form.cascade.inputs() if name not in dtypes]
+    if unknown:
+        raise InputError(f"the dtypes of tensors {', '.join(unknown)} are missing. Pass dtypes={{\"{unknown[0]}\": …}}.")
+    sized = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None} | dict(sizes)
+    compute, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
+    named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}
+    return Problem(sized, dict(shapes), named, compute, result, empty, precision)
+
+
+def kernel_dtype(dtype: str, target: str) -> str:
+    """How a kernel declares a dtype: masks are bytes; the C target has no bfloat16."""
+    if dtype == "bool":
+        return "uint8"
+    return "float32" if dtype == "bfloat16" and target == "c" else dtype
+
+
+def target_of(device: str) -> str:
+    """The target of a device: `c` on the CPU, the GPU's architecture otherwise."""
+    if not device.startswith("cuda"):
+        return "c"
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(device)
+    return "sm_90a" if major == 9 else "sm_80" if (major, minor) == (8, 0) else "sm_86"
+
+
+def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a call that lowering needs."""
+    return {name: options[name] for name in ("plan", "empty", "precision")}

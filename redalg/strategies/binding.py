@@ -1,0 +1,107 @@
+"""Axis binding: which free axis becomes the rows of a tile, which its columns, and which the grid.
+
+    an accumulator Σ_k f(A, k)·g(B, k)     rows ∈ A − B,   columns ∈ B − A,   A ∩ B on the grid
+    no such accumulator                    rows: one free axis;  the others on the grid
+
+Derived from the axes of the form's factors alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from redalg.decompose.cascade import free_axes
+from redalg.errors import PlanError
+from redalg.expression import Axis, Reduce
+from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
+
+
+@final
+@dataclass(frozen=True)
+class Binding:
+    """The role of every axis: `streamed` along the loop, `row` and `column` within a tile (None: length 1), the rest on
+    the grid; `contracted` says whether any accumulator is a matrix product."""
+
+    streamed: Axis
+    row: Axis | None
+    column: Axis | None
+    grid: tuple[Axis, ...]
+    contracted: bool
+
+
+def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
+    """The binding of a form's axes; raises `PlanError` for what the tile program has no place for."""
+    refuse(form)
+    free = _ordered_free(form)
+    pairs = [_sides(one, form.cascade.axis) for one in form.accumulators if len(one.factors) > 1]
+    if not pairs:
+        row = _row_without_contraction(form, free, sizes)
+        return Binding(form.cascade.axis, row, None, tuple(axis for axis in free if axis != row), contracted=False)
+    rows = [axis for axis in free if all(axis in a and axis not in b for a, b in pairs)]
+    columns = [axis for axis in free if all(axis in b and axis not in a for a, b in pairs)]
+    if not columns:
+        raise PlanError("the contractions of this form share no column axis; the tile program cannot hold them. Run it "
+                        "with backend=\"torch\".")  # fmt: skip
+    row = max(rows, key=lambda axis: (sizes[axis.name], free.index(axis))) if rows else None
+    column = max(columns, key=lambda axis: (sizes[axis.name], free.index(axis)))
+    binding = Binding(form.cascade.axis, row, column, tuple(a for a in free if a not in (row, column)), contracted=True)
+    _check_columns(form, binding)
+    return binding
+
+
+def refuse(form: FusedForm) -> None:
+    """What the tile program does not hold yet, refused by name."""
+    for one in form.accumulators:
+        if len(one.factors) > 2:
+            raise PlanError(f"accumulator `{one.value}` is a product of {len(one.factors)} factors over different axes; the "
+                            "tile program holds contractions of two. Run it with backend=\"torch\".")  # fmt: skip
+    for pivot in form.shifted:
+        if pivot.policy is PivotPolicy.BLOCK_MEAN:
+            raise PlanError(f"pivot `{pivot.value}` belongs to a column of a contraction, which the tile program does not "
+                            "hold yet. Run it with backend=\"torch\".")  # fmt: skip
+    for output in form.outputs:
+        if output.expr.atoms(Reduce):
+            raise PlanError(f"output `{output.name}` sums reduced values over another axis, which the tile program writes out "
+                            "only for an axis of fixed size. Give the axis a size.")  # fmt: skip
+
+
+def _ordered_free(form: FusedForm) -> list[Axis]:
+    found: dict[Axis, None] = {}
+    for output in form.outputs:
+        found.update(dict.fromkeys(output.axes))
+    for reduction in form.cascade.reductions:
+        found.update(dict.fromkeys(reduction.axes))
+    return list(found)
+
+
+def _sides(one: Accumulator, streamed: Axis) -> tuple[set[Axis], set[Axis]]:
+    first = {axis for pivot, _ in one.weight for axis in free_axes(pivot.base)} | free_axes(one.factors[0])
+    return first - {streamed}, free_axes(one.factors[1]) - {streamed}
+
+
+def _row_without_contraction(form: FusedForm, free: list[Axis], sizes: Mapping[str, int]) -> Axis | None:
+    """The axis along which neighbours are contiguous, if it is not the streamed one; else the innermost free axis."""
+    carried = [axis for axis in free if all(axis in one.value.indices for one in form.accumulators if not one.is_count)]
+    for element in form.cascade.elements():
+        last = element.indices[-1] if element.indices else None
+        if form.cascade.axis in element.indices and last in carried:
+            return last
+    return carried[-1] if carried else None
+
+
+def _check_columns(form: FusedForm, binding: Binding) -> None:
+    for one in form.extrema:
+        if binding.column in free_axes(one.term):
+            raise PlanError(f"`{one.value}` is an extremum along the contraction's column axis {binding.column}, which the "
+                            "tile program does not hold yet. Run it with backend=\"torch\".")  # fmt: skip
+    for accumulator in form.accumulators:
+        if len(accumulator.factors) == 1 and binding.column in accumulator.value.indices:
+            raise PlanError(f"accumulator `{accumulator.value}` sums along the column axis {binding.column} without a row "
+                            "factor, which the tile program does not hold yet. Run it with backend=\"torch\".")  # fmt: skip
+        if len(accumulator.factors) > 1 and len(accumulator.transition) > 1:
+            raise PlanError(f"accumulator `{accumulator.value}` is a contraction that moves with a shift pivot, which the "
+                            "tile program does not hold yet. Run it with backend=\"torch\".")  # fmt: skip
+
+

@@ -1,0 +1,93 @@
+"""The Plan: an auditable choice, a value that prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from redalg.errors import PlanError
+from redalg.strategies.binding import Binding
+from redalg.strategies.device import DeviceSpec
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """What is to be planned for: sizes by axis, dtypes by tensor, the arithmetic's and the result's dtype, the policy.
+
+    Attributes:
+        sizes: axis name -> extent.
+        shapes: tensor name -> shape.
+        dtypes: tensor name -> dtype (masks as `uint8`).
+        compute: dtype of arithmetic and of the state.
+        result: dtype of outputs (before logarithms and extrema are widened).
+        empty: what a ratio over no elements is: `nan` or `zero`.
+        precision: `ieee` or `tf32`.
+    """
+
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+    compute: str
+    result: str
+    empty: str = "nan"
+    precision: str = "ieee"
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """Form, tiles and schedule of one kernel.
+
+    Attributes:
+        device: the target's limits.
+        binding: the role of every axis.
+        form: `online`.
+        strategy: `single-segment` (one block streams a row) or `multi-segment` (parts in parallel, then the merge).
+        block_row, block_streamed, block_column: tile lengths (elements).
+        stages: depth of the load pipeline.
+        threads: threads of a block.
+        segments: parts of the streamed axis.
+        warp_specialized: whether loads get warps of their own (sm_90a).
+        tensor_cores: whether contractions use matrix instructions (otherwise true float32 on CUDA cores).
+        predicted_us: predicted time in microseconds, None while no model is asked.
+    """
+
+    device: DeviceSpec
+    binding: Binding
+    block_row: int
+    block_streamed: int
+    block_column: int
+    stages: int
+    threads: int
+    segments: int
+    warp_specialized: bool
+    tensor_cores: bool
+    form: str = "online"
+    predicted_us: float | None = None
+
+    @property
+    def strategy(self) -> str:
+        """Single-Segment or Multi-Segment (RedFuser, section 4)."""
+        return "single-segment" if self.segments == 1 else "multi-segment"
+
+    def __str__(self) -> str:
+        rows = f"{self.binding.row or 'one row'} {self.block_row}"
+        columns = f" x {self.binding.column} {self.block_column}" if self.binding.column else ""
+        grid = " ".join(map(str, self.binding.grid)) or "-"
+        unit = "tensor cores" if self.tensor_cores else "CUDA cores" if self.device.target != "c" else "scalar loops"
+        parts = [f"{self.form} form, {self.strategy}" + (f" ({self.segments})" if self.segments > 1 else ""),
+                 f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}", f"grid {grid}",
+                 f"{self.stages} stages, {self.threads} threads",
+                 f"warp specialisation {'on' if self.warp_specialized else 'off'}", unit, self.device.target]  # fmt: skip
+        return "; ".join(parts)
+
+    def verify(self) -> None:
+        """Refuse what no kernel can have."""
+        if self.segments < 1 or self.block_row < 1 or self.block_streamed < 1 or self.stages < 0:
+            raise PlanError(f"plan `{self}` has a tile, a segment count or a stage count out of range.")
+        if self.device.target != "c" and (self.threads % 32 or not 32 <= self.threads <= 1024):
+            raise PlanError(f"plan `{self}` has {self.threads} threads. Use a multiple of 32 from 32 to 1024.")
+        if self.warp_specialized and not self.device.wgmma:
+            raise PlanError(f"plan `{self}` specialises warps, which {self.device.target} cannot. Turn it off.")

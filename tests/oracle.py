@@ -1,0 +1,200 @@
+"""The definition, evaluated on its own: value and running error bound of an expression as it was written.
+
+An independent interpreter of the surface language (it shares no code with the engine), in extended precision. Beside
+each value it carries a first-order bound on the error that arithmetic of unit roundoff u commits, in units of u
+(Higham, Accuracy and Stability, section 3.3):
+
+    |a + b|   e_a + e_b + |a + b|             Σ     Σ e + Σ |terms|
+    |a · b|   |a| e_b + |b| e_a + |a b|       exp   exp(a) · (e_a + |a| + 1)     |a|: a pivot is subtracted from it
+    |a / b|   (e_a + |a/b| e_b) / |b| + |a/b| max   the largest e
+
+so that a tolerance is a small multiple of u times this bound: never a number chosen to make a test pass.
+
+    exp of a sum with a term −∞ is 0, and 0 · anything that is not finite is 0 beside such a weight (THEORY, section 4)
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from sympy import Abs, Add, And, Expr, Max, Min, Mul, Not, Or, Pow, S, exp, expand_mul, log, tanh
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+
+from redalg.expression import Axis, Element, Extent, Let, Reduce, Scalar, Where
+
+Pair = tuple[np.ndarray, np.ndarray]
+RELATIONS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal}
+RELATIONS["!="] = np.not_equal
+IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
+
+
+class Oracle:
+    """Evaluates expressions over named axes: every array has one dimension per axis, in order of name."""
+
+    def __init__(self, tensors: Mapping[str, np.ndarray], scalars: Mapping[str, float], sizes: Mapping[str, int]) -> None:
+        self.tensors, self.scalars, self.sizes = tensors, scalars, sizes
+        self.axes = sorted(sizes)
+        self.memo: dict[Basic, Any] = {}
+
+    def __call__(self, node: Basic) -> Any:
+        """(value, bound) of an expression; a boolean array of a condition."""
+        if node not in self.memo:
+            with np.errstate(all="ignore"):
+                self.memo[node] = next(rule(self, node) for kind, rule in RULES if isinstance(node, kind))
+        return self.memo[node]
+
+    def output(self, node: Expr, axes: str) -> Pair:
+        """(value, bound) with the dimensions that `axes` names, in that order."""
+        names = axes.split()
+        shape = [self.sizes[name] if name in names else 1 for name in self.axes]
+        kept = [name for name in self.axes if name in names]
+        flat = (np.broadcast_to(one, shape).reshape([self.sizes[name] for name in kept]) for one in self(node))
+        value, bound = (one.transpose([kept.index(name) for name in names]) for one in flat)
+        return value, bound
+
+    def shaped(self, array: Any, names: list[str]) -> np.ndarray:
+        """An array over the named axes, in one dimension per axis."""
+        order = sorted(range(len(names)), key=lambda place: names[place])
+        lengths = {name: np.shape(array)[place] for place, name in enumerate(names)}
+        return np.transpose(array, order).reshape([lengths.get(name, 1) for name in self.axes])
+
+    # ---- atoms ---------------------------------------------------------------------------------------------------
+
+    def exact(self, array: Any) -> Pair:
+        made = np.asarray(array)
+        made = made.reshape([1] * len(self.axes)) if made.ndim == 0 else made
+        made = made if made.dtype == bool else made.astype(np.longdouble)
+        return made, np.zeros(made.shape, np.longdouble)
+
+    def axis(self, node: Axis) -> Pair:
+        return self.exact(self.shaped(np.arange(self.sizes[node.name]), [node.name]))
+
+    def element(self, node: Element) -> Pair:
+        if all(isinstance(index, Axis) for index in node.indices):
+            return self.exact(self.shaped(self.tensors[node.name], [index.name for index in node.indices]))
+        places = tuple(self(index)[0].astype(int) for index in node.indices)
+        return self.exact(self.tensors[node.name][places])
+
+    # ---- arithmetic ----------------------------------------------------------------------------------------------
+
+    def add(self, node: Add) -> Pair:
+        (value, bound), *rest = map(self, node.args)
+        for other, its in rest:
+            value = value + other
+            bound = bound + its + np.abs(value)
+        return value, finite(bound)
+
+    def mul(self, node: Mul) -> Pair:
+        (value, bound), *rest = map(self, sorted(node.args, key=lambda one: bool(one.is_Pow and one.exp.is_negative)))
+        for other, its in rest:
+            bound = finite(np.abs(value) * its) + finite(np.abs(other) * bound)
+            value = value * other
+            bound = bound + finite(np.abs(value))
+        value = np.where(zero_weight(self, node), 0, value)
+        return value, finite(bound)
+
+    def power(self, node: Pow) -> Pair:
+        base, bound = self(node.base)
+        exponent, _ = self(node.exp)
+        value = base**exponent
+        return value, finite(np.abs(exponent * base ** (exponent - 1)) * bound) + 3 * finite(np.abs(value))
+
+    def exp(self, node: exp) -> Pair:
+        argument, bound = self(node.args[0])
+        nothing = [self(term)[0] == -np.inf for term in Add.make_args(expand_mul(node.args[0]))]
+        value = np.where(np.any(np.broadcast_arrays(*nothing), axis=0), 0, np.exp(argument))
+        return value, finite(value * (bound + np.abs(argument) + 1))
+
+    def log(self, node: log) -> Pair:
+        argument, bound = self(node.args[0])
+        value = np.log(argument)
+        return value, finite(bound / np.abs(argument)) + finite(np.abs(value))
+
+    def tanh(self, node: tanh) -> Pair:
+        argument, bound = self(node.args[0])
+        return np.tanh(argument), bound + np.abs(np.tanh(argument))
+
+    def abs(self, node: Abs) -> Pair:
+        argument, bound = self(node.args[0])
+        return np.abs(argument), bound
+
+    def extremum(self, node: Max | Min) -> Pair:
+        pick = np.maximum if isinstance(node, Max) else np.minimum
+        (value, bound), *rest = map(self, node.args)
+        for other, its in rest:
+            value, bound = pick(value, other), np.maximum(bound, its)
+        return value, bound
+
+    # ---- masks and reductions ------------------------------------------------------------------------------------
+
+    def where(self, node: Where) -> Pair:
+        condition, (a, bound_a), (b, bound_b) = map(self, node.args)
+        return np.where(condition, a, b), np.where(condition, bound_a, bound_b)
+
+    def reduce(self, node: Reduce) -> Pair:
+        value, bound = self(node.expr)
+        for axis in node.bound:
+            place = self.axes.index(axis.name)
+            shape = [self.sizes[axis.name] if one == place else size for one, size in enumerate(value.shape)]
+            value, bound = np.broadcast_to(value, shape), np.broadcast_to(bound, shape)
+            value, bound = REDUCE[node.kind](value, bound, place)
+        return value, bound
+
+
+def zero_weight(oracle: Oracle, node: Mul) -> np.ndarray:
+    """Where a factor of the product is an exponential (or a reciprocal power of none) that is exactly 0."""
+    weights = [oracle(one)[0] == 0 for one in node.args if isinstance(one, exp)]
+    return np.any(np.broadcast_arrays(*weights), axis=0) if weights else np.zeros(1, bool)
+
+
+def finite(bound: np.ndarray) -> np.ndarray:
+    """A bound with no NaN: where a value is not finite there is no error to bound."""
+    return np.where(np.isfinite(bound), bound, 0)
+
+
+def summed(value: np.ndarray, bound: np.ndarray, place: int) -> Pair:
+    total = finite(bound + np.abs(value)).sum(place, keepdims=True)
+    return value.sum(place, keepdims=True), total
+
+
+def multiplied(value: np.ndarray, bound: np.ndarray, place: int) -> Pair:
+    product = value.prod(place, keepdims=True)
+    relative = finite(bound / np.abs(value)) + 1
+    return product, finite(np.abs(product) * relative.sum(place, keepdims=True))
+
+
+def picked(kind: str) -> Callable[[np.ndarray, np.ndarray, int], Pair]:
+    def pick(value: np.ndarray, bound: np.ndarray, place: int) -> Pair:
+        best = getattr(np, kind)(value, axis=place, keepdims=True, initial=IDENTITY[kind])
+        return best, np.max(bound, axis=place, keepdims=True, initial=0.0)
+
+    return pick
+
+
+REDUCE = {"sum": summed, "prod": multiplied, "max": picked("max"), "min": picked("min")}
+
+RULES: tuple[tuple[Any, Callable[[Oracle, Any], Any]], ...] = (
+    (Axis, Oracle.axis),
+    (Extent, lambda self, node: self.exact(float(self.sizes[node.name]))),
+    (Scalar, lambda self, node: self.exact(self.scalars[node.name])),
+    (Element, Oracle.element),
+    (Add, Oracle.add),
+    (Mul, Oracle.mul),
+    (exp, Oracle.exp),
+    (Pow, Oracle.power),
+    (log, Oracle.log),
+    (tanh, Oracle.tanh),
+    (Abs, Oracle.abs),
+    (Max | Min, Oracle.extremum),
+    (Where, Oracle.where),
+    (Reduce, Oracle.reduce),
+    (Let, lambda self, node: self(node.expr)),
+    (Relational, lambda self, node: RELATIONS[node.rel_op](self(node.lhs)[0], self(node.rhs)[0])),
+    (And, lambda self, node: np.logical_and.reduce(np.broadcast_arrays(*map(self, node.args)))),
+    (Or, lambda self, node: np.logical_or.reduce(np.broadcast_arrays(*map(self, node.args)))),
+    (Not, lambda self, node: ~self(node.args[0])),
+    (type(S.true), lambda self, node: np.ones([1] * len(self.axes), bool)),
+    (type(S.false), lambda self, node: np.zeros([1] * len(self.axes), bool)),
+    (Expr, lambda self, node: self.exact(float(node))),
+)
