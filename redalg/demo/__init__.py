@@ -1,4 +1,4 @@
-"""What `python -m redalg` shows: attention derived, run beside PyTorch and compiled; any pattern of the library printed.
+"""What `python -m redalg` shows: attention derived and run beside PyTorch; any pattern of the library.
 
     tour.py      the demo from top to bottom
     trial.py     one contestant on one shape: error, time and peak memory, in a process of its own

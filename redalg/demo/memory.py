@@ -31,21 +31,21 @@ def peak_bytes(call: Callable[[], Result], device: str) -> tuple[Result, int]:
         torch.cuda.synchronize()
         return result, torch.cuda.max_memory_allocated() - held
     reset_high_water()
-    held = high_water_bytes()
+    held = resident_bytes("VmRSS")
     result = call()
-    return result, high_water_bytes() - held
+    return result, resident_bytes("VmHWM") - held
 
 
 def reset_high_water() -> None:
-    """Forget earlier peaks where the system can; elsewhere they stay in the mark, and a call below them counts as 0."""
+    """Forget earlier peaks where the system can; elsewhere they count too, so the figure is never too small."""
     with suppress(OSError):
         CLEAR_REFS.write_text(RESET_HIGH_WATER, encoding="ascii")
 
 
-def high_water_bytes() -> int:
-    """The most memory that was ever resident: VmHWM where there is one, for Linux lets ru_maxrss outlive `exec`."""
+def resident_bytes(field: str) -> int:
+    """Resident memory: now (VmRSS), or at most so far (VmHWM, ru_maxrss where there is none: it outlives `exec`)."""
     if STATUS.exists():
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", STATUS.read_text(encoding="ascii"), re.MULTILINE)
+        found = re.search(rf"^{field}:\s+(\d+) kB$", STATUS.read_text(encoding="ascii"), re.MULTILINE)
         if found:
             return int(found[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -12,7 +12,7 @@ from redalg.decompose.cascade import free_axes
 from redalg.decompose.domain import live_term
 from redalg.explain.model import Line, Part, Table, listed
 from redalg.explain.notation import is_negative
-from redalg.expression import Axis, Element, Reduce, Value
+from redalg.expression import Axis, Reduce, Value
 from redalg.incremental import FusedForm
 from redalg.incremental.factors import grouped
 
@@ -29,12 +29,12 @@ def cost(form: FusedForm) -> list[Line]:
 
 
 def longest_chain(cascade: Cascade) -> tuple[Value, ...]:
-    """The longest chain of reductions each of which needs the one before: the first of its length."""
+    """The longest chain of reductions each of which needs the one before (of equals, the last)."""
     chains: dict[Value, tuple[Value, ...]] = {}
     for one in cascade.reductions:
         before = [chains[value] for value in cascade.values if value in chains and value in one.term.atoms(Value)]
-        chains[one.value] = (*max(before, key=len, default=()), one.value)
-    return max(chains.values(), key=len, default=())
+        chains[one.value] = (*max(reversed(before), key=len, default=()), one.value)
+    return max(reversed(chains.values()), key=len, default=())
 
 
 def definition_passes(cascade: Cascade) -> int:
@@ -58,15 +58,20 @@ def state_size(form: FusedForm) -> tuple[Part, ...]:
     floats = [one for one in form.slots if one.kind != "count"]
     sizes = [Mul(*(axis.extent for axis in one.axes if axis not in row)) for one in floats if one.axes or not row]
     parts = _amount(Add(*sizes), "float") if sizes else ()
-    parts += (" per (", *listed(list(row)), ")") if row and sizes else ()
+    parts += (" per ", *per(row)) if row and sizes else ()
     once = [one for one in floats if row and not one.axes]
-    for amount, unit in ((Integer(len(once)), "float"), (_counts(form, row), "integer")):
+    for amount, unit in ((Integer(len(once)), "float"), (_counts(form), "integer")):
         if amount is not S.Zero:
             parts += (*((" and ",) if parts else ()), *_amount(amount, unit))
     return parts
 
 
-def _counts(form: FusedForm, row: tuple[Axis, ...]) -> Expr:
+def per(axes: tuple[Axis, ...]) -> tuple[Part, ...]:
+    """`(b, h, q)`, or `b` alone."""
+    return ("(", *listed(list(axes)), ")") if len(axes) > 1 else listed(list(axes))
+
+
+def _counts(form: FusedForm) -> Expr:
     return Add(*(Mul(*(axis.extent for axis in one.axes)) for one in form.slots if one.kind == "count"))
 
 
@@ -102,15 +107,17 @@ def exponentials(form: FusedForm) -> list[Cells]:
     found = sorted({one for term in terms for one in term.atoms(exp)}, key=str)
     if not found:
         return []
-    axes = [free_axes(one) | {axis for value in one.atoms(Value) for axis in value.indices} for one in found]
-    each = dict.fromkeys(tuple(sorted(one, key=str)) for one in axes)
+    where = [_streamed_last(all_axes(one), form.cascade.axis) for one in found]
     parts: tuple[Part, ...] = ()
-    for place in each:
-        number = sum(tuple(sorted(one, key=str)) == place for one in axes)
-        parts += (*((", ",) if parts else ()), Integer(number), " per (", *listed(list(place)), ")")
+    for axes in dict.fromkeys(where):
+        parts += (*((", ",) if parts else ()), Integer(where.count(axes)), " per ", *per(axes))
     scaled = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
     merge = f", and {2 * len(scaled)} per row of the state in a merge" if scaled else ""
     return [(("exponentials",), (*parts, merge))]
+
+
+def _streamed_last(axes: set[Axis], streamed: Axis) -> tuple[Axis, ...]:
+    return tuple(sorted(axes, key=lambda one: (one == streamed, one.name)))
 
 
 def contractions(form: FusedForm) -> list[Cells]:
@@ -128,8 +135,8 @@ def contractions(form: FusedForm) -> list[Cells]:
         axes = sorted({place for one in live for place in all_axes(one)}, key=str)
         most = "at most " if form.cascade.domain is not S.true else ""
         flops = Mul(Integer(2), *(place.extent for place in axes))
-        rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), (axis,)), f":  {most}",
-                                           flops, " flops")))  # fmt: skip
+        rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), (axis,)))))
+        rows.append((("",), (most, flops, " floating-point operations")))
     return rows
 
 
@@ -155,9 +162,6 @@ def conditions(form: FusedForm) -> list[Cells]:
         terms = Add.make_args(one.expr)
         if len(terms) > 1 and any(map(is_negative, terms)):
             ratio = Add(*(Abs(term) for term in terms)) / Abs(one.value)
-            rows.append((("watch",), (Symbol("κ"), " = ", ratio, ":  about 1 as a rule; where it nears 1/ε of the float type, ",
-                                      "no digit of ", one.value, " is left")))  # fmt: skip
-    return rows
-
-
-assert Element
+            rows.append((("condition",), (Symbol("κ"), " = ", ratio)))
+    about = "about 1 as a rule; where it nears 1/ε of the float type, no digit is left"
+    return [*rows, (("",), (about,))] if rows else []

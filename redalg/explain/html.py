@@ -1,2 +1,72 @@
-"""Stub to be replaced."""
-def explain_html(decomposition, form): return str(form.cascade) + str(decomposition) + str(form)
+"""HTML for notebooks: collapsible sections with LaTeX in them, and the text form below for where no MathJax is.
+
+No script, no style sheet, nothing from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from redalg.decompose import Decomposition
+from redalg.explain import text
+from redalg.explain.latex import WRITER, aligned
+from redalg.explain.model import Derivation, Equations, Line, Part, Section, Sentence, Table
+from redalg.explain.sections import derivation
+from redalg.incremental import FusedForm
+
+LEFT = 'style="text-align:left"'
+"""Notebooks align cells to the right unless told otherwise."""
+
+
+def explain_html(decomposition: Decomposition, form: FusedForm) -> str:
+    """The derivation as HTML."""
+    return render(derivation(decomposition, form))
+
+
+def render(derived: Derivation) -> str:
+    """The heading, the sections, and the text form."""
+    lines = ["<article>", f"<h3>{prose(derived.heading)}</h3>", f"<p>{prose(derived.summary.parts)}</p>"]
+    for number, section in enumerate(derived.sections, 1):
+        lines += sectioned(number, section)
+    plain = escape(text.render(derived))
+    return "\n".join([*lines, "<details><summary>As plain text</summary>", f"<pre>{plain}</pre>", "</details>", "</article>"])
+
+
+def sectioned(number: int, section: Section) -> Iterator[str]:
+    """One section, open to begin with."""
+    yield f"<details open><summary><strong>{number}. {escape(section.title)}</strong></summary>"
+    for line in section.lines:
+        yield from drawn(line)
+    yield "</details>"
+
+
+def drawn(line: Line) -> Iterator[str]:
+    """One line of the model."""
+    if isinstance(line, Sentence):
+        yield f"<p>{prose(line.parts)}</p>"
+    elif isinstance(line, Equations):
+        source = f" <small>({escape(line.source)})</small>" if line.source else ""
+        yield f"<p>{prose(line.title)}{source}<br>{mathematics(aligned(line))}</p>"
+    else:
+        yield from tabulated(line)
+
+
+def tabulated(table: Table) -> Iterator[str]:
+    """A table, aligned to the left."""
+    yield "<table>"
+    if table.header:
+        yield "<tr>" + "".join(f"<th {LEFT}>{escape(one)}</th>" for one in table.header) + "</tr>"
+    for row in table.cells:
+        yield "<tr>" + "".join(f"<td {LEFT}>{prose(cell)}</td>" for cell in row) + "</tr>"
+    yield "</table>"
+
+
+def prose(parts: Sequence[Part]) -> str:
+    """Prose with mathematics in it."""
+    return "".join(escape(one) if isinstance(one, str) else mathematics(WRITER.write(one)) for one in parts)
+
+
+def mathematics(body: str) -> str:
+    r"""LaTeX between \( and \)."""
+    return rf"\({escape(body)}\)"

@@ -1,2 +1,237 @@
-"""Stub to be replaced."""
-def explain_latex(decomposition, form): return str(form.cascade) + str(decomposition) + str(form)
+"""LaTeX: one displayed block a section, for MathJax as notebooks load it (amsmath's `aligned`, `\\text`; no macros)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import final
+
+from sympy import Expr, S, latex
+from sympy.core.basic import Basic
+
+from redalg.decompose import Decomposition
+from redalg.explain.model import Derivation, Equation, Equations, Line, Part, Section, Sentence, Table
+from redalg.explain.notation import ATOM, EACH, HAT, POWER, PRIME, PRODUCT, Writer, ordered_terms, unmarked
+from redalg.explain.sections import derivation
+from redalg.explain.text import WRITER as PLAIN
+from redalg.explain.text import width
+from redalg.incremental import FusedForm
+
+LINE = 100
+"""Columns of the text form beyond which a sentence or a sum is broken, since MathJax breaks neither."""
+
+GREEK = {
+    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda", "mu", "nu", "xi", "pi"),
+    *("rho", "sigma", "tau", "phi", "chi", "psi", "omega"),
+}
+NAMED_FUNCTIONS = {"log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "max", "min"}
+OPERATORS = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
+
+
+def explain_latex(decomposition: Decomposition, form: FusedForm) -> str:
+    """The derivation as LaTeX."""
+    return render(derivation(decomposition, form))
+
+
+# ---- the writer ------------------------------------------------------------------------------------------------------
+
+
+@final
+class LatexWriter(Writer):
+    """`sum_1_acc` is written sum with the subscript 1, acc; `delta_c_0` is δ with the subscript c_0."""
+
+    def __init__(self) -> None:
+        self.comparisons = {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne"}
+        self.words = {"And": r"\wedge", "Or": r"\vee", "Not": r"\neg", "Xor": r"\veebar"}
+        self.minus = "-"
+
+    def name(self, name: str) -> str:
+        base, marks = unmarked(name)
+        head, *below = base.strip("_").split("_") if base.strip("_") else [base]
+        lower = [self.name("_".join(below))] if head == "delta" and below else [upright(one) for one in below]
+        lower += [letter for letter, mark in EACH.items() if mark in marks]
+        top = upright(head) if HAT not in marks else (rf"\hat{{{upright(head)}}}" if is_short(head) else
+                                                      rf"\widehat{{{upright(head)}}}")  # fmt: skip
+        body = top + (f"_{{{','.join(lower)}}}" if lower else "")
+        return body + ("'" if PRIME in marks else "")
+
+    def symbol(self, name: str) -> str:
+        return self.name(name).replace("κ", r"\kappa")
+
+    def indexed(self, name: str, indices: Sequence[Basic]) -> str:
+        head = self.name(name)
+        head = f"{{{head}}}" if "_" in head else head
+        return f"{head}_{{{','.join(self.many(indices))}}}" if indices else head
+
+    def grouped(self, body: str) -> str:
+        return rf"\left({body}\right)"
+
+    def product(self, factors: Sequence[str]) -> str:
+        return r" \, ".join(factors)
+
+    def fraction(self, above: Sequence[Expr], below: Sequence[Expr]) -> tuple[str, int]:
+        parts = (self.write(one[0]) if len(one) == 1 else self.product([self.write(x, POWER) for x in one])
+                 for one in (above, below))  # fmt: skip
+        return rf"\frac{{{next(parts)}}}{{{next(parts)}}}", PRODUCT
+
+    def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
+        if exponent == S.Half:
+            return rf"\sqrt{{{self.write(base)}}}", ATOM
+        return f"{{{self.write(base, ATOM)}}}^{{{self.write(exponent)}}}", POWER
+
+    def function(self, name: str, args: Sequence[Basic]) -> str:
+        if name == "exp":
+            return f"e^{{{self.write(args[0])}}}"
+        head = rf"\{name}" if name in NAMED_FUNCTIONS else rf"\operatorname{{{escaped(name)}}}"
+        return head + self.grouped(", ".join(self.many(args)))
+
+    def fenced(self, kind: str, body: str) -> str:
+        left, right = ("|", "|") if kind == "abs" else (r"\lfloor ", r"\rfloor ")
+        return rf"\left{left}{body}\right{right}"
+
+    def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
+        operator = OPERATORS.get(kind, rf"\operatorname*{{{escaped(kind)}}}")
+        return rf"{operator}_{{{','.join(map(self.name, axes))}}} {body}"
+
+    def cases(self, condition: str, a: str, b: str) -> str:
+        return rf"\begin{{cases}} {a} & {condition} \\ {b} & \text{{otherwise}} \end{{cases}}"
+
+    def foreign(self, expr: Basic) -> str:
+        return str(latex(expr))
+
+
+WRITER = LatexWriter()
+
+
+def is_short(word: str) -> bool:
+    """Whether a word is one letter, or names one."""
+    return len(word) == 1 or word in GREEK
+
+
+def upright(word: str) -> str:
+    """A word of a name: a letter stays italic, Greek is Greek, anything longer is upright."""
+    return word if len(word) == 1 or word.isdecimal() else rf"\{word}" if word in GREEK else rf"\mathrm{{{escaped(word)}}}"
+
+
+def escaped(text: str) -> str:
+    """Prose and words as LaTeX takes them."""
+    return "".join("\\" + one if one in "_%&#{}$" else one for one in text)
+
+
+# ---- layout ----------------------------------------------------------------------------------------------------------
+
+
+def render(derived: Derivation) -> str:
+    """A block for the heading and one for every section."""
+    blocks = [displayed([*prose_rows(derived.heading, r"\textbf"), *prose_rows(derived.summary.parts)])]
+    blocks += [displayed(list(section_rows(number, one))) for number, one in enumerate(derived.sections, 1)]
+    return "\n\n".join(blocks)
+
+
+def displayed(rows: Sequence[str]) -> str:
+    """Rows, one below the other at the left, as displayed mathematics."""
+    body = " \\\\[4pt]\n".join(f"& {row}" for row in rows)
+    return f"$$\n\\begin{{aligned}}\n{body}\n\\end{{aligned}}\n$$"
+
+
+def section_rows(number: int, section: Section) -> Iterator[str]:
+    """The title, then every line."""
+    yield rf"\textbf{{{number}. {escaped(section.title)}}}"
+    for line in section.lines:
+        yield from line_rows(line)
+
+
+def line_rows(line: Line) -> Iterator[str]:
+    """One line of the model as rows."""
+    if isinstance(line, Sentence):
+        yield from prose_rows(line.parts)
+    elif isinstance(line, Table):
+        yield r"\quad " + tabulated(line)
+    else:
+        source = rf"\quad\text{{({escaped(line.source)})}}" if line.source else ""
+        title = list(prose_rows(line.title))
+        yield from [*title[:-1], title[-1] + source]
+        yield r"\quad " + aligned(line)
+
+
+def prose(parts: Sequence[Part], style: str = r"\text") -> str:
+    """Prose with mathematics in it, in one row."""
+    return " ".join(rf"{style}{{{escaped(one)}}}" if isinstance(one, str) else WRITER.write(one) for one in parts if one != "")
+
+
+def prose_rows(parts: Sequence[Part], style: str = r"\text") -> Iterator[str]:
+    """Prose broken between words into rows of at most `LINE` columns."""
+    row, used = list[Part](), 0
+    for word in words(parts):
+        size = width(word if isinstance(word, str) else PLAIN.write(word))
+        if used and used + size > LINE and word != " ":
+            yield prose(merged(row), style)
+            row, used = [], 0
+        row.append(word)
+        used += size
+    yield prose(merged(row), style)
+
+
+def words(parts: Sequence[Part]) -> Iterator[Part]:
+    """Parts with prose split after every space."""
+    for part in parts:
+        if isinstance(part, str):
+            pieces = part.split(" ")
+            yield from (piece + " " for piece in pieces[:-1])
+            yield from pieces[-1:]
+        else:
+            yield part
+
+
+def merged(row: Sequence[Part]) -> list[Part]:
+    """Neighbouring strings joined."""
+    made = list[Part]()
+    for one in row:
+        if made and isinstance(one, str) and isinstance(made[-1], str):
+            made[-1] += one
+        else:
+            made.append(one)
+    return made
+
+
+def aligned(line: Equations) -> str:
+    """Equations aligned at their relations."""
+    rows = [row for equations in line.rows for row in broken(equations)]
+    return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
+
+
+def broken(equations: Sequence[Equation]) -> Iterator[str]:
+    """One row of equations; a long sum goes on in the next."""
+    [first, *others] = equations
+    if others or not first.right.is_Add or width(PLAIN.write(first.right)) <= LINE:
+        yield r" &\qquad ".join(equated(one) for one in equations)
+        return
+    row, used, lead = "", 0, f"{WRITER.write(first.left)} &{relation(first)} "
+    for term in ordered_terms(first.right):
+        body = WRITER.write(term, PRODUCT if term.as_coeff_Mul()[0].is_negative is False else 0)
+        signed = body if not row and lead.endswith(" ") and not used or body.startswith("-") else "+ " + body
+        size = width(PLAIN.write(term))
+        if row and used + size > LINE:
+            yield lead + row
+            row, used, lead = "", 0, r"&\qquad "
+        row, used = f"{row} {signed}".strip(), used + size
+    yield lead + row
+
+
+def equated(one: Equation) -> str:
+    """left &= right"""
+    return f"{WRITER.write(one.left)} &{relation(one)} {WRITER.write(one.right)}"
+
+
+def relation(one: Equation) -> str:
+    """Its sign."""
+    return {"≈": r"\approx"}.get(one.relation, one.relation)
+
+
+def tabulated(table: Table) -> str:
+    """Columns, all to the left."""
+    rows = [" & ".join(r"\displaystyle " + prose(cell) for cell in row) for row in table.cells]
+    if table.header:
+        rows.insert(0, " & ".join(rf"\text{{{escaped(one)}}}" for one in table.header) + r" \\ \hline")
+    columns = "l" * len(table.cells[0])
+    joined = rows[0] + ("\n" if table.header else " \\\\\n") + " \\\\\n".join(rows[1:]) if len(rows) > 1 else rows[0]
+    return f"\\begin{{array}}{{{columns}}}\n{joined}\n\\end{{array}}"

@@ -50,13 +50,20 @@ def _degree(one: Accumulator) -> int:
 
 
 def from_the_piece(expr: Expr) -> Expr:
-    """(c − ĉ)^n·… → (−1)^n·(ĉ − c)^n·…: differences as seen from the state at hand."""
+    """(c − ĉ)^n·… → (−1)^n·(ĉ − c)^n·…, and −(a − b)·… → (b − a)·…: differences as seen from the state at hand."""
     made = []
     for one in Mul.make_args(expr):
         base, power = one.as_base_exp()
-        turned = base.is_Add and power.is_Integer and any(HAT in str(term) and is_negative(term) for term in base.args)
-        made += [(-1) ** power, (-base) ** power] if turned else [one]
-    return Mul(*made)
+        turned = len(base.args) == 2 and any(_falls(term) for term in Add.make_args(base))
+        made += [(-1) ** power, (-base) ** power] if turned and power.is_Integer else [one]
+    expr = Mul(*made)
+    others = [one for one in Mul.make_args(expr) if one.is_Add and any(map(is_negative, one.args))
+              and not all(isinstance(term, Value) or isinstance(-term, Value) for term in one.args)]  # fmt: skip
+    return -expr / others[0] * -others[0] if others and is_negative(expr) else expr
+
+
+def _falls(term: Expr) -> bool:
+    return is_negative(term) and isinstance(-term, Value) and HAT in (-term).name
 
 
 @final
@@ -136,7 +143,13 @@ class Moves:
 
     def displacements(self, naming: Naming) -> dict[Value, Expr]:
         """δ under the name that it has for that state."""
-        return {self.form.displacement(one): naming(self.form.displacement(one)) for one in self.displaced}
+        return {self.form.displacement(one): S.Zero if naming is own and one.policy is PivotPolicy.BLOCK_MEAN else
+                naming(self.form.displacement(one)) for one in self.displaced}  # fmt: skip
+
+    def _deltas(self, mark: Naming, naming: Naming, to: Naming, *, late: bool) -> list[Equation]:
+        """δ = c′ − c of the pivots that are known before the sums, or after (late) those that no centre moves."""
+        return [Equation(mark(self.form.displacement(one)), to(one.value) - naming(one.value))
+                for one in self.displaced if one.has_slot is late and self.displacements(mark)[self.form.displacement(one)]]  # fmt: skip
 
     # ---- many segments -----------------------------------------------------------------------------------------------
 
@@ -148,10 +161,9 @@ class Moves:
         deltas = self.displacements(each)
         sums = {one: Equation(one.value, fold("sum", self.moved(one, each, own, deltas)))
                 for one in self.form.accumulators}  # fmt: skip
-        made += [sums[one] for one in self.still]
+        made += self._deltas(each, each, own, late=False) + [sums[one] for one in self.still]
         made += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.shifted]
-        made += [Equation(each(self.form.displacement(one)), one.value - each(one.value)) for one in self.displaced]
-        return made + [sums[one] for one in self.moving]
+        return made + self._deltas(each, each, own, late=True) + [sums[one] for one in self.moving]
 
     @property
     def index(self) -> str:
@@ -183,13 +195,11 @@ class Moves:
         form = self.form
         made = [Equation(primed(one.value), one.monoid.combine(one.value, piece(one.value))) for one in form.extrema]
         made += [Equation(primed(one.value), one.source.xreplace(self._primes())) for one in self.renamed]
+        made += self._deltas(own, own, primed, late=False) + self._deltas(hatted, piece, primed, late=False)
         made += [Equation(primed(one.value), self._next(one, piece)) for one in self.still]
         made += [Equation(primed(one.value), self._next_centre(one, piece), "≈" if one in self.centred else "=")
                  for one in form.shifted]  # fmt: skip
-        for pivot in self.displaced:
-            delta = form.displacement(pivot)
-            made.append(Equation(delta, primed(pivot.value) - pivot.value))
-            made.append(Equation(hatted(delta), primed(pivot.value) - piece(pivot.value)))
+        made += self._deltas(own, own, primed, late=True) + self._deltas(hatted, piece, primed, late=True)
         return made + [Equation(primed(one.value), self._next(one, piece)) for one in self.moving]
 
     def _primes(self) -> dict[Value, Expr]:

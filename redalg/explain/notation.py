@@ -10,7 +10,7 @@ habits of the hand: the old state comes before the piece's, and the powers of a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sympy import Abs, Add, And, Expr, Float, Max, Min, Mul, Not, Or, Pow, Rational, S, Symbol, exp, floor
@@ -57,17 +57,27 @@ def is_negative(expr: Expr) -> bool:
 
 
 def _term_rank(term: Expr) -> tuple[bool, int, bool]:
-    return _is_hatted(term), displacement_degree(term), not isinstance(term, Value)
+    values = list(_values(term))
+    piece = any(HAT in one.name for one in term.atoms(Value)) or not values
+    return piece, displacement_degree(term), not isinstance(term, Value)
 
 
-def _is_hatted(expr: Expr) -> bool:
-    return any(HAT in value.name for value in expr.atoms(Value))
+def _values(expr: Basic) -> Iterator[Value]:
+    """The values in an expression, exponents aside."""
+    if isinstance(expr, Value):
+        yield expr
+    elif not isinstance(expr, exp):
+        for arg in expr.args:
+            yield from _values(arg)
 
 
 def displacement_degree(term: Expr) -> int:
     """The power of displacements in a term."""
-    powers = term.as_powers_dict().items()
-    return sum(int(power) for base, power in powers if isinstance(base, Value) and base.name.startswith(DELTA))
+    if isinstance(term, Value | Abs):
+        return displacement_degree(term.args[0]) if isinstance(term, Abs) else term.name.startswith(DELTA)
+    if isinstance(term, Pow):
+        return displacement_degree(term.base) * (int(term.exp) if term.exp.is_Integer else 0)
+    return sum(map(displacement_degree, term.args)) if term.is_Mul else 0
 
 
 def _factor_rank(factor: Expr) -> int:

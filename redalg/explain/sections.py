@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sympy import Add, Expr, Integer, Mul, S, Symbol
+from collections.abc import Iterator
+
+from sympy import And, Expr, Mul, Or, S, Symbol
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Decomposition, Producer
 from redalg.decompose.domain import live_term
@@ -30,14 +33,14 @@ def derivation(decomposition: Decomposition, form: FusedForm) -> Derivation:
         Section("Finish", tuple(the_finish(form))),
         Section("Cost", tuple(cost(form))),
     )
-    heading: tuple[Part, ...] = ("One pass over ", cascade.axis)
-    return Derivation(heading, _summary(form), sections)
+    outputs = listed([_indexed(one.name, one.axes) for one in cascade.outputs])
+    return Derivation((*outputs, " in one pass over ", cascade.axis), _summary(form), sections)
 
 
 def _summary(form: FusedForm) -> Sentence:
     passes, extent = definition_passes(form.cascade), form.cascade.axis.extent
-    instead = f"one pass instead of {passes}" if passes > 1 else "one pass"
-    return sentence(f"Exact: {instead}, with a state of ", *state_size(form), ", whatever ", extent, " is.")
+    instead = f"One pass instead of {passes}" if passes > 1 else "One pass"
+    return sentence(f"{instead}, with a state of ", *state_size(form), ", whatever ", extent, " is.")
 
 
 # ---- 1 ---------------------------------------------------------------------------------------------------------------
@@ -48,7 +51,7 @@ def the_cascade(decomposition: Decomposition) -> list[Line]:
     cascade = decomposition.cascade
     lines: list[Line] = []
     if cascade.domain is not S.true:
-        lines.append(sentence("An element counts where ", cascade.domain, ". Elsewhere it is never read."))
+        lines.append(sentence("An element counts where ", cascade.domain, ". Elsewhere every term is the identity of its ⊕."))
     if cascade.producers:
         made = [Equation(_indexed(one.name, one.axes), inlined(one)) for one in cascade.producers]
         lines.append(column(("Computed on other axes, as ", cascade.axis, " is streamed"), made))
@@ -84,12 +87,13 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
         "x is what varies along ", axis, ", d what the reductions above gave. Where F(x, d) is a ⊕ of products g(x) ⊗ h(d), "
         "and ⊗ distributes over ⊕, h moves out of the reduction and can be exchanged for a later one.")]  # fmt: skip
     lines += [separated(one, decomposition) for one in separations]
-    ranks = [one.rank for one in separations if used_values(one)]
-    if 1 in ranks:
-        lines.append(sentence("Rank 1 is the condition of RedFuser (ACRF, Eq. 23-25): one g, one h."))
-    if max(ranks, default=0) > 1:
-        lines.append(sentence("Rank r > 1 is beyond it: the functions of x that F runs through as d varies span r dimensions, "
-                              "so that r sums know F for every d."))  # fmt: skip
+    first = [one.reduction.value for one in separations if used_values(one) and one.rank == 1]
+    higher = [one.reduction.value for one in separations if used_values(one) and one.rank > 1]
+    if first:
+        lines.append(sentence("Rank 1 (", *listed(first), ") is RedFuser's condition (ACRF, Eq. 23-25): one g, one h."))
+    if higher:
+        lines.append(sentence("Rank r > 1 (", *listed(higher), ") lies beyond RedFuser's condition, which is rank 1: as d varies, "
+                              "F runs through r dimensions of functions of x, so that r sums know it for every d."))  # fmt: skip
     if any(one.times == "^" for one in separations):
         lines.append(sentence("In a product over n elements, h moves out as its n-th power."))
     return lines
@@ -131,15 +135,17 @@ def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     lines: list[Line] = [slots(form)]
     for pivot in form.pivots:
         lines += [sentence(*why) for why in reasons(pivot, form)]
+    waiting: dict[tuple[str, Expr], list[Expr]] = {}
     for separation in decomposition.separations:
-        factor = deferred(separation, decomposition)
-        if factor is not S.One:
-            lines.append(sentence("The factor ", factor, " of ", separation.reduction.value,
-                                  " holds no x: it waits for finish, and is applied once instead of at every element."))  # fmt: skip
+        for part in deferred(separation, decomposition):
+            waiting.setdefault(part, []).append(separation.reduction.value)
+    for (word, part), values in waiting.items():
+        lines.append(sentence(f"The {word} ", part, " of ", *listed(list(values)),
+                              " holds no x: it waits for finish, and enters once instead of at every element."))  # fmt: skip
     kept = [one.value for one in form.accumulators if one.droppable]
     if kept:
-        lines.append(sentence(*listed(list(kept)), " would be 0 in exact arithmetic, at the natural centre. Kept: in floating "
-                              "point it holds what the rounding of the centre lost, and finish gives it back."))  # fmt: skip
+        lines.append(sentence(*listed(list(kept)), " would be 0 in exact arithmetic, at the natural centre. Kept all the same: "
+                              "in floating point, what the rounding of the centre lost is there, and finish gives it back."))  # fmt: skip
     return lines
 
 
@@ -154,7 +160,7 @@ def slots(form: FusedForm) -> Table:
     for slot in form.slots:
         kind = kinds.get(slot.name, {"pivot": "centre", "count": "count (integer)"}.get(slot.kind, "sum"))
         term = bases[slot.name] if slot.kind == "pivot" else terms[slot.name]
-        axes: tuple[Part, ...] = listed(list(slot.axes)) if slot.axes else ("all",)
+        axes: tuple[Part, ...] = listed(list(slot.axes)) if slot.axes else ("all rows",)
         cells.append(((values[slot.name],), (kind,), axes, (live_term(term, form.cascade.domain),)))
     return Table(("slot", "what", "one per", "of"), tuple(cells))
 
@@ -170,8 +176,8 @@ def reasons(pivot: Pivot, form: FusedForm) -> list[tuple[Part, ...]]:
                      ". Running: the largest so far, so that no exponential exceeds 1 and none overflows."))  # fmt: skip
     if any(pivot.value in factor.free_symbols | factor.atoms(type(pivot.value)) for one in form.accumulators
            for factor in one.factors):  # fmt: skip
-        made.append(("Pivot ", pivot.value, ": shifts ", base, ". ", *_chosen(pivot), " Powers of ", base,
-                     " itself could cancel; powers of the difference are small."))  # fmt: skip
+        made.append(("Pivot ", pivot.value, ": shifts ", base, ". ", *_chosen(pivot), " Without it, sums of ", base,
+                     " grow large and cancel in finish."))  # fmt: skip
     return made
 
 
@@ -189,17 +195,19 @@ def _chosen(pivot: Pivot) -> tuple[Part, ...]:
             "any value near it is exact.",)  # fmt: skip
 
 
-def deferred(separation: Separation, decomposition: Decomposition) -> Expr:
-    """The factor that all d-monomials share, exponentials aside: those go with a pivot."""
+def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:
+    """What needs no x: an extremum's v(d), and the factor that all d-monomials share but for exponentials."""
+    if separation.times == "+" and separation.h[0] is not S.Zero:
+        yield "term", separation.h[0]
     atoms = decomposition.separator.atoms
-    monomials = [dict(d) for _, d in separation.polynomial]
+    monomials = [dict(d) for _, d in separation.polynomial] if separation.times == "×" else []
     shared: list[Expr] = []
     for number, q in monomials[0].items() if monomials else ():
         powers = [one.get(number, 0) for one in monomials]
-        same = all(p * q > 0 for p in powers)
-        if same and not atoms.list[number].exponential:
+        if all(p * q > 0 for p in powers) and not atoms.list[number].exponential:
             shared.append(atoms.list[number].power(min(powers, key=abs)))
-    return Mul(*shared)
+    if shared:
+        yield "factor", Mul(*shared)
 
 
 # ---- 4 ---------------------------------------------------------------------------------------------------------------
@@ -212,7 +220,7 @@ def the_forms(form: FusedForm) -> list[Line]:
     lines: list[Line] = [
         column(("One segment of ", axis, ": first level"), moves.first_level(), "RedFuser Eq. 6-8"),
         column(("Many segments ", segment, " into one: level k"), moves.level(), "RedFuser Eq. 11"),
-        column(("One more piece, whose state wears a hat: incremental",), moves.incremental(), "RedFuser Eq. 15"),
+        column(("One more piece, whose own state wears the hat: incremental",), moves.incremental(), "RedFuser Eq. 15"),
     ]
     closed = moves.exact()
     if closed:
@@ -222,6 +230,9 @@ def the_forms(form: FusedForm) -> list[Line]:
         lines.append(column(("One more element, in exact arithmetic",), moves.exact(moves.element), "cf. Welford 1962"))
     else:
         lines.append(column(("One more element: incremental, level 1",), moves.incremental(moves.element), "RedFuser Eq. 16"))
+    if form.shifted:
+        free = listed([one.value for one in form.shifted])
+        lines.append(sentence("Finish is exact for any finite ", *free, ", be it rounded or lagging: hence the ≈."))
     weights = sorted({pivot.value.name: pivot.value for one in form.accumulators for pivot, _ in one.weight}.items())
     for _, value in weights:
         lines.append(sentence("An empty segment has ", value, " = ", S.NegativeInfinity, " and weight 0: a rescale is written "
@@ -240,10 +251,12 @@ def the_finish(form: FusedForm) -> list[Line]:
     lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in form.outputs]))
     for one in form.outputs:
         if one.empty is not S.false:
-            lines.append(sentence(Label(one.name), " is 0/0 for want of elements, and what the option empty says, where ",
-                                  one.empty, "."))  # fmt: skip
+            lines.append(sentence("Where ", absorbed(one.empty), ", as where no element counts, ", Label(one.name),
+                                  " is 0/0: NaN, or 0 if the call says so."))  # fmt: skip
     return lines
 
 
-assert Add
-assert Integer
+def absorbed(condition: Boolean) -> Boolean:
+    """a ∧ (a ∨ b) → a"""
+    parts = And.make_args(condition)
+    return And(*(one for one in parts if not (isinstance(one, Or) and set(one.args) & set(parts))))

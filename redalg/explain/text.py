@@ -12,7 +12,7 @@ from sympy.core.basic import Basic
 
 from redalg.decompose import Decomposition
 from redalg.errors import NotFusible, Undecided
-from redalg.explain.model import Derivation, Equation, Equations, Line, Part, Section, Sentence, Table
+from redalg.explain.model import Derivation, Equations, Line, Part, Section, Sentence, Table
 from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, Writer, unmarked
 from redalg.explain.sections import derivation
 from redalg.incremental import FusedForm
@@ -20,6 +20,9 @@ from redalg.incremental import FusedForm
 WIDTH = 100
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+GLUE = "⊗=≤≥<>≠"
+"""No line ends at these: they hold their neighbours together."""
 
 
 def explain_text(decomposition: Decomposition, form: FusedForm) -> str:
@@ -121,19 +124,18 @@ def sectioned(number: int, section: Section) -> Iterator[str]:
     """A section under its ruled title; prose lines in a row stand together, all else has air around it."""
     title = f"{number}  {section.title} "
     yield title + "─" * (WIDTH - len(title))
-    for kind, lines in groupby(section.lines, key=type):
-        if kind is Sentence:
-            yield ""
+    for kind, group in groupby(section.lines, key=type):
+        lines = list(group)
         for line in lines:
-            if kind is not Sentence:
+            if kind is not Sentence or line is lines[0]:
                 yield ""
-            yield from drawn(line)
+            yield from drawn(line, "   • " if len(lines) > 1 else "   ")
 
 
-def drawn(line: Line) -> Iterator[str]:
+def drawn(line: Line, bullet: str) -> Iterator[str]:
     """One line of the model."""
     if isinstance(line, Sentence):
-        yield from wrapped(prose(line.parts), "   ", "     ")
+        yield from wrapped(prose(line.parts), bullet)
     elif isinstance(line, Table):
         yield from tabulated(line)
     else:
@@ -204,10 +206,9 @@ def _break(text: str, room: int) -> int | None:
     depth, found = 0, list[tuple[int, int]]()
     for place, one in enumerate(text):
         depth += (one in "([⌊") - (one in ")]⌋")
-        if one == " " and place <= room and not text[:place].endswith((" +", " −", "·")):
-            found.append((depth, -place))
-    late = [one for one in found if -one[1] > room // 2] or found
+        if one == " " and place <= room:
+            glued = text[place + 1] in GLUE or text[place - 1] in GLUE + "+−"
+            found.append((depth + glued, -place))
+    late = [one for one in found if -one[1] > room // 4] or found
     return -min(late)[1] if late else None
 
-
-assert Equation

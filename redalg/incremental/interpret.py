@@ -32,6 +32,7 @@ class Executor:
     def __init__(self, form: FusedForm, ops: ArrayOps, policy: str = "nan") -> None:
         self.form, self.ops, self.policy = form, ops, policy
         self.axis = form.cascade.axis
+        self.scales = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
         self.extrema = {one.value: (one.monoid, live_term(one.term, form.cascade.domain)) for one in form.extrema}
 
     # ---- leaf --------------------------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ class Executor:
 
     def _safe_pivots(self, scope: Scope, slots: Slots) -> Slots:
         made = self.pivots(scope, slots)
-        return {value: self._safe(array) for value, array in made.items()}
+        return {value: self._safe(value, array) for value, array in made.items()}
 
     def _accumulator(self, one: Accumulator, scope: Scope, live: Any) -> Any:
         domain = self.form.cascade.domain
@@ -129,12 +130,18 @@ class Executor:
         inner = scope.over({}, dict(slots))
         return {one.value: slots[one.value] if one.has_slot else inner.number(one.source) for one in self.form.pivots}
 
-    def _safe(self, array: Any) -> Any:
-        return self.ops.where(array == -INF, self.ops.scalar(0.0), array)
+    def _safe(self, pivot: Value, array: Any) -> Any:
+        """0 where the pivot is that of an empty state: −∞, and for a shift (the centre may be a minimum) ±∞.
+
+        An exponential's pivot stays at +∞, which only an element of the data can make it: the result is not finite.
+        """
+        empty = array == -INF if pivot in self.scales else self.ops.functions["Abs"](array) == INF
+        return self.ops.where(empty, self.ops.scalar(0.0), array)
 
     def _recentred(self, scope: Scope, slots: Slots) -> Slots:
         """c + δ for every tile-local pivot; the old c where that is not finite."""
-        inner = scope.over({}, {**slots, **{one.value: self._safe(slots[one.value]) for one in self.form.shifted}})
+        safe = {one.value: self._safe(one.value, slots[one.value]) for one in self.form.shifted}
+        inner = scope.over({}, {**slots, **safe})
         made: Slots = {}
         for pivot in self.form.shifted:
             c = slots[pivot.value]
@@ -173,7 +180,7 @@ class Executor:
         old, new = self.pivots(scope, slots), self.pivots(scope, target)
         values = dict(slots)
         for pivot in self.form.pivots:
-            delta = self._safe(new[pivot.value]) - self._safe(old[pivot.value])
+            delta = self._safe(pivot.value, new[pivot.value]) - self._safe(pivot.value, old[pivot.value])
             values[self.form.displacement(pivot)] = delta
         inner = scope.over({}, values)
         return {one.value: self._moved_one(one, inner, old, new) for one in self.form.accumulators}
@@ -187,7 +194,7 @@ class Executor:
             return total
         exponent: Any = 0.0
         for pivot, q in one.weight:
-            exponent = exponent + (old[pivot.value] - self._safe(new[pivot.value])) * float(q)
+            exponent = exponent + (old[pivot.value] - self._safe(pivot.value, new[pivot.value])) * float(q)
         weight = self.ops.exp(exponent)
         return self.ops.where(weight == 0, self.ops.scalar(0.0), weight * total)
 

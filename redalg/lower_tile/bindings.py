@@ -84,13 +84,27 @@ def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T in true {
                 c[i, j] = c[i, j] + a[i, quarter * 4 + part] * turned[quarter * 4 + part, j]
 '''
 
+DOUBLE_C = '''\
+
+
+def constant(value):  # a float64 literal by its bits: the C target prints literals with seven digits
+    return T.reinterpret("float64", T.int64(int.from_bytes(struct.pack("<d", value), "little", signed=True)))
+'''
+
+DOUBLE_CUDA = '''\
+
+
+def constant(value):
+    return T.float64(value)
+'''
+
 ELEMENTWISE = "fragment = T.alloc_fragment\n"
 
 
 def binding(plan: Plan, compute: str) -> str:
     """The header of a plan."""
     if plan.device.target == "c":
-        return C
+        return C + (DOUBLE_C if compute == "float64" else "")
     configs = []
     if plan.tensor_cores:
         configs.append('"tl.enable_fast_math": True')
@@ -99,5 +113,5 @@ def binding(plan: Plan, compute: str) -> str:
     head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), threads=plan.threads)
     if plan.tensor_cores:
         return head + TENSOR_CORES
-    contracted = plan.binding.contracted
-    return head + (CUDA_CORES.format(threads=plan.threads, compute=compute) if contracted else ELEMENTWISE)
+    head += CUDA_CORES.format(threads=plan.threads, compute=compute) if plan.multiplies else ELEMENTWISE
+    return head + (DOUBLE_CUDA if compute == "float64" else "")

@@ -27,7 +27,10 @@ from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
 from redalg.strategies import Plan, Problem
 
-T_, Z = index("t"), index("z")
+T_, Z, PART = index("t"), index("z"), index("part")
+
+Made = tuple[tuple[Kernel, ...], tuple[Parameter, ...]]
+"""Kernels, and the workspaces that they share."""
 
 
 @final
@@ -43,7 +46,8 @@ def build(form: FusedForm, plan: Plan, problem: Problem, outputs: Mapping[str, s
     """The tile program of a form under a plan; `outputs` gives each output's dtype."""
     plan.verify()
     names = Names((*form.cascade.inputs(), *(one.name for one in form.cascade.scalars()), *outputs))
-    made = single_segment(form, plan, problem, names) if plan.segments == 1 else multi_segment(form, plan, problem, names)
+    strategy = single_segment if plan.segments == 1 else multi_segment
+    made = strategy(form, plan, problem, names, outputs)
     kernels, workspaces = made
     parameters = (*inputs(form, problem), *output_parameters(form, problem, outputs), *workspaces)
     kernels = tuple(replace(kernel, body=joined(kernel.body)) for kernel in kernels)
@@ -103,12 +107,12 @@ def frame(form: FusedForm, plan: Plan, problem: Problem, names: Names, segmented
 # ---- Single-Segment --------------------------------------------------------------------------------------------------
 
 
-def single_segment(form: FusedForm, plan: Plan, problem: Problem, names: Names) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+def single_segment(form: FusedForm, plan: Plan, problem: Problem, names: Names, dtypes: Mapping[str, str]) -> Made:
     """One block streams a tile of rows from end to end."""
     place = frame(form, plan, problem, names, segmented=False)
     assembly = Assembly(plan, names, problem.compute)
     slots, body = streamed(form, plan, place, assembly)
-    body += Epilogue(form, assembly, slots, place.space).build()
+    body += Epilogue(form, assembly, slots, place.space, dtypes).build()
     title = f"stream {form.cascade.axis}, finish"
     return (Kernel(place.grid, tuple(assembly.buffers), tuple(body), title),), ()
 
@@ -127,7 +131,7 @@ def streamed(form: FusedForm, plan: Plan, place: Frame, assembly: Assembly) -> t
 # ---- Multi-Segment ---------------------------------------------------------------------------------------------------
 
 
-def multi_segment(form: FusedForm, plan: Plan, problem: Problem, names: Names) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+def multi_segment(form: FusedForm, plan: Plan, problem: Problem, names: Names, dtypes: Mapping[str, str]) -> Made:
     """Blocks take parts of the streamed axis; their states are merged by a second kernel."""
     outer = tuple(names.taken)
     place = frame(form, plan, problem, names, segmented=True)
@@ -136,7 +140,8 @@ def multi_segment(form: FusedForm, plan: Plan, problem: Problem, names: Names) -
     workspaces = {value: names.fresh(f"{name}_parts") for value, name in slots.names.items()}
     body += [part_store(value, slots, workspaces, place, form, assembly) for value in slots.names]
     first = Kernel(place.grid, tuple(assembly.buffers), tuple(body), f"stream a part of {form.cascade.axis}")
-    second = merge_kernel(form, plan, problem, Names((*outer, *workspaces.values())), workspaces, slots)
+    variables = [str(name) for name, _ in place.grid]  # a TileLang text may bind a variable's name once
+    second = merge_kernel(form, plan, problem, Names((*outer, *workspaces.values(), *variables)), workspaces, slots, dtypes)
     parameters = tuple(Parameter(workspaces[value], part_shape(value, slots, plan, problem), problem.compute, "workspace")
                        for value in slots.names)  # fmt: skip
     return (first, second), parameters
@@ -151,18 +156,18 @@ def part_shape(value: Value, slots: Slots, plan: Plan, problem: Problem) -> tupl
     return (plan.segments, *grid, *rows, *columns)
 
 
-def part_place(value: Value, slots: Slots, space: Space) -> tuple[Expr, ...]:
-    """Where a block's part of a slot lies in its workspace."""
+def part_place(value: Value, slots: Slots, space: Space, part: Symbol) -> tuple[Expr, ...]:
+    """Where a part of a slot lies in its workspace."""
     binding = space.plan.binding
     row = space.at[binding.row] if binding.row else I
-    place: tuple[Expr, ...] = (Z, *(space.at[axis] for axis in binding.grid), row)
+    place: tuple[Expr, ...] = (part, *(space.at[axis] for axis in binding.grid), row)
     return (*place, E_) if value in slots.columns else place
 
 
 def part_store(value: Value, slots: Slots, workspaces: Mapping[Value, str], place: Frame, form: FusedForm, assembly: Assembly) -> Statement:
     """A slot to its workspace."""
     plan = place.space.plan
-    where, source = part_place(value, slots, place.space), slots.names[value]
+    where, source = part_place(value, slots, place.space, Z), slots.names[value]
     inside = rows_inside(place.space)
     if value in slots.columns:
         column = plan.binding.column
@@ -182,7 +187,8 @@ def rows_inside(space: Space) -> Expr:
     return S.true if size % space.plan.block_row == 0 else space.at[binding.row] < size
 
 
-def merge_kernel(form: FusedForm, plan: Plan, problem: Problem, names: Names, workspaces: Mapping[Value, str], parts: Slots) -> Kernel:
+def merge_kernel(form: FusedForm, plan: Plan, problem: Problem, names: Names, workspaces: Mapping[Value, str], parts: Slots,
+                 dtypes: Mapping[str, str]) -> Kernel:  # fmt: skip
     """The derived merge, part after part, then finish."""
     plan = replace(plan, block_row=min(plan.block_row, 16) if plan.binding.row else 1, stages=0)
     place = frame(form, plan, problem, names, segmented=False)
@@ -193,11 +199,11 @@ def merge_kernel(form: FusedForm, plan: Plan, problem: Problem, names: Names, wo
     held = {value: assembly.columns(f"{value.name}_part") if value in parts.columns else assembly.row(f"{value.name}_part")
             for value in slots.names}  # fmt: skip
     for value, name in held.items():
-        read = Load(workspaces[value], *part_place(value, parts, place.space))
+        read = Load(workspaces[value], *part_place(value, parts, place.space, PART))
         loop.append(assembly.over_columns(name, read) if value in parts.columns else assembly.over_rows((name, read)))
     loop += merge_step(form, assembly, slots, parts, held)
-    body.append(Loop(Z, Integer(plan.segments), 0, tuple(loop), pipelined=False))
-    body += Epilogue(form, assembly, slots, place.space).build()
+    body.append(Loop(PART, Integer(plan.segments), 0, tuple(loop), pipelined=False))
+    body += Epilogue(form, assembly, slots, place.space, dtypes).build()
     return Kernel(place.grid, tuple(assembly.buffers), tuple(body), "merge the parts, finish")
 
 

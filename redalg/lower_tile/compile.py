@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import linecache
+import re
+import subprocess
+import tempfile
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, final
 
 from redalg.errors import BackendError
@@ -24,6 +28,70 @@ def compile_source(source: Source) -> Kernel:
     """Compile a text for its target (TileLang keeps its own cache of compiled kernels on disk)."""
     module = load(source)
     return Kernel(source, module["compiled"]())
+
+
+@final
+@dataclass(frozen=True)
+class Resources:
+    """What a compiler allots to one kernel.
+
+    Attributes:
+        name: the kernel's name in the CUDA source.
+        registers: per thread.
+        spill_bytes: stores and loads of registers to local memory, together.
+        smem_bytes: shared memory of a block, static and dynamic.
+        cuda: the CUDA source of the whole program.
+    """
+
+    name: str
+    registers: int
+    spill_bytes: int
+    smem_bytes: int
+    cuda: str
+
+
+def compile_only(source: Source) -> tuple[Resources, ...]:
+    """Lower a text for its CUDA target and compile it with nvcc, on a machine that may have no GPU."""
+    import tilelang
+    from tilelang import tvm
+
+    module = load(source)
+    configs = module["TARGET"]["pass_configs"]
+    target = tvm.target.Target(module["TARGET"]["target"])
+    with tilelang.transform.PassContext(opt_level=3, config=configs), target:
+        artifact = tilelang.lower(module["main"], target=target)
+    dynamic = {}
+    for variable, function in artifact.device_mod.functions.items():
+        dynamic[variable.name_hint] = int(function.attrs["dyn_shared_memory_buf"]) if "dyn_shared_memory_buf" in function.attrs else 0
+    report = nvcc_report(artifact.kernel_source, source.plan.device.target, fast="tl.enable_fast_math" in configs)
+    return tuple(_resources(name, report, size, artifact.kernel_source) for name, size in sorted(dynamic.items()))
+
+
+def nvcc_report(cuda: str, arch: str, *, fast: bool) -> str:
+    """What `nvcc -Xptxas -v` says of a CUDA source."""
+    import tilelang
+
+    root = Path(tilelang.__file__).parent
+    includes = [f"-I{root / 'src'}", f"-I{root / '3rdparty' / 'cutlass' / 'include'}"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cu"
+        file.write_text(cuda, encoding="utf-8")
+        command = ["nvcc", "-std=c++17", "-O3", "-cubin", f"-arch={arch}", "-Xptxas", "-v", "--expt-relaxed-constexpr",
+                   *includes, *(["--use_fast_math"] if fast else []), "-o", f"{folder}/kernel.cubin", str(file)]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BackendError(f"nvcc refused the generated kernel for {arch}: {done.stderr[-2000:]}")
+    return done.stderr
+
+
+def _resources(name: str, report: str, dynamic: int, cuda: str) -> Resources:
+    """Read one kernel's block of the report."""
+    found = re.search(rf"Compiling entry function '{re.escape(name)}'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
+                      r"Used (\d+) registers(.*?)(?:\n|$)", report, re.DOTALL)  # fmt: skip
+    if found is None:
+        raise BackendError(f"nvcc reported nothing of kernel `{name}`: {report[-1000:]}")
+    static = re.search(r"(\d+) bytes smem", found[4])
+    return Resources(name, int(found[3]), int(found[1]) + int(found[2]), dynamic + (int(static[1]) if static else 0), cuda)
 
 
 def load(source: Source) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Source:
 def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
-    parts = [f'"""{header.strip()}\n"""', "import tilelang\nimport tilelang.language as T",
+    parts = [f'"""{header.strip()}\n"""', ("import struct\n\n" if program.compute == "float64" else "") + "import tilelang\nimport tilelang.language as T",
              BEGIN.format(target=target) + "\n" + binding(plan, program.compute) + END,
              "\n" + _Emitter(program).function(), COMPILE, check.strip()]  # fmt: skip
     return Source("\n\n".join(part for part in parts if part) + "\n", program, plan)

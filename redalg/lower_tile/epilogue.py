@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 from sympy import Expr, S
@@ -20,8 +21,8 @@ from redalg.lower_tile.stream import Slots
 class Epilogue:
     """Builds what follows the loop."""
 
-    def __init__(self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space) -> None:
-        self.form, self.assembly, self.slots = form, assembly, slots
+    def __init__(self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, dtypes: Mapping[str, str]) -> None:
+        self.form, self.assembly, self.dtypes = form, assembly, dtypes
         values = dict(slots.reads())
         for pivot in form.pivots:
             if pivot.has_slot:
@@ -63,7 +64,7 @@ class Epilogue:
             self.body.append(Parallel(((I, self.space.plan.block_row),), (store,)))
 
     def _wide(self, output: FormOutput, read: Expr) -> None:
-        """A (row, column) output: in a tile, then copied out (through shared memory, so that stores are wide)."""
+        """A (row, column) output: in a tile, then copied out."""
         name = self.assembly.columns(f"{output.name}_tile")
         self.body.append(self.assembly.over_columns(name, read))
         binding = self.space.plan.binding
@@ -76,6 +77,11 @@ class Epilogue:
             self.body.append(Parallel(extents, (store,)))
             return
         place = [self.space.start[axis] if axis in self.space.start else self.space.at[axis] for axis in output.axes]
+        if self.space.plan.tensor_cores:  # through shared memory, so that each store is 16 bytes wide
+            shape = (self.space.plan.block_row, self.space.plan.block_column)
+            staged = self.assembly.buffer(f"{output.name}_shared", "shared", shape, self.dtypes[output.name])
+            self.body.append(Copy(name, staged))
+            name = staged
         self.body.append(Copy(name, Region(output.name, tuple(place))))
 
     def _place(self, output: FormOutput) -> tuple[Expr, ...]:

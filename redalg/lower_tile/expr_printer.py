@@ -148,11 +148,16 @@ class Printer:
             return "float('nan')"
         if node in (S.Infinity, S.NegativeInfinity):
             return ("" if node is S.Infinity else "-") + self.infinity()
-        return repr(float(node))
+        return self._decimal(float(node))
+
+    def _decimal(self, value: float) -> str:
+        """A literal; TileLang's C target prints literals with seven digits, so float64 ones are bound by their bits."""
+        exact = self.compute != "float64" or float(f"{value:.6e}") == value
+        return repr(value) if exact else f"constant({value!r})"
 
     def _scaled_exp(self, node: ScaledExp) -> str:
         u, c, q = node.args
-        rate = repr(float(q) * LOG2_E)
+        rate = self._decimal(float(q) * LOG2_E)
         difference = self.number(u) if c is S.Zero else f"({self.number(u)} - {self._factor(c)})"
         return f"T.exp2({difference} * {rate})"
 

@@ -47,9 +47,15 @@ def substituted(expr: Expr, values: Mapping[Value, Expr]) -> Expr:
     return expr.xreplace({value: values[value] for value in expr.atoms(Value)})
 
 
+def numeric_factor(expr: Expr) -> tuple[Expr, Expr]:
+    """An expression as number · rest (the number may be irrational: 1/√128)."""
+    numbers = [factor for factor in Mul.make_args(expr) if factor.is_number]
+    return Mul(*numbers), Mul(*(factor for factor in Mul.make_args(expr) if not factor.is_number))
+
+
 def scaled_exp(u: Expr, c: Expr, q: Expr) -> Expr:
     """exp(q·(u − c)), with a positive number that u and c share drawn into q: one multiplication less."""
-    (number, u_rest), (other, c_rest) = u.as_coeff_Mul(), c.as_coeff_Mul()
+    (number, u_rest), (other, c_rest) = numeric_factor(u), numeric_factor(c)
     return ScaledExp(u_rest, c_rest, q * number) if number == other and number.is_positive else ScaledExp(u, c, q)
 
 
@@ -76,7 +82,7 @@ class Merge:
         for pivot in self.form.pivots:
             if not pivot.has_slot:
                 source = substituted(pivot.source, extrema)
-                number, rest = source.as_coeff_Mul()
+                number, rest = numeric_factor(source)
                 number, rest = (number, rest) if number.is_positive else (S.One, source)
                 self.merged[pivot.value] = number * self.row(f"{pivot.value.name}_safe", safe(rest))
         return self.merged

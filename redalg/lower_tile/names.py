@@ -6,7 +6,7 @@ import keyword
 from typing import final
 
 RESERVED = frozenset({"T", "tilelang", "shared", "fragment", "parallel", "launch", "contract", "contract_transposed",
-                      "kernel", "main", "torch", "TARGET", "t", "z", "i", "j", "e", "u"})  # fmt: skip
+                      "kernel", "main", "torch", "TARGET", "t", "z", "part", "i", "j", "e", "u"})  # fmt: skip
 
 
 @final

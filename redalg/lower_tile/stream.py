@@ -21,7 +21,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.moves import Merge, Side, scaled_exp, substituted
+from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp, substituted
 from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, Load, ReduceTile, Statement
 from redalg.lower_tile.space import E_, I, J, Space
@@ -103,14 +103,15 @@ class Step:
     def term(self, expr: Expr) -> Expr:
         """A term within the domain, as reads of tiles."""
         expr = live_term(expr, self.form.cascade.domain)
-        self.space = self.operands.staged(self.space, expr, self.body)
+        if not self.space.plan.multiplies:  # beside contractions, masks and biases are read where they are used
+            self.space = self.operands.staged(self.space, expr, self.body)
         return self.space.read(expr)
 
     def base(self, u: Expr) -> tuple[str, Expr]:
         """The tile that holds u (−∞ outside the domain), and a positive number by which it is to be multiplied."""
         if u not in self.tiles:
             read = self.term(u)
-            number, rest = read.as_coeff_Mul()
+            number, rest = numeric_factor(read)
             number, rest = (number, rest) if number.is_positive and isinstance(rest, Load) else (S.One, read)
             name = self.assembly.tile_of("u_tile", masked(self.live, rest, S.NegativeInfinity), self.body)
             self.tiles[u] = (name, number)

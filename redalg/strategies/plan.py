@@ -50,6 +50,7 @@ class Plan:
         threads: threads of a block.
         segments: parts of the streamed axis.
         warp_specialized: whether loads get warps of their own (sm_90a).
+        multiplies: whether any tile is a matrix product (a contraction, or a producer that is one).
         tensor_cores: whether contractions use matrix instructions (otherwise true float32 on CUDA cores).
         predicted_us: predicted time in microseconds, None while no model is asked.
     """
@@ -63,6 +64,7 @@ class Plan:
     threads: int
     segments: int
     warp_specialized: bool
+    multiplies: bool
     tensor_cores: bool
     form: str = "online"
     predicted_us: float | None = None

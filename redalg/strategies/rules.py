@@ -6,14 +6,21 @@ later, and replace no rule silently.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
+from typing import final
 
+from sympy import And
+
+from redalg.decompose.cascade import free_axes
+from redalg.expression import Axis, Element
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.plan import Plan, Problem
 
 TENSOR_CORE_DTYPES = ("float16", "bfloat16")
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
@@ -22,6 +29,8 @@ def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
     rule = contraction_rule if binding.contracted or form.cascade.producers else rows_rule
     plan = rule(form, problem, device, binding)
     plan = replace(plan, segments=segments(plan, problem))
+    if plan.segments > 1 and not plan.tensor_cores:
+        plan = replace(plan, stages=0)
     plan.verify()
     return plan
 
@@ -31,33 +40,100 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     rows = problem.sizes[binding.row.name] if binding.row else 1
     columns = problem.sizes[binding.column.name] if binding.column else 1
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
-    width = padded(max([columns, *inner]), 16)
     cores = tensor_cores(form, problem, device)
-    row, streamed, stages, threads, special = tiles(device, rows, width, cores, problem)
-    return Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, cores)
+    schedule = Schedule(rows, padded(max([columns, *inner]), 16), trims(form), biased(form, binding), aligned(form, problem))
+    tile = scalar_tile(device, schedule) if not cores else hopper_tile(schedule) if device.wgmma else ampere_tile(schedule)
+    row, streamed, stages, threads, special = tile
+    return Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, True, cores)
+
+
+@final
+@dataclass(frozen=True)
+class Schedule:
+    """What the rules look at.
+
+    Attributes:
+        rows: extent of the row axis.
+        width: the widest operand (inner and column extents), padded to 16.
+        trims: the domain bounds the loop, so that its trip count varies from block to block.
+        biased: an input is read for every row and streamed element (a mask or a bias).
+        aligned: every streamed input's rows are multiples of 16 bytes, as the bulk copy engine needs.
+    """
+
+    rows: int
+    width: int
+    trims: bool
+    biased: bool
+    aligned: bool
+
+
+Tile = tuple[int, int, int, int, bool]
+"""(rows, streamed elements, stages, threads, warp specialisation)."""
+
+
+def hopper_tile(one: Schedule) -> Tile:
+    """sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
+    if one.biased or (one.rows < 64 and one.width < 96):
+        return 64, 64, 1 if one.trims else 2, 128, False
+    if one.rows < 64:
+        return 64, 128 if one.width <= 128 else 64, 2 if one.aligned else 1, 128, one.aligned
+    if one.width <= 64:
+        return 64, 64, 1 if one.trims else 2, 128, False
+    if one.width < 96:
+        return 128, 64, 1, 256, False
+    if one.width <= 128:
+        return (128, 128, 2, 256, True) if one.aligned else (128, 64, 1, 256, False)
+    return 128, 64, 1, 256, one.aligned
+
+
+def ampere_tile(one: Schedule) -> Tile:
+    """sm_80, sm_86: a varying trip count allows one stage only (TileLang's pipeline pass fails at two)."""
+    if one.trims or one.biased:
+        return (64, 64, 1, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
+    if one.width <= 64:
+        return 64, 64, 2, 128, False
+    return (64, 32, 2, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
+
+
+def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
+    """True float32 on CUDA cores, and the C target's stack arrays."""
+    if device.target == "c":
+        return min(32, one.rows), 32, 0, 1, False
+    if one.rows < 16:
+        return 16, 64 if one.width <= 128 else 32, 1, 128, False
+    if one.width <= 64:
+        return 64, 64, 1, 128, False
+    return (128, 64, 1, 256, False) if device.wgmma and one.width <= 128 else (64, 32, 1, 128, False)
+
+
+def trims(form: FusedForm) -> bool:
+    """Whether the domain relates the streamed axis to other axes."""
+    return any(form.cascade.axis in free_axes(one) and not one.atoms(Element) for one in And.make_args(form.cascade.domain))
+
+
+def biased(form: FusedForm, binding: Binding) -> bool:
+    """Whether an input is indexed by both the row and the streamed axis."""
+    both = {binding.row, binding.streamed}
+    return any(both <= free_axes(one) for one in form.cascade.elements())
+
+
+def aligned(form: FusedForm, problem: Problem) -> bool:
+    """Whether the rows of every streamed floating-point input are multiples of 16 bytes."""
+    for element in form.cascade.elements():
+        if form.cascade.axis in free_axes(element) and problem.dtypes[element.name] in BYTES and element.indices:
+            last = element.indices[-1]
+            size = problem.sizes[last.name] if isinstance(last, Axis) else 1
+            if size * BYTES[problem.dtypes[element.name]] % 16:
+                return False
+    return True
 
 
 def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
     """Whether every contraction's operands are 16-bit (or TF32 is allowed)."""
     if device.target == "c":
         return False
-    floats = {dtype for dtype in problem.dtypes.values() if dtype.startswith(("float", "bfloat"))}
+    floats = {dtype for dtype in problem.dtypes.values() if dtype in BYTES}
     return floats <= set(TENSOR_CORE_DTYPES) or (problem.precision == "tf32" and "float64" not in floats)
-
-
-def tiles(device: DeviceSpec, rows: int, width: int, cores: bool, problem: Problem) -> tuple[int, int, int, int, bool]:
-    """(rows, streamed, stages, threads, warp specialisation) by the widest operand."""
-    if device.target == "c":
-        return min(32, padded(rows, 1)), 32, 0, 1, False
-    if not cores:
-        return (64, 64, 0, 128, False) if width <= 64 else (64, 32, 0, 128, False)
-    if not device.wgmma:
-        return (64, 64, 1, 128, False) if width <= 128 else (64, 32, 1, 128, False)
-    if rows <= 64:
-        return (64, 128, 2, 128, True) if width <= 128 else (64, 64, 2, 128, True)
-    if width <= 96:
-        return 64, 128, 1, 128, False
-    return (128, 128, 2, 256, True) if width <= 128 else (64, 64, 2, 128, True)
 
 
 def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
@@ -65,25 +141,29 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     length = max(1, problem.sizes[binding.streamed.name])
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     if device.target == "c":
-        return Plan(device, binding, min(4, rows), min(256, padded(length, 1)), 1, 0, 1, 1, False, False)
-    streamed = min(2048, power_of_two(max(length, 128)))
+        return Plan(device, binding, min(4, rows), min(256, padded(length, 1)), 1, 0, 1, 1, False, False, False)
+    few = blocks(binding, problem, 1) <= device.multiprocessors
+    streamed = min(8192 if few else 2048, power_of_two(max(length, 128)))
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
-    return Plan(device, binding, row, streamed, 1, 0, 128, 1, False, False)
+    return Plan(device, binding, row, streamed, 1, 0, 256 if streamed > 2048 else 128, 1, False, False, False)
+
+
+def blocks(binding: Binding, problem: Problem, block_row: int) -> int:
+    """Blocks of a grid without segments."""
+    grid = prod(max(1, problem.sizes[axis.name]) for axis in binding.grid)
+    return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row else 1)
 
 
 def segments(plan: Plan, problem: Problem) -> int:
     """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles."""
     if plan.device.target == "c":
         return 1
-    blocks = 1
-    for axis in plan.binding.grid:
-        blocks *= max(1, problem.sizes[axis.name])
-    if plan.binding.row:
-        blocks *= -(-max(1, problem.sizes[plan.binding.row.name]) // plan.block_row)
+    grid = blocks(plan.binding, problem, plan.block_row)
     tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
-    if 2 * blocks > plan.device.multiprocessors:
+    if 2 * grid > plan.device.multiprocessors:
         return 1
-    return max(1, min(plan.device.multiprocessors // blocks, tiles_along // 4, 64))
+    wanted = min(plan.device.multiprocessors // grid, tiles_along // 4, 64)
+    return 1 << max(0, wanted.bit_length() - 1)
 
 
 def padded(length: int, step: int) -> int:

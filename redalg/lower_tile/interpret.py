@@ -1,0 +1,218 @@
+"""The NumPy interpreter of the tile program: block after block, statement after statement, as the IR says.
+
+It runs what the generated kernel runs, in the same order and dtypes, without TileLang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any, final
+
+import numpy as np
+from sympy import Abs, Add, And, Expr, Max, Min, Mod, Mul, Not, Or, Pow, S, Symbol, ceiling, exp, floor, log, sign
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+
+from redalg.errors import PlanError
+from redalg.expression import Cast, Where
+from redalg.lower_tile.program import (
+    Contract,
+    Copy,
+    Fill,
+    IsFinite,
+    Kernel,
+    Load,
+    Loop,
+    Parallel,
+    ReduceTile,
+    Region,
+    ScaledExp,
+    Statement,
+    Store,
+    TileProgram,
+)
+
+RELATIONS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal}
+FUNCTIONS = {"tanh": np.tanh, "sin": np.sin, "cos": np.cos, "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "tan": np.tan}
+COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces) by name."""
+    memory = {name: np.asarray(value) for name, value in arguments.items()}
+    for one in program.parameters:
+        if one.role in ("output", "workspace"):
+            memory[one.name] = np.full(one.shape, np.nan, numpy_dtype(one.dtype))
+    with np.errstate(all="ignore"):
+        for kernel in program.kernels:
+            for place in product(*(range(extent) for _, extent in kernel.grid)):
+                point = dict(zip((name for name, _ in kernel.grid), place, strict=True))
+                _Block(kernel, memory, point, program.compute).run()
+    return {one.name: memory[one.name] for one in program.parameters if one.role in ("output", "workspace")}
+
+
+def numpy_dtype(dtype: str) -> str:
+    """bfloat16 is held as float32, which NumPy has."""
+    return "float32" if dtype == "bfloat16" else dtype
+
+
+@final
+class _Block:
+    def __init__(self, kernel: Kernel, memory: dict[str, Any], point: Mapping[Symbol, int], compute: str) -> None:
+        self.kernel, self.memory, self.compute = kernel, memory, np.dtype(compute)
+        self.variables: dict[Symbol, Any] = dict(point)
+        self.tiles = {one.name: np.zeros(one.shape, numpy_dtype(one.dtype)) for one in kernel.buffers}
+
+    def run(self) -> None:
+        for one in self.kernel.body:
+            self.execute(one)
+
+    def execute(self, one: Statement) -> None:
+        {Copy: self._copy, Fill: self._fill, Contract: self._contract, ReduceTile: self._reduce, Parallel: self._parallel,
+         Loop: self._loop}[type(one)](one)  # type: ignore[operator]  # fmt: skip
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    def _copy(self, one: Copy) -> None:
+        if isinstance(one.target, Region):
+            self._write(one.target, self.tiles[str(one.source)])
+        else:
+            value = self._read(one.source) if isinstance(one.source, Region) else self.tiles[one.source]
+            self.tiles[one.target][...] = value
+
+    def _spans(self, region: Region) -> Iterator[tuple[int, int, int]]:
+        """(first, last + 1, wanted length) of every dimension, cut to what exists."""
+        for place, size in zip(region.place, self.memory[region.name].shape, strict=True):
+            start = int(self.value(place[0] if isinstance(place, tuple) else place))
+            length = place[1] if isinstance(place, tuple) else 1
+            yield min(max(start, 0), size), min(max(start + length, 0), size), length
+
+    def _read(self, region: Region) -> Any:
+        spans = list(self._spans(region))
+        found = self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)]
+        whole = np.zeros([length for _, _, length in spans], found.dtype)
+        whole[tuple(slice(0, size) for size in found.shape)] = found
+        return whole.reshape([p[1] for p in region.place if isinstance(p, tuple)])
+
+    def _write(self, region: Region, tile: Any) -> None:
+        spans = list(self._spans(region))
+        tile = tile.reshape([length for _, _, length in spans])
+        cut = tile[tuple(slice(0, b - a) for a, b, _ in spans)]
+        self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)] = cut
+
+    def _fill(self, one: Fill) -> None:
+        self.tiles[one.buffer][...] = float(one.value)
+
+    def _contract(self, one: Contract) -> None:
+        a, b = (self.tiles[name].astype(self.compute) for name in (one.a, one.b))
+        made = a @ (b.T if one.transposed else b)
+        self.tiles[one.c][...] = made if one.clear else self.tiles[one.c] + made
+
+    def _reduce(self, one: ReduceTile) -> None:
+        made = COMBINE[one.kind].reduce(self.tiles[one.source], axis=1)
+        self.tiles[one.target][...] = made if one.clear else COMBINE[one.kind](self.tiles[one.target], made)
+
+    def _loop(self, one: Loop) -> None:
+        for step in range(int(self.value(one.stop))):
+            self.variables[one.variable] = step
+            for statement in one.body:
+                self.execute(statement)
+
+    def _parallel(self, one: Parallel) -> None:
+        for place, (name, extent) in enumerate(one.indices):
+            self.variables[name] = np.arange(extent).reshape([-1 if d == place else 1 for d in range(len(one.indices))])
+        shape = tuple(extent for _, extent in one.indices)
+        for store in one.body:
+            self._store(store, shape)
+        for name, _ in one.indices:
+            del self.variables[name]
+
+    def _store(self, one: Store, shape: tuple[int, ...]) -> None:
+        value = np.broadcast_to(self.value(one.expr), shape)
+        where = [np.broadcast_to(self.value(index), shape) for index in one.indices]
+        target = self.tiles.get(one.target, self.memory.get(one.target))
+        keep = np.broadcast_to(True if one.guard is None else self.value(one.guard), shape)
+        for index, size in zip(where, target.shape, strict=True):
+            keep = keep & (index >= 0) & (index < size)
+        target[tuple(index[keep] for index in where)] = value[keep]
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def value(self, node: Basic) -> Any:
+        """A scalar expression over the current indices."""
+        if isinstance(node, Symbol):
+            return self.variables[node]
+        if isinstance(node, Load):
+            return self._load(node)
+        if isinstance(node, Expr) and node.is_number:
+            return int(node) if node.is_Integer else self.compute.type(float(node))
+        if isinstance(node, Where):
+            return np.where(self.value(node.args[0]), self.value(node.args[1]), self.value(node.args[2]))
+        if isinstance(node, Relational):
+            return RELATIONS[node.rel_op](self.value(node.lhs), self.value(node.rhs))
+        return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, str)])
+
+    def _load(self, node: Load) -> Any:
+        source = self.tiles.get(node.name, self.memory.get(node.name))
+        if not node.indices:
+            return source
+        where = np.broadcast_arrays(*(self.value(index) for index in node.indices))
+        inside = np.ones(where[0].shape, bool)
+        for index, size in zip(where, source.shape, strict=True):
+            inside &= (index >= 0) & (index < size)
+        clipped = tuple(np.clip(index, 0, size - 1) for index, size in zip(where, source.shape, strict=True))
+        found = source[clipped]
+        found = found.astype(self.compute) if np.issubdtype(found.dtype, np.floating) else found
+        return np.where(inside, found, np.zeros((), found.dtype))
+
+    def _function(self, node: Basic, args: list[Any]) -> Any:
+        if isinstance(node, Add | Mul | Max | Min):
+            return self._fold(node, args)
+        if isinstance(node, ScaledExp):
+            u, c, q = args
+            return np.exp((u - c) * self.compute.type(q))
+        if isinstance(node, Pow):
+            return self._power(node, args[0])
+        if isinstance(node, And | Or):
+            return (np.logical_and if isinstance(node, And) else np.logical_or).reduce(np.broadcast_arrays(*args))
+        simple = {Not: np.logical_not, IsFinite: np.isfinite, exp: np.exp, log: np.log, Abs: np.abs, floor: np.floor,
+                  ceiling: np.ceil, sign: np.sign}  # fmt: skip
+        if isinstance(node, floor) and all(one.is_integer for one in node.args[0].as_numer_denom()):
+            above, below = (self.value(one) for one in node.args[0].as_numer_denom())
+            return above // below
+        if isinstance(node, Mod):
+            return args[0] % args[1]
+        if type(node) in simple:
+            return simple[type(node)](args[0])
+        if type(node).__name__ in FUNCTIONS:
+            return FUNCTIONS[type(node).__name__](args[0])
+        if node in (S.true, S.false):
+            return node == S.true
+        if isinstance(node, Cast):
+            return np.asarray(args[0]).astype(numpy_dtype(node.dtype)).astype(self.compute)
+        raise PlanError(f"`{node}`: the tile interpreter has no function `{type(node).__name__}`.")
+
+    def _fold(self, node: Basic, args: list[Any]) -> Any:
+        operation = {Add: np.add, Mul: np.multiply, Max: np.maximum, Min: np.minimum}[type(node)]
+        if isinstance(node, Add):
+            args = [value for _, value in sorted(zip(node.args, args, strict=True), key=lambda p: _order(p[0]))]
+        total = args[0]
+        for one in args[1:]:
+            total = operation(total, one)
+        return total
+
+    def _power(self, node: Pow, base: Any) -> Any:
+        exponent = node.exp
+        if exponent.is_Integer:
+            made = base
+            for _ in range(abs(int(exponent)) - 1):
+                made = made * base
+            return made if exponent > 0 else self.compute.type(1) / made
+        if exponent in (S.Half, -S.Half):
+            return np.sqrt(base) if exponent > 0 else self.compute.type(1) / np.sqrt(base)
+        return np.power(base, self.compute.type(float(exponent)))
+
+
+def _order(term: Basic) -> tuple[bool, bool, str]:
+    return not term.has(Load), bool(term.could_extract_minus_sign()), str(term)

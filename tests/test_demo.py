@@ -1,0 +1,244 @@
+"""The demo and the command line on small sizes: every figure is measured, and every failure is told."""
+
+import ast
+import math
+import subprocess
+import sys
+from io import StringIO
+from multiprocessing import Pipe
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from redalg import InputError, RedalgError
+from redalg.__main__ import main
+from redalg.demo import show, tour, trial
+from redalg.demo.memory import peak_bytes
+from redalg.demo.tour import ERROR_BOUND, complaints, error_bound
+from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Shape, Trial
+from tests.source import ROOT
+
+SMALL = Shape(b=1, h=2, q=33, k=77, d=16, e=24)
+MIB = 2**20
+
+
+def console() -> tuple[Console, StringIO]:
+    stream = StringIO()
+    return Console(file=stream, width=80), stream
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "redalg", *arguments]
+    return subprocess.run(line, cwd=ROOT, check=False, capture_output=True, text=True)
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def test_the_peak_of_a_call_counts_what_it_frees() -> None:
+    def call() -> int:
+        held = torch.ones(64 * MIB // 4)
+        return held.numel()
+
+    result, peak = peak_bytes(call, "cpu")
+    assert result == 16 * MIB
+    assert 60 * MIB < peak < 100 * MIB
+
+
+def test_the_peak_forgets_earlier_calls() -> None:
+    torch.ones(64 * MIB // 4).sum()
+    _, peak = peak_bytes(lambda: torch.ones(8), "cpu")
+    assert peak < 8 * MIB
+
+
+@pytest.mark.parametrize("contestant", [BLOCKS, KERNEL, SDPA, UNFUSED])
+def test_every_contestant_is_right(contestant: str) -> None:
+    steps: list[int] = []
+    one = Trial(contestant, SMALL, calls=2)
+    measured = trial.measure(one, lambda: steps.append(1))
+    assert measured.error <= ERROR_BOUND
+    assert measured.seconds > 0
+    assert len(steps) == one.steps
+
+
+def test_the_error_of_a_wrong_result_shows() -> None:
+    inputs = trial.make_inputs(SMALL, "float32", "cpu")
+    right = trial.unfused(**inputs)
+    assert trial.relative_error(right * 1.5, inputs) == pytest.approx(0.5, rel=1e-5)
+    assert math.isnan(trial.relative_error(right * math.nan, inputs))
+
+
+def test_a_process_of_its_own_sends_what_it_measured() -> None:
+    steps: list[int] = []
+    one = Trial(UNFUSED, SMALL)
+    outcome = trial.measure_apart(one, lambda: steps.append(1))
+    assert isinstance(outcome, Measurement)
+    assert outcome.error <= ERROR_BOUND
+    assert len(steps) == one.steps
+
+
+def test_what_fails_in_a_process_of_its_own_is_an_outcome() -> None:
+    assert trial.measure_apart(Trial("nobody", SMALL)) == Failure("KeyError: 'nobody'")
+
+
+def test_a_process_that_ends_early_sends_nothing() -> None:
+    here, there = Pipe(duplex=False)
+    there.close()
+    assert trial.receive_outcome(here, lambda: None) is None
+
+
+# ---- the verdict -----------------------------------------------------------------------------------------------------
+
+
+def test_float32_has_a_bound_of_its_own_and_float16_twice_sdpas_error() -> None:
+    own, peer = Trial(KERNEL, SMALL, "float16", "cuda"), Trial(SDPA, SMALL, "float16", "cuda")
+    results: tour.Results = {own: Measurement(3e-4, 1.0, 0), peer: Measurement(2e-4, 1.0, 0)}
+    assert error_bound(Trial(BLOCKS, SMALL), results) == ERROR_BOUND
+    assert error_bound(own, results) == 4e-4
+    assert complaints(results) == []
+
+
+@pytest.mark.parametrize("error", [2.1e-6, math.nan, math.inf])
+def test_an_error_beyond_its_bound_is_told(error: float) -> None:
+    told = complaints({Trial(BLOCKS, SMALL): Measurement(error, 1.0, 0)})
+    assert told == [f"redalg, blockwise (cpu, float32): error {error:.1e}, allowed 2.0e-06"]
+
+
+def test_a_failure_is_told_and_fails_the_demo() -> None:
+    out, stream = console()
+    results: tour.Results = {Trial(KERNEL, SMALL): Failure("its process ended with exit code -9")}
+    assert tour.verdict(out, results) == 1
+    assert "redalg, kernel (cpu, float32) failed: its process ended with exit code -9\n" in stream.getvalue()
+
+
+def test_peers_are_not_held_to_the_bound() -> None:
+    out, _ = console()
+    assert tour.verdict(out, {Trial(SDPA, SMALL): Measurement(1.0, 1.0, 0)}) == 0
+
+
+def test_the_table_has_a_row_for_every_trial() -> None:
+    out, stream = console()
+    out.print(tour.table({Trial(SDPA, SMALL): Measurement(1e-7, 0.25, 3 * MIB), Trial(UNFUSED, SMALL): Failure("no")}))
+    lines = stream.getvalue().splitlines()
+    assert lines[0].rstrip() == "b=1 h=2 q=33 k=77 d=16 e=24, float32"
+    assert [line.split() for line in lines if "SDPA" in line] == [
+        ["│", "PyTorch", "SDPA", "│", "1.0e-07", "│", "250.00", "ms", "│", "3.0", "MiB", "│"]
+    ]
+    assert any("unfused formula" in line and "failed" in line for line in lines)
+
+
+def test_the_demo_shows_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tour, "measure_apart", trial.measure)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    out, stream = console()
+    kernel = tmp_path / "new" / "attention.py"
+    assert tour.tour(out, tour.Options(length=128, heads=2, kernel=kernel)) == 0
+    text = stream.getvalue()
+    assert all(name in text for name in (BLOCKS, KERNEL, SDPA, UNFUSED, "max_0", "sm_90a", "within their bounds"))
+    assert str(kernel) in text.replace("\n", "")
+    assert "prim_func" in kernel.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_demo_as_a_command(tmp_path: Path) -> None:
+    kernel = tmp_path / "attention.py"
+    done = command("demo", "--length", "128", "--heads", "2", "--kernel", str(kernel))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert kernel.exists()
+
+
+@pytest.mark.gpu
+def test_the_kernel_beside_sdpa_on_the_gpu() -> None:
+    shape = Shape(b=1, h=2, q=512, k=512, d=64, e=64)
+    trials = [Trial(name, shape, "float16", "cuda") for name in (KERNEL, SDPA)]
+    assert complaints({one: trial.measure_apart(one) for one in trials}) == []
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "c"])
+@pytest.mark.parametrize("name", show.PATTERNS)
+def test_show_prints_the_derivation_and_a_kernel(name: str, target: str) -> None:
+    out, stream = console()
+    show.show(out, name, target)
+    text = stream.getvalue()
+    derivation = show.PATTERNS[name].build().explain()
+    assert text.startswith(derivation.rstrip())
+    kernel = text.removeprefix(derivation)
+    assert "T.prim_func" in kernel
+    ast.parse(kernel)
+
+
+def test_show_takes_sizes_and_dtype() -> None:
+    out, stream = console()
+    show.show(out, "variance", "c", "n=77 b=3", "float64")
+    assert '(3, 77), "float64"' in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ("n:3", "sizes: `n:3` is not a size. Write axis=size, separated by spaces, as in 'q=1 k=513'."),
+        ("n=-3", "sizes: `n=-3` is not a size. Write axis=size, separated by spaces, as in 'q=1 k=513'."),
+        ("q=3", "sizes: there is no axis `q` here. The axes are b, n."),
+    ],
+)
+def test_wrong_sizes_are_told(sizes: str, message: str) -> None:
+    out, _ = console()
+    with pytest.raises(InputError) as caught:
+        show.show(out, "variance", "c", sizes)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("attention", "sm_90a"), ("variance", "c"), ("logsumexp", "sm_90a"), ("logsumexp", "c")]
+)
+def test_show_as_a_command(name: str, target: str) -> None:
+    done = command("show", name, "--target", target)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "T.prim_func" in done.stdout
+
+
+def test_show_loads_neither_torch_nor_tilelang() -> None:
+    code = (
+        "import sys; from redalg.__main__ import main; main(['show', 'variance', '--target', 'c']);"
+        "print({'torch', 'tilelang'} & sys.modules.keys(), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stderr == "set()\n"
+
+
+def test_without_a_verb_there_is_help() -> None:
+    done = command()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(verb in done.stdout for verb in ("demo", "show"))
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    done = command("show", "nonsense")
+    assert done.returncode == 2
+    assert "invalid choice: 'nonsense'" in done.stderr
+
+
+def test_errors_of_redalg_are_one_line_and_exit_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "variance", "--sizes", "q=3"]) == 1
+    assert capsys.readouterr().err == "sizes: there is no axis `q` here. The axes are b, n.\n"
+
+
+@pytest.mark.parametrize("missing", ["torch", "tilelang"])
+def test_the_demo_says_what_is_not_installed(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redalg.__main__.find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(RedalgError) as caught:
+        raise_from_demo()
+    assert str(caught.value) == (
+        f"the demo needs {missing}, which is not installed. Run: pip install 'redalg[tilelang]'"
+    )
+
+
+def raise_from_demo() -> None:
+    from redalg.__main__ import command_line, run_demo
+
+    run_demo(command_line().parse_args(["demo"]))

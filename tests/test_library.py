@@ -1,0 +1,156 @@
+"""The library's patterns against NumPy in float64, on both array backends, and their kernels as text."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sympy import tanh
+
+import redalg as ra
+from redalg import library
+from redalg.library import attention
+
+Array = npt.NDArray[np.float64]
+Tensors = dict[str, Any]
+BACKENDS = ("numpy", "torch")
+LENGTHS = (1, 77, 513)
+TOLERANCE = 2e-6
+
+
+def random(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def logsumexp(x: Array) -> Array:
+    m = x.max(-1)
+    return m + np.log(np.exp(x - m[..., None]).sum(-1))
+
+
+def inertia(m: Array, r: Array) -> Array:
+    centre = np.einsum("bn,bni->bi", m, r) / m.sum(1)[:, None]
+    return np.asarray(np.einsum("bn,bni->b", m, (r - centre[:, None]) ** 2))
+
+
+def weighted_variance(x: Array, w: Array) -> Array:
+    mean = np.average(x, axis=1, weights=w)
+    return np.asarray(np.average((x - mean[:, None]) ** 2, axis=1, weights=w))
+
+
+def rows(n: int) -> Tensors:
+    return {"x": random(5, n) * 3 + 100}
+
+
+def weighted_rows(n: int) -> Tensors:
+    return {**rows(n), "w": np.abs(random(5, n, seed=1)) + 0.1}
+
+
+def bodies(n: int) -> Tensors:
+    return {"m": np.abs(random(5, n)) + 0.1, "r": random(5, n, 3, seed=1) + 10}
+
+
+DEFINITIONS: list[tuple[Callable[[], ra.Fused], Callable[..., Array], Callable[[int], Tensors]]] = [
+    (library.variance, lambda x: x.var(1), rows),
+    (library.weighted_mean, lambda x, w: np.average(x, axis=1, weights=w), weighted_rows),
+    (library.weighted_variance, weighted_variance, weighted_rows),
+    (library.inertia, inertia, bodies),
+    (library.logsumexp, logsumexp, rows),
+]
+
+
+def error(got: npt.ArrayLike, want: npt.ArrayLike) -> float:
+    """max|got - want| / max|want|; 0 / 0 counts as 0."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    assert got.shape == want.shape
+    return float(np.abs(got - want).max() / (np.abs(want).max() or 1.0))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize(("pattern", "definition", "data"), DEFINITIONS, ids=lambda one: getattr(one, "__name__", None))
+def test_statistics_are_their_definitions(
+    pattern: Callable[[], ra.Fused],
+    definition: Callable[..., Array],
+    data: Callable[[int], Tensors],
+    n: int,
+    backend: str,
+) -> None:
+    given = {name: array.astype(np.float32) for name, array in data(n).items()}
+    want = definition(**{name: array.astype(np.float64) for name, array in given.items()})
+    assert error(pattern()(**given, backend=backend), want) <= TOLERANCE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_denominator_comes_with_its_maximum(backend: str) -> None:
+    x = (random(4, 77) * 100).astype(np.float32)
+    m, l = library.softmax_denominator()(x=x, backend=backend)
+    assert error(m, x.max(1)) == 0
+    assert error(l, np.exp((x - x.max(1, keepdims=True)).astype(np.float64)).sum(1)) <= TOLERANCE
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------
+
+
+def heads(q: int = 9, k: int = 33, d: int = 8, e: int = 5) -> Tensors:
+    shapes = {"Q": (2, 3, q, d), "K": (2, 3, k, d), "V": (2, 3, k, e)}
+    return {name: random(*shape, seed=seed).astype(np.float32) for seed, (name, shape) in enumerate(shapes.items())}
+
+
+def defined(scores: Array, values: Array) -> Array:
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True) @ values)
+
+
+def scores_of(t: Tensors) -> Array:
+    return np.asarray(t["Q"].astype(np.float64) @ t["K"].swapaxes(-1, -2) / np.sqrt(t["Q"].shape[-1]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("k", LENGTHS)
+def test_attention(k: int, backend: str) -> None:
+    t = heads(k=k)
+    assert error(attention()(**t, backend=backend), defined(scores_of(t), t["V"])) <= TOLERANCE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_attention_with_a_causal_mask(backend: str) -> None:
+    q, k = ra.axes("q k")
+    t = heads()
+    live = np.arange(33)[None] <= np.arange(9)[:, None]
+    want = defined(np.where(live, scores_of(t), -np.inf), t["V"])
+    assert error(attention(mask=k <= q)(**t, backend=backend), want) <= TOLERANCE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_attention_with_a_mask_of_data_and_an_empty_row(backend: str) -> None:
+    t = heads()
+    live = np.random.default_rng(7).random((9, 33)) < 0.5
+    live[4] = False
+    fused = attention(mask=ra.ne(ra.tensor("M[q,k]"), 0))
+    got = np.asarray(fused(**t, M=live, backend=backend, empty="zero"))
+    scores = np.where(live, scores_of(t), -np.inf)
+    scores[:, :, 4] = 0
+    want = defined(scores, t["V"])
+    want[:, :, 4] = 0
+    assert error(got, want) <= TOLERANCE
+    assert np.isnan(np.asarray(fused(**t, M=live, backend=backend))[:, :, 4]).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_attention_with_a_score_of_ones_own(backend: str) -> None:
+    t = heads()
+    bias = random(3, 33, seed=9).astype(np.float32)
+    fused = attention(score=lambda s: 2 * tanh(s / 2) + ra.tensor("bias[h,k]"))
+    want = defined(2 * np.tanh(scores_of(t) / 2) + bias[:, None], t["V"])
+    assert error(fused(**t, bias=bias, backend=backend), want) <= TOLERANCE
+
+
+# ---- what is exported ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", library.__all__)
+def test_every_pattern_tells_its_source(name: str) -> None:
+    text = getattr(library, name).__doc__
+    assert "Source: " in text
+    assert ">>> " in text
