@@ -5,10 +5,11 @@ expression → Cascade → Decomposition → FusedForm → Plan → TileProgram 
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import Counter, namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any, final
 
@@ -18,7 +19,7 @@ from redalg.decompose import Cascade, Decomposition, decompose, parse
 from redalg.decompose.foreign import adopt, one_axis_per_name
 from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
 from redalg.explain import explain_html, explain_latex, explain_text
-from redalg.expression import Axis, Element, Value
+from redalg.expression import Axis, Element, Scalar, Value
 from redalg.expression.axis import names_of
 from redalg.incremental import FusedForm, derive
 
@@ -80,6 +81,7 @@ def analyze(
 def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tuple[Axis, ...] | None]], bool]:
     """Outputs by name, adopted, with one `Axis` for every name over all of them; and whether there was only one."""
     single = not isinstance(expr, Mapping)
+    check_spelling(expr, axes)
     given = {"out": (expr, axes)} if single else {
         name: one if isinstance(one, tuple) else (one, None) for name, one in expr.items()}  # fmt: skip
     if not given or (not single and axes is not None):
@@ -93,6 +95,21 @@ def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tu
         named = names_of(spec, "axes") if spec else []  # axes="" is a scalar output
         made[name] = (one, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))
     return {name: (one, () if spec is None and not known else spec) for name, (one, spec) in made.items()}, single
+
+
+def check_spelling(expr: Any, axes: Any) -> None:
+    """Axes are written as one string; an output's name is one that a namedtuple can bear."""
+    specs = [axes] if not isinstance(expr, Mapping) else [one[1] for one in expr.values() if isinstance(one, tuple)]
+    for spec in specs:
+        if spec is not None and not isinstance(spec, str):
+            raise ExpressionError(f'fuse: axes should be a string of names, such as "b h q", not {spec!r}.')
+        twice = [name for name, count in Counter((spec or "").split()).items() if count > 1]
+        if twice:
+            raise ExpressionError(f'fuse: axes="{spec}" names {twice[0]} twice. Name each axis of the output once.')
+    for name in expr if isinstance(expr, Mapping) else ():
+        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name) or name.startswith("_"):
+            raise ExpressionError(f"fuse: an output cannot be named {name!r}: outputs are the fields of a namedtuple. "
+                                  "Use an identifier without a leading underscore.")  # fmt: skip
 
 
 def refuse_carried(cascade: Cascade) -> None:
@@ -112,6 +129,15 @@ def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
     if reserved:
         raise ExpressionError(f"a tensor is named `{reserved[0]}`, which is an option of the call. Rename the tensor; "
                               f"the reserved names are {', '.join(OPTIONS)}.")  # fmt: skip
+    if isinstance(inputs, Element | str) or not all(isinstance(one, Element | Scalar) for one in inputs):
+        raise ExpressionError(
+            f"fuse: inputs should be a sequence of tensor elements, inputs=(Q, K, V), not {inputs!r}."
+        )
+    made = [one.name for one in cascade.reductions] + [one.name for one in cascade.producers]
+    clash = [name for name in made if name in names]
+    if clash:
+        raise ExpressionError(f"the reduction `{clash[0]}` bears the name of an input. Name the reduction otherwise by "
+                              f"`ra.let`, or rename the input.")  # fmt: skip
     foreign = [str(one) for one in inputs if one.name not in names]
     if foreign:
         raise ExpressionError(
@@ -176,7 +202,7 @@ class Fused:
 
     # ---- run ---------------------------------------------------------------------------------------------------------
 
-    def __call__(self, *positional: Any, backend: str | None = None, plan: Any = None, empty: str = "nan",
+    def __call__(self, /, *positional: Any, backend: str | None = None, plan: Any = None, empty: str = "nan",
                  precision: str = "ieee", sizes: Mapping[str, int] | None = None, check: bool = False,
                  **tensors: Any) -> Any:  # fmt: skip
         """Run on tensors (torch on one device, or NumPy), given by keyword.
@@ -202,7 +228,7 @@ class Fused:
         options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
         return self._outputs(call(self.form, given, backend, sizes or {}, options))
 
-    def reference(self, *positional: Any, sizes: Mapping[str, int] | None = None, **tensors: Any) -> Any:
+    def reference(self, /, *positional: Any, sizes: Mapping[str, int] | None = None, **tensors: Any) -> Any:
         """The unfused definition, as written, in float64 (contractions by einsum, rows in chunks)."""
         from redalg.runtime.arrays import reference
         from redalg.runtime.inputs import bind

@@ -38,7 +38,7 @@ MODERATE = ("plain", "wide", "masked", "first masked", "all masked", "constant")
 LOGITS = (*MODERATE, "finfo.min", "huge")
 
 CONDITIONS = (n <= b, n < 40, ra.ne(M, 0), x > 0, ra.logical_and(n >= b, ra.ne(M, 0)), ra.logical_not(n <= b))
-PIECES = (x, y, w, x * w, x**2, Abs(x), tanh(x), x * y, Integer(1))
+PIECES = (x, y, w, x * w, x**2, Abs(x), tanh(x), x * y)
 
 
 @st.composite
@@ -72,7 +72,7 @@ def weights(draw: st.DrawFn) -> Expr:
 
 @st.composite
 def factors(draw: st.DrawFn, values: tuple[Expr, ...]) -> Expr:
-    centre = draw(st.sampled_from((t, ra.mean(x, n), *values)))
+    centre = draw(st.sampled_from((t, ra.mean(x, n), ra.mean(x, n) + t, *values)))
     kind = draw(st.sampled_from(("piece", "moment", "moment", "affine")))
     if kind == "piece":
         return draw(pieces())
@@ -143,6 +143,10 @@ class Data:
         """What a cascade's call needs."""
         names = {*cascade.inputs(), *(one.name for one in cascade.scalars())}
         return {name: one for name, one in {**self.tensors, **self.scalars}.items() if name in names}
+
+    def extents(self, cascade: Any) -> dict[str, int]:
+        """The sizes of a cascade's axes."""
+        return {axis.name: self.sizes[axis.name] for axis in cascade.axes()}
 
     def piece(self, given: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
         """The part of a call's tensors between two places of the streamed axis."""

@@ -7,6 +7,7 @@ each value it carries a first-order bound on the error that arithmetic of unit r
     |a + b|   e_a + e_b + |a + b|             Σ     Σ e + Σ |terms|
     |a · b|   |a| e_b + |b| e_a + |a b|       exp   exp(a) · (e_a + |a| + 1)     |a|: a pivot is subtracted from it
     |a / b|   (e_a + |a/b| e_b) / |b| + |a/b| max   the largest e
+    u(x) + v(d), and its powers: as if expanded about a pivot anywhere in the data, which one pass has to do
 
 so that a tolerance is a small multiple of u times this bound: never a number chosen to make a test pass.
 
@@ -83,7 +84,18 @@ class Oracle:
         for other, its in rest:
             value = value + other
             bound = bound + its + np.abs(value)
-        return value, finite(bound)
+        return value, finite(bound + self.spread(node, value))
+
+    def spread(self, node: Basic, value: np.ndarray) -> Any:
+        """How far from 0 a sum u(x) + v(d) lies from any pivot inside the data: its range along the reduced axes."""
+        bound = {axis for one in node.atoms(Reduce) for axis in one.bound}
+        ranges = np.zeros(1)
+        for axis in bound & {one for one in node.free_symbols if isinstance(one, Axis)}:
+            place = self.axes.index(axis.name)
+            low, high = (pick(value, axis=place, keepdims=True, initial=0, where=np.isfinite(value))
+                         for pick in (np.min, np.max))  # fmt: skip
+            ranges = ranges + high - low
+        return ranges
 
     def mul(self, node: Mul) -> Pair:
         (value, bound), *rest = map(self, sorted(node.args, key=lambda one: bool(one.is_Pow and one.exp.is_negative)))
@@ -98,6 +110,9 @@ class Oracle:
         base, bound = self(node.base)
         exponent, _ = self(node.exp)
         value = base**exponent
+        if node.exp.is_Integer and node.exp > 1:  # expanded about a pivot inside the data
+            reach = np.abs(base) + self.spread(node.base, base)
+            return value, finite(exponent * reach ** (exponent - 1) * (bound + reach))
         return value, finite(np.abs(exponent * base ** (exponent - 1)) * bound) + 3 * finite(np.abs(value))
 
     def exp(self, node: exp) -> Pair:

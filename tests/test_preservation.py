@@ -63,7 +63,7 @@ def compute_dtype(given_data: Data, names: Any) -> str:
 @given(cascades(), data())
 def test_the_reference_is_the_definition(example: Example, given_data: Data) -> None:
     made = fused(example)
-    got = made.reference(**given_data.of(made.cascade), sizes=given_data.sizes)
+    got = made.reference(**given_data.of(made.cascade), sizes=given_data.extents(made.cascade))
     assert got.dtype == np.float64
     assert_defined(got, example, given_data, "float64")
 
@@ -74,7 +74,7 @@ def test_the_reference_is_the_definition(example: Example, given_data: Data) -> 
 def test_backends_equal_the_definition(backend: str, example: Example, given_data: Data) -> None:
     made = fused(example)
     tensors = given_data.of(made.cascade)
-    got = made(**tensors, sizes=given_data.sizes, backend=backend)
+    got = made(**tensors, sizes=given_data.extents(made.cascade), backend=backend)
     assert_defined(got, example, given_data, compute_dtype(given_data, tensors))
 
 
@@ -88,7 +88,7 @@ def test_any_block_size_gives_the_same(
     tensors = given_data.of(made.cascade)
     with monkeypatch.context() as patch:
         patch.setattr(arrays, "blocks", lambda form, sizes, _=0: blocks(form, sizes, limit))
-        got = made(**tensors, sizes=given_data.sizes, backend=backend)
+        got = made(**tensors, sizes=given_data.extents(made.cascade), backend=backend)
     assert_defined(got, example, given_data, compute_dtype(given_data, tensors))
 
 
@@ -126,7 +126,7 @@ def test_states_merge_in_any_tree(library: str, example: Example, given_data: Da
     convert = torch_tensors if library == "torch" else dict
     pieces = choice.draw(cuts(given_data.sizes["n"]))
     states = [
-        made.leaf(convert(given_data.piece(tensors, start, stop)), start={n: start}, extents=other_sizes(given_data))
+        made.leaf(convert(given_data.piece(tensors, start, stop)), start={n: start}, extents=others(given_data, made))
         for start, stop in pieces
     ]
     held = {name: one for name, one in convert(tensors).items() if name not in streamed(made)}
@@ -134,8 +134,9 @@ def test_states_merge_in_any_tree(library: str, example: Example, given_data: Da
     assert_defined(got, example, given_data, compute_dtype(given_data, tensors))
 
 
-def other_sizes(given_data: Data) -> dict[str, int]:
-    return {name: size for name, size in given_data.sizes.items() if name != "n"}
+def others(given_data: Data, made: ra.Fused) -> dict[str, int]:
+    """The sizes of the axes that are not streamed."""
+    return {name: size for name, size in given_data.extents(made.cascade).items() if name != "n"}
 
 
 def streamed(made: ra.Fused) -> set[str]:

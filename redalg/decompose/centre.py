@@ -69,7 +69,7 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple
         if any(x_below != x for x_below, _ in below):
             continue
         inverse = laurent.power_monomial(d, Fraction(-1))
-        v = {((), laurent.multiply_monomials(d_below, inverse)): -c_below / (degree * c)
+        v: Polynomial = {((), laurent.multiply_monomials(d_below, inverse)): -c_below / (degree * c)
              for (_, d_below), c_below in below.items()}  # fmt: skip
         if _written_reciprocals(v, polynomial):
             yield atom, v

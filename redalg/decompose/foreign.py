@@ -21,9 +21,15 @@ OURS = (Axis, Extent, Label, Scalar)
 
 def adopt(expr: Any) -> Expr:
     """The expression in redalg's own nodes, with one `Axis` for every name."""
-    expr = sympify(expr)
+    expr = expr if isinstance(expr, str) else sympify(expr)
     if not isinstance(expr, Expr):
-        raise ExpressionError(f"`{expr}` is a {type(expr).__name__}, not an expression of tensor elements.")
+        raise ExpressionError(
+            f"`{expr}` is a {type(expr).__name__}, not an expression of tensor elements. Build one from "
+            "`ra.tensors`, such as `ra.sum(x * y, n)`."
+        )
+    if expr.has(S.ImaginaryUnit):
+        raise ExpressionError(f"`{expr}` holds the imaginary unit: redalg's values are extended reals. Write the real "
+                              "and the imaginary part as two outputs.")  # fmt: skip
     if expr.atoms(Indexed):
         indices = {symbol for one in expr.atoms(Indexed) for index in one.indices for symbol in index.free_symbols}
         indices |= {limit[0] for node in expr.atoms(Sum, Product) for limit in node.limits}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import final
+from typing import Any, final
 
 from sympy import Add, Dummy, Expr, S
 from sympy.core.basic import Basic
@@ -28,14 +28,50 @@ UNROLL_LIMIT = 16
 
 def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascade:
     """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
-    exprs = {name: unroll(same_names(expr)) for name, (expr, _) in outputs.items()}
+    written = {name: unroll(same_names(expr)) for name, (expr, _) in outputs.items()}
+    names = display_names(list(written.values()))
+    exprs = {name: without_names(expr) for name, expr in written.items()}
     axis = streamed_axis(list(exprs.values()))
-    builder = _Builder(axis)
+    builder = _Builder(axis, names)
     lifted = {name: builder.lift(expr, inside=False) for name, expr in exprs.items()}
     made = tuple(_output(name, lifted[name], outputs[name][1], axis, exprs[name]) for name in exprs)
+    refuse_foreign_axis(axis, builder, list(exprs.values()))
     cascade = with_domain(Cascade(axis, tuple(builder.reductions), tuple(builder.producers), made))
     cascade.verify()
     return cascade
+
+
+def without_names(node: Basic) -> Any:
+    """The expression without its `let`s, whose values are those of what they name."""
+    if isinstance(node, Let):
+        return without_names(node.expr)
+    args = [without_names(arg) for arg in node.args]
+    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+
+def display_names(exprs: list[Expr]) -> dict[Expr, str]:
+    """Expression -> the name that a `let` gives it, wherever else it stands."""
+    made: dict[Expr, str] = {}
+    for let in sorted({one for expr in exprs for one in expr.atoms(Let)}, key=str):
+        named = without_names(let)
+        other = next((expr for expr, name in made.items() if name == let.name and expr != named), None)
+        if other is not None:
+            raise ExpressionError(
+                f'let: the name "{let.name}" is given to `{other}` and to `{named}`. Give each a name of its own.'
+            )
+        made.setdefault(named, let.name)
+    return made
+
+
+def refuse_foreign_axis(axis: Axis, builder: _Builder, written: list[Expr]) -> None:
+    """An axis on which no term depends is a mistake in its name, not a reduction."""
+    if not any(axis in free_axes(one.term) for one in builder.reductions):
+        node = next(one for expr in written for one in outermost(expr))
+        found = ", ".join(map(str, ordered({a for expr in written for a in expr.atoms(Axis)} - {axis})))
+        raise ExpressionError(
+            f"`{node}` is reduced over axis {axis}, which no tensor or condition in it carries; the other axes are "
+            f"{found or 'none'}. Reduce over an axis of its tensors, or multiply by `{axis}.extent`."
+        )
 
 
 # ---- which axis ------------------------------------------------------------------------------------------------------
@@ -135,22 +171,20 @@ def unroll(expr: Expr) -> Expr:
 class _Builder:
     """Replaces reductions by `Value`s, innermost first, and collects what they stand for."""
 
-    def __init__(self, axis: Axis) -> None:
-        self.axis = axis
+    def __init__(self, axis: Axis, names: Mapping[Expr, str]) -> None:
+        self.axis, self.names = axis, names
         self.reductions: list[Reduction] = []
         self.producers: list[Producer] = []
         self.known: dict[Expr, Expr] = {}
         self.counts: Counter[str] = Counter()
 
-    def lift(self, node: Basic, *, inside: bool, hint: str | None = None) -> Expr:
+    def lift(self, node: Basic, *, inside: bool) -> Expr:
         """The node with every reduction replaced; `inside` a reduction over the streamed axis or not."""
-        if isinstance(node, Let):
-            return self.lift(node.expr, inside=inside, hint=node.name)
         if isinstance(node, Extent) and node.name == self.axis.name:
             return self._count()
         if isinstance(node, Reduce):
             if node not in self.known:
-                self.known[node] = self._reduce(node, inside=inside, hint=hint)
+                self.known[node] = self._reduce(node, inside=inside, hint=self.names.get(node))
             return self.known[node]
         if not node.args or isinstance(node, Element):
             return node
@@ -214,7 +248,7 @@ class _Builder:
             raise ExpressionError(f"`{node}` reduces over {len(node.bound)} axes at once, which is not supported yet. "
                                   "Nest one reduction in the other.")  # fmt: skip
         axes = ordered(free_axes(node))
-        inner = _Builder(node.bound[0])
+        inner = _Builder(node.bound[0], self.names)
         expr = inner.lift(node, inside=False)
         name = self._name(f"{node.kind}_{node.bound[0]}", hint)
         cascade = Cascade(node.bound[0], tuple(inner.reductions), tuple(inner.producers), (Output(name, expr, axes),))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import final
 
-from sympy import Abs, Add, Expr, Max, Min, Mul, Not, Pow, Rational, S, exp, expand_mul, log
+from sympy import Abs, Add, Expr, Max, Min, Mul, Not, Pow, Rational, S, exp, log
 from sympy.core.basic import Basic
 
 from redalg.decompose import laurent
@@ -116,7 +116,7 @@ class Separator:
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
-        terms = Add.make_args(expand_mul(argument) if self.side(argument) == X | D else argument)
+        terms = Add.make_args(expand_products(argument) if self.side(argument) == X | D else argument)
         out, x_terms = laurent.ONE, list[Expr]()
         for term in terms:
             if self.side(term) == X | D:
@@ -171,7 +171,7 @@ class Separator:
         base, exponent = node.base, node.exp
         if self.side(exponent):
             if self.side(base) == 0:
-                return self.exponential(expand_mul(exponent * log(base)))
+                return self.exponential(expand_products(exponent * log(base)))
             raise NotSeparable(node, "has an exponent and a base that move with x and d", certain=False)
         if exponent.is_Integer and exponent > 0:
             return laurent.power(self.separate(base), int(exponent))
@@ -249,7 +249,7 @@ class Separator:
         return g, Add(*(_sympy(c) * self.atoms.expr(d) for d, c in first.items()))
 
 
-KINK = ("has a kink where its argument is 0, which moves with d: |x_i − d_j| is a nonsingular matrix for distinct "
+KINK = ("has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct "
         "points, so the rank is infinite")  # fmt: skip
 
 RULES: tuple[tuple[type, Callable[[Separator, Expr], Polynomial]], ...] = (
@@ -263,6 +263,11 @@ RULES: tuple[tuple[type, Callable[[Separator, Expr], Polynomial]], ...] = (
     (Min, Separator._extremum),
     (Where, Separator._where),
 )
+
+
+def expand_products(expr: Expr) -> Expr:
+    """Products and natural powers of sums written out, nothing else."""
+    return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)
 
 
 def _sympy(value: Fraction) -> Expr:

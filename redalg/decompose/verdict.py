@@ -99,19 +99,21 @@ def decompose(cascade: Cascade) -> Decomposition:
                 polynomial = separator.separate(term)
                 made.append(SEPARATE[reduction.monoid.name](reduction, polynomial, separator))
         except NotSeparable as finding:
-            raise verdict(reduction, finding) from None
+            raise verdict(reduction, finding, cascade) from None
         if reduction.monoid.name in ("max", "min") and separator.side(term) == X:
             facts[reduction.value] = (reduction.monoid.name, term)
     return Decomposition(cascade, tuple(made), separator)
 
 
-def verdict(reduction: Reduction, finding: NotSeparable) -> NotFusible | Undecided:
+def verdict(reduction: Reduction, finding: NotSeparable, cascade: Cascade) -> NotFusible | Undecided:
     """The exception for a finding: a refusal where it is a theorem, `Undecided` where it is ignorance."""
-    values = ", ".join(sorted(str(one) for one in reduction.term.atoms(Value)))
+    known = {one.value for one in cascade.reductions if one.term == S.One}  # a count is known beforehand
+    used = sorted(str(one) for one in reduction.term.atoms(Value) & set(cascade.values) - known)
+    values, them = " and ".join(used), "them as tensors" if len(used) > 1 else "it as a tensor"
     reason = f"`{finding.node}` {finding.reason}."
     if finding.certain:
         reason += f" No state of fixed size holds what a later {values} would need of the elements already read."
-        hint = f"Run two passes: compute {values} first, pass it as a tensor, and fuse the rest."
+        hint = f"Run two passes: compute {values} first, pass {them}, and fuse the rest."
         return NotFusible(reduction.name, reason, hint, (f"term: {reduction.term}", str(finding)))
     hint = "Write the term as a sum of products g(x)·h(d), or compute the values that it uses in a first pass."
     return Undecided(reduction.name, reason, hint, (f"term: {reduction.term}", str(finding)))

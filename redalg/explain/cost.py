@@ -103,7 +103,8 @@ def reads(form: FusedForm) -> list[Cells]:
 def exponentials(form: FusedForm) -> list[Cells]:
     """Different exponentials in the loop, and in a merge."""
     domain = form.cascade.domain
-    terms = [live_term(one.term, domain) for one in (*form.extrema, *form.accumulators)]
+    terms = [live_term(one.term, domain) for one in form.extrema]
+    terms += [live_term(one.term, domain) for one in form.accumulators]
     found = sorted({one for term in terms for one in term.atoms(exp)}, key=str)
     if not found:
         return []
@@ -122,8 +123,11 @@ def _streamed_last(axes: set[Axis], streamed: Axis) -> tuple[Axis, ...]:
 
 def contractions(form: FusedForm) -> list[Cells]:
     """The sums whose factors share no more than the reduced axis and a batch: matrix products."""
-    found = [(one.value, form.cascade.axis, _factors(one.weight, one.factors)) for one in form.accumulators
-             if len(one.factors) > 1]  # fmt: skip
+    found = [
+        (one.value, form.cascade.axis, _factors(one.weight, one.factors))
+        for one in form.accumulators
+        if len(one.factors) > 1
+    ]
     for producer in form.cascade.producers:
         for one in producer.cascade.reductions:
             factors = grouped(one.term, ()) if one.monoid.name == "sum" else ()

@@ -29,8 +29,8 @@ def render(derived: Derivation) -> str:
     lines = ["<article>", f"<h3>{prose(derived.heading)}</h3>", f"<p>{prose(derived.summary.parts)}</p>"]
     for number, section in enumerate(derived.sections, 1):
         lines += sectioned(number, section)
-    plain = escape(text.render(derived))
-    return "\n".join([*lines, "<details><summary>As plain text</summary>", f"<pre>{plain}</pre>", "</details>", "</article>"])
+    lines += ["<details><summary>As plain text</summary>", f"<pre>{escape(text.render(derived))}</pre>", "</details>"]
+    return "\n".join([*lines, "</article>"])
 
 
 def sectioned(number: int, section: Section) -> Iterator[str]:

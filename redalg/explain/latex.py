@@ -1,16 +1,16 @@
-"""LaTeX: one displayed block a section, for MathJax as notebooks load it (amsmath's `aligned`, `\\text`; no macros)."""
+r"""LaTeX: one displayed block a section, for MathJax as notebooks load it (`aligned`, `\text`; no macros)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import final
 
-from sympy import Expr, S, latex
+from sympy import Expr, Pow, S, latex
 from sympy.core.basic import Basic
 
 from redalg.decompose import Decomposition
 from redalg.explain.model import Derivation, Equation, Equations, Line, Part, Section, Sentence, Table
-from redalg.explain.notation import ATOM, EACH, HAT, POWER, PRIME, PRODUCT, Writer, ordered_terms, unmarked
+from redalg.explain.notation import ATOM, EACH, HAT, POWER, PRIME, PRODUCT, Writer, is_negative, ordered_terms, unmarked
 from redalg.explain.sections import derivation
 from redalg.explain.text import WRITER as PLAIN
 from redalg.explain.text import width
@@ -23,7 +23,7 @@ GREEK = {
     *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda", "mu", "nu", "xi", "pi"),
     *("rho", "sigma", "tau", "phi", "chi", "psi", "omega"),
 }
-NAMED_FUNCTIONS = {"log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "max", "min"}
+NAMED_FUNCTIONS = {"exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "max", "min"}
 OPERATORS = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
 
 
@@ -49,8 +49,11 @@ class LatexWriter(Writer):
         head, *below = base.strip("_").split("_") if base.strip("_") else [base]
         lower = [self.name("_".join(below))] if head == "delta" and below else [upright(one) for one in below]
         lower += [letter for letter, mark in EACH.items() if mark in marks]
-        top = upright(head) if HAT not in marks else (rf"\hat{{{upright(head)}}}" if is_short(head) else
-                                                      rf"\widehat{{{upright(head)}}}")  # fmt: skip
+        top = (
+            upright(head)
+            if HAT not in marks
+            else (rf"\hat{{{upright(head)}}}" if is_short(head) else rf"\widehat{{{upright(head)}}}")
+        )
         body = top + (f"_{{{','.join(lower)}}}" if lower else "")
         return body + ("'" if PRIME in marks else "")
 
@@ -58,9 +61,10 @@ class LatexWriter(Writer):
         return self.name(name).replace("κ", r"\kappa")
 
     def indexed(self, name: str, indices: Sequence[Basic]) -> str:
-        head = self.name(name)
-        head = f"{{{head}}}" if "_" in head else head
-        return f"{head}_{{{','.join(self.many(indices))}}}" if indices else head
+        head, below = self.name(name), ",".join(self.many(indices))
+        if not indices:
+            return head
+        return rf"{head}\left[{below}\right]" if "_" in head else f"{head}_{{{below}}}"
 
     def grouped(self, body: str) -> str:
         return rf"\left({body}\right)"
@@ -69,8 +73,10 @@ class LatexWriter(Writer):
         return r" \, ".join(factors)
 
     def fraction(self, above: Sequence[Expr], below: Sequence[Expr]) -> tuple[str, int]:
-        parts = (self.write(one[0]) if len(one) == 1 else self.product([self.write(x, POWER) for x in one])
-                 for one in (above, below))  # fmt: skip
+        parts = (
+            self.write(one[0]) if len(one) == 1 else self.product([self.write(x, POWER) for x in one])
+            for one in (above, below)
+        )
         return rf"\frac{{{next(parts)}}}{{{next(parts)}}}", PRODUCT
 
     def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
@@ -79,7 +85,7 @@ class LatexWriter(Writer):
         return f"{{{self.write(base, ATOM)}}}^{{{self.write(exponent)}}}", POWER
 
     def function(self, name: str, args: Sequence[Basic]) -> str:
-        if name == "exp":
+        if name == "exp" and not any(is_negative(one.exp) for one in args[0].atoms(Pow)):
             return f"e^{{{self.write(args[0])}}}"
         head = rf"\{name}" if name in NAMED_FUNCTIONS else rf"\operatorname{{{escaped(name)}}}"
         return head + self.grouped(", ".join(self.many(args)))
@@ -109,7 +115,9 @@ def is_short(word: str) -> bool:
 
 def upright(word: str) -> str:
     """A word of a name: a letter stays italic, Greek is Greek, anything longer is upright."""
-    return word if len(word) == 1 or word.isdecimal() else rf"\{word}" if word in GREEK else rf"\mathrm{{{escaped(word)}}}"
+    if len(word) == 1 or word.isdecimal():
+        return word
+    return rf"\{word}" if word in GREEK else rf"\mathrm{{{escaped(word)}}}"
 
 
 def escaped(text: str) -> str:
@@ -155,7 +163,8 @@ def line_rows(line: Line) -> Iterator[str]:
 
 def prose(parts: Sequence[Part], style: str = r"\text") -> str:
     """Prose with mathematics in it, in one row."""
-    return " ".join(rf"{style}{{{escaped(one)}}}" if isinstance(one, str) else WRITER.write(one) for one in parts if one != "")
+    written = (rf"{style}{{{escaped(one)}}}" if isinstance(one, str) else WRITER.write(one) for one in parts)
+    return " ".join(one for one in written if one != rf"{style}{{}}")
 
 
 def prose_rows(parts: Sequence[Part], style: str = r"\text") -> Iterator[str]:
@@ -207,8 +216,8 @@ def broken(equations: Sequence[Equation]) -> Iterator[str]:
         return
     row, used, lead = "", 0, f"{WRITER.write(first.left)} &{relation(first)} "
     for term in ordered_terms(first.right):
-        body = WRITER.write(term, PRODUCT if term.as_coeff_Mul()[0].is_negative is False else 0)
-        signed = body if not row and lead.endswith(" ") and not used or body.startswith("-") else "+ " + body
+        body = WRITER.write(term)
+        signed = body if is_negative(term) or not (row or lead.startswith("&")) else f"+ {body}"
         size = width(PLAIN.write(term))
         if row and used + size > LINE:
             yield lead + row

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 from sympy.core.basic import Basic
 
-Part = str | Basic
+Part: TypeAlias = str | Basic
 
 
 @final
@@ -58,7 +58,7 @@ class Table:
     cells: tuple[tuple[tuple[Part, ...], ...], ...]
 
 
-Line = Sentence | Equations | Table
+Line: TypeAlias = Sentence | Equations | Table
 
 
 @final

@@ -27,7 +27,7 @@ Naming = Callable[[Value], Expr]
 """What a slot is called in the state that is meant."""
 
 CLOSED_FORM_DEGREE = 2
-"""Sums that move by higher powers of δ have no update in exact arithmetic that is easier to read than the general one."""
+"""Of sums that move by higher powers of δ, the update in exact arithmetic is no easier to read than the general one."""
 
 
 def own(value: Value) -> Value:
@@ -57,8 +57,13 @@ def from_the_piece(expr: Expr) -> Expr:
         turned = len(base.args) == 2 and any(_falls(term) for term in Add.make_args(base))
         made += [(-1) ** power, (-base) ** power] if turned and power.is_Integer else [one]
     expr = Mul(*made)
-    others = [one for one in Mul.make_args(expr) if one.is_Add and any(map(is_negative, one.args))
-              and not all(isinstance(term, Value) or isinstance(-term, Value) for term in one.args)]  # fmt: skip
+    others = [
+        one
+        for one in Mul.make_args(expr)
+        if one.is_Add
+        and any(map(is_negative, one.args))
+        and not all(isinstance(term, Value) or isinstance(-term, Value) for term in one.args)
+    ]
     return -expr / others[0] * -others[0] if others and is_negative(expr) else expr
 
 
@@ -96,8 +101,7 @@ class Moves:
         if pivot.policy is PivotPolicy.BLOCK_MEAN:
             return self._over("sum", pivot.base) / self._over("sum", S.One)
         at_zero = dict.fromkeys((one.value for one in self.form.shifted), S.Zero)
-        sums = {one.value: self._over("sum", one.term.xreplace(at_zero))
-                for one in self.moving}  # fmt: skip
+        sums = {one.value: self._over("sum", one.term.xreplace(at_zero)) for one in self.moving}
         return pivot.source.xreplace(sums)
 
     # ---- which pivots move what --------------------------------------------------------------------------------------
@@ -143,13 +147,22 @@ class Moves:
 
     def displacements(self, naming: Naming) -> dict[Value, Expr]:
         """δ under the name that it has for that state."""
-        return {self.form.displacement(one): S.Zero if naming is own and one.policy is PivotPolicy.BLOCK_MEAN else
-                naming(self.form.displacement(one)) for one in self.displaced}  # fmt: skip
+        return {
+            self.form.displacement(one): S.Zero
+            if naming is own and one.policy is PivotPolicy.BLOCK_MEAN
+            else naming(self.form.displacement(one))
+            for one in self.displaced
+        }
 
     def _deltas(self, mark: Naming, naming: Naming, to: Naming, *, late: bool) -> list[Equation]:
         """δ = c′ − c of the pivots that are known before the sums, or after (late) those that no centre moves."""
-        return [Equation(mark(self.form.displacement(one)), to(one.value) - naming(one.value))
-                for one in self.displaced if one.has_slot is late and self.displacements(mark)[self.form.displacement(one)]]  # fmt: skip
+        symbols = {one: self.form.displacement(one) for one in self.displaced if one.has_slot is late}
+        named = self.displacements(mark)
+        return [
+            Equation(mark(delta), to(one.value) - naming(one.value))
+            for one, delta in symbols.items()
+            if named[delta] is not S.Zero
+        ]
 
     # ---- many segments -----------------------------------------------------------------------------------------------
 
@@ -159,8 +172,9 @@ class Moves:
         made = [Equation(one.value, fold(one.monoid.name, each(one.value))) for one in self.form.extrema]
         made += [Equation(one.value, one.source) for one in self.renamed]
         deltas = self.displacements(each)
-        sums = {one: Equation(one.value, fold("sum", self.moved(one, each, own, deltas)))
-                for one in self.form.accumulators}  # fmt: skip
+        sums = {
+            one: Equation(one.value, fold("sum", self.moved(one, each, own, deltas))) for one in self.form.accumulators
+        }
         made += self._deltas(each, each, own, late=False) + [sums[one] for one in self.still]
         made += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.shifted]
         return made + self._deltas(each, each, own, late=True) + [sums[one] for one in self.moving]
@@ -184,8 +198,7 @@ class Moves:
             return marked(pivot.value, HAT, EACH[self.index])
         deltas = self.displacements(self.segment)
         deltas |= {self.form.displacement(one): -self.segment(one.value) for one in self.form.shifted}
-        sums = {one.value: self._fold("sum", self.moved(one, self.segment, own, deltas))
-                for one in self.moving}  # fmt: skip
+        sums = {one.value: self._fold("sum", self.moved(one, self.segment, own, deltas)) for one in self.moving}
         return pivot.source.xreplace(sums)
 
     # ---- one more piece ----------------------------------------------------------------------------------------------
@@ -197,13 +210,16 @@ class Moves:
         made += [Equation(primed(one.value), one.source.xreplace(self._primes())) for one in self.renamed]
         made += self._deltas(own, own, primed, late=False) + self._deltas(hatted, piece, primed, late=False)
         made += [Equation(primed(one.value), self._next(one, piece)) for one in self.still]
-        made += [Equation(primed(one.value), self._next_centre(one, piece), "≈" if one in self.centred else "=")
-                 for one in form.shifted]  # fmt: skip
+        made += [
+            Equation(primed(one.value), self._next_centre(one, piece), "≈" if one in self.centred else "=")
+            for one in form.shifted
+        ]
         made += self._deltas(own, own, primed, late=True) + self._deltas(hatted, piece, primed, late=True)
         return made + [Equation(primed(one.value), self._next(one, piece)) for one in self.moving]
 
     def _primes(self) -> dict[Value, Expr]:
-        return {one.value: primed(one.value) for one in (*self.form.extrema, *self.form.accumulators)}
+        held = [one.value for one in self.form.extrema] + [one.value for one in self.form.accumulators]
+        return {one: primed(one) for one in held}
 
     def _next(self, one: Accumulator, piece: Naming) -> Expr:
         theirs = self.moved(one, piece, primed, self.displacements(hatted))
@@ -216,8 +232,9 @@ class Moves:
         here, there = self.displacements(own), self.displacements(hatted)
         here |= {self.form.displacement(one): S.Zero for one in self.form.shifted}
         there |= {self.form.displacement(one): one.value - piece(one.value) for one in self.form.shifted}
-        sums = {one.value: self.moved(one, own, primed, here) + self.moved(one, piece, primed, there)
-                for one in self.moving}  # fmt: skip
+        sums = {
+            one.value: self.moved(one, own, primed, here) + self.moved(one, piece, primed, there) for one in self.moving
+        }
         return pivot.value + pivot.source.xreplace({**self._primes(), **sums})
 
     # ---- one more element --------------------------------------------------------------------------------------------
@@ -238,8 +255,10 @@ class Moves:
         if not moving or len(self.centred) < len(self.displaced):
             return []
         plain = dict.fromkeys(map(self.form.displacement, self.centred), S.Zero)
-        made = [Equation(primed(one.value), self._closed(self._next_centre(one, hatted), one.value, piece))
-                for one in self.centred]  # fmt: skip
+        made = [
+            Equation(primed(one.value), self._closed(self._next_centre(one, hatted), one.value, piece))
+            for one in self.centred
+        ]
         for one in moving:
             still = self.moved(one, own, primed, plain) + self.moved(one, hatted, primed, plain)
             made.append(Equation(primed(one.value), self._closed(self._next(one, hatted), still, piece)))
@@ -257,9 +276,12 @@ class Moves:
         above, below = fraction(factor(together(rest)))
         sums = {meaning.xreplace(opaque): value for value, meaning in self._unmoved().items()}
         plain = {dummy: one for one, dummy in opaque.items()}
-        named = {hatted(one.value): piece(one.value)
-                 for one in (*self.form.extrema, *self.form.shifted, *self.form.accumulators)}  # fmt: skip
-        return still.xreplace(plain).xreplace(named) + from_the_piece(above / below.xreplace(sums)).xreplace(plain).xreplace(named)
+        slots = [one.value for one in self.form.extrema] + [one.value for one in self.form.shifted]
+        slots += [one.value for one in self.form.accumulators]
+        named = {hatted(one): piece(one) for one in slots}
+        return still.xreplace(plain).xreplace(named) + from_the_piece(above / below.xreplace(sums)).xreplace(
+            plain
+        ).xreplace(named)
 
     def _unmoved(self) -> dict[Value, Expr]:
         """The sums that no centre moves, after one more piece."""
@@ -267,9 +289,13 @@ class Moves:
 
     def _eliminations(self) -> list[dict[Value, Expr]]:
         """δ, then the new centres, then the sums in their denominators; and the residuals are zero."""
-        deltas = {name(self.form.displacement(one)): primed(one.value) - name(one.value)
-                  for one in self.centred for name in (own, hatted)}  # fmt: skip
+        deltas = {
+            name(self.form.displacement(one)): primed(one.value) - name(one.value)
+            for one in self.centred
+            for name in (own, hatted)
+        }
         centres: dict[Value, Expr] = {primed(one.value): self._next_centre(one, hatted) for one in self.centred}
-        zero: dict[Value, Expr] = {name(one.value): S.Zero for one in self.form.accumulators if one.droppable
-                                   for name in (own, hatted)}  # fmt: skip
+        zero: dict[Value, Expr] = {
+            name(one.value): S.Zero for one in self.form.accumulators if one.droppable for name in (own, hatted)
+        }
         return [deltas, centres, self._unmoved(), zero]

@@ -173,7 +173,7 @@ class Writer(ABC):
         """Infinity, and whatever else SymPy has."""
 
 
-# ---- rules: an expression's kind -> (what is written, how tightly it binds) --------------------------------------------
+# ---- rules: an expression's kind -> (what is written, how tightly it binds) ------------------------------------------
 
 Rule = Callable[[Writer, Any], tuple[str, int]]
 
@@ -233,7 +233,7 @@ RULES: tuple[tuple[type | tuple[type, ...], Rule], ...] = (
     (Value, lambda w, e: (w.name(e.name), ATOM)),
     (Element, lambda w, e: (w.indexed(e.name, e.indices), ATOM)),
     (Extent, lambda w, e: (w.fenced("abs", w.name(e.name)), ATOM)),
-    (type(S.NegativeInfinity), lambda w, e: (w.minus + w.write(S.Infinity), SUM)),
+    (type(S.NegativeInfinity), lambda w, _: (w.minus + w.write(S.Infinity), SUM)),
     (Rational, _number),
     (Float, lambda w, e: (f"{float(e):g}".replace("-", w.minus), SUM if e < 0 else ATOM)),
     (Symbol, lambda w, e: (w.symbol(e.name) if type(e) is Symbol else w.name(e.name), ATOM)),

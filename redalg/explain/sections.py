@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from sympy import And, Expr, Mul, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
@@ -12,10 +13,20 @@ from redalg.decompose.domain import live_term
 from redalg.decompose.verdict import Separation
 from redalg.explain.cost import cost, definition_passes, state_size
 from redalg.explain.model import (
-    Derivation, Equation, Equations, Line, Part, Section, Sentence, Table, column, listed, sentence,
-)  # fmt: skip
+    Derivation,
+    Equation,
+    Equations,
+    Line,
+    Part,
+    Section,
+    Sentence,
+    Table,
+    column,
+    listed,
+    sentence,
+)
 from redalg.explain.moves import Moves
-from redalg.expression import Axis, Element, Label, Reduce
+from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.incremental import FusedForm, Pivot
 from redalg.incremental.form import PivotPolicy
 
@@ -51,13 +62,18 @@ def the_cascade(decomposition: Decomposition) -> list[Line]:
     cascade = decomposition.cascade
     lines: list[Line] = []
     if cascade.domain is not S.true:
-        lines.append(sentence("An element counts where ", cascade.domain, ". Elsewhere every term is the identity of its ⊕."))
+        lines.append(
+            sentence("An element counts where ", cascade.domain, ". Elsewhere every term is the identity of its ⊕.")
+        )
     if cascade.producers:
         made = [Equation(_indexed(one.name, one.axes), inlined(one)) for one in cascade.producers]
         lines.append(column(("Computed on other axes, as ", cascade.axis, " is streamed"), made))
-    made = [Equation(_indexed(one.name, one.axes),
-                     Reduce(one.monoid.name, live_term(one.term, cascade.domain), (cascade.axis,)))
-            for one in cascade.reductions]  # fmt: skip
+    made = [
+        Equation(
+            _indexed(one.name, one.axes), Reduce(one.monoid.name, live_term(one.term, cascade.domain), (cascade.axis,))
+        )
+        for one in cascade.reductions
+    ]
     lines.append(column(("Reductions, each of which may use those above it",), made))
     lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in cascade.outputs]))
     return lines
@@ -83,17 +99,25 @@ def inlined(producer: Producer) -> Expr:
 def the_decomposition(decomposition: Decomposition) -> list[Line]:
     """F, g and h of each reduction, and what the ranks mean."""
     axis, separations = decomposition.cascade.axis, decomposition.separations
-    lines: list[Line] = [sentence(
-        "x is what varies along ", axis, ", d what the reductions above gave. Where F(x, d) is a ⊕ of products g(x) ⊗ h(d), "
-        "and ⊗ distributes over ⊕, h moves out of the reduction and can be exchanged for a later one.")]  # fmt: skip
+    lines: list[Line] = [
+        sentence(
+            "In RedFuser's notation x is what varies along ",
+            axis,
+            ", d what the reductions above gave. Where F(x, d) ",
+            "is a ⊕ of products g(x) ⊗ h(d), and ⊗ distributes over ⊕, h moves out of the reduction and can be ",
+            "exchanged for a later one.",
+        )
+    ]
     lines += [separated(one, decomposition) for one in separations]
     first = [one.reduction.value for one in separations if used_values(one) and one.rank == 1]
     higher = [one.reduction.value for one in separations if used_values(one) and one.rank > 1]
     if first:
         lines.append(sentence("Rank 1 (", *listed(first), ") is RedFuser's condition (ACRF, Eq. 23-25): one g, one h."))
     if higher:
-        lines.append(sentence("Rank r > 1 (", *listed(higher), ") lies beyond RedFuser's condition, which is rank 1: as d varies, "
-                              "F runs through r dimensions of functions of x, so that r sums know it for every d."))  # fmt: skip
+        beyond = ") lies beyond RedFuser's condition, which is rank 1: as d varies, F runs through r dimensions of "
+        lines.append(
+            sentence("Rank r > 1 (", *listed(higher), beyond, "functions of x, so that r sums know it for every d.")
+        )
     if any(one.times == "^" for one in separations):
         lines.append(sentence("In a product over n elements, h moves out as its n-th power."))
     return lines
@@ -101,12 +125,7 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
 
 def used_values(separation: Separation) -> bool:
     """Whether the term uses earlier results."""
-    return bool(set(separation.reduction.term.atoms(type(separation.reduction.value))) & _values(separation))
-
-
-def _values(separation: Separation) -> set[Expr]:
-    factors = (*separation.h, separation.shift)
-    return {value for one in factors for value in one.atoms(type(separation.reduction.value))}
+    return any(one.atoms(Value) for one in (*separation.h, separation.shift))
 
 
 def separated(separation: Separation, decomposition: Decomposition) -> Equations:
@@ -140,12 +159,16 @@ def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
         for part in deferred(separation, decomposition):
             waiting.setdefault(part, []).append(separation.reduction.value)
     for (word, part), values in waiting.items():
-        lines.append(sentence(f"The {word} ", part, " of ", *listed(list(values)),
-                              " holds no x: it waits for finish, and enters once instead of at every element."))  # fmt: skip
+        why = " holds no x: it waits for finish, and enters once instead of at every element."
+        lines.append(sentence(f"The {word} ", part, " of ", *listed(list(values)), why))
     kept = [one.value for one in form.accumulators if one.droppable]
     if kept:
-        lines.append(sentence(*listed(list(kept)), " would be 0 in exact arithmetic, at the natural centre. Kept all the same: "
-                              "in floating point, what the rounding of the centre lost is there, and finish gives it back."))  # fmt: skip
+        why = " would be 0 in exact arithmetic, at the natural centre. Kept all the same: in floating point, "
+        lines.append(
+            sentence(
+                *listed(list(kept)), why, "what the rounding of the centre lost is there, and finish gives it back."
+            )
+        )
     return lines
 
 
@@ -154,14 +177,13 @@ def slots(form: FusedForm) -> Table:
     terms = {one.value.name: one.term for one in form.accumulators}
     terms |= {one.value.name: one.term for one in form.extrema}
     kinds = {one.value.name: one.monoid.name for one in form.extrema}
-    values = {one.value.name: one.value for one in (*form.extrema, *form.pivots, *form.accumulators)}
     bases = {one.value.name: one.base for one in form.pivots}
     cells = []
     for slot in form.slots:
         kind = kinds.get(slot.name, {"pivot": "centre", "count": "count (integer)"}.get(slot.kind, "sum"))
         term = bases[slot.name] if slot.kind == "pivot" else terms[slot.name]
         axes: tuple[Part, ...] = listed(list(slot.axes)) if slot.axes else ("all rows",)
-        cells.append(((values[slot.name],), (kind,), axes, (live_term(term, form.cascade.domain),)))
+        cells.append(((Value(Label(slot.name), *slot.axes),), (kind,), axes, (live_term(term, form.cascade.domain),)))
     return Table(("slot", "what", "one per", "of"), tuple(cells))
 
 
@@ -169,15 +191,14 @@ def reasons(pivot: Pivot, form: FusedForm) -> list[tuple[Part, ...]]:
     """What a pivot scales or shifts, how it is chosen, and why."""
     made: list[tuple[Part, ...]] = []
     base = live_term(pivot.base, form.cascade.domain)
-    if any(weighing is pivot or weighing == pivot for one in form.accumulators for weighing, _ in one.weight):
-        written = {value.name for value in form.cascade.values}
-        extra = "" if pivot.value.name in written or pivot not in _auxiliary(form) else ", a maximum that the definition lacks"
-        made.append(("Pivot ", pivot.value, extra, ": scales the exponential of ", base,
-                     ". Running: the largest so far, so that no exponential exceeds 1 and none overflows."))  # fmt: skip
-    if any(pivot.value in factor.free_symbols | factor.atoms(type(pivot.value)) for one in form.accumulators
-           for factor in one.factors):  # fmt: skip
-        made.append(("Pivot ", pivot.value, ": shifts ", base, ". ", *_chosen(pivot), " Without it, sums of ", base,
-                     " grow large and cancel in finish."))  # fmt: skip
+    if any(weighing == pivot for one in form.accumulators for weighing, _ in one.weight):
+        extra = ", a maximum that the definition lacks" if pivot in _auxiliary(form) else ""
+        why = ". Running: the largest so far, so that no exponential exceeds 1 and none overflows."
+        made.append(("Pivot ", pivot.value, f"{extra}: scales the exponential of ", base, why))
+    if any(pivot.value in factor.atoms(Value) for one in form.accumulators for factor in one.factors):
+        why = " grow large and cancel in finish."
+        made.append(("Pivot ", pivot.value, ": shifts ", base, ". ", _chosen(pivot), *_known(pivot)))
+        made[-1] += (" Without it, sums of ", base, why)
     return made
 
 
@@ -186,13 +207,17 @@ def _auxiliary(form: FusedForm) -> list[Pivot]:
     return [one for one in form.pivots if one.value in held]
 
 
-def _chosen(pivot: Pivot) -> tuple[Part, ...]:
+def _chosen(pivot: Pivot) -> str:
     if pivot.policy is PivotPolicy.RUNNING:
-        return ("Running: it is ", pivot.source, ", known before the sums are.")
+        return "Running: it is "
     if pivot.policy is PivotPolicy.TILE_LOCAL:
-        return ("Tile-local: every block is taken about its own centre, and a merge finds the common one.",)
-    return ("Block mean: the centre proper has more axes, and to shift by it would destroy a matrix product; "
-            "any value near it is exact.",)  # fmt: skip
+        return "Tile-local: every block is taken about its own centre, and a merge finds the common one."
+    why = "the centre proper has more axes, and to shift by it would destroy a matrix product."
+    return f"Block mean: {why} Any value near it will do."
+
+
+def _known(pivot: Pivot) -> tuple[Part, ...]:
+    return (pivot.source, ", known before the sums are.") if pivot.policy is PivotPolicy.RUNNING else ()
 
 
 def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:
@@ -203,9 +228,9 @@ def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[t
     monomials = [dict(d) for _, d in separation.polynomial] if separation.times == "×" else []
     shared: list[Expr] = []
     for number, q in monomials[0].items() if monomials else ():
-        powers = [one.get(number, 0) for one in monomials]
+        powers = [one.get(number, Fraction(0)) for one in monomials]
         if all(p * q > 0 for p in powers) and not atoms.list[number].exponential:
-            shared.append(atoms.list[number].power(min(powers, key=abs)))
+            shared.append(atoms.list[number].power(min(powers) if q > 0 else max(powers)))
     if shared:
         yield "factor", Mul(*shared)
 
@@ -219,24 +244,27 @@ def the_forms(form: FusedForm) -> list[Line]:
     segment = Symbol(moves.index)
     lines: list[Line] = [
         column(("One segment of ", axis, ": first level"), moves.first_level(), "RedFuser Eq. 6-8"),
-        column(("Many segments ", segment, " into one: level k"), moves.level(), "RedFuser Eq. 11"),
+        column(("Many segments ", segment, " into one: the next level"), moves.level(), "RedFuser Eq. 11"),
         column(("One more piece, whose own state wears the hat: incremental",), moves.incremental(), "RedFuser Eq. 15"),
     ]
     closed = moves.exact()
     if closed:
         zero = listed([one.value for one in form.accumulators if one.droppable])
-        lines.append(column(("The same in exact arithmetic, where ", *zero, " = 0"), closed,
-                            "cf. Chan, Golub, LeVeque 1979"))  # fmt: skip
+        lines.append(
+            column(("The same in exact arithmetic, where ", *zero, " = 0"), closed, "cf. Chan, Golub, LeVeque 1979")
+        )
         lines.append(column(("One more element, in exact arithmetic",), moves.exact(moves.element), "cf. Welford 1962"))
     else:
-        lines.append(column(("One more element: incremental, level 1",), moves.incremental(moves.element), "RedFuser Eq. 16"))
+        lines.append(
+            column(("One more element: incremental, level 1",), moves.incremental(moves.element), "RedFuser Eq. 16")
+        )
     if form.shifted:
         free = listed([one.value for one in form.shifted])
         lines.append(sentence("Finish is exact for any finite ", *free, ", be it rounded or lagging: hence the ≈."))
     weights = sorted({pivot.value.name: pivot.value for one in form.accumulators for pivot, _ in one.weight}.items())
     for _, value in weights:
-        lines.append(sentence("An empty segment has ", value, " = ", S.NegativeInfinity, " and weight 0: a rescale is written "
-                              "as the exponential of a difference, and is never ∞ − ∞."))  # fmt: skip
+        why = " and weight 0: a rescale is written as the exponential of a difference, and is never ∞ − ∞."
+        lines.append(sentence("An empty segment has ", value, " = ", S.NegativeInfinity, why))
     return lines
 
 
@@ -249,10 +277,12 @@ def the_finish(form: FusedForm) -> list[Line]:
     if form.assignments:
         lines.append(column(("From the state",), [Equation(one.value, one.expr) for one in form.assignments]))
     lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in form.outputs]))
-    for one in form.outputs:
-        if one.empty is not S.false:
-            lines.append(sentence("Where ", absorbed(one.empty), ", as where no element counts, ", Label(one.name),
-                                  " is 0/0: NaN, or 0 if the call says so."))  # fmt: skip
+    why = " is 0/0: NaN, or 0 if the call says so."
+    lines += [
+        sentence("Where ", absorbed(one.empty), ", as where no element counts, ", Label(one.name), why)
+        for one in form.outputs
+        if one.empty is not S.false
+    ]
     return lines
 
 

@@ -79,8 +79,13 @@ class TextWriter(Writer):
         if exponent == S.Half:
             return f"√{self.write(base, ATOM)}", ATOM
         raised = self.write(exponent)
-        raised = raised.translate(SUPERSCRIPTS) if raised.isdecimal() else \
-            f"^{raised}" if raised.isalnum() else f"^({raised})"  # fmt: skip
+        raised = (
+            raised.translate(SUPERSCRIPTS)
+            if raised.isdecimal()
+            else f"^{raised}"
+            if raised.isalnum()
+            else f"^({raised})"
+        )
         return self.write(base, ATOM) + raised, POWER
 
     def function(self, name: str, args: Sequence[Basic]) -> str:
@@ -211,4 +216,3 @@ def _break(text: str, room: int) -> int | None:
             found.append((depth + glued, -place))
     late = [one for one in found if -one[1] > room // 4] or found
     return -min(late)[1] if late else None
-

@@ -119,6 +119,9 @@ def _reduce(kind: str, expr: Any, axes: tuple[Any, ...]) -> Reduce:
             raise ExpressionError(
                 f"{kind}: {axis!r} is not an axis. Make one by `n = ra.axes('n')` and reduce over it."
             )
+    twice = next((axis for place, axis in enumerate(flat) if axis in flat[:place]), None)
+    if twice is not None:
+        raise ExpressionError(f"{kind}: axis {twice} is given twice. Reduce over each axis once.")
     if not flat:
         raise ExpressionError(f"{kind}: no axis given. Write `ra.{kind}(expr, n)` with `n = ra.axes('n')`.")
     return Reduce(kind, expr, flat)

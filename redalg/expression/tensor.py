@@ -107,7 +107,7 @@ class Tensor:
 
 
 def _index(name: str, index: Any) -> Expr:
-    expr = sympify(index)
+    expr = None if isinstance(index, str) else sympify(index)
     if isinstance(expr, _Indexed) or (isinstance(expr, Expr) and expr.is_integer is not False and not expr.is_Float):
         return expr
     raise ExpressionError(f"tensor `{name}`: index `{index}` is not an integer expression. Index by axes, integers, "
@@ -148,4 +148,11 @@ def _parse(spec: str) -> list[Element]:
 
 def _named_index(text: str) -> Expr:
     text = text.strip()
-    return Integer(int(text)) if text.isdigit() else Axis(names_of(text, "tensors")[0])
+    if text.isdigit():
+        return Integer(int(text))
+    names = names_of(text, "tensors")
+    if len(names) > 1:
+        raise ExpressionError(
+            f"tensors: `[… {text} …]` holds one index of {len(names)} names. Separate indices by commas."
+        )
+    return Axis(names[0])

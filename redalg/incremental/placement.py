@@ -20,7 +20,7 @@ from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Polynomial
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
-from redalg.expression import Axis, Label, Value
+from redalg.expression import Axis, Element, Label, Value
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy
 from redalg.monoids import monoid
 
@@ -81,8 +81,8 @@ def _final(separation: Separation, held: Value, cascade: Cascade) -> Expr:
 def _exponential_pivot(placement: Placement, atom: Atom) -> Pivot:
     largest = [one for one in placement.extrema if one.monoid.name == "max"]
     for one in largest:
-        ratio = atom.base / one.term
-        if ratio == 1 or (not placement.decomposition.separator.side(ratio) and ratio.is_extended_positive):
+        ratio = atom.base / one.term  # of scalars alone: a state holds them, and no tensors
+        if ratio == 1 or (not ratio.atoms(Element, Value) and ratio.is_extended_positive and not ratio.atoms(Axis)):
             return Pivot(one.value if ratio == 1 else _named(placement, atom), atom.base, PivotPolicy.RUNNING,
                          ratio * one.value)  # fmt: skip
     value = placement.symbol(f"aux_{sum(one.value.name.startswith('aux_') for one in largest)}", free_axes(atom.base))
@@ -99,16 +99,23 @@ def _named(placement: Placement, atom: Atom) -> Value:
 def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) -> Pivot:
     to_expr = placement.decomposition.separator.atoms.polynomial_expr
     candidates = sorted((to_expr(one) for one in centres), key=lambda e: (e.has(log), e.count_ops(), str(e)))
-    centre = _without_logs(candidates[0])
+    centre = _without_logs(_without_tensors(candidates[0]))
     for pivot in placement.pivots.values():  # an exponential's pivot serves the same u when it is centred there
         if pivot.base == atom.base and pivot.source == centre:
             return pivot
     known = {one.value for one in placement.extrema}
+    if centre is S.Zero:
+        return Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
     if centre.atoms(Value) <= known and free_axes(centre) <= free_axes(atom.base):
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     within = free_axes(centre) <= free_axes(atom.base)
     policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
     return Pivot(_named(placement, atom), atom.base, policy, centre if within else S.Zero)
+
+
+def _without_tensors(centre: Expr) -> Expr:
+    """Drop terms that hold parameters: a state holds no tensors, and merges without them."""
+    return Add(*(term for term in Add.make_args(centre) if not term.atoms(Element)))
 
 
 def _without_logs(centre: Expr) -> Expr:

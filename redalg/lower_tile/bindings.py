@@ -88,7 +88,7 @@ DOUBLE_C = '''\
 
 
 def constant(value):  # a float64 literal by its bits: the C target prints literals with seven digits
-    return T.reinterpret("float64", T.int64(int.from_bytes(struct.pack("<d", value), "little", signed=True)))
+    return T.reinterpret(T.int64(int.from_bytes(struct.pack("<d", value), "little", signed=True)), "float64")
 '''
 
 DOUBLE_CUDA = '''\

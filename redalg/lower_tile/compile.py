@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import subprocess
 import tempfile
@@ -96,6 +97,7 @@ def _resources(name: str, report: str, dynamic: int, cuda: str) -> Resources:
 
 def load(source: Source) -> dict[str, Any]:
     """Execute a text as a module; `inspect` must find its lines, so they are registered under a name of their own."""
+    os.environ.setdefault("TILELANG_PRINT_ON_COMPILATION", "0")  # progress is the caller's to show
     try:
         import tilelang  # noqa: F401
     except ModuleNotFoundError as missing:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, final
 
 import numpy as np
@@ -11,7 +12,7 @@ from sympy import Expr
 
 from redalg.decompose import Cascade
 from redalg.errors import InputError
-from redalg.expression import Axis, Element, Where
+from redalg.expression import Axis, Element, Scalar, Where
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 WIDTH = {"float64": 3, "float32": 2, "bfloat16": 1, "float16": 1}
@@ -68,13 +69,13 @@ def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] 
     library = next(iter(libraries.values()), "numpy")
     devices = {name: str(array.device) if library == "torch" else "cpu" for name, array in tensors.items()}
     if len(set(devices.values())) > 1:
-        raise InputError(f"the tensors lie on several devices: {_list(devices)}. Move them to one with `.to(device)`.")
+        where = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise InputError(f"the tensors lie on several devices: {where}. Move them to one with `.to(device)`.")
     for name, array in tensors.items():
-        if getattr(array, "requires_grad", False):
-            raise InputError(f"tensor `{name}` requires a gradient, and redalg has no backward pass yet. Pass "
-                             f"`{name}.detach()` if no gradient is needed; nothing is detached silently.")  # fmt: skip
+        _check_array(name, array)
     dtypes = {name: dtype_name(array) for name, array in tensors.items()}
-    _check_dtypes(cascade, dtypes)
+    _check_dtypes(cascade, dtypes, library)
+    _check_extents(cascade, extents or {})
     sizes = _sizes(cascade, tensors, extents or {}, chunked)
     compute, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
     return Bound(tensors, scalars, sizes, dtypes, library, next(iter(devices.values()), "cpu"), compute, result)
@@ -100,11 +101,37 @@ def _named(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], 
             f", scalar {name}" for name in scalars
         )
         raise InputError(f"the call's tensors do not fit the expression ({'; '.join(said)}). It needs {needs}.")
-    return {name: given[name] for name in wanted}, {name: _number(name, given[name]) for name in scalars}
+    return {name: given[name] for name in wanted}, {
+        one.name: _scalar(one, given[one.name]) for one in cascade.scalars()
+    }
 
 
 def _signature(cascade: Cascade, name: str) -> str:
     return str(next(one for one in cascade.elements() if one.name == name))
+
+
+ASSUMPTIONS: tuple[tuple[str, Callable[[float], bool]], ...] = (
+    ("positive", lambda value: value > 0),
+    ("nonnegative", lambda value: value >= 0),
+    ("negative", lambda value: value < 0),
+    ("nonpositive", lambda value: value <= 0),
+    ("nonzero", lambda value: value != 0),
+    ("integer", lambda value: value.is_integer()),
+    ("finite", isfinite),
+)
+
+
+def _scalar(scalar: Scalar, value: Any) -> float:
+    """A run-time scalar, which must be what the derivation was told of it."""
+    number = _number(scalar.name, value)
+    for name, holds in ASSUMPTIONS:
+        declared = getattr(scalar, f"is_{name}") or getattr(scalar, f"is_extended_{name}", False)
+        if declared and not holds(number):
+            raise InputError(
+                f"scalar `{scalar.name}` was declared {name}, and is {number}. The form was derived on that assumption: "
+                "pass such a number, or declare the scalar without it."
+            )
+    return number
 
 
 def _number(name: str, value: Any) -> float:
@@ -123,19 +150,47 @@ def _library(name: str, array: Any) -> str:
 
 
 def _list(items: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} on {what}" if what.startswith(("cpu", "cuda")) else f"{name} ({what})"
-                     for name, what in items.items())  # fmt: skip
+    return ", ".join(f"{name} ({what})" for name, what in items.items())
 
 
-def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str]) -> None:
+def _check_array(name: str, array: Any) -> None:
+    """Refuse what would be read wrongly: gradients, sparse layouts, masked arrays."""
+    if getattr(array, "requires_grad", False):
+        raise InputError(f"tensor `{name}` requires a gradient, and redalg has no backward pass yet. Pass "
+                         f"`{name}.detach()` if no gradient is needed; nothing is detached silently.")  # fmt: skip
+    layout = str(getattr(array, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        raise InputError(f"tensor `{name}` has layout {layout}, and redalg reads strided tensors. Pass "
+                         f"`{name}.to_dense()`.")  # fmt: skip
+    if isinstance(array, np.ma.MaskedArray):
+        raise InputError(f"tensor `{name}` is a NumPy masked array, whose mask redalg does not read. Pass its data and "
+                         "its mask as two tensors, and use `ra.where`.")  # fmt: skip
+
+
+def _check_extents(cascade: Cascade, extents: Mapping[str, int]) -> None:
+    """Sizes given by the caller: of axes of the expression, whole numbers."""
+    known = sorted({axis.name for axis in cascade.axes()} | set(cascade.extents()))
+    for name, size in extents.items():
+        if name not in known:
+            raise InputError(f"sizes: the expression has no axis {name!r}; it has {', '.join(known)}.")
+        if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
+            raise InputError(f"sizes: the size of axis {name} should be a non-negative int, not {size!r}.")
+
+
+def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> None:
     as_value = value_tensors(cascade)
     for name, dtype in dtypes.items():
         if dtype.startswith("complex"):
             raise InputError(f"tensor `{name}` is {dtype}: reductions here are over extended reals. Pass its real and "
                              "imaginary parts as two tensors.")  # fmt: skip
         if dtype not in FLOATS and name in as_value:
-            raise InputError(f"tensor `{name}` is {dtype}, and stands in arithmetic, where floating point is needed. "
-                             f"Pass it as float32, for instance `{name}.float()`.")  # fmt: skip
+            call = f"{name}.float()" if library == "torch" else f'{name}.astype("float32")'
+            raise InputError(
+                f"tensor `{name}` is {dtype}, and stands in arithmetic, where one of {', '.join(FLOATS)} is needed. "
+                f"Convert it, for instance `{call}`."
+            )
+        if not dtype.startswith(("float", "bfloat16", "int", "uint", "bool")):
+            raise InputError(f"tensor `{name}` is {dtype}, which is no number. Pass booleans, integers or floats.")
 
 
 def value_tensors(cascade: Cascade) -> set[str]:
@@ -172,6 +227,8 @@ def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, i
             known = {"its declaration": axis.size}
         elif axis.size is not None:
             known = {**known, "its declaration": axis.size}
+        if axis.name in extents and not (chunked and axis == cascade.axis):
+            known = {**known, "sizes=": extents[axis.name]}
         if len(set(known.values())) > 1 and not (chunked and axis == cascade.axis and axis.size is not None):
             said = ", ".join(f"{size} in {where}" for where, size in known.items())
             raise InputError(f"axis {axis.name} has several sizes: {said}. Every tensor must agree on it.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from redalg.errors import InputError
-from redalg.expression import Axis
+from redalg.expression import Axis, Element
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FusedForm, Slot
 from redalg.incremental.interpret import Executor, Slots
@@ -45,6 +45,13 @@ class State:
 
 def leaf(form: FusedForm, given: Mapping[str, Any], start: Mapping[Axis, int], extents: Mapping[str, int]) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
+    for axis, first in start.items():
+        if axis not in form.cascade.axes() or not isinstance(first, int) or first < 0:
+            axes = ", ".join(map(str, form.cascade.axes()))
+            raise InputError(
+                f"leaf: start should give an axis its first element's number, as in start={{{form.cascade.axis}: 128}}, "
+                f"not {{{axis!r}: {first!r}}}. The axes are {axes}."
+            )
     bound = bind(form.cascade, given, extents, chunked=True)
     ops = ops_for(bound, bound.library)
     executor = Executor(form, ops)
@@ -84,6 +91,10 @@ def merge(form: FusedForm, a: State, b: State) -> State:
     """a ⊕ b. Both must be states of this form, over the same free axes."""
     for state in (a, b):
         check(form, state)
+    for what in ("library", "device", "result"):
+        if getattr(a, what) != getattr(b, what):
+            raise InputError(f"merge: the states are of {getattr(a, what)} and of {getattr(b, what)}. Make both from "
+                             "tensors of one library, device and dtype.")  # fmt: skip
     if dict(a.sizes) != dict(b.sizes):
         raise InputError(
             f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of the same "
@@ -97,6 +108,14 @@ def merge(form: FusedForm, a: State, b: State) -> State:
 def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str) -> dict[str, Any]:
     """The outputs of a state; `given` holds the tensors and scalars that stand in the outputs themselves."""
     check(form, state)
+    needed = {one.name: one for output in form.outputs for one in output.expr.atoms(Element)}
+    needed |= {one.name: one for step in form.assignments for one in step.expr.atoms(Element)}
+    missing = sorted(str(one) for name, one in needed.items() if name not in (given or {}))
+    if missing:
+        raise InputError(
+            f"finish: the outputs hold {', '.join(missing)}, which a state does not. Pass them as tensors: "
+            f'`finish(state, {{"{missing[0].split("[")[0]}": …}})`.'
+        )
     scope, executor = unpacked_scope(form, state, given or {}, empty)
     made = executor.finish(scope, unpack(form, state, scope))
     outputs = {}
@@ -117,14 +136,10 @@ def _rounded(array: Any, dtype: str, library: str) -> Any:
 def check(form: FusedForm, state: State) -> None:
     """Refuse a state of another form."""
     if not isinstance(state, State) or state.layout != form.slots:
-        found = (
-            type(state).__name__
-            if not isinstance(state, State)
-            else f"a state of slots {[s.name for s in state.layout]}"
-        )
+        slots = f"a state of slots {', '.join(s.name for s in state.layout)}" if isinstance(state, State) else ""
         raise InputError(
-            f"this is {found}; the form's states have slots {[slot.name for slot in form.slots]}. Make it by `leaf` of "
-            "the same `Fused`."
+            f"the state should have the form's slots {', '.join(slot.name for slot in form.slots)}; it is "
+            f"{slots or f'a {type(state).__name__}'}. Make it by `leaf` of the same `Fused`."
         )
 
 

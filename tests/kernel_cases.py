@@ -1,0 +1,195 @@
+"""The cases that must run through every backend, as data: an expression, tensors, and the error that it may have.
+
+Shared by the tests of the C target (CPU), of nvcc compilation, and of the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, final
+
+import torch
+from sympy import exp, log, oo, sqrt
+
+import redalg as ra
+
+b, h, q, k, d, e, n = ra.axes("b h q k d e n")
+Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
+x, w, r, M, A = ra.tensors("x[b,n] w[b,n] r[b,n,j] M[q,k] A[q,k]")
+SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
+LOWEST = torch.finfo(torch.float32).min
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """One run: `tolerance` is relative to the largest output, in float32."""
+
+    name: str
+    form: str
+    tensors: Callable[[torch.Generator], Mapping[str, torch.Tensor]]
+    tolerance: float = 2e-6
+    empty: str = "nan"
+
+
+def attention(score: Any) -> ra.Fused:
+    """Softmax-weighted mean of V."""
+    return ra.fuse(ra.sum(ra.softmax(score, k) * V, k), axes="b h q e")
+
+
+@cache
+def fused(form: str) -> ra.Fused:
+    """The expression of that name, fused."""
+    return FORMS[form]()
+
+
+def moments() -> tuple[Any, Any]:
+    """(Σ w, weighted mean)."""
+    total = ra.sum(w, n)
+    return total, ra.sum(w * x, n) / total
+
+
+def weighted_variance() -> ra.Fused:
+    """Σ w (x − μ)² / Σ w."""
+    total, mean = moments()
+    return ra.fuse(ra.sum(w * (x - mean) ** 2, n) / total)
+
+
+def inertia() -> ra.Fused:
+    """Σ w |r − c|² about the centre of mass, with j of size 3 inside the sum."""
+    j = ra.axis("j", size=3)
+    centre = ra.sum(w * r, n) / ra.sum(w, n)
+    return ra.fuse(ra.sum(w * ra.sum((r - centre) ** 2, j), n))
+
+
+def top_and_denominator() -> ra.Fused:
+    """The maximum, the denominator and the log-sum-exp of rows."""
+    m = ra.let("m", ra.max(x, n))
+    total = ra.let("l", ra.sum(exp(x - m), n))
+    return ra.fuse({"top": (m, "b"), "denominator": (total, "b"), "lse": (m + log(total), "b")})
+
+
+FORMS: dict[str, Callable[[], ra.Fused]] = {
+    "attention": lambda: attention(SCORE),
+    "causal": lambda: attention(ra.where(k <= q, SCORE, -oo)),
+    "masked": lambda: attention(ra.where(M, SCORE, -oo)),
+    "additive": lambda: attention(SCORE + A),
+    "rows": top_and_denominator,
+    "logsumexp": lambda: ra.fuse(ra.logsumexp(x, n)),
+    "variance": lambda: ra.fuse(ra.mean((x - ra.mean(x, n)) ** 2, n)),
+    "weighted mean": lambda: ra.fuse(moments()[1]),
+    "weighted variance": weighted_variance,
+    "inertia": inertia,
+}
+
+
+def qkv(*sizes: int) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
+    """Random Q, K, V of sizes b, h, q, k, d, e."""
+    nb, nh, nq, nk, nd, ne = sizes
+    shapes = {"Q": (nb, nh, nq, nd), "K": (nb, nh, nk, nd), "V": (nb, nh, nk, ne)}
+    return lambda g: {name: torch.randn(shape, generator=g) for name, shape in shapes.items()}
+
+
+def with_(make: Callable[[torch.Generator], dict[str, torch.Tensor]], **more: Callable[[torch.Generator], torch.Tensor]) -> Any:
+    """Tensors, and more of them."""
+    return lambda g: make(g) | {name: one(g) for name, one in more.items()}
+
+
+def randn(*shape: int, scale: float = 1.0, shift: float = 0.0) -> Callable[[torch.Generator], torch.Tensor]:
+    """shift + scale · normal."""
+    return lambda g: shift + scale * torch.randn(shape, generator=g)
+
+
+def weights(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """Positive weights."""
+    return lambda g: torch.randn(shape, generator=g).abs() + 0.1
+
+
+def mask(rows: int, columns: int, dead: int = -1) -> Callable[[torch.Generator], torch.Tensor]:
+    """A random boolean mask; row `dead` is masked whole."""
+    return lambda g: (torch.rand(rows, columns, generator=g) < 0.6) & (torch.arange(rows) != dead)[:, None]
+
+
+def additive(rows: int, columns: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """0, finfo.min and -inf; row 1 all finfo.min (uniform), the last row all -inf (empty)."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        drawn = torch.randint(0, 3, (rows, columns), generator=g)
+        made = torch.tensor([0.0, LOWEST, -torch.inf])[drawn]
+        made[:, 0] = 0.0
+        made[1 % rows] = LOWEST
+        made[rows - 1] = -torch.inf
+        return made
+
+    return make
+
+
+def one(**tensors: Callable[[torch.Generator], torch.Tensor]) -> Any:
+    """Named tensors."""
+    return lambda g: {name: make(g) for name, make in tensors.items()}
+
+
+CASES = (
+    Case("ragged, d ≠ e", "attention", qkv(1, 2, 33, 77, 32, 48)),
+    Case("one of everything", "attention", qkv(1, 1, 1, 1, 8, 8)),
+    Case("513 x 1000", "attention", qkv(1, 2, 513, 1000, 64, 64)),
+    Case("odd widths", "attention", qkv(1, 2, 70, 90, 36, 20)),
+    Case("width 80", "attention", qkv(1, 2, 128, 256, 80, 80)),
+    Case("width 128", "attention", qkv(1, 2, 256, 384, 128, 128)),
+    Case("one query", "attention", qkv(2, 3, 1, 513, 64, 64)),
+    Case("huge logits", "attention", with_(qkv(1, 2, 33, 77, 32, 48), Q=randn(1, 2, 33, 32, scale=1e3)), 1e-4),
+    Case("causal", "causal", qkv(1, 2, 200, 200, 64, 64)),
+    Case("causal, more keys", "causal", qkv(1, 2, 77, 300, 32, 32)),
+    Case("boolean mask", "masked", with_(qkv(1, 2, 33, 77, 32, 48), M=mask(33, 77))),
+    Case("masked row, nan", "masked", with_(qkv(1, 2, 33, 77, 32, 48), M=mask(33, 77, dead=5))),
+    Case("masked row, zero", "masked", with_(qkv(1, 2, 33, 77, 32, 48), M=mask(33, 77, dead=5)), empty="zero"),
+    Case("additive mask", "additive", with_(qkv(1, 2, 33, 77, 32, 48), A=additive(33, 77))),
+    Case("rows", "rows", one(x=randn(5, 1000, scale=10.0)), 1e-6),
+    Case("rows of one", "rows", one(x=randn(7, 1)), 1e-6),
+    Case("rows, huge logits", "rows", one(x=randn(5, 1000, scale=1e4)), 1e-6),
+    Case("logsumexp", "logsumexp", one(x=randn(300, 77, scale=10.0)), 1e-6),
+    Case("variance", "variance", one(x=randn(5, 1000)), 1e-6),
+    Case("variance, 1e8 ± 30", "variance", one(x=randn(2, 1_000_000, scale=30.0, shift=1e8)), 1e-6),
+    Case("weighted mean", "weighted mean", one(x=randn(5, 1000), w=weights(5, 1000)), 1e-6),
+    Case("weighted variance", "weighted variance", one(x=randn(5, 1000, shift=1e4), w=weights(5, 1000)), 1e-6),
+    Case("inertia", "inertia", one(r=randn(5, 1000, 3, shift=1e3), w=weights(5, 1000)), 1e-6),
+)
+
+
+def tensors_of(case: Case, device: str = "cpu") -> dict[str, torch.Tensor]:
+    """The case's tensors, seeded by its name."""
+    generator = torch.Generator().manual_seed(sum(map(ord, case.name)))
+    return {name: array.to(device) for name, array in case.tensors(generator).items()}
+
+
+def cast(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Floating-point tensors in another dtype (a mask of finfo.min becomes that dtype's own)."""
+    return {name: _cast(array, dtype) if array.is_floating_point() else array for name, array in tensors.items()}
+
+
+def _cast(array: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    lowest = torch.tensor(torch.finfo(dtype).min, dtype=dtype, device=array.device)
+    return torch.where(array == LOWEST, lowest, array.to(dtype))
+
+
+def outputs_of(made: Any) -> dict[str, torch.Tensor]:
+    """Outputs by name, whether one or several."""
+    return dict(made._asdict()) if hasattr(made, "_asdict") else {"out": made}
+
+
+def worst_error(made: Any, wanted: Any, empty: str = "nan") -> float:
+    """Largest |made − wanted| / max|wanted| over the outputs, which must be non-finite in the same places."""
+    worst = 0.0
+    for name, want in outputs_of(wanted).items():
+        got, want = outputs_of(made)[name].double().cpu(), want.double().cpu()
+        if empty == "zero":
+            want = torch.where(want.isnan(), 0.0, want)
+        assert got.shape == want.shape, f"{name}: shape {tuple(got.shape)}, wanted {tuple(want.shape)}"
+        assert torch.equal(got.isfinite(), want.isfinite()), f"{name}: non-finite in other places"
+        kept = want.isfinite()
+        if kept.any():
+            scale = want[kept].abs().max().clamp_min(1e-30)
+            worst = max(worst, float((got[kept] - want[kept]).abs().max() / scale))
+    return worst

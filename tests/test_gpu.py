@@ -1,0 +1,62 @@
+"""On a GPU: every case against the float64 definition, and float16 against cuDNN's own error."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.kernel_cases import CASES, Case, cast, fused, tensors_of, worst_error
+
+pytestmark = pytest.mark.gpu
+
+NARROW = [case for case in CASES if "huge" not in case.name and "1e8" not in case.name and case.form != "inertia"]
+BOUNDS = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+
+
+def named(cases: list[Case]) -> list[object]:
+    return [pytest.param(case, id=case.name) for case in cases]
+
+
+@pytest.mark.parametrize("case", named(list(CASES)))
+def test_float32_equals_the_definition(case: Case) -> None:
+    tensors, form = tensors_of(case, "cuda"), fused(case.form)
+    made = form(**tensors, empty=case.empty)
+    bound = 4e-6 if case.form == "attention" and case.tolerance < 1e-5 else case.tolerance
+    assert worst_error(made, form.reference(**tensors), case.empty) <= bound
+
+
+@pytest.mark.parametrize("case", named(NARROW))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits_equal_the_definition(case: Case, dtype: torch.dtype) -> None:
+    tensors, form = cast(tensors_of(case, "cuda"), dtype), fused(case.form)
+    made = form(**tensors, empty=case.empty)
+    bound = BOUNDS[dtype] * (4 if case.form == "weighted variance" else 1)
+    assert worst_error(made, form.reference(**tensors), case.empty) <= bound
+
+
+@pytest.mark.parametrize("name", ["513 x 1000", "width 80", "width 128", "one query"])
+def test_float16_is_no_worse_than_twice_cudnn(name: str) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    case = next(one for one in CASES if one.name == name)
+    tensors, form = cast(tensors_of(case, "cuda"), torch.float16), fused(case.form)
+    wanted = form.reference(**tensors)
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        peer = torch.nn.functional.scaled_dot_product_attention(tensors["Q"], tensors["K"], tensors["V"])
+    assert worst_error(form(**tensors), wanted) <= 2 * worst_error(peer, wanted)
+
+
+def test_segments_equal_the_definition() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"Q": (1, 8, 1, 128), "K": (1, 8, 20_000, 128), "V": (1, 8, 20_000, 128)}
+    tensors = {name: torch.randn(shape, generator=generator).half().cuda() for name, shape in shapes.items()}
+    form = fused("attention")
+    assert form.lower("sm_90a", {"b": 1, "h": 8, "q": 1, "k": 20_000, "d": 128, "e": 128},
+                      dict.fromkeys(shapes, "float16")).plan.segments > 1  # fmt: skip
+    assert worst_error(form(**tensors), form.reference(**tensors)) <= 2e-3
+
+
+def test_strided_tensors() -> None:
+    tensors, form = tensors_of(CASES[0], "cuda"), fused("attention")
+    strided = {name: array.transpose(2, 3).contiguous().transpose(2, 3) for name, array in tensors.items()}
+    assert worst_error(form(**strided), form.reference(**strided)) <= 4e-6

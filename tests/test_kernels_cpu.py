@@ -1,0 +1,70 @@
+"""The generated program on the CPU: TileLang's C target and the tile interpreter against the float64 definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from redalg.lower_tile.interpret import interpret
+from tests.kernel_cases import CASES, Case, cast, fused, tensors_of, worst_error
+
+CPU_CASES = [case for case in CASES if case.name not in ("513 x 1000", "width 128")]
+SMALL = [case for case in CPU_CASES if "1e8" not in case.name]
+
+
+def named(cases: list[Case]) -> list[object]:
+    return [pytest.param(case, id=case.name) for case in cases]
+
+
+@pytest.mark.parametrize("case", named(CPU_CASES))
+def test_c_target_equals_the_definition(case: Case) -> None:
+    tensors, form = tensors_of(case), fused(case.form)
+    made = form(**tensors, backend="tilelang", empty=case.empty)
+    assert worst_error(made, form.reference(**tensors), case.empty) <= case.tolerance
+
+
+@pytest.mark.parametrize("case", named(SMALL))
+@pytest.mark.parametrize("target", ["sm_90a", "c"])
+def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None:
+    tensors, form = tensors_of(case), fused(case.form)
+    sizes = {axis.name: size for one in form.cascade.elements()
+             for axis, size in zip(one.indices, tensors[one.name].shape, strict=True) if axis.is_Symbol}  # fmt: skip
+    dtypes = {name: str(array.dtype).removeprefix("torch.") for name, array in tensors.items()}
+    shapes = {name: tuple(array.shape) for name, array in tensors.items()}
+    lowered = form.lower(target, sizes, dtypes, shapes=shapes, empty=case.empty)
+    made = interpret(lowered.program, {name: array.numpy() for name, array in tensors.items()})
+    outputs = {one.name: torch.from_numpy(made[one.name]) for one in form.cascade.outputs}
+    for one in form.cascade.outputs:
+        wanted = form.reference(**tensors)
+        wanted = wanted if len(outputs) == 1 else getattr(wanted, one.name)
+        assert worst_error(outputs[one.name], wanted, case.empty) <= case.tolerance
+
+
+@pytest.mark.parametrize("name", ["ragged, d ≠ e", "boolean mask", "rows", "weighted variance"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float16, 2e-3)])
+def test_c_target_dtypes(name: str, dtype: torch.dtype, tolerance: float) -> None:
+    case = next(one for one in CASES if one.name == name)
+    tensors, form = cast(tensors_of(case), dtype), fused(case.form)
+    assert worst_error(form(**tensors, backend="tilelang"), form.reference(**tensors)) <= tolerance
+
+
+def test_c_target_takes_bfloat16_as_float32() -> None:
+    case = CASES[0]
+    tensors, form = cast(tensors_of(case), torch.bfloat16), fused(case.form)
+    made = form(**tensors, backend="tilelang")
+    assert made.dtype == torch.bfloat16
+    assert worst_error(made, form.reference(**tensors)) <= 8e-3
+
+
+def test_strided_and_expanded_tensors() -> None:
+    tensors, form = tensors_of(CASES[0]), fused("attention")
+    strided = {name: array.transpose(2, 3).contiguous().transpose(2, 3) for name, array in tensors.items()}
+    strided["K"] = strided["K"][:, :1].expand(-1, 2, -1, -1)
+    assert worst_error(form(**strided, backend="tilelang"), form.reference(**strided)) <= 2e-6
+
+
+def test_empty_axes_need_no_kernel() -> None:
+    form = fused("rows")
+    made = form(x=torch.zeros(3, 0), backend="tilelang")
+    assert made.top.tolist() == made.lse.tolist() == [-torch.inf] * 3
+    assert made.denominator.tolist() == [0.0] * 3

@@ -1,0 +1,42 @@
+"""The generated kernels compile for sm_80, sm_86 and sm_90a, within the chips' shared memory, without spills on sm_90a.
+
+Needs nvcc and no GPU.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from redalg.lower_tile.compile import compile_only
+from redalg.strategies import DEVICES
+from tests.kernel_cases import fused
+
+PROBLEMS = {
+    "attention, d 64": ("attention", {"b": 32, "h": 16, "q": 512, "k": 512, "d": 64, "e": 64}, "float16"),
+    "attention, d 128": ("attention", {"b": 4, "h": 16, "q": 4096, "k": 4096, "d": 128, "e": 128}, "float16"),
+    "attention, segments": ("attention", {"b": 1, "h": 8, "q": 1, "k": 65536, "d": 128, "e": 128}, "bfloat16"),
+    "attention, float32": ("attention", {"b": 4, "h": 16, "q": 1024, "k": 1024, "d": 64, "e": 64}, "float32"),
+    "causal": ("causal", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 64, "e": 64}, "float16"),
+    "variance": ("variance", {"b": 1024, "n": 32768}, "float32"),
+    "variance, segments": ("variance", {"b": 1, "n": 1 << 20}, "float32"),
+    "logsumexp": ("logsumexp", {"b": 1000, "n": 1000}, "float16"),
+    "inertia": ("inertia", {"b": 1024, "n": 8192}, "float32"),
+}
+SHAPES = {"inertia": {"r": (1024, 8192, 3)}}
+
+pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_86", "sm_80"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_compiles_within_limits(name: str, target: str) -> None:
+    form, sizes, dtype = PROBLEMS[name]
+    one = fused(form)
+    lowered = one.lower(target, sizes, {t: dtype for t in one.cascade.inputs()}, shapes=SHAPES.get(name))
+    for kernel in compile_only(lowered.source):
+        assert 0 < kernel.smem_bytes <= DEVICES[target].smem_bytes or kernel.smem_bytes == 0
+        assert kernel.spill_bytes == 0 or target != "sm_90a", f"{kernel.name} spills {kernel.spill_bytes} bytes"
+        if name == "attention, d 128" and target == "sm_90a":
+            assert "wgmma" in kernel.cuda and "tma_load" in kernel.cuda
