@@ -18,7 +18,7 @@ from sympy import Expr, S, Tuple
 from redalg.decompose import Cascade, Decomposition, decompose, parse
 from redalg.decompose.foreign import adopt, one_axis_per_name
 from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
-from redalg.explain import explain_html, explain_latex, explain_text
+from redalg.explain import explain_latex, explain_text
 from redalg.expression import Axis, Element, Scalar, Value
 from redalg.expression.axis import names_of
 from redalg.incremental import FusedForm, derive
@@ -370,9 +370,6 @@ class Fused:
 
     def _repr_latex_(self) -> str:
         return explain_latex(self.decomposition, self.form)
-
-    def _repr_html_(self) -> str:
-        return explain_html(self.decomposition, self.form)
 
 
 def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:

@@ -25,9 +25,7 @@ from sympy import exp as exponential
 import redalg as ra
 
 b, n, d, e = ra.axes("b n d e")
-x, y, w, s, r, t, M, v, Q, K = ra.tensors(
-    "x[b,n] y[b,n] w[b,n] s[b,n] r[b,n] t[b] M[b,n] v[n,e] Q[b,d] K[n,d]"
-)
+x, y, w, s, r, t, M, v, Q, K = ra.tensors("x[b,n] y[b,n] w[b,n] s[b,n] r[b,n] t[b] M[b,n] v[n,e] Q[b,d] K[n,d]")
 gamma = ra.scalars("gamma", positive=True)
 STREAMED = {"x": 1, "y": 1, "w": 1, "s": 1, "r": 1, "M": 1, "v": 0, "K": 0}
 """Tensor -> which of its dimensions is the streamed axis n."""

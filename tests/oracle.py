@@ -33,7 +33,9 @@ IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
 class Oracle:
     """Evaluates expressions over named axes: every array has one dimension per axis, in order of name."""
 
-    def __init__(self, tensors: Mapping[str, np.ndarray], scalars: Mapping[str, float], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, tensors: Mapping[str, np.ndarray], scalars: Mapping[str, float], sizes: Mapping[str, int]
+    ) -> None:
         self.tensors, self.scalars, self.sizes = tensors, scalars, sizes
         self.axes = sorted(sizes)
         self.memo: dict[Basic, Any] = {}

@@ -20,7 +20,9 @@ from redalg.runtime.blocks import blocks
 from tests.cascades import Data, Example, cascades, data, n
 from tests.oracle import Oracle
 
-generated = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+generated = settings(
+    max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from sympy import Expr, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Label, Scalar, Value
+from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value
 from redalg.monoids import Monoid
 
 
@@ -50,6 +50,14 @@ class Producer:
         """The symbol that stands for the producer's value."""
         return Value(Label(self.name), *self.axes)
 
+    @property
+    def definition(self) -> Expr:
+        """What it is, with its reductions written out."""
+        written: dict[Expr, Expr] = {one.value: one.definition for one in self.cascade.producers}
+        for one in self.cascade.reductions:
+            written[one.value] = Reduce(one.monoid.name, one.term.xreplace(written), [self.cascade.axis])
+        return self.cascade.outputs[0].expr.xreplace(written)
+
 
 @final
 @dataclass(frozen=True)
@@ -76,9 +84,7 @@ class Cascade:
     def __str__(self) -> str:
         lines = [f"cascade over {self.axis}" + ("" if self.domain is S.true else f", where {self.domain}")]
         for producer in self.producers:
-            made = producer.cascade.outputs[0].expr
-            lines.append(f"  {producer.name}[{', '.join(map(str, producer.axes))}] = {made}")
-            lines += ["    " + line for line in str(producer.cascade).splitlines()[1:-1]]
+            lines.append(f"  {producer.name}[{', '.join(map(str, producer.axes))}] = {producer.definition}")
         for one in self.reductions:
             lines.append(f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.monoid} over {self.axis} of {one.term}")
         for output in self.outputs:

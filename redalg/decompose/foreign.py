@@ -30,16 +30,17 @@ def adopt(expr: Any) -> Expr:
     if expr.has(S.ImaginaryUnit):
         raise ExpressionError(f"`{expr}` holds the imaginary unit: redalg's values are extended reals. Write the real "
                               "and the imaginary part as two outputs.")  # fmt: skip
-    if expr.atoms(Indexed):
-        indices = {symbol for one in expr.atoms(Indexed) for index in one.indices for symbol in index.free_symbols}
-        indices |= {limit[0] for node in expr.atoms(Sum, Product) for limit in node.limits}
-        expr = _rebuild(expr, {index: Axis(str(index.name)) for index in indices if not isinstance(index, Axis)})
-    else:
-        expr = _rebuild(expr, {})
-    return one_axis_per_name(expr)
+    indices = {symbol for one in expr.atoms(Indexed) for index in one.indices for symbol in index.free_symbols}
+    limits = [limit for node in expr.atoms(Sum, Product) for limit in node.limits]
+    known: dict[Basic, Expr] = {one: Axis(str(one.name)) for one in {*indices, *(limit[0] for limit in limits)}
+                                if not isinstance(one, Axis)}  # fmt: skip
+    for index, *edges in sorted(limits, key=str):
+        if len(edges) == 2 and (edges[1] + 1).is_Symbol:  # n of (i, 0, n − 1) is |i|, wherever it stands
+            known.setdefault(edges[1] + 1, Axis(str(index.name)).extent)
+    return one_axis_per_name(_rebuild(expr, known))
 
 
-def _rebuild(node: Basic, axes: dict[Basic, Axis]) -> Any:
+def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
     if node in axes:
         return axes[node]
     if isinstance(node, Sum | Product):
@@ -60,10 +61,13 @@ def _rebuild(node: Basic, axes: dict[Basic, Axis]) -> Any:
     return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
 
-def _reduce(node: Any, axes: dict[Basic, Axis]) -> Expr:
+def _reduce(node: Any, axes: dict[Basic, Expr]) -> Expr:
     expr = _rebuild(node.function, axes)
     kind = "sum" if isinstance(node, Sum) else "prod"
-    for index, low, high in node.limits:
+    for index, *edges in node.limits:
+        if len(edges) != 2:
+            raise ExpressionError(f"`{node}`: {index} has no limits. Write them as ({index}, 0, n − 1).")
+        low, high = edges
         axis = axes.get(index) or Axis(str(index.name))
         extent = high + 1
         if low != 0 or not (extent.is_Symbol or extent.is_Integer):
@@ -73,7 +77,7 @@ def _reduce(node: Any, axes: dict[Basic, Axis]) -> Expr:
             )
         if isinstance(extent, Integer):
             axis = Axis(axis.name, int(extent))
-        expr = Reduce(kind, expr.xreplace({index: axis, Scalar(str(extent)): axis.extent}), [axis])
+        expr = Reduce(kind, expr, [axis])
     return expr
 
 

@@ -112,7 +112,7 @@ def streamed_axis(exprs: list[Expr]) -> Axis:
 def streams(node: Reduce) -> Axis:
     """The axis that a reduction streams: its own, or that of the reduced values when it sums nothing else."""
     inner = list(outermost(node.expr))
-    [axis] = node.bound
+    axis = node.bound[0]
     if node.kind == "sum" and inner and not _bare_elements(node.expr) and any(_cascades(one) for one in inner):
         return streams(inner[0])
     return axis
@@ -153,15 +153,21 @@ def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
                    if index == axis})  # fmt: skip
 
 
-def unroll(expr: Expr) -> Expr:
-    """Write out sums over axes of small fixed size whose terms hold reduced values (see the module)."""
-    for node in sorted(expr.atoms(Reduce), key=lambda one: -len(str(one))):
-        axis = node.bound[0]
-        holds = any(axis in free_axes(one) for one in node.expr.atoms(Reduce))
-        if holds and node.kind == "sum" and axis.size is not None and axis.size <= UNROLL_LIMIT:
-            written = Add(*(node.expr.subs(axis, place) for place in range(axis.size)))
-            return unroll(expr.xreplace({node: written}))
-    return expr
+def unroll(node: Any, streamed: frozenset[Axis] = frozenset()) -> Any:
+    """Write out sums over axes of small fixed size whose terms hold reduced values (see the module).
+
+    A value is reduced when it is so over an axis that an outer reduction streams, or when the sum streams none itself.
+    """
+    if not isinstance(node, Reduce):
+        args = [unroll(arg, streamed) for arg in node.args]
+        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    [axis, *more] = node.bound
+    values = [one for one in node.expr.atoms(Reduce) if axis in free_axes(one)]
+    holds = any(streamed & set(one.bound) for one in values) or (values and not streamed and streams(node) != axis)
+    if holds and node.kind == "sum" and not more and axis.size is not None and axis.size <= UNROLL_LIMIT:
+        return unroll(Add(*(node.expr.subs(axis, place) for place in range(axis.size))), streamed)
+    inner = unroll(node.expr, streamed | set(node.bound))
+    return node if inner is node.expr else Reduce(node.args[0], inner, node.bound)
 
 
 # ---- lifting ---------------------------------------------------------------------------------------------------------
@@ -171,8 +177,8 @@ def unroll(expr: Expr) -> Expr:
 class _Builder:
     """Replaces reductions by `Value`s, innermost first, and collects what they stand for."""
 
-    def __init__(self, axis: Axis, names: Mapping[Expr, str]) -> None:
-        self.axis, self.names = axis, names
+    def __init__(self, axis: Axis, names: Mapping[Expr, str], *, streamed: bool = True) -> None:
+        self.axis, self.names, self.streamed = axis, names, streamed
         self.reductions: list[Reduction] = []
         self.producers: list[Producer] = []
         self.known: dict[Expr, Expr] = {}
@@ -180,11 +186,15 @@ class _Builder:
 
     def lift(self, node: Basic, *, inside: bool) -> Expr:
         """The node with every reduction replaced; `inside` a reduction over the streamed axis or not."""
-        if isinstance(node, Extent) and node.name == self.axis.name:
+        if isinstance(node, Extent) and node.name == self.axis.name and self.streamed:
             return self._count()
         if isinstance(node, Reduce):
             if node not in self.known:
                 self.known[node] = self._reduce(node, inside=inside, hint=self.names.get(node))
+            return self.known[node]
+        if inside and node in self.names and (axis := self._other_axis(node)) is not None:
+            if node not in self.known:
+                self.known[node] = self._produce(node, axis, self.names[node], self.names[node])
             return self.known[node]
         if not node.args or isinstance(node, Element):
             return node
@@ -198,7 +208,7 @@ class _Builder:
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
             return self._exchanged(node.kind, term) or self._add(node.kind, term, hint)
         if not any(self.axis in one.bound for one in node.expr.atoms(Reduce)):
-            return self._produce(node, hint)
+            return self._produce(node, node.bound[0], f"{node.kind}_{node.bound[0]}", hint)
         body = self.lift(node.expr, inside=inside)
         if node.kind == "sum":
             return Reduce("sum", body, node.bound)
@@ -243,15 +253,22 @@ class _Builder:
         self.counts[stem] += 1
         return name if name not in taken else self._name(stem, None)
 
-    def _produce(self, node: Reduce, hint: str | None) -> Value:
-        if len(node.bound) > 1:
-            raise ExpressionError(f"`{node}` reduces over {len(node.bound)} axes at once, which is not supported yet. "
+    def _other_axis(self, node: Basic) -> Axis | None:
+        """The one axis, not the streamed one, over which a named expression is reduced: it is a producer as a whole."""
+        inner = list(outermost(node))
+        axes = {axis for one in inner for axis in one.bound}
+        streamed = any(self.axis in one.bound for one in node.atoms(Reduce))
+        return axes.pop() if len(axes) == 1 and not streamed else None
+
+    def _produce(self, node: Expr, axis: Axis, stem: str, hint: str | None) -> Value:
+        if any(len(one.bound) > 1 for one in outermost(node)):
+            raise ExpressionError(f"`{node}` reduces over several axes at once, which is not supported yet. "
                                   "Nest one reduction in the other.")  # fmt: skip
         axes = ordered(free_axes(node))
-        inner = _Builder(node.bound[0], self.names)
+        name = self._name(stem, hint)
+        inner = _Builder(axis, {one: said for one, said in self.names.items() if one != node}, streamed=False)
         expr = inner.lift(node, inside=False)
-        name = self._name(f"{node.kind}_{node.bound[0]}", hint)
-        cascade = Cascade(node.bound[0], tuple(inner.reductions), tuple(inner.producers), (Output(name, expr, axes),))
+        cascade = Cascade(axis, tuple(inner.reductions), tuple(inner.producers), (Output(name, expr, axes),))
         self.producers.append(Producer(name, axes, cascade))
         return self.producers[-1].value
 

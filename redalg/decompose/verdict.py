@@ -9,7 +9,7 @@ Rank 1 is no special case: it is the list of one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import final
 
@@ -63,7 +63,7 @@ class Decomposition:
 
     cascade: Cascade
     separations: tuple[Separation, ...]
-    separator: Separator
+    separator: Separator = field(compare=False)  # its atoms' numbers stand in the separations
 
     def __str__(self) -> str:
         lines = []

@@ -66,7 +66,7 @@ def the_cascade(decomposition: Decomposition) -> list[Line]:
             sentence("An element counts where ", cascade.domain, ". Elsewhere every term is the identity of its ⊕.")
         )
     if cascade.producers:
-        made = [Equation(_indexed(one.name, one.axes), inlined(one)) for one in cascade.producers]
+        made = [Equation(_indexed(one.name, one.axes), one.definition) for one in cascade.producers]
         lines.append(column(("Computed on other axes, as ", cascade.axis, " is streamed"), made))
     made = [
         Equation(
@@ -81,16 +81,6 @@ def the_cascade(decomposition: Decomposition) -> list[Line]:
 
 def _indexed(name: str, axes: tuple[Axis, ...]) -> Element:
     return Element(Label(name), *axes)
-
-
-def inlined(producer: Producer) -> Expr:
-    """A producer's value with the reductions of its own cascade written out."""
-    cascade = producer.cascade
-    made = {one.value: inlined(one) for one in cascade.producers}
-    for one in cascade.reductions:
-        term = live_term(one.term, cascade.domain).xreplace(made)
-        made[one.value] = Reduce(one.monoid.name, term, (cascade.axis,))
-    return cascade.outputs[0].expr.xreplace(made)
 
 
 # ---- 2 ---------------------------------------------------------------------------------------------------------------

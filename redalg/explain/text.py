@@ -35,7 +35,7 @@ def explain_refusal(error: NotFusible | Undecided) -> str:
     certain = isinstance(error, NotFusible)
     heading = "Not fusible: no state of fixed size exists" if certain else "Undecided: no form found, and none excluded"
     entries = [("reduction", error.reduction), ("because", error.reason)]
-    entries += [("looked at", one) for one in error.evidence]
+    entries += [("looked at", one) for one in error.evidence if one not in error.reason]
     entries.append(("instead" if certain else "try", error.hint))
     return "\n".join([heading, "─" * len(heading), *labelled(entries)])
 

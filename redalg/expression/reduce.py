@@ -17,7 +17,8 @@ LATEX = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
 class Reduce(Expr):
     """`args = (kind, expr, axes)`. The axes are bound: they are not among the free symbols.
 
-    `subs` respects the binder (a bound axis is renamed where it would capture a free one); `xreplace` is structural.
+    `subs` respects the binder: a bound axis stays, and is renamed where it would capture a free one. An element that
+    holds it (`x[b, n]`) is matched inside, and so are its axes in what replaces it. `xreplace` is structural.
     """
 
     is_extended_real = True
@@ -60,7 +61,7 @@ class Reduce(Expr):
     def _eval_subs(self, old: Expr, new: Expr) -> Expr | None:
         if old in self.bound:
             return self
-        clash = set(self.bound) & sympify(new).free_symbols
+        clash = (set(self.bound) & sympify(new).free_symbols) - old.free_symbols
         if not clash or not old.free_symbols & self.free_symbols:
             return None
         return self.freshened(clash, new.free_symbols)._subs(old, new)

@@ -64,7 +64,7 @@ class _Indexed(Expr):
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
         name = printer._print(Symbol(self.name))
-        body = f"{name}_{{{','.join(map(printer._print, self.indices))}}}" if self.indices else name
+        body = f"{{{name}}}_{{{','.join(map(printer._print, self.indices))}}}" if self.indices else name
         return body if exp is None else f"{{{body}}}^{{{exp}}}"
 
 

@@ -61,11 +61,11 @@ def accumulator_values(pool: Pool, centred: dict[str, Centred], placement: Place
             for grade, vector in pool.by_grade(column).items():
                 for k in pool.coordinates(grade, vector):
                     owners.setdefault(k, name)
-    first = next(iter(centred), "sum")
-    total = Counter(owners.get(k, first) for k in range(len(pool.functions)))
+    last = next(reversed(centred), "sum")
+    total = Counter(owners.get(k, last) for k in range(len(pool.functions)))
     out, numbers = list[Value](), Counter[str]()
     for k, function in enumerate(pool.functions):
-        owner = owners.get(k, first)
+        owner = owners.get(k, last)
         suffix = str(numbers[owner]) if total[owner] > 1 else ""
         numbers[owner] += 1
         axes = {axis for x in function.vector for axis in free_axes(pool.atoms.expr(x))}

@@ -55,6 +55,10 @@ class Scope:
         """The same scope over other ranges, with fresh values."""
         return replace(self, ranges={**self.ranges, **ranges}, values=values or {}, memo={}, live=None)
 
+    def extended(self, values: dict[Value, Any]) -> Scope:
+        """The same scope with more values; what was evaluated stays, since it cannot have read them."""
+        return replace(self, values={**self.values, **values})
+
     def place(self, axis: Axis) -> int:
         """The dimension of an axis."""
         return self.axes.index(axis)

@@ -87,32 +87,40 @@ class Executor:
         return self.ops.count(self.ops.expand(condition, shape), place)
 
     def _accumulators(self, scope: Scope, slots: Slots, live: Any) -> Slots:
-        inner = scope.over({}, {**scope.values, **self._safe_pivots(scope, slots)})
-        return {one.value: self._accumulator(one, inner, live) for one in self.form.accumulators}
+        inner = scope.extended(self._safe_pivots(scope, slots))
+        weights: dict[Any, Any] = {}
+        for one in self.form.accumulators:
+            if one.weight and one.weight not in weights:
+                weights[one.weight] = self._weight(one, inner, live)
+        return {
+            one.value: self._accumulator(one, inner, live, weights.get(one.weight)) for one in self.form.accumulators
+        }
 
     def _safe_pivots(self, scope: Scope, slots: Slots) -> Slots:
         made = self.pivots(scope, slots)
         return {value: self._safe(value, array) for value, array in made.items()}
 
-    def _accumulator(self, one: Accumulator, scope: Scope, live: Any) -> Any:
+    def _accumulator(self, one: Accumulator, scope: Scope, live: Any, weight: Any) -> Any:
         domain = self.form.cascade.domain
         if one.is_count:
             everywhere = scope.evaluate(S.true) if live is None else live
             return self._counted(everywhere, scope)
         factors = [scope.number(live_term(factor, domain)) for factor in one.factors]
-        if one.weight:
-            weight = self._weight(one, scope, live)
-            factors[0] = self.ops.where(weight == 0, self.ops.scalar(0.0), weight * factors[0])
+        if weight is not None:
+            plain = one.factors[0] is S.One
+            factors[0] = weight if plain else self.ops.where(weight == 0, self.ops.scalar(0.0), weight * factors[0])
         elif live is not None:
             factors = self._masked_factors(factors, live)
         return self.ops.contract(factors, scope.place(self.axis)) if len(factors) > 1 else \
             self._along("sum", scope, factors[0])  # fmt: skip
 
     def _weight(self, one: Accumulator, scope: Scope, live: Any) -> Any:
-        exponent: Any = 0.0
+        exponent: Any = None
         for pivot, q in one.weight:
             u = scope.number(live_term(pivot.base, self.form.cascade.domain))
-            exponent = exponent + (u - scope.values[pivot.value]) * float(q)
+            term = u - scope.values[pivot.value]
+            term = term if q == 1 else term * float(q)
+            exponent = term if exponent is None else exponent + term
         return self.ops.exp(self._masked(exponent, live, -INF))
 
     def _masked_factors(self, factors: list[Any], live: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, final
 
 import numpy as np
@@ -23,6 +24,9 @@ class NumpyOps(ArrayOps):
             "acos": np.arccos, "sign": np.sign, "floor": np.floor, "ceiling": np.ceil, "erf": np.vectorize(math.erf),
             "where": np.where, "Max": np.maximum, "Min": np.minimum, "pow": np.power,
         }  # fmt: skip
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        return np.errstate(all="ignore")
 
     def arange(self, start: int, stop: int) -> Any:
         return np.arange(start, stop, dtype=np.int64)

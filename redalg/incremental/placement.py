@@ -3,9 +3,8 @@
 a factor of d alone (1/l, 1/σ)   deferred to `finish`: it never enters the loop
 an exponential E[u]              pivot = running max of u; an extremum that the user wrote is reused when it is a
                                  positive multiple, otherwise an auxiliary max is added
-a shifted generator z = u − c    its centre when that is a function of extrema and parameters (running); else the
-                                 natural centre of each block (tile-local), or a block mean where the centre has
-                                 more axes than u
+a shifted generator z = u − c    its centre when that is u's own extremum (running); else the natural centre of
+                                 each block (tile-local), where it moves as u does; else the block's mean
 """
 
 from __future__ import annotations
@@ -103,11 +102,10 @@ def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) ->
     for pivot in placement.pivots.values():  # an exponential's pivot serves the same u when it is centred there
         if pivot.base == atom.base and pivot.source == centre:
             return pivot
-    known = {one.value for one in placement.extrema}
+    if any(one.value == centre and one.term == atom.base for one in placement.extrema):  # within u's own range
+        return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     if centre is S.Zero:
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
-    if centre.atoms(Value) <= known and free_axes(centre) <= free_axes(atom.base):
-        return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     within = free_axes(centre) <= free_axes(atom.base)
     policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
     return Pivot(_named(placement, atom), atom.base, policy, centre if within else S.Zero)

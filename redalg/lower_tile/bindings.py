@@ -10,10 +10,10 @@ from redalg.strategies import Plan
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
 
 C = '''\
-TARGET = {"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native"],
-          "pass_configs": {"tirx.disable_vectorize": True}}
+TARGET = {{"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native"],
+          "pass_configs": {{"tirx.disable_vectorize": True}}}}
 shared = fragment = T.alloc_local
-launch = {}
+launch = {{}}
 
 
 def parallel(*extents):
@@ -21,8 +21,11 @@ def parallel(*extents):
 
 
 @T.macro
-def contract(a, b, c, rows, columns, depth):  # c += a @ b
-    T.gemm(a, b, c)
+def contract(a, b, c, rows, columns, depth):  # c += a @ b, the tile summed on its own first
+    partial = T.alloc_local((rows, columns), "{compute}")
+    T.gemm(a, b, partial, clear_accum=True)
+    for i, j in T.grid(rows, columns):
+        c[i, j] = c[i, j] + partial[i, j]
 
 
 @T.macro
@@ -104,7 +107,7 @@ ELEMENTWISE = "fragment = T.alloc_fragment\n"
 def binding(plan: Plan, compute: str) -> str:
     """The header of a plan."""
     if plan.device.target == "c":
-        return C + (DOUBLE_C if compute == "float64" else "")
+        return C.format(compute=compute) + (DOUBLE_C if compute == "float64" else "")
     configs = []
     if plan.tensor_cores:
         configs.append('"tl.enable_fast_math": True')

@@ -12,7 +12,7 @@ from typing import final
 
 from sympy import Expr, Integer, S, Symbol
 
-from redalg.errors import PlanError
+from redalg.errors import InputError, PlanError
 from redalg.expression import Axis, Value
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.assembly import Assembly
@@ -63,11 +63,22 @@ def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
     """Inputs, then scalars, in order of name."""
     made = []
     for name in form.cascade.inputs():
-        element = next(one for one in form.cascade.elements() if one.name == name)
-        shape = problem.shapes.get(name) or tuple(problem.sizes[str(index.name)] for index in element.indices)
-        made.append(Parameter(name, shape, problem.dtypes[name], "input"))
+        made.append(Parameter(name, problem.shapes.get(name) or shape_of(name, form, problem), problem.dtypes[name], "input"))
     scalars = tuple(Parameter(one.name, (), problem.compute, "scalar") for one in form.cascade.scalars())
     return (*made, *scalars)
+
+
+def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[int, ...]:
+    """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
+    elements = [one for one in form.cascade.elements() if one.name == name]
+    extents = []
+    for place, indices in enumerate(zip(*(one.indices for one in elements), strict=True)):
+        axes = [index for index in indices if isinstance(index, Axis)]
+        if not axes and not all(index.is_Integer for index in indices):
+            raise InputError(f"tensor `{name}`: dimension {place} is indexed by `{indices[0]}`, which does not tell its extent. "
+                             f'Pass shapes={{"{name}": (…)}}.')  # fmt: skip
+        extents.append(problem.sizes[axes[0].name] if axes else 1 + max(int(index) for index in indices))
+    return tuple(extents)
 
 
 def output_parameters(form: FusedForm, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:

@@ -17,6 +17,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Value, Where
 from redalg.incremental.factors import grouped
 from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.moves import numeric_factor
 from redalg.lower_tile.program import Contract, Copy, Fill, Load, Loop, Parallel, Statement, Store
 from redalg.lower_tile.space import I, J, Space, U
 from redalg.strategies.rules import padded
@@ -88,13 +89,15 @@ class Operands:
         inner = self._inner(space, cascade.axis, length)
         values: dict[Value, Expr] = {}
         for reduction in cascade.reductions:
-            wanted = producer.name if len(cascade.reductions) == 1 else f"{producer.name}_{reduction.name}"
+            wanted = producer.name if cascade.outputs[0].expr == reduction.value else f"{producer.name}_{reduction.name}"
             name = self._reduced(inner.with_values(values), reduction, cascade.axis, length, wanted, body)
             values[reduction.value] = Load(name, I, J)
         expr = cascade.outputs[0].expr
         if expr in values:
             return space.with_values({producer.value: values[expr]})
         read = inner.with_values(values).read(expr)
+        if numeric_factor(read)[1].is_Atom or isinstance(numeric_factor(read)[1], Load):
+            return space.with_values({producer.value: read})  # a number times a tile needs no tile of its own
         return space.with_values({producer.value: Load(self.assembly.tile_of(producer.name, read, body), I, J)})
 
     def _inner(self, space: Space, axis: Axis, length: int) -> Space:

@@ -84,7 +84,8 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
 
     pieces = ((ranges, piece(ranges)) for ranges in chunks(output_axes(form.cascade), bound.sizes, length))
     outputs = {one.name: (one.axes, output_dtype(one, form, bound.result)) for one in form.outputs}
-    return to_library(assembled(pieces, outputs, scope, backend), bound.library, backend)
+    with ops.quiet():
+        return to_library(assembled(pieces, outputs, scope, backend), bound.library, backend)
 
 
 def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
@@ -96,7 +97,8 @@ def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
     pieces = ((ranges, unfused(form.cascade, scope.over(ranges)))
               for ranges in chunks(output_axes(form.cascade), bound.sizes, length))  # fmt: skip
     outputs = {one.name: (one.axes, "float64") for one in form.outputs}
-    return assembled(pieces, outputs, scope, backend)
+    with ops.quiet():
+        return assembled(pieces, outputs, scope, backend)
 
 
 def assembled(

@@ -20,9 +20,9 @@ from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FusedForm
 from redalg.incremental.interpret import Executor, Slots, define
 
-BLOCK_ELEMENTS = 1 << 21
-"""Elements of the largest array of a block: 8 MiB in float32, which a few temporaries keep within a core's caches and
-below 100 MiB in all."""
+BLOCK_ELEMENTS = 1 << 20
+"""Elements of the largest array of a block: 4 MiB in float32. Larger blocks leave a core's cache, smaller ones make short
+matrix products; a few temporaries of this size stay below 50 MiB."""
 SMALLEST_BLOCK = 128
 
 

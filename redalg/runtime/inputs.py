@@ -128,8 +128,8 @@ def _scalar(scalar: Scalar, value: Any) -> float:
         declared = getattr(scalar, f"is_{name}") or getattr(scalar, f"is_extended_{name}", False)
         if declared and not holds(number):
             raise InputError(
-                f"scalar `{scalar.name}` was declared {name}, and is {number}. The form was derived on that assumption: "
-                "pass such a number, or declare the scalar without it."
+                f"scalar `{scalar.name}` was declared {name}, and is {number}. The form was derived on that "
+                "assumption: pass such a number, or declare the scalar without it."
             )
     return number
 

@@ -49,14 +49,15 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Mapping[Axis, int], e
         if axis not in form.cascade.axes() or not isinstance(first, int) or first < 0:
             axes = ", ".join(map(str, form.cascade.axes()))
             raise InputError(
-                f"leaf: start should give an axis its first element's number, as in start={{{form.cascade.axis}: 128}}, "
-                f"not {{{axis!r}: {first!r}}}. The axes are {axes}."
+                "leaf: start should give an axis its first element's number, as in "
+                f"start={{{form.cascade.axis}: 128}}, not {{{axis!r}: {first!r}}}. The axes are {axes}."
             )
     bound = bind(form.cascade, given, extents, chunked=True)
     ops = ops_for(bound, bound.library)
     executor = Executor(form, ops)
     scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
-    slots = stream(executor, scope, blocks(form, bound.sizes)[form.cascade.axis])
+    with ops.quiet():
+        slots = stream(executor, scope, blocks(form, bound.sizes)[form.cascade.axis])
     return packed(form, slots, scope, bound)
 
 
@@ -101,7 +102,8 @@ def merge(form: FusedForm, a: State, b: State) -> State:
             "rows."
         )
     scope, executor = unpacked_scope(form, a)
-    slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
+    with scope.ops.quiet():
+        slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
     return packed(form, slots, scope, None, like=a)
 
 
@@ -117,7 +119,8 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
             f'`finish(state, {{"{missing[0].split("[")[0]}": …}})`.'
         )
     scope, executor = unpacked_scope(form, state, given or {}, empty)
-    made = executor.finish(scope, unpack(form, state, scope))
+    with scope.ops.quiet():
+        made = executor.finish(scope, unpack(form, state, scope))
     outputs = {}
     for one in form.outputs:
         array = to_axes(made[one.name], one.axes, scope)
