@@ -92,7 +92,9 @@ def qkv(*sizes: int) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
     return lambda g: {name: torch.randn(shape, generator=g) for name, shape in shapes.items()}
 
 
-def with_(make: Callable[[torch.Generator], dict[str, torch.Tensor]], **more: Callable[[torch.Generator], torch.Tensor]) -> Any:
+def with_(
+    make: Callable[[torch.Generator], dict[str, torch.Tensor]], **more: Callable[[torch.Generator], torch.Tensor]
+) -> Any:
     """Tensors, and more of them."""
     return lambda g: make(g) | {name: one(g) for name, one in more.items()}
 
@@ -182,10 +184,9 @@ def outputs_of(made: Any) -> dict[str, torch.Tensor]:
 def worst_error(made: Any, wanted: Any, empty: str = "nan") -> float:
     """Largest |made − wanted| / max|wanted| over the outputs, which must be non-finite in the same places."""
     worst = 0.0
-    for name, want in outputs_of(wanted).items():
-        got, want = outputs_of(made)[name].double().cpu(), want.double().cpu()
-        if empty == "zero":
-            want = torch.where(want.isnan(), 0.0, want)
+    for name, expected in outputs_of(wanted).items():
+        got, want = outputs_of(made)[name].double().cpu(), expected.double().cpu()
+        want = torch.where(want.isnan(), 0.0, want) if empty == "zero" else want
         assert got.shape == want.shape, f"{name}: shape {tuple(got.shape)}, wanted {tuple(want.shape)}"
         assert torch.equal(got.isfinite(), want.isfinite()), f"{name}: non-finite in other places"
         kept = want.isfinite()

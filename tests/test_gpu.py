@@ -51,8 +51,12 @@ def test_segments_equal_the_definition() -> None:
     shapes = {"Q": (1, 8, 1, 128), "K": (1, 8, 20_000, 128), "V": (1, 8, 20_000, 128)}
     tensors = {name: torch.randn(shape, generator=generator).half().cuda() for name, shape in shapes.items()}
     form = fused("attention")
-    assert form.lower("sm_90a", {"b": 1, "h": 8, "q": 1, "k": 20_000, "d": 128, "e": 128},
-                      dict.fromkeys(shapes, "float16")).plan.segments > 1  # fmt: skip
+    assert (
+        form.lower(
+            "sm_90a", {"b": 1, "h": 8, "q": 1, "k": 20_000, "d": 128, "e": 128}, dict.fromkeys(shapes, "float16")
+        ).plan.segments
+        > 1
+    )
     assert worst_error(form(**tensors), form.reference(**tensors)) <= 2e-3
 
 

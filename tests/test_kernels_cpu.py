@@ -27,8 +27,12 @@ def test_c_target_equals_the_definition(case: Case) -> None:
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
 def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None:
     tensors, form = tensors_of(case), fused(case.form)
-    sizes = {axis.name: size for one in form.cascade.elements()
-             for axis, size in zip(one.indices, tensors[one.name].shape, strict=True) if axis.is_Symbol}  # fmt: skip
+    sizes = {
+        axis.name: size
+        for one in form.cascade.elements()
+        for axis, size in zip(one.indices, tensors[one.name].shape, strict=True)
+        if axis.is_Symbol
+    }
     dtypes = {name: str(array.dtype).removeprefix("torch.") for name, array in tensors.items()}
     shapes = {name: tuple(array.shape) for name, array in tensors.items()}
     lowered = form.lower(target, sizes, dtypes, shapes=shapes, empty=case.empty)

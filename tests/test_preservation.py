@@ -7,6 +7,7 @@ The definition is `tests/oracle.py`, in extended precision with a running error 
 import pickle
 import warnings
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def cuts(draw: st.DrawFn, length: int) -> list[tuple[int, int]]:
     """The axis in pieces, some of them empty."""
     places = sorted(draw(st.lists(st.integers(0, length), max_size=5)))
     edges = [0, *places, length]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(pairwise(edges))
 
 
 def merged(made: ra.Fused, states: list[Any], choose: Any) -> Any:

@@ -27,8 +27,12 @@ def warm(job: tuple[int, int]) -> str:
     case, dtype = CASES[job[0]], DTYPES[job[1]]
     tensors = cast(tensors_of(case), dtype)
     form = fused(case.form)
-    sizes = {axis.name: size for one in form.cascade.elements()
-             for axis, size in zip(one.indices, tensors[one.name].shape, strict=True) if axis.is_Symbol}  # fmt: skip
+    sizes = {
+        axis.name: size
+        for one in form.cascade.elements()
+        for axis, size in zip(one.indices, tensors[one.name].shape, strict=True)
+        if axis.is_Symbol
+    }
     names = {name: str(array.dtype).removeprefix("torch.") for name, array in tensors.items()}
     shapes = {name: tuple(array.shape) for name, array in tensors.items()}
     try:

@@ -83,13 +83,18 @@ class Cascade:
 
     def __str__(self) -> str:
         lines = [f"cascade over {self.axis}" + ("" if self.domain is S.true else f", where {self.domain}")]
-        for producer in self.producers:
-            lines.append(f"  {producer.name}[{', '.join(map(str, producer.axes))}] = {producer.definition}")
-        for one in self.reductions:
-            lines.append(f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.monoid} over {self.axis} of {one.term}")
-        for output in self.outputs:
-            lines.append(f"  -> {output.name}[{', '.join(map(str, output.axes))}] = {output.expr}")
+        lines += [f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.definition}" for one in self.producers]
+        lines += [
+            f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.monoid} over {self.axis} of {one.term}"
+            for one in self.reductions
+        ]
+        lines += [f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in self.outputs]
         return "\n".join(lines)
+
+    @property
+    def parameters(self) -> tuple[Producer, ...]:
+        """The producers that do not carry the streamed axis: they stand on the side of d, and `finish` needs them."""
+        return tuple(one for one in self.producers if self.axis not in one.axes)
 
     @property
     def values(self) -> tuple[Value, ...]:

@@ -84,7 +84,7 @@ def _reduce(node: Any, axes: dict[Basic, Expr]) -> Expr:
 def one_axis_per_name(expr: Expr, sizes: dict[str, int | None] | None = None) -> Expr:
     """Axes of one name become one axis, of the size that any of them states; two sizes are refused."""
     known = dict(sizes or {})
-    for axis in sorted(expr.atoms(Axis), key=str):
+    for axis in sorted(expr.atoms(Axis), key=lambda one: (one.name, one.size or 0)):
         if axis.size is not None and known.get(axis.name) not in (None, axis.size):
             raise ExpressionError(f"axis {axis.name} has sizes {known[axis.name]} and {axis.size} in one expression.")
         known[axis.name] = known.get(axis.name) if axis.size is None else axis.size

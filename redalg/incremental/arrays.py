@@ -65,6 +65,10 @@ class ArrayOps(ABC):
         """Number of true elements along a dimension, which stays with length 1 (64-bit integers)."""
 
     @abstractmethod
+    def any(self, array: Any, dim: int) -> Any:
+        """Whether any element along a dimension is true; the dimension stays with length 1."""
+
+    @abstractmethod
     def einsum(self, spec: str, *arrays: Any) -> Any:
         """Sum of products, in the compute dtype."""
 

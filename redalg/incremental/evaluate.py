@@ -56,8 +56,8 @@ class Scope:
         return replace(self, ranges={**self.ranges, **ranges}, values=values or {}, memo={}, live=None)
 
     def extended(self, values: dict[Value, Any]) -> Scope:
-        """The same scope with more values; what was evaluated stays, since it cannot have read them."""
-        return replace(self, values={**self.values, **values})
+        """The same scope with more values: what was evaluated is kept, what reads them is forgotten with the copy."""
+        return replace(self, values={**self.values, **values}, memo=dict(self.memo))
 
     def place(self, axis: Axis) -> int:
         """The dimension of an axis."""

@@ -18,7 +18,7 @@ from typing import final
 from sympy import Expr, Mul, Rational, S, exp
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose import Cascade
+from redalg.decompose import Cascade, Producer
 from redalg.expression import Axis, Value
 from redalg.monoids import Monoid
 
@@ -159,6 +159,13 @@ class FusedForm:
         """The pivots that are found from the data of each block, and so are merged by re-centring."""
         return tuple(one for one in self.pivots if one.has_slot)
 
+    @property
+    def parameters(self) -> tuple[Producer, ...]:
+        """The producers that `finish` computes, from tensors that a state does not hold."""
+        exprs = [one.expr for one in self.assignments] + [one.expr for one in self.outputs]
+        used = {value for expr in exprs for value in expr.atoms(Value)}
+        return tuple(one for one in self.cascade.parameters if one.value in used)
+
     def displacement(self, pivot: Pivot) -> Value:
         """The symbol δ = c' − c that stands for the pivot's move in transitions."""
         return Value(pivot.value.label.func(f"delta_{pivot.value.name}"), *pivot.value.indices)
@@ -191,7 +198,7 @@ class FusedForm:
         for accumulator in self.accumulators:
             if not {value for value, _ in accumulator.transition} <= sums:
                 raise AssertionError(f"the transition of {accumulator.value} leaves the state")
-        known |= sums
+        known |= sums | {one.value for one in self.cascade.parameters}
         for assignment in self.assignments:
             unknown = assignment.expr.atoms(Value) - known
             if unknown:

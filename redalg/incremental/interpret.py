@@ -10,7 +10,7 @@ from typing import Any, final
 from sympy import Expr, S
 
 from redalg.decompose import Producer
-from redalg.decompose.cascade import Cascade, free_axes
+from redalg.decompose.cascade import Cascade
 from redalg.decompose.domain import live_term
 from redalg.expression import Value
 from redalg.incremental.arrays import ArrayOps
@@ -32,6 +32,7 @@ class Executor:
     def __init__(self, form: FusedForm, ops: ArrayOps, policy: str = "nan") -> None:
         self.form, self.ops, self.policy = form, ops, policy
         self.axis = form.cascade.axis
+        self.place = form.cascade.axes().index(self.axis)
         self.scales = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
         self.extrema = {one.value: (one.monoid, live_term(one.term, form.cascade.domain)) for one in form.extrema}
 
@@ -72,8 +73,7 @@ class Executor:
     def _block_mean(self, pivot: Pivot, scope: Scope, live: Any) -> Any:
         """Mean of u over the block's live elements (0 where it is not finite, −∞ over none: an empty state)."""
         base = scope.number(live_term(pivot.base, self.form.cascade.domain))
-        if live is not None and not free_axes(self.form.cascade.domain) <= free_axes(pivot.base) | {self.axis}:
-            live = None
+        live = None if live is None else self._reach(live, base)
         total = self._along("sum", scope, self._masked(base, live, 0.0))
         here = scope.evaluate(S.true) if live is None else live
         number = self.ops.to_compute(self._counted(here, scope))
@@ -109,6 +109,7 @@ class Executor:
         if weight is not None:
             plain = one.factors[0] is S.One
             factors[0] = weight if plain else self.ops.where(weight == 0, self.ops.scalar(0.0), weight * factors[0])
+            factors[1:] = [self._reached(factor, live) for factor in factors[1:]]
         elif live is not None:
             factors = self._masked_factors(factors, live)
         return self.ops.contract(factors, scope.place(self.axis)) if len(factors) > 1 else \
@@ -128,8 +129,23 @@ class Executor:
         for place, factor in enumerate(factors):
             if all(a >= b or b == 1 for a, b in zip(factor.shape, live.shape, strict=True)) or len(factors) == 1:
                 factors[place] = self.ops.where(live, factor, self.ops.scalar(0.0))
-                return factors
-        return [*factors, self.ops.to_compute(live)]
+                break
+        else:
+            factors = [*factors, self.ops.to_compute(live)]
+        return [self._reached(factor, live) for factor in factors]
+
+    def _reach(self, live: Any, array: Any) -> Any:
+        """Where an array's element counts for any element of the axes that it lacks."""
+        for place, size in enumerate(array.shape):
+            if size == 1 and live.shape[place] > 1 and place != self.place:
+                live = self.ops.any(live, place)
+        return live
+
+    def _reached(self, factor: Any, live: Any) -> Any:
+        """A contraction's operand, 0 where it counts for nothing: 0 times what may lie there need not be 0."""
+        if live is None:
+            return factor
+        return self.ops.where(self._reach(live, factor), factor, self.ops.scalar(0.0))
 
     # ---- pivots ------------------------------------------------------------------------------------------------------
 
@@ -216,6 +232,7 @@ class Executor:
     def finish(self, scope: Scope, slots: Slots) -> dict[str, Any]:
         """The outputs of a state, each with one dimension per axis."""
         values = {**slots, **self._safe_pivots(scope, slots), **{k: v for k, v in slots.items() if k in self.extrema}}
+        values |= {one.value: produced(one, scope.over({})) for one in self.form.parameters}
         inner = scope.over({}, values)
         for one in self.form.assignments:
             inner.values[one.value] = inner.number(one.expr)

@@ -58,10 +58,16 @@ class NumpyOps(ArrayOps):
         return np.transpose(array, order)
 
     def reduce(self, kind: str, array: Any, dim: int) -> Any:
+        if kind == "sum":  # NumPy adds pairwise along the last dimension in memory only
+            last = np.ascontiguousarray(np.moveaxis(array, dim, -1))
+            return np.moveaxis(np.sum(last, axis=-1, keepdims=True), -1, dim)
         return getattr(np, kind)(array, axis=dim, keepdims=True)
 
     def count(self, array: Any, dim: int) -> Any:
         return np.sum(array, axis=dim, keepdims=True, dtype=np.int64)
+
+    def any(self, array: Any, dim: int) -> Any:
+        return np.any(array, axis=dim, keepdims=True)
 
     def einsum(self, spec: str, *arrays: Any) -> Any:
         return np.einsum(spec, *arrays, optimize=True)

@@ -98,7 +98,7 @@ def _named(placement: Placement, atom: Atom) -> Value:
 def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) -> Pivot:
     to_expr = placement.decomposition.separator.atoms.polynomial_expr
     candidates = sorted((to_expr(one) for one in centres), key=lambda e: (e.has(log), e.count_ops(), str(e)))
-    centre = _without_logs(_without_tensors(candidates[0]))
+    centre = _without_logs(_without_tensors(candidates[0], placement.decomposition.cascade))
     for pivot in placement.pivots.values():  # an exponential's pivot serves the same u when it is centred there
         if pivot.base == atom.base and pivot.source == centre:
             return pivot
@@ -111,9 +111,10 @@ def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) ->
     return Pivot(_named(placement, atom), atom.base, policy, centre if within else S.Zero)
 
 
-def _without_tensors(centre: Expr) -> Expr:
+def _without_tensors(centre: Expr, cascade: Cascade) -> Expr:
     """Drop terms that hold parameters: a state holds no tensors, and merges without them."""
-    return Add(*(term for term in Add.make_args(centre) if not term.atoms(Element)))
+    parameters = {one.value for one in cascade.parameters}
+    return Add(*(term for term in Add.make_args(centre) if not (term.atoms(Element) | term.atoms(Value) & parameters)))
 
 
 def _without_logs(centre: Expr) -> Expr:

@@ -1,6 +1,6 @@
 """FusedForm + Plan -> TileProgram -> TileLang source -> kernel.
 
-    TileProgram := Parameter*, Kernel*
-    Kernel      := grid, Buffer*, Statement*
-    Statement   := Copy | Contract | Fill | ReduceTile | Parallel | Loop
+TileProgram := Parameter*, Kernel*
+Kernel      := grid, Buffer*, Statement*
+Statement   := Copy | Contract | Fill | ReduceTile | Parallel | Loop
 """

@@ -9,7 +9,7 @@ from redalg.strategies import Plan
 
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
 
-C = '''\
+C = """\
 TARGET = {{"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native"],
           "pass_configs": {{"tirx.disable_vectorize": True}}}}
 shared = fragment = T.alloc_local
@@ -31,16 +31,16 @@ def contract(a, b, c, rows, columns, depth):  # c += a @ b, the tile summed on i
 @T.macro
 def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T
     T.gemm(a, b, c, transpose_B=True, clear_accum=True)
-'''
+"""
 
-CUDA = '''\
+CUDA = """\
 TARGET = {{"target": {{"kind": "cuda", "arch": "{arch}"}}, "execution_backend": "tvm_ffi",
           "pass_configs": {{{configs}}}}}
 launch = {{"threads": {threads}}}
 shared, parallel = T.alloc_shared, T.Parallel
-'''
+"""
 
-TENSOR_CORES = '''\
+TENSOR_CORES = """\
 fragment = T.alloc_fragment
 
 
@@ -52,9 +52,9 @@ def contract(a, b, c, rows, columns, depth):  # c += a @ b on tensor cores; ever
 @T.macro
 def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T on tensor cores
     T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
-'''
+"""
 
-CUDA_CORES = '''\
+CUDA_CORES = """\
 
 
 def fragment(shape, dtype):  # tiles of 16 threads a row, the same rows for every width, up to 4 adjacent columns each
@@ -85,21 +85,21 @@ def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T in true {
         for part in T.unroll(4):
             for i, j in T.Parallel(rows, columns):
                 c[i, j] = c[i, j] + a[i, quarter * 4 + part] * turned[quarter * 4 + part, j]
-'''
+"""
 
-DOUBLE_C = '''\
+DOUBLE_C = """\
 
 
 def constant(value):  # a float64 literal by its bits: the C target prints literals with seven digits
     return T.reinterpret(T.int64(int.from_bytes(struct.pack("<d", value), "little", signed=True)), "float64")
-'''
+"""
 
-DOUBLE_CUDA = '''\
+DOUBLE_CUDA = """\
 
 
 def constant(value):
     return T.float64(value)
-'''
+"""
 
 ELEMENTWISE = "fragment = T.alloc_fragment\n"
 

@@ -63,7 +63,9 @@ def compile_only(source: Source) -> tuple[Resources, ...]:
         artifact = tilelang.lower(module["main"], target=target)
     dynamic = {}
     for variable, function in artifact.device_mod.functions.items():
-        dynamic[variable.name_hint] = int(function.attrs["dyn_shared_memory_buf"]) if "dyn_shared_memory_buf" in function.attrs else 0
+        dynamic[variable.name_hint] = (
+            int(function.attrs["dyn_shared_memory_buf"]) if "dyn_shared_memory_buf" in function.attrs else 0
+        )
     report = nvcc_report(artifact.kernel_source, source.plan.device.target, fast="tl.enable_fast_math" in configs)
     return tuple(_resources(name, report, size, artifact.kernel_source) for name, size in sorted(dynamic.items()))
 
@@ -77,8 +79,21 @@ def nvcc_report(cuda: str, arch: str, *, fast: bool) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cu"
         file.write_text(cuda, encoding="utf-8")
-        command = ["nvcc", "-std=c++17", "-O3", "-cubin", f"-arch={arch}", "-Xptxas", "-v", "--expt-relaxed-constexpr",
-                   *includes, *(["--use_fast_math"] if fast else []), "-o", f"{folder}/kernel.cubin", str(file)]  # fmt: skip
+        command = [
+            "nvcc",
+            "-std=c++17",
+            "-O3",
+            "-cubin",
+            f"-arch={arch}",
+            "-Xptxas",
+            "-v",
+            "--expt-relaxed-constexpr",
+            *includes,
+            *(["--use_fast_math"] if fast else []),
+            "-o",
+            f"{folder}/kernel.cubin",
+            str(file),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BackendError(f"nvcc refused the generated kernel for {arch}: {done.stderr[-2000:]}")
@@ -87,12 +102,18 @@ def nvcc_report(cuda: str, arch: str, *, fast: bool) -> str:
 
 def _resources(name: str, report: str, dynamic: int, cuda: str) -> Resources:
     """Read one kernel's block of the report."""
-    found = re.search(rf"Compiling entry function '{re.escape(name)}'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
-                      r"Used (\d+) registers(.*?)(?:\n|$)", report, re.DOTALL)  # fmt: skip
+    found = re.search(
+        rf"Compiling entry function '{re.escape(name)}'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
+        r"Used (\d+) registers(.*?)(?:\n|$)",
+        report,
+        re.DOTALL,
+    )
     if found is None:
         raise BackendError(f"nvcc reported nothing of kernel `{name}`: {report[-1000:]}")
     static = re.search(r"(\d+) bytes smem", found[4])
-    return Resources(name, int(found[3]), int(found[1]) + int(found[2]), dynamic + (int(static[1]) if static else 0), cuda)
+    return Resources(
+        name, int(found[3]), int(found[1]) + int(found[2]), dynamic + (int(static[1]) if static else 0), cuda
+    )
 
 
 def load(source: Source) -> dict[str, Any]:
@@ -101,10 +122,12 @@ def load(source: Source) -> dict[str, Any]:
     try:
         import tilelang  # noqa: F401
     except ModuleNotFoundError as missing:
-        raise BackendError('backend="tilelang" needs TileLang, which is not installed. Install it '
-                           '(`pip install tilelang`), or pass backend="torch".') from missing  # fmt: skip
+        raise BackendError(
+            'backend="tilelang" needs TileLang, which is not installed. Install it '
+            '(`pip install tilelang`), or pass backend="torch".'
+        ) from missing
     name = f"<redalg {source.program.name} {sha256(source.text.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source.text), None, source.text.splitlines(keepends=True), name)
     module: dict[str, Any] = {"__name__": name, "__file__": name}
-    exec(compile(source.text, name, "exec"), module)  # noqa: S102 - the text is our own
+    exec(compile(source.text, name, "exec"), module)
     return module

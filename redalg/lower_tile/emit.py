@@ -46,9 +46,15 @@ class Source:
 def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
-    parts = [f'"""{header.strip()}\n"""', ("import struct\n\n" if program.compute == "float64" else "") + "import tilelang\nimport tilelang.language as T",
-             BEGIN.format(target=target) + "\n" + binding(plan, program.compute) + END,
-             "\n" + _Emitter(program).function(), COMPILE, check.strip()]  # fmt: skip
+    parts = [
+        f'"""{header.strip()}\n"""',
+        ("import struct\n\n" if program.compute == "float64" else "")
+        + "import tilelang\nimport tilelang.language as T",
+        BEGIN.format(target=target) + "\n" + binding(plan, program.compute) + END,
+        "\n" + _Emitter(program).function(),
+        COMPILE,
+        check.strip(),
+    ]
     return Source("\n\n".join(part for part in parts if part) + "\n", program, plan)
 
 
@@ -87,7 +93,9 @@ class _Emitter:
         self.shapes = {one.name: one.shape for one in kernel.buffers}
         lines, body = launch(kernel)
         for one in kernel.buffers:
-            body.append(f'{one.name} = {one.scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else ""))
+            body.append(
+                f'{one.name} = {one.scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else "")
+            )
         for statement in kernel.body:
             body += self.statement(statement)
         return [*lines, *("    " + line for line in body)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from sympy import Expr, S
-from sympy.logic.boolalg import Boolean
+from sympy import And, Expr, S
 
 from redalg.expression import Cast, Where
 from redalg.incremental.form import FormOutput, FusedForm
@@ -21,7 +20,9 @@ from redalg.lower_tile.stream import Slots
 class Epilogue:
     """Builds what follows the loop."""
 
-    def __init__(self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, dtypes: Mapping[str, str]) -> None:
+    def __init__(
+        self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, dtypes: Mapping[str, str]
+    ) -> None:
         self.form, self.assembly, self.dtypes = form, assembly, dtypes
         values = dict(slots.reads())
         for pivot in form.pivots:
@@ -57,7 +58,7 @@ class Epilogue:
         if self.space.plan.binding.column in output.axes:
             self._wide(output, read)
         else:
-            guard = self._inside()
+            guard = self.space.rows_inside()
             if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
                 guard = guard & (I < 1)
             store = Store(output.name, self._place(output), read, None if guard == S.true else guard)
@@ -70,9 +71,8 @@ class Epilogue:
         binding = self.space.plan.binding
         plain = binding.row is not None and output.axes[-2:] == (binding.row, binding.column)
         if not plain:
-            column = E_ < self.space.problem.sizes[binding.column.name] if binding.column else S.true
-            guard = self._inside() & column
-            store = Store(output.name, self._place(output), Load(name, I, E_), None if guard == S.true else guard)
+            inside = And(self.space.rows_inside(), self.space.columns_inside())
+            store = Store(output.name, self._place(output), Load(name, I, E_), None if inside == S.true else inside)
             extents = ((I, self.space.plan.block_row), (E_, self.space.plan.block_column))
             self.body.append(Parallel(extents, (store,)))
             return
@@ -86,12 +86,3 @@ class Epilogue:
 
     def _place(self, output: FormOutput) -> tuple[Expr, ...]:
         return tuple(self.space.at[axis] for axis in output.axes) or (S.Zero,)
-
-    def _inside(self) -> Boolean:
-        """Whether row i of the tile exists (row 0 alone where no axis is bound to rows)."""
-        binding, plan = self.space.plan.binding, self.space.plan
-        if binding.row is None:
-            return I < 1 if plan.block_row > 1 else S.true
-        size = self.space.problem.sizes[binding.row.name]
-        return S.true if size % plan.block_row == 0 else self.space.at[binding.row] < size
-

@@ -1,9 +1,9 @@
 """Scalar expressions as TileLang text.
 
-    exp(q·(u − c))   T.exp2((u - c) * (q·log2 e))       the difference first: its rounding is relative to the difference
-    |x|              T.max(x, -x)                       T.abs does not exist on the C target
-    isfinite(x)      (x > -inf) & (x < inf)             likewise
-    a + b + eps      what is read first, in order, then numbers: (b − a) + eps keeps its digits
+exp(q·(u − c))   T.exp2((u - c) * (q·log2 e))       the difference first: its rounding is relative to the difference
+|x|              T.max(x, -x)                       T.abs does not exist on the C target
+isfinite(x)      (x > -inf) & (x < inf)             likewise
+a + b + eps      what is read first, in order, then numbers: (b − a) + eps keeps its digits
 """
 
 from __future__ import annotations
@@ -41,8 +41,16 @@ from redalg.errors import PlanError
 from redalg.expression import Cast, Where
 from redalg.lower_tile.program import IsFinite, Load, ScaledExp
 
-FUNCTIONS = {"tanh": "T.tanh", "sin": "T.sin", "cos": "T.cos", "erf": "T.erf", "sinh": "T.sinh", "cosh": "T.cosh",
-             "atan": "T.atan", "tan": "T.tan"}  # fmt: skip
+FUNCTIONS = {
+    "tanh": "T.tanh",
+    "sin": "T.sin",
+    "cos": "T.cos",
+    "erf": "T.erf",
+    "sinh": "T.sinh",
+    "cosh": "T.cosh",
+    "atan": "T.atan",
+    "tan": "T.tan",
+}
 LOG2_E = 1.4426950408889634
 
 
@@ -62,7 +70,9 @@ class Printer:
         if isinstance(node, Load):
             return self.load(node)
         if isinstance(node, Add):
-            return _signed([self.integer(term) for term in sorted(node.args, key=lambda one: (one.is_Number, str(one)))])
+            return _signed(
+                [self.integer(term) for term in sorted(node.args, key=lambda one: (one.is_Number, str(one)))]
+            )
         if isinstance(node, Mul):
             factors = sorted(node.args, key=lambda one: (one.is_Number, str(one)))
             if factors[-1] == -1:
@@ -206,7 +216,7 @@ class Printer:
             return f"T.if_then_else({args[0]} > 0.0, 1.0, T.if_then_else({args[0]} < 0.0, -1.0, 0.0))"
         if type(node).__name__ in FUNCTIONS:
             return f"{FUNCTIONS[type(node).__name__]}({args[0]})"
-        raise PlanError(f"`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend=\"torch\".")
+        raise PlanError(f'`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend="torch".')
 
 
 def _signed(terms: list[str]) -> str:
@@ -230,4 +240,3 @@ def _length(node: Basic) -> tuple[int, str]:
 
 def _reciprocal(node: Expr) -> bool:
     return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)
-

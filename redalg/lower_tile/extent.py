@@ -16,7 +16,6 @@ from redalg.lower_tile.program import index
 from redalg.lower_tile.space import Space
 
 
-
 def needed_tiles(domain: Boolean, space: Space) -> Expr:
     """The loop's bound."""
     bound: Expr = Integer(space.tiles)

@@ -18,14 +18,20 @@ def check_fit(program: TileProgram, plan: Plan) -> None:
         if needed > plan.device.smem_bytes:
             raise PlanError(
                 f"plan `{plan}` needs {needed} bytes of shared memory for kernel `{kernel.title}`; a block of "
-                f"{plan.device.target} ({plan.device.part}) has {plan.device.smem_bytes}. Use smaller tiles or fewer stages."
+                f"{plan.device.target} ({plan.device.part}) has {plan.device.smem_bytes}. "
+                "Use smaller tiles or fewer stages."
             )
 
 
 def smem_bytes(kernel: Kernel, plan: Plan) -> int:
     """Bytes of shared memory: every shared tile, those that the pipelined loop loads once for every stage."""
-    loaded = {one.target for loop in kernel.body if isinstance(loop, Loop) and loop.pipelined for one in loop.body
-              if isinstance(one, Copy) and isinstance(one.source, Region) and isinstance(one.target, str)}  # fmt: skip
+    loaded = {
+        one.target
+        for loop in kernel.body
+        if isinstance(loop, Loop) and loop.pipelined
+        for one in loop.body
+        if isinstance(one, Copy) and isinstance(one.source, Region) and isinstance(one.target, str)
+    }
     total = 0
     for buffer in kernel.buffers:
         if buffer.scope == "shared" or plan.device.target == "c":

@@ -28,14 +28,27 @@ def self_check(program: TileProgram, seed: int = 0) -> str:
     """A main that compiles the kernel, runs it on random data, and prints the outputs' sizes and norms."""
     made = [f"    {one.name} = {_random(one)}" for one in program.parameters if one.role == "input"]
     made += [f"    {one.name} = 1.0" for one in program.parameters if one.role == "scalar"]
-    made += [f'    {one.name} = torch.full({one.shape}, float("nan"), dtype=torch.{one.dtype}, device=device)'
-             for one in program.parameters if one.role in ("output", "workspace")]  # fmt: skip
+    made += [
+        f'    {one.name} = torch.full({one.shape}, float("nan"), dtype=torch.{one.dtype}, device=device)'
+        for one in program.parameters
+        if one.role in ("output", "workspace")
+    ]
     names = ", ".join(one.name for one in program.parameters)
-    shown = [f'    print("{one.name}", tuple({one.name}.shape), "norm", {one.name}.double().norm().item())'
-             for one in program.parameters if one.role == "output"]  # fmt: skip
-    lines = ['if __name__ == "__main__":', "    import torch", "",
-             '    device = "cpu" if TARGET["target"] == "c" else "cuda"', f"    torch.manual_seed({seed})", *made,
-             f"    compiled()({names})", *shown]  # fmt: skip
+    shown = [
+        f'    print("{one.name}", tuple({one.name}.shape), "norm", {one.name}.double().norm().item())'
+        for one in program.parameters
+        if one.role == "output"
+    ]
+    lines = [
+        'if __name__ == "__main__":',
+        "    import torch",
+        "",
+        '    device = "cpu" if TARGET["target"] == "c" else "cuda"',
+        f"    torch.manual_seed({seed})",
+        *made,
+        f"    compiled()({names})",
+        *shown,
+    ]
     return "\n".join(lines)
 
 

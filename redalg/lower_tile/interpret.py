@@ -33,8 +33,23 @@ from redalg.lower_tile.program import (
     TileProgram,
 )
 
-RELATIONS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal}
-FUNCTIONS = {"tanh": np.tanh, "sin": np.sin, "cos": np.cos, "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "tan": np.tan}
+RELATIONS = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+}
+FUNCTIONS = {
+    "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "atan": np.arctan,
+    "tan": np.tan,
+}
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
@@ -69,8 +84,14 @@ class _Block:
             self.execute(one)
 
     def execute(self, one: Statement) -> None:
-        {Copy: self._copy, Fill: self._fill, Contract: self._contract, ReduceTile: self._reduce, Parallel: self._parallel,
-         Loop: self._loop}[type(one)](one)  # type: ignore[operator]  # fmt: skip
+        {
+            Copy: self._copy,
+            Fill: self._fill,
+            Contract: self._contract,
+            ReduceTile: self._reduce,
+            Parallel: self._parallel,
+            Loop: self._loop,
+        }[type(one)](one)  # type: ignore[operator]
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
@@ -131,7 +152,7 @@ class _Block:
     def _store(self, one: Store, shape: tuple[int, ...]) -> None:
         value = np.broadcast_to(self.value(one.expr), shape)
         where = [np.broadcast_to(self.value(index), shape) for index in one.indices]
-        target = self.tiles.get(one.target, self.memory.get(one.target))
+        target = self.tiles[one.target] if one.target in self.tiles else self.memory[one.target]
         keep = np.broadcast_to(True if one.guard is None else self.value(one.guard), shape)
         for index, size in zip(where, target.shape, strict=True):
             keep = keep & (index >= 0) & (index < size)
@@ -154,7 +175,7 @@ class _Block:
         return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, str)])
 
     def _load(self, node: Load) -> Any:
-        source = self.tiles.get(node.name, self.memory.get(node.name))
+        source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]
         if not node.indices:
             return source
         where = np.broadcast_arrays(*(self.value(index) for index in node.indices))
@@ -176,8 +197,16 @@ class _Block:
             return self._power(node, args[0])
         if isinstance(node, And | Or):
             return (np.logical_and if isinstance(node, And) else np.logical_or).reduce(np.broadcast_arrays(*args))
-        simple = {Not: np.logical_not, IsFinite: np.isfinite, exp: np.exp, log: np.log, Abs: np.abs, floor: np.floor,
-                  ceiling: np.ceil, sign: np.sign}  # fmt: skip
+        simple = {
+            Not: np.logical_not,
+            IsFinite: np.isfinite,
+            exp: np.exp,
+            log: np.log,
+            Abs: np.abs,
+            floor: np.floor,
+            ceiling: np.ceil,
+            sign: np.sign,
+        }
         if isinstance(node, floor) and all(one.is_integer for one in node.args[0].as_numer_denom()):
             above, below = (self.value(one) for one in node.args[0].as_numer_denom())
             return above // below

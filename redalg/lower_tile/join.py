@@ -1,6 +1,6 @@
 """Joining neighbouring row loops, which are one loop to a reader and to the scheduler.
 
-    parallel i: A;  parallel i: B   →   parallel i: A; B        exact where every buffer is read and stored at row i alone
+parallel i: A;  parallel i: B   →   parallel i: A; B        exact where every buffer is read and stored at row i alone
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from redalg.lower_tile.space import I
 def joined(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """The statements with neighbouring row loops joined, within loops too."""
     out: list[Statement] = []
-    for one in body:
-        if isinstance(one, Loop):
-            one = replace(one, body=joined(one.body))
+    for given in body:
+        one = replace(given, body=joined(given.body)) if isinstance(given, Loop) else given
         last = out[-1] if out else None
-        if isinstance(one, Parallel) and isinstance(last, Parallel) and one.indices == last.indices and by_row(one) and by_row(last):
+        if (
+            isinstance(one, Parallel)
+            and isinstance(last, Parallel)
+            and one.indices == last.indices
+            and by_row(one)
+            and by_row(last)
+        ):
             out[-1] = Parallel(last.indices, (*last.body, *one.body))
         else:
             out.append(one)

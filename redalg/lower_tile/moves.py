@@ -127,7 +127,9 @@ class Merge:
         key = (side, Mul(*(ScaledExp(pivot.base, pivot.value, q) for pivot, q in one.weight)))
         if key not in self.weights:
             values = self.sides[side].values
-            expr = Mul(*(scaled_exp(pivot_value(pivot, values), self.merged[pivot.value], q) for pivot, q in one.weight))
+            expr = Mul(
+                *(scaled_exp(pivot_value(pivot, values), self.merged[pivot.value], q) for pivot, q in one.weight)
+            )
             self.weights[key] = self.row("rescale", expr)
         return self.weights[key]
 
@@ -149,8 +151,7 @@ class Merge:
 
     def accumulate(self, rows: list[Accumulator]) -> None:
         """Store the merged accumulators and pivots over side a's buffers."""
-        stores = [(self._name(one.value), Add(self.moved(0, one), self.moved(1, one)))
-                  for one in triangular(rows)]  # fmt: skip
+        stores = [(self._name(one.value), Add(self.moved(0, one), self.moved(1, one))) for one in triangular(rows)]
         stores += [(self._name(pivot.value), self.merged[pivot.value]) for pivot in self.form.shifted]
         if stores:
             self.body.append(self.assembly.over_rows(*stores))

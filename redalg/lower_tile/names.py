@@ -5,8 +5,29 @@ from __future__ import annotations
 import keyword
 from typing import final
 
-RESERVED = frozenset({"T", "tilelang", "shared", "fragment", "parallel", "launch", "contract", "contract_transposed",
-                      "kernel", "main", "torch", "TARGET", "t", "z", "part", "i", "j", "e", "u"})  # fmt: skip
+RESERVED = frozenset(
+    {
+        "T",
+        "tilelang",
+        "shared",
+        "fragment",
+        "parallel",
+        "launch",
+        "contract",
+        "contract_transposed",
+        "kernel",
+        "main",
+        "torch",
+        "TARGET",
+        "t",
+        "z",
+        "part",
+        "i",
+        "j",
+        "e",
+        "u",
+    }
+)
 
 
 @final

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import final
 
 from sympy import Eq, Expr, Integer, S, Symbol
-from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Producer, Reduction
 from redalg.decompose.cascade import free_axes
@@ -58,10 +57,11 @@ class Operands:
             target.append(Copy(region, name))
         return self.tiles[element, axes]
 
-    def operand(self, space: Space, expr: Expr, axes: tuple[Axis, ...], indices: tuple[Symbol, ...], body: list[Statement],
-                live: Boolean = S.true) -> str:  # fmt: skip
+    def operand(
+        self, space: Space, expr: Expr, axes: tuple[Axis, ...], indices: tuple[Symbol, ...], body: list[Statement]
+    ) -> str:
         """A factor of a contraction as a shared tile over the given axes."""
-        if isinstance(expr, Element) and live is S.true:
+        if isinstance(expr, Element):
             part = space.region(expr)
             if part is not None and part[1] == axes:
                 return self.load(space, expr, body)
@@ -70,10 +70,10 @@ class Operands:
         shape = shape if len(shape) == len(indices) else [space.plan.block_row, *shape]
         name = self.assembly.buffer("operand", "shared", shape, operand_dtype(space, expr))
         read = inner.read(expr)
-        inside = [inner.at[axis] < space.problem.sizes[axis.name] for axis in axes if ragged(space, axis)]
-        for condition in [*inside, *([] if live is S.true else [live])]:
-            read = Where(condition, read, S.Zero)
-        target = body if space.plan.binding.streamed in free_axes(expr) or live is not S.true else self.before
+        for axis in axes:
+            if space.ragged(axis):
+                read = Where(inner.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
+        target = body if space.plan.binding.streamed in free_axes(expr) else self.before
         target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
         return name
 
@@ -83,16 +83,16 @@ class Operands:
         """A producer's tile: a contraction where its term is a product of a row factor and a streamed factor."""
         cascade = producer.cascade
         if cascade.producers:
-            raise PlanError(f"producer `{producer.name}` has producers of its own, which the tile program does not hold yet. "
-                            "Run it with backend=\"torch\".")  # fmt: skip
-        length = padded(space.problem.sizes[cascade.axis.name], 16)
-        inner = self._inner(space, cascade.axis, length)
+            raise PlanError(
+                f"producer `{producer.name}` has producers of its own, which the tile program does not hold yet. "
+                'Run it with backend="torch".'
+            )
+        inner, expr = self._inner(space, cascade.axis), cascade.outputs[0].expr
         values: dict[Value, Expr] = {}
         for reduction in cascade.reductions:
-            wanted = producer.name if cascade.outputs[0].expr == reduction.value else f"{producer.name}_{reduction.name}"
-            name = self._reduced(inner.with_values(values), reduction, cascade.axis, length, wanted, body)
+            wanted = producer.name if expr == reduction.value else f"{producer.name}_{reduction.name}"
+            name = self._reduced(inner.with_values(values), reduction, cascade.axis, wanted, body)
             values[reduction.value] = Load(name, I, J)
-        expr = cascade.outputs[0].expr
         if expr in values:
             return space.with_values({producer.value: values[expr]})
         read = inner.with_values(values).read(expr)
@@ -100,14 +100,16 @@ class Operands:
             return space.with_values({producer.value: read})  # a number times a tile needs no tile of its own
         return space.with_values({producer.value: Load(self.assembly.tile_of(producer.name, read, body), I, J)})
 
-    def _inner(self, space: Space, axis: Axis, length: int) -> Space:
+    def _inner(self, space: Space, axis: Axis) -> Space:
+        """The space with a producer's axis along u, padded to what matrix instructions take."""
+        length = padded(space.problem.sizes[axis.name], 16)
         return replace(space, at={**space.at, axis: U}, start={**space.start, axis: (S.Zero, length)})
 
-    def _reduced(self, space: Space, reduction: Reduction, axis: Axis, length: int, wanted: str, body: list[Statement]) -> str:
+    def _reduced(self, space: Space, reduction: Reduction, axis: Axis, wanted: str, body: list[Statement]) -> str:
         sides = self._sides(space, reduction.term) if reduction.monoid.name == "sum" else None
         name = self.assembly.tile(wanted, note=f"{reduction.monoid} over {axis}")
         if sides is None:
-            body += self._serial(space, reduction, axis, length, name, body)
+            body += self._serial(space, reduction, axis, name, body)
             return name
         row, streamed = sides
         binding = space.plan.binding
@@ -128,21 +130,19 @@ class Operands:
             return None
         return (a, b) if operand_dtype(space, a) == operand_dtype(space, b) else None
 
-    def _serial(self, space: Space, reduction: Reduction, axis: Axis, length: int, name: str, body: list[Statement]) -> list[Statement]:
+    def _serial(
+        self, space: Space, reduction: Reduction, axis: Axis, name: str, body: list[Statement]
+    ) -> list[Statement]:
         """name[i, j] := ⊕_u term, one u after the other."""
         inner = self.staged(space, reduction.term, body)
         term = inner.read(reduction.term)
         held = Load(name, I, J)
         made = reduction.monoid.combine(held, term)
-        if space.problem.sizes[axis.name] != length:
-            made = Where(U < space.problem.sizes[axis.name], made, held)
+        if space.ragged(axis):
+            made = Where(U < space.problem.sizes[axis.name], made, held)  # noqa: SIM300 - index first, as elsewhere
+        length = space.start[axis][1]
         step = self.assembly.over_tile(name, made)
         return [Fill(name, reduction.monoid.identity), Loop(U, Integer(length), 0, (step,), pipelined=False)]
-
-
-def ragged(space: Space, axis: Axis) -> bool:
-    """Whether a tile may hang over the end of an axis."""
-    return axis in space.start and space.problem.sizes[axis.name] % space.start[axis][1] != 0
 
 
 def operand_dtype(space: Space, expr: Expr) -> str:
@@ -157,4 +157,3 @@ def operand_dtype(space: Space, expr: Expr) -> str:
 def nonzero(weight: Expr, term: Expr) -> Expr:
     """term, or 0 where its weight is exactly 0 (whatever else it holds)."""
     return Where(Eq(weight, 0), S.Zero, term)
-

@@ -217,7 +217,9 @@ class Loop:
 
     def __str__(self) -> str:
         lines = [line for one in self.body for line in str(one).splitlines()]
-        return "\n".join([f"for {self.variable} < {self.stop} ({self.stages} stages):", *("  " + line for line in lines)])
+        return "\n".join(
+            [f"for {self.variable} < {self.stop} ({self.stages} stages):", *("  " + line for line in lines)]
+        )
 
 
 Statement = Copy | Fill | Contract | ReduceTile | Parallel | Loop

@@ -93,6 +93,22 @@ class Space:
             held.insert(0, self.at[streamed] < self.problem.sizes[streamed.name])
         return And(*held) if held else S.true
 
+    def rows_inside(self) -> Boolean:
+        """Whether row i of the tile exists (row 0 alone where no axis is bound to rows)."""
+        row = self.plan.binding.row
+        if row is None:
+            return I < 1 if self.plan.block_row > 1 else S.true
+        return self.at[row] < self.problem.sizes[row.name] if self.ragged(row) else S.true
+
+    def columns_inside(self) -> Boolean:
+        """Whether column e of the tile exists."""
+        column = self.plan.binding.column
+        return self.problem.sizes[column.name] > E_ if column is not None and self.ragged(column) else S.true
+
+    def ragged(self, axis: Axis) -> bool:
+        """Whether a tile may hang over the end of an axis."""
+        return axis in self.start and self.problem.sizes[axis.name] % self.start[axis][1] != 0
+
     @property
     def tiles(self) -> int:
         """Tiles of the streamed axis that one block reads."""

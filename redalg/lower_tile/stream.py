@@ -1,11 +1,11 @@
 """The loop over the streamed axis: one step takes a tile of data into the state.
 
-    producers      s = a · bᵀ
-    extrema        m' = max(m, max_j u)             u = −∞ outside the domain
-    pivots         c = safe(m'),  w = exp(m − c)
-    weights        p = exp(q·(u − c))
-    accumulators   a = a·w + Σ_j p·f                rows;   o = o·w + p · v    contractions
-    shift pivots   the tile's own natural centre, then the merge of two states (`moves`)
+producers      s = a · bᵀ
+extrema        m' = max(m, max_j u)             u = −∞ outside the domain
+pivots         c = safe(m'),  w = exp(m − c)
+weights        p = exp(q·(u − c))
+accumulators   a = a·w + Σ_j p·f                rows;   o = o·w + p · v    contractions
+shift pivots   the tile's own natural centre, then the merge of two states (`moves`)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.domain import live_term
 from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
-from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp, substituted
 from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
@@ -53,8 +53,10 @@ def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[
     slots, body = Slots(), list[Statement]()
     for one in form.extrema:
         if one.monoid.name not in REDUCTIONS:
-            raise PlanError(f"`{one.value}` is a {one.monoid}, which the tile program does not reduce yet. Run it with "
-                            "backend=\"torch\".")  # fmt: skip
+            raise PlanError(
+                f"`{one.value}` is a {one.monoid}, which the tile program does not reduce yet. Run it with "
+                'backend="torch".'
+            )
         slots.names[one.value] = assembly.row(one.value.name, note=f"{one.monoid} {one.term}")
         body.append(Fill(slots.names[one.value], one.monoid.identity))
     for pivot in form.shifted:
@@ -74,7 +76,9 @@ def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[
 class Step:
     """Builds the body of the loop."""
 
-    def __init__(self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, before: list[Statement]) -> None:
+    def __init__(
+        self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, before: list[Statement]
+    ) -> None:
         self.form, self.assembly, self.slots, self.space = form, assembly, slots, space
         self.operands = Operands(assembly, before)
         self.body: list[Statement] = []
@@ -87,8 +91,8 @@ class Step:
         for producer in self.form.cascade.producers:
             self.space = self.operands.produce(self.space, producer, self.body)
         self.live = self.space.live(self.form.cascade.domain)
-        for one in self.form.extrema:
-            self._extremum(one)
+        for extremum in self.form.extrema:
+            self._extremum(extremum)
         merge = self._tile_state()
         rows = [one for one in self.form.accumulators if one.value not in self.slots.columns]
         merge.accumulate(rows)
@@ -126,7 +130,9 @@ class Step:
             source, number = self.base(one.term)
             self.slots.scale[one.value] = number
         else:
-            source = self.assembly.tile_of("term", masked(self.live, self.term(one.term), one.monoid.identity), self.body)
+            source = self.assembly.tile_of(
+                "term", masked(self.live, self.term(one.term), one.monoid.identity), self.body
+            )
         self.body.append(ReduceTile(one.monoid.name, source, buffer, clear=False))
 
     # ---- weights -----------------------------------------------------------------------------------------------------
@@ -155,7 +161,10 @@ class Step:
     def _tile_state(self) -> Merge:
         """The tile as a state, and its merge into the running one."""
         running = {value: self.slots.read(value) for value in self.slots.names}
-        before = {**running, **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()}}
+        before = {
+            **running,
+            **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()},
+        }
         tile: dict[Value, Expr] = {}
         merge = Merge(self.form, self.assembly, Side(before), Side(tile, moves=False))
         merge.pivots(running)
@@ -190,8 +199,12 @@ class Step:
             return
         count = Load(self.assembly.summed("live", masked(self.live, S.One, S.Zero), self.body), I)
         for pivot in self.form.shifted:
-            total = Load(self.assembly.summed(f"{pivot.value.name}_total", masked(self.live, self.term(pivot.base), S.Zero),
-                                              self.body), I)  # fmt: skip
+            total = Load(
+                self.assembly.summed(
+                    f"{pivot.value.name}_total", masked(self.live, self.term(pivot.base), S.Zero), self.body
+                ),
+                I,
+            )
             name = self.assembly.row(f"{pivot.value.name}_tile")
             mean = Load(name, I)
             kept = Where(Eq(count, 0), S.NegativeInfinity, Where(IsFinite(mean), mean, S.Zero))
@@ -204,15 +217,25 @@ class Step:
         """c + δ for every tile-local pivot, δ from the tile's sums at c."""
         shifted = [one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL]
         wanted = {value for pivot in shifted for value in pivot.source.atoms(Value)}
-        first = {one.value: Load(self._row_sum(one, merge, "first"), I) for one in self.form.accumulators if one.value in wanted}
+        first = {
+            one.value: Load(self._row_sum(one, merge, "first"), I)
+            for one in self.form.accumulators
+            if one.value in wanted
+        }
         for pivot in shifted:
             c = tile[pivot.value]
             moved = self.assembly.row(f"{pivot.value.name}_moved")
-            self.body.append(self.assembly.over_rows(
-                (moved, c + substituted(pivot.source, {**self.slots.reads(), **first})),
-                (merge.tile_pivots[pivot.value].name, Where(IsFinite(Load(moved, I)), Load(moved, I), c))))  # fmt: skip
-        self.assembly.made = {key: name for key, name in self.assembly.made.items()
-                              if not key.has(*(Load(c.name, I) for c in merge.tile_pivots.values()))}  # fmt: skip
+            self.body.append(
+                self.assembly.over_rows(
+                    (moved, c + substituted(pivot.source, {**self.slots.reads(), **first})),
+                    (merge.tile_pivots[pivot.value].name, Where(IsFinite(Load(moved, I)), Load(moved, I), c)),
+                )
+            )
+        self.assembly.made = {
+            key: name
+            for key, name in self.assembly.made.items()
+            if not key.has(*(Load(c.name, I) for c in merge.tile_pivots.values()))
+        }
 
     # ---- contractions ------------------------------------------------------------------------------------------------
 
@@ -255,4 +278,3 @@ class Step:
         indices: tuple[Symbol, Symbol] = (J, E_)
         expr = live_term(right, self.form.cascade.domain)
         return self.operands.operand(self.space, expr, axes, indices, self.body)
-

@@ -1,16 +1,18 @@
 """What every tile program must satisfy (and every emitted kernel therefore does).
 
-    every name that is read or stored is a buffer of the kernel or a parameter, with as many indices as dimensions
-    outputs and workspaces are only written in the first kernel that names them; inputs are never written
-    Contract: shapes agree, a is in shared memory or registers, b in shared memory, c in registers
-    ReduceTile: rows agree
-    Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
-    Copy between buffers keeps the shape
+every name that is read or stored is a buffer of the kernel or a parameter, with as many indices as dimensions
+outputs and workspaces are only written in the first kernel that names them; inputs are never written
+Contract: shapes agree, a is in shared memory or registers, b in shared memory, c in registers
+ReduceTile: rows agree
+Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
+Copy between buffers keeps the shape
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
 
 from redalg.errors import PlanError
 from redalg.lower_tile.program import (
@@ -18,10 +20,10 @@ from redalg.lower_tile.program import (
     Contract,
     Copy,
     Fill,
-    Kernel,
     Load,
     Loop,
     Parallel,
+    Parameter,
     ReduceTile,
     Region,
     Statement,
@@ -31,55 +33,64 @@ from redalg.lower_tile.program import (
 )
 
 
+@final
+@dataclass(frozen=True)
+class _Names:
+    """What a kernel's statements may name."""
+
+    buffers: Mapping[str, Buffer]
+    parameters: Mapping[str, Parameter]
+
+    def dimensions(self, name: str) -> int | None:
+        """Number of dimensions of a buffer or parameter; None for neither."""
+        if name in self.buffers:
+            return len(self.buffers[name].shape)
+        return len(self.parameters[name].shape) if name in self.parameters else None
+
+
 def verify(program: TileProgram) -> None:
     """Raise `PlanError` naming the first statement that breaks a rule."""
-    parameters = {one.name: len(one.shape) for one in program.parameters}
+    parameters = {one.name: one for one in program.parameters}
     if len(parameters) != len(program.parameters):
         raise PlanError(f"program `{program.name}` has two parameters of one name.")
     for kernel in program.kernels:
         buffers = {one.name: one for one in kernel.buffers}
         if len(buffers) != len(kernel.buffers) or set(buffers) & set(parameters):
             raise PlanError(f"kernel `{kernel.title}` has two buffers of one name.")
+        names = _Names(buffers, parameters)
         for one in statements(kernel.body):
-            _check(one, buffers, parameters, kernel, {p.name: p.role for p in program.parameters})
+            problem = RULES[type(one)](one, names) or _read_only(one, names)
+            if problem is not None:
+                raise PlanError(f"kernel `{kernel.title}`, statement `{str(one).splitlines()[0]}`: {problem}.")
 
 
-def _check(one: Statement, buffers: Mapping[str, Buffer], parameters: Mapping[str, int], kernel: Kernel, roles: Mapping[str, str]) -> None:
-    problem = {Copy: _copy, Fill: _fill, Contract: _contract, ReduceTile: _reduce, Parallel: _parallel, Loop: _loop}[type(one)](
-        one, buffers, parameters)  # type: ignore[operator]
-    written = _written(one)
-    if problem is None and any(roles.get(name) in ("input", "scalar") for name in written):
-        problem = f"writes the input {written}"
-    if problem is not None:
-        raise PlanError(f"kernel `{kernel.title}`, statement `{str(one).splitlines()[0]}`: {problem}.")
+def _read_only(one: Statement, names: _Names) -> str | None:
+    written = [store.target for store in one.body] if isinstance(one, Parallel) else []
+    written += [one.target.name] if isinstance(one, Copy) and isinstance(one.target, Region) else []
+    inputs = [n for n in written if n in names.parameters and names.parameters[n].role in ("input", "scalar")]
+    return f"writes the input `{inputs[0]}`" if inputs else None
 
 
-def _written(one: Statement) -> list[str]:
-    if isinstance(one, Parallel):
-        return [store.target for store in one.body]
-    return [one.target.name] if isinstance(one, Copy) and isinstance(one.target, Region) else []
-
-
-def _copy(one: Copy, buffers: Mapping[str, Buffer], parameters: Mapping[str, int]) -> str | None:
+def _copy(one: Copy, names: _Names) -> str | None:
     shapes = []
     for side in (one.source, one.target):
         if isinstance(side, Region):
-            if parameters.get(side.name) != len(side.place):
-                return f"`{side.name}` has {parameters.get(side.name)} dimensions, {len(side.place)} are named"
+            if names.dimensions(side.name) != len(side.place):
+                return f"`{side.name}` has {names.dimensions(side.name)} dimensions, {len(side.place)} are named"
             shapes.append(tuple(place[1] for place in side.place if isinstance(place, tuple)))
-        elif side not in buffers:
+        elif side not in names.buffers:
             return f"`{side}` is no buffer"
         else:
-            shapes.append(buffers[side].shape)
+            shapes.append(names.buffers[side].shape)
     return None if shapes[0] == shapes[1] else f"copies a tile of shape {shapes[0]} to one of {shapes[1]}"
 
 
-def _fill(one: Fill, buffers: Mapping[str, Buffer], parameters: Mapping[str, int]) -> str | None:
-    return None if one.buffer in buffers else f"`{one.buffer}` is no buffer"
+def _fill(one: Fill, names: _Names) -> str | None:
+    return None if one.buffer in names.buffers else f"`{one.buffer}` is no buffer"
 
 
-def _contract(one: Contract, buffers: Mapping[str, Buffer], parameters: Mapping[str, int]) -> str | None:
-    a, b, c = (buffers.get(name) for name in (one.a, one.b, one.c))
+def _contract(one: Contract, names: _Names) -> str | None:
+    a, b, c = (names.buffers.get(name) for name in (one.a, one.b, one.c))
     if a is None or b is None or c is None:
         return "an operand is no buffer"
     rows, depth = a.shape
@@ -91,34 +102,47 @@ def _contract(one: Contract, buffers: Mapping[str, Buffer], parameters: Mapping[
     return None if a.dtype == b.dtype else f"the operands' dtypes {a.dtype} and {b.dtype} differ"
 
 
-def _reduce(one: ReduceTile, buffers: Mapping[str, Buffer], parameters: Mapping[str, int]) -> str | None:
-    if one.source not in buffers or one.target not in buffers:
+def _reduce(one: ReduceTile, names: _Names) -> str | None:
+    if one.source not in names.buffers or one.target not in names.buffers:
         return "an operand is no buffer"
-    rows = buffers[one.source].shape[:1]
-    return None if rows == buffers[one.target].shape else f"reduces {buffers[one.source].shape} into {buffers[one.target].shape}"
+    source, target = names.buffers[one.source].shape, names.buffers[one.target].shape
+    return None if source[:1] == target else f"reduces {source} into {target}"
 
 
-def _parallel(one: Parallel, buffers: Mapping[str, Buffer], parameters: Mapping[str, int]) -> str | None:
+def _parallel(one: Parallel, names: _Names) -> str | None:
     extents = tuple(extent for _, extent in one.indices)
     for store in one.body:
-        problem = _names(store, buffers, parameters)
+        problem = _unknown(store, names)
         if problem:
             return problem
-        target = buffers.get(store.target)
+        target = names.buffers.get(store.target)
         if target is not None and target.shape != extents:
             return f"sweeps {extents} of `{target.name}`, which is {target.shape}"
     return None
 
 
-def _names(store: Store, buffers: Mapping[str, Buffer], parameters: Mapping[str, int]) -> str | None:
+def _unknown(store: Store, names: _Names) -> str | None:
     for read in (Load(store.target, *store.indices), *sorted(store.expr.atoms(Load), key=str)):
-        dimensions = len(buffers[read.name].shape) if read.name in buffers else parameters.get(read.name)
+        dimensions = names.dimensions(read.name)
         if dimensions is None:
             return f"`{read.name}` is neither a buffer nor a parameter"
-        if dimensions != len(read.indices) and read.name in buffers:
+        if dimensions != len(read.indices) and read.name in names.buffers:
             return f"`{read}` names {len(read.indices)} of {dimensions} dimensions"
     return None
 
 
-def _loop(one: Loop, buffers: Mapping[str, Buffer], parameters: Mapping[str, int]) -> str | None:
+def _loop(one: Loop, _: _Names) -> str | None:
+    loads = [inner for inner in one.body if isinstance(inner, Copy)]
+    if one.stages > 0 and not one.pipelined:
+        return f"asks for {one.stages} stages for {len(loads)} loads of a loop that is not pipelined"
     return None if one.stages >= 0 else "has a negative pipeline depth"
+
+
+RULES: dict[type, Callable[[Any, _Names], str | None]] = {
+    Copy: _copy,
+    Fill: _fill,
+    Contract: _contract,
+    ReduceTile: _reduce,
+    Parallel: _parallel,
+    Loop: _loop,
+}

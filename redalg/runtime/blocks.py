@@ -21,8 +21,8 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.interpret import Executor, Slots, define
 
 BLOCK_ELEMENTS = 1 << 20
-"""Elements of the largest array of a block: 4 MiB in float32. Larger blocks leave a core's cache, smaller ones make short
-matrix products; a few temporaries of this size stay below 50 MiB."""
+"""Elements of the largest array of a block: 4 MiB in float32. Larger blocks leave a core's cache, smaller ones make
+short matrix products; a few temporaries of this size stay below 50 MiB."""
 SMALLEST_BLOCK = 128
 
 

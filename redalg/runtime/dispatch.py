@@ -15,8 +15,9 @@ EMPTY = ("nan", "zero")
 PRECISION = ("ieee", "tf32")
 
 
-def call(form: FusedForm, given: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int],
-         options: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
+def call(
+    form: FusedForm, given: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Run a form on tensors: the default backend is `tilelang` on CUDA and `torch` on the CPU."""
     for name, allowed in (("empty", EMPTY), ("precision", PRECISION)):
         if options[name] not in allowed:

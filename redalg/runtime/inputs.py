@@ -51,6 +51,13 @@ def library_of(array: Any) -> str | None:
     return "torch" if type(array).__module__.split(".")[0] == "torch" and hasattr(array, "requires_grad") else None
 
 
+def _native(array: Any) -> Any:
+    """NumPy arrays in the machine's byte order, which array libraries and kernels read."""
+    if isinstance(array, np.ndarray | np.generic) and not array.dtype.isnative:
+        return array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
 def dtype_name(array: Any) -> str:
     """The dtype as redalg names it, `float32`, `bool`, `int64` …"""
     return str(array.dtype).removeprefix("torch.")
@@ -60,6 +67,7 @@ def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] 
          chunked: bool = False) -> Bound:  # fmt: skip
     """Check the inputs of a call. `extents` gives axes that no tensor carries; `chunked` allows a part of the axis."""
     tensors, scalars = _named(cascade, given)
+    tensors = {name: _native(array) for name, array in tensors.items()}
     libraries = {name: _library(name, array) for name, array in tensors.items()}
     if len(set(libraries.values())) > 1:
         raise InputError(
@@ -223,13 +231,10 @@ def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, i
     sizes = {}
     for axis in cascade.axes():
         known = seen.get(axis.name, {})
-        if axis.size is not None and axis.name not in known:
-            known = {"its declaration": axis.size}
-        elif axis.size is not None:
-            known = {**known, "its declaration": axis.size}
-        if axis.name in extents and not (chunked and axis == cascade.axis):
-            known = {**known, "sizes=": extents[axis.name]}
-        if len(set(known.values())) > 1 and not (chunked and axis == cascade.axis and axis.size is not None):
+        if not (chunked and axis == cascade.axis and known):  # of which the tensors hold a part
+            known = known | ({} if axis.size is None else {"its declaration": axis.size})
+            known = known | ({"sizes=": extents[axis.name]} if axis.name in extents else {})
+        if len(set(known.values())) > 1:
             said = ", ".join(f"{size} in {where}" for where, size in known.items())
             raise InputError(f"axis {axis.name} has several sizes: {said}. Every tensor must agree on it.")
         if not known and axis.name not in extents:

@@ -38,14 +38,21 @@ def refuse_missing_torch() -> None:
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as missing:
-        raise BackendError('backend="tilelang" needs torch to hold its tensors, and torch is not installed. Install it '
-                           '(`pip install torch`), or pass backend="numpy".') from missing  # fmt: skip
+        raise BackendError(
+            'backend="tilelang" needs torch to hold its tensors, and torch is not installed. Install it '
+            '(`pip install torch`), or pass backend="numpy".'
+        ) from missing
 
 
 def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> Lowered:
     """The lowering of this problem, kept in process by what it depends on."""
     shapes = tuple((name, tuple(array.shape)) for name, array in tensors.items())
-    key = (tuple(sorted(bound.sizes.items())), tuple(sorted(bound.dtypes.items())), shapes, tuple(options_of(options).items()))
+    key = (
+        tuple(sorted(bound.sizes.items())),
+        tuple(sorted(bound.dtypes.items())),
+        shapes,
+        tuple(options_of(options).items()),
+    )
     return _lowered(form, target_of(bound.device), key)
 
 

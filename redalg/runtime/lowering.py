@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from redalg.errors import InputError
+from redalg.errors import InputError, PlanError
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
+from redalg.lower_tile.fit import check_fit
 from redalg.lower_tile.header import header, self_check
 from redalg.lower_tile.program import TileProgram
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import FLOATS, promoted
 from redalg.strategies import Plan, Problem, choose
-from redalg.lower_tile.fit import check_fit
 
 
 @final
@@ -29,26 +29,45 @@ class Lowered:
     source: Source
 
 
-def lower(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *, plan: Plan | None = None,
-          shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee") -> Lowered:  # fmt: skip
+def lower(
+    form: FusedForm,
+    target: str,
+    sizes: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    *,
+    plan: Plan | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    empty: str = "nan",
+    precision: str = "ieee",
+) -> Lowered:
     """Plan (unless one is given), build, verify and emit."""
-    problem = problem_of(form, target, sizes, dtypes, shapes or {}, empty, precision)
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
     chosen = plan or choose(form, problem, target)
+    if chosen.device.target != target:
+        raise PlanError(f"the plan is for {chosen.device.target}, and the kernel for {target}. Make a plan for {target}.")
     outputs = {one.name: output_dtype(one, form, problem.result) for one in form.outputs}
     program = build(form, chosen, problem, {name: kernel_dtype(dtype, target) for name, dtype in outputs.items()})
     check_fit(program, chosen)
     return Lowered(problem, chosen, program, emit(program, chosen, header(form, chosen), self_check(program)))
 
 
-def problem_of(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str],
-               shapes: Mapping[str, tuple[int, ...]], empty: str, precision: str) -> Problem:  # fmt: skip
+def problem_of(
+    form: FusedForm,
+    target: str,
+    sizes: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    *,
+    shapes: Mapping[str, tuple[int, ...]],
+    empty: str,
+    precision: str,
+) -> Problem:
     """The problem, with masks as bytes and, on the C target, bfloat16 as float32."""
     missing = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
     if missing:
-        raise InputError(f"the sizes of axes {', '.join(missing)} are missing. Pass sizes={{\"{missing[0]}\": …}}.")
+        raise InputError(f'the sizes of axes {", ".join(missing)} are missing. Pass sizes={{"{missing[0]}": …}}.')
     unknown = [name for name in form.cascade.inputs() if name not in dtypes]
     if unknown:
-        raise InputError(f"the dtypes of tensors {', '.join(unknown)} are missing. Pass dtypes={{\"{unknown[0]}\": …}}.")
+        raise InputError(f'the dtypes of tensors {", ".join(unknown)} are missing. Pass dtypes={{"{unknown[0]}": …}}.')
     sized = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None} | dict(sizes)
     compute, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
     named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}

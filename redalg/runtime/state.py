@@ -110,8 +110,9 @@ def merge(form: FusedForm, a: State, b: State) -> State:
 def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str) -> dict[str, Any]:
     """The outputs of a state; `given` holds the tensors and scalars that stand in the outputs themselves."""
     check(form, state)
-    needed = {one.name: one for output in form.outputs for one in output.expr.atoms(Element)}
-    needed |= {one.name: one for step in form.assignments for one in step.expr.atoms(Element)}
+    exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
+    exprs += [expr for producer in form.parameters for expr in producer.cascade.expressions()]
+    needed = {one.name: one for expr in exprs for one in expr.atoms(Element)}
     missing = sorted(str(one) for name, one in needed.items() if name not in (given or {}))
     if missing:
         raise InputError(

@@ -65,6 +65,9 @@ class TorchOps(ArrayOps):
     def count(self, array: Any, dim: int) -> Any:
         return array.sum(dim, keepdim=True, dtype=torch.int64)
 
+    def any(self, array: Any, dim: int) -> Any:
+        return array.any(dim, keepdim=True)
+
     def einsum(self, spec: str, *arrays: Any) -> Any:
         allowed = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = False

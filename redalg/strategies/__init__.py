@@ -1,6 +1,6 @@
 """FusedForm + sizes + device -> Plan: which form, how many segments, which tiles, stages and threads.
 
-    Plan := target, form kind, Binding (which axis is a row, a column, the grid), tile lengths, stages, threads, segments
+Plan := target, form kind, Binding (which axis is a row, a column, the grid), tile lengths, stages, threads, segments
 """
 
 from redalg.strategies.binding import Binding, bind_axes

@@ -37,13 +37,15 @@ def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     free = _ordered_free(form)
     pairs = [_sides(one, form.cascade.axis) for one in form.accumulators if len(one.factors) > 1]
     if not pairs:
-        row = _row_without_contraction(form, free, sizes)
+        row = _row_without_contraction(form, free)
         return Binding(form.cascade.axis, row, None, tuple(axis for axis in free if axis != row), contracted=False)
     rows = [axis for axis in free if all(axis in a and axis not in b for a, b in pairs)]
     columns = [axis for axis in free if all(axis in b and axis not in a for a, b in pairs)]
     if not columns:
-        raise PlanError("the contractions of this form share no column axis; the tile program cannot hold them. Run it "
-                        "with backend=\"torch\".")  # fmt: skip
+        raise PlanError(
+            "the contractions of this form share no column axis; the tile program cannot hold them. Run it "
+            'with backend="torch".'
+        )
     row = max(rows, key=lambda axis: (sizes[axis.name], free.index(axis))) if rows else None
     column = max(columns, key=lambda axis: (sizes[axis.name], free.index(axis)))
     binding = Binding(form.cascade.axis, row, column, tuple(a for a in free if a not in (row, column)), contracted=True)
@@ -55,16 +57,22 @@ def refuse(form: FusedForm) -> None:
     """What the tile program does not hold yet, refused by name."""
     for one in form.accumulators:
         if len(one.factors) > 2:
-            raise PlanError(f"accumulator `{one.value}` is a product of {len(one.factors)} factors over different axes; the "
-                            "tile program holds contractions of two. Run it with backend=\"torch\".")  # fmt: skip
+            raise PlanError(
+                f"accumulator `{one.value}` is a product of {len(one.factors)} factors over different axes; the "
+                'tile program holds contractions of two. Run it with backend="torch".'
+            )
     for pivot in form.shifted:
         if pivot.policy is PivotPolicy.BLOCK_MEAN:
-            raise PlanError(f"pivot `{pivot.value}` belongs to a column of a contraction, which the tile program does not "
-                            "hold yet. Run it with backend=\"torch\".")  # fmt: skip
+            raise PlanError(
+                f"pivot `{pivot.value}` belongs to a column of a contraction, which the tile program does not "
+                'hold yet. Run it with backend="torch".'
+            )
     for output in form.outputs:
         if output.expr.atoms(Reduce):
-            raise PlanError(f"output `{output.name}` sums reduced values over another axis, which the tile program writes out "
-                            "only for an axis of fixed size. Give the axis a size.")  # fmt: skip
+            raise PlanError(
+                f"output `{output.name}` sums reduced values over another axis, which the tile program writes out "
+                "only for an axis of fixed size. Give the axis a size."
+            )
 
 
 def _ordered_free(form: FusedForm) -> list[Axis]:
@@ -81,7 +89,7 @@ def _sides(one: Accumulator, streamed: Axis) -> tuple[set[Axis], set[Axis]]:
     return first - {streamed}, free_axes(one.factors[1]) - {streamed}
 
 
-def _row_without_contraction(form: FusedForm, free: list[Axis], sizes: Mapping[str, int]) -> Axis | None:
+def _row_without_contraction(form: FusedForm, free: list[Axis]) -> Axis | None:
     """The axis along which neighbours are contiguous, if it is not the streamed one; else the innermost free axis."""
     carried = [axis for axis in free if all(axis in one.value.indices for one in form.accumulators if not one.is_count)]
     for element in form.cascade.elements():
@@ -94,14 +102,18 @@ def _row_without_contraction(form: FusedForm, free: list[Axis], sizes: Mapping[s
 def _check_columns(form: FusedForm, binding: Binding) -> None:
     for one in form.extrema:
         if binding.column in free_axes(one.term):
-            raise PlanError(f"`{one.value}` is an extremum along the contraction's column axis {binding.column}, which the "
-                            "tile program does not hold yet. Run it with backend=\"torch\".")  # fmt: skip
+            raise PlanError(
+                f"`{one.value}` is an extremum along the contraction's column axis {binding.column}, which the "
+                'tile program does not hold yet. Run it with backend="torch".'
+            )
     for accumulator in form.accumulators:
         if len(accumulator.factors) == 1 and binding.column in accumulator.value.indices:
-            raise PlanError(f"accumulator `{accumulator.value}` sums along the column axis {binding.column} without a row "
-                            "factor, which the tile program does not hold yet. Run it with backend=\"torch\".")  # fmt: skip
+            raise PlanError(
+                f"accumulator `{accumulator.value}` sums along the column axis {binding.column} without a row "
+                'factor, which the tile program does not hold yet. Run it with backend="torch".'
+            )
         if len(accumulator.factors) > 1 and len(accumulator.transition) > 1:
-            raise PlanError(f"accumulator `{accumulator.value}` is a contraction that moves with a shift pivot, which the "
-                            "tile program does not hold yet. Run it with backend=\"torch\".")  # fmt: skip
-
-
+            raise PlanError(
+                f"accumulator `{accumulator.value}` is a contraction that moves with a shift pivot, which the "
+                'tile program does not hold yet. Run it with backend="torch".'
+            )

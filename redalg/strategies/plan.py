@@ -79,10 +79,15 @@ class Plan:
         columns = f" x {self.binding.column} {self.block_column}" if self.binding.column else ""
         grid = " ".join(map(str, self.binding.grid)) or "-"
         unit = "tensor cores" if self.tensor_cores else "CUDA cores" if self.device.target != "c" else "scalar loops"
-        parts = [f"{self.form} form, {self.strategy}" + (f" ({self.segments})" if self.segments > 1 else ""),
-                 f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}", f"grid {grid}",
-                 f"{self.stages} stages, {self.threads} threads",
-                 f"warp specialisation {'on' if self.warp_specialized else 'off'}", unit, self.device.target]  # fmt: skip
+        parts = [
+            f"{self.form} form, {self.strategy}" + (f" ({self.segments})" if self.segments > 1 else ""),
+            f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}",
+            f"grid {grid}",
+            f"{self.stages} stages, {self.threads} threads",
+            f"warp specialisation {'on' if self.warp_specialized else 'off'}",
+            unit,
+            self.device.target,
+        ]
         return "; ".join(parts)
 
     def verify(self) -> None:

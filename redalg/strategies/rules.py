@@ -26,8 +26,8 @@ BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
     """The plan of a form for a target."""
     device, binding = device_for(target), bind_axes(form, problem.sizes)
-    rule = contraction_rule if binding.contracted or form.cascade.producers else rows_rule
-    plan = rule(form, problem, device, binding)
+    multiplies = binding.contracted or form.cascade.producers
+    plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(problem, device, binding)
     plan = replace(plan, segments=segments(plan, problem))
     if plan.segments > 1 and not plan.tensor_cores:
         plan = replace(plan, stages=0)
@@ -40,9 +40,13 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     rows = problem.sizes[binding.row.name] if binding.row else 1
     columns = problem.sizes[binding.column.name] if binding.column else 1
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
-    cores = tensor_cores(form, problem, device)
-    schedule = Schedule(rows, padded(max([columns, *inner]), 16), trims(form), biased(form, binding), aligned(form, problem))
-    tile = scalar_tile(device, schedule) if not cores else hopper_tile(schedule) if device.wgmma else ampere_tile(schedule)
+    cores = tensor_cores(problem, device)
+    schedule = Schedule(
+        rows, padded(max([columns, *inner]), 16), trims(form), biased(form, binding), aligned(form, problem)
+    )
+    tile = (
+        scalar_tile(device, schedule) if not cores else hopper_tile(schedule) if device.wgmma else ampere_tile(schedule)
+    )
     row, streamed, stages, threads, special = tile
     return Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, True, cores)
 
@@ -108,7 +112,9 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
 
 def trims(form: FusedForm) -> bool:
     """Whether the domain relates the streamed axis to other axes."""
-    return any(form.cascade.axis in free_axes(one) and not one.atoms(Element) for one in And.make_args(form.cascade.domain))
+    return any(
+        form.cascade.axis in free_axes(one) and not one.atoms(Element) for one in And.make_args(form.cascade.domain)
+    )
 
 
 def biased(form: FusedForm, binding: Binding) -> bool:
@@ -128,7 +134,7 @@ def aligned(form: FusedForm, problem: Problem) -> bool:
     return True
 
 
-def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
+def tensor_cores(problem: Problem, device: DeviceSpec) -> bool:
     """Whether every contraction's operands are 16-bit (or TF32 is allowed)."""
     if device.target == "c":
         return False
@@ -136,7 +142,7 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
     return floats <= set(TENSOR_CORE_DTYPES) or (problem.precision == "tf32" and "float64" not in floats)
 
 
-def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
+def rows_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
     """Elementwise terms: tiles as wide as the streamed axis allows, and few rows."""
     length = max(1, problem.sizes[binding.streamed.name])
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)

@@ -1,0 +1,114 @@
+"""Every stage prints and verifies: goldens of attention and variance at every level, and one text for two targets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import redalg as ra
+from redalg.errors import PlanError
+from redalg.lower_tile.bindings import BEGIN, END
+from redalg.lower_tile.program import Copy, Parallel, Region, TileProgram
+from redalg.lower_tile.verify import verify
+from redalg.runtime.lowering import Lowered
+from tests.kernel_cases import fused
+
+PROBLEMS = {
+    "attention": ("causal", {"b": 2, "h": 3, "q": 200, "k": 300, "d": 64, "e": 48}, "float16"),
+    "variance": ("variance", {"b": 1000, "n": 5000}, "float32"),
+}
+
+
+def lowered(name: str, target: str = "sm_90a", **options: object) -> Lowered:
+    form, sizes, dtype = PROBLEMS[name]
+    one = fused(form)
+    made: Lowered = one.lower(target, sizes, dict.fromkeys(one.cascade.inputs(), dtype), **options)
+    return made
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_cascade_decomposition_and_form(name: str, golden) -> None:
+    one = fused(PROBLEMS[name][0])
+    for stage in (one.cascade, one.decomposition, one.form):
+        stage.verify()
+    golden(f"{name}.cascade", f"{one.cascade}\n\n{one.decomposition}\n\n{one.form}\n")
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_plan_and_tile_program(name: str, golden) -> None:
+    made = lowered(name)
+    verify(made.program)
+    golden(f"{name}.program", f"{made.plan}\n\n{made.program}\n")
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_source(name: str, golden) -> None:
+    golden(f"{name}.source", lowered(name).source.text)
+
+
+def test_source_of_several_segments(golden) -> None:
+    made = lowered("attention")
+    made = lowered("attention", plan=replace(made.plan, segments=2))
+    golden("attention.segments", made.source.text)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_one_text_for_cuda_and_c(name: str) -> None:
+    """Under one plan the two targets' texts differ only between the marks of the binding header."""
+    cuda = lowered(name)
+    c_device = lowered(name, "c").plan.device
+    plan = replace(cuda.plan, device=c_device, tensor_cores=False, warp_specialized=False)
+    plans = (replace(cuda.plan, tensor_cores=False), plan)
+    texts = [lowered(name, plan.device.target, plan=plan).source.text for plan in plans]
+    bodies = []
+    for text, one in zip(texts, plans, strict=True):
+        before, rest = text.split(BEGIN.format(target=one.device.target))
+        bodies.append((before.split("Plan:")[0], rest.split(END)[1]))
+    assert bodies[0] == bodies[1]
+
+
+def test_a_plan_that_exceeds_shared_memory() -> None:
+    plan = replace(lowered("attention").plan, block_row=256, block_streamed=1024, stages=3)
+    with pytest.raises(PlanError) as error:
+        lowered("attention", plan=plan)
+    assert str(error.value) == (
+        f"plan `{plan}` needs 745472 bytes of shared memory for kernel `stream k, finish`; a block of sm_90a (H200) has "
+        "232448. Use smaller tiles or fewer stages."
+    )
+
+
+def test_a_plan_for_another_target() -> None:
+    plan = lowered("attention").plan
+    with pytest.raises(PlanError, match="the plan is for sm_90a, and the kernel for sm_80. Make a plan for sm_80."):
+        lowered("attention", "sm_80", plan=plan)
+
+
+def test_an_unknown_target() -> None:
+    with pytest.raises(PlanError, match="target 'sm_75' is not known. Use one of 'sm_90a', 'sm_86', 'sm_80', 'c'."):
+        lowered("attention", "sm_75")
+
+
+def broken(program: TileProgram, kind: type) -> TileProgram:
+    """The program with one statement of a kind spoilt."""
+    kernel = program.kernels[0]
+    place, one = next((place, one) for place, one in enumerate(kernel.body) if isinstance(one, kind))
+    spoilt = replace(one, source=Region("Q", ())) if isinstance(one, Copy) else replace(one, indices=one.indices[:0])
+    body = (*kernel.body[:place], spoilt, *kernel.body[place + 1 :])
+    return replace(program, kernels=(replace(kernel, body=body),))
+
+
+@pytest.mark.parametrize("kind", [Copy, Parallel])
+def test_verify_refuses_a_broken_program(kind: type) -> None:
+    with pytest.raises(PlanError, match="kernel `stream k, finish`, statement"):
+        verify(broken(lowered("attention").program, kind))
+
+
+def test_what_the_tile_program_does_not_hold_is_refused_by_name() -> None:
+    n = ra.axes("n")
+    one = ra.fuse(ra.prod(ra.tensor("x[b,n]"), n))
+    with pytest.raises(PlanError) as error:
+        one.source(target="c", sizes={"b": 2, "n": 8}, dtypes="float32")
+    assert str(error.value) == (
+        '`prod_0` is a prod, which the tile program does not reduce yet. Run it with backend="torch".'
+    )
