@@ -64,6 +64,13 @@ def inertia() -> ra.Fused:
     return ra.fuse(ra.sum(w * ra.sum((r - centre) ** 2, j), n))
 
 
+def inertia_of_any_dimension() -> ra.Fused:
+    """The same with j of a size that only the tensors tell."""
+    j = ra.axis("j")
+    centre = ra.sum(w * r, n) / ra.sum(w, n)
+    return ra.fuse(ra.sum(w * ra.sum((r - centre) ** 2, j), n))
+
+
 def top_and_denominator() -> ra.Fused:
     """The maximum, the denominator and the log-sum-exp of rows."""
     m = ra.let("m", ra.max(x, n))
@@ -82,6 +89,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "weighted mean": lambda: ra.fuse(moments()[1]),
     "weighted variance": weighted_variance,
     "inertia": inertia,
+    "inertia, any dimension": inertia_of_any_dimension,
 }
 
 
@@ -157,6 +165,7 @@ CASES = (
     Case("weighted mean", "weighted mean", one(x=randn(5, 1000), w=weights(5, 1000)), 1e-6),
     Case("weighted variance", "weighted variance", one(x=randn(5, 1000, shift=1e4), w=weights(5, 1000)), 1e-6),
     Case("inertia", "inertia", one(r=randn(5, 1000, 3, shift=1e3), w=weights(5, 1000)), 1e-6),
+    Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
 )
 
 

@@ -49,7 +49,7 @@ EXPRESSIONS: dict[str, Case] = {
         'fuse: axes="b e e" names e twice. Name each axis of the output once.',
     ),
     "output axes no string": Case(
-        lambda: ra.fuse(ra.sum(x * v, n), axes=(b, e)),  # type: ignore[arg-type]
+        lambda: ra.fuse(ra.sum(x * v, n), axes=(b, e)),
         ra.ExpressionError,
         'fuse: axes should be a string of names, such as "b h q", not (b, e).',
     ),
@@ -118,7 +118,7 @@ EXPRESSIONS: dict[str, Case] = {
         "fuse(inputs=): w[b, n] not in the expression, which has x.",
     ),
     "inputs no tensors": Case(
-        lambda: ra.fuse(ra.sum(x, n), inputs=("x",)),  # type: ignore[arg-type]
+        lambda: ra.fuse(ra.sum(x, n), inputs=("x",)),
         ra.ExpressionError,
         "fuse: inputs should be a sequence of tensor elements, inputs=(Q, K, V), not ('x',).",
     ),

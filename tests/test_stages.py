@@ -9,7 +9,7 @@ import pytest
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.bindings import BEGIN, END
-from redalg.lower_tile.program import Copy, Parallel, Region, TileProgram
+from redalg.lower_tile.program import Copy, Parallel, Region, Statement, TileProgram
 from redalg.lower_tile.verify import verify
 from redalg.runtime.lowering import Lowered
 from tests.kernel_cases import fused
@@ -73,19 +73,19 @@ def test_a_plan_that_exceeds_shared_memory() -> None:
     with pytest.raises(PlanError) as error:
         lowered("attention", plan=plan)
     assert str(error.value) == (
-        f"plan `{plan}` needs 745472 bytes of shared memory for kernel `stream k, finish`; a block of sm_90a (H200) has "
-        "232448. Use smaller tiles or fewer stages."
+        f"plan `{plan}` needs 745472 bytes of shared memory for kernel `stream k, finish`; a block of sm_90a "
+        "(H200) has 232448. Use smaller tiles or fewer stages."
     )
 
 
 def test_a_plan_for_another_target() -> None:
     plan = lowered("attention").plan
-    with pytest.raises(PlanError, match="the plan is for sm_90a, and the kernel for sm_80. Make a plan for sm_80."):
+    with pytest.raises(PlanError, match=r"the plan is for sm_90a, and the kernel for sm_80\. Make a plan for sm_80\."):
         lowered("attention", "sm_80", plan=plan)
 
 
 def test_an_unknown_target() -> None:
-    with pytest.raises(PlanError, match="target 'sm_75' is not known. Use one of 'sm_90a', 'sm_86', 'sm_80', 'c'."):
+    with pytest.raises(PlanError, match=r"target 'sm_75' is not known\. Use one of 'sm_90a', 'sm_86', 'sm_80', 'c'\."):
         lowered("attention", "sm_75")
 
 
@@ -93,7 +93,12 @@ def broken(program: TileProgram, kind: type) -> TileProgram:
     """The program with one statement of a kind spoilt."""
     kernel = program.kernels[0]
     place, one = next((place, one) for place, one in enumerate(kernel.body) if isinstance(one, kind))
-    spoilt = replace(one, source=Region("Q", ())) if isinstance(one, Copy) else replace(one, indices=one.indices[:0])
+    spoilt: Statement
+    if isinstance(one, Copy):
+        spoilt = replace(one, source=Region("Q", ()))
+    else:
+        assert isinstance(one, Parallel)
+        spoilt = replace(one, indices=one.indices[:0])
     body = (*kernel.body[:place], spoilt, *kernel.body[place + 1 :])
     return replace(program, kernels=(replace(kernel, body=body),))
 

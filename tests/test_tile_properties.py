@@ -1,9 +1,10 @@
-"""Preservation by lowering: over generated cascades, plans and shapes, the tile program equals the form and the definition."""
+"""Preservation by lowering: over forms, plans and shapes, the tile program equals the definition."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -12,8 +13,6 @@ from hypothesis import strategies as st
 
 from redalg.lower_tile.build import build
 from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.join import joined
-from redalg.runtime.arrays import output_dtype
 from redalg.runtime.lowering import lower
 from tests.kernel_cases import FORMS, fused, worst_error
 
@@ -29,9 +28,14 @@ def problems(draw: Any) -> tuple[str, dict[str, torch.Tensor], dict[str, int]]:
     sizes = {axis.name: draw(SHORT if axis.name in BATCH else LONG) for axis in fused(name).cascade.axes()}
     tensors = {}
     for element in fused(name).cascade.elements():
-        shape = [sizes[index.name] if index.is_Symbol else 3 for index in element.indices]
+        shape = [
+            (sizes[index.name] if index.name != "j" else 1 + sizes["j"] % 4) if index.is_Symbol else 3
+            for index in element.indices
+        ]
         made = torch.randn(shape, generator=generator)
-        tensors[element.name] = made > -0.5 if element.name == "M" else made.abs() + 0.1 if element.name == "w" else made
+        tensors[element.name] = (
+            made > -0.5 if element.name == "M" else made.abs() + 0.1 if element.name == "w" else made
+        )
     tile = {
         "block_row": draw(st.sampled_from([1, 3, 16])),
         "block_streamed": draw(st.sampled_from([1, 5, 16])),
@@ -42,7 +46,9 @@ def problems(draw: Any) -> tuple[str, dict[str, torch.Tensor], dict[str, int]]:
 
 @given(problems())
 @settings(max_examples=120)
-def test_the_tile_program_equals_the_definition_under_any_plan(problem: tuple[str, dict[str, torch.Tensor], Any]) -> None:
+def test_the_tile_program_equals_the_definition_under_any_plan(
+    problem: tuple[str, dict[str, torch.Tensor], Any],
+) -> None:
     name, tensors, tile = problem
     form = fused(name)
     sizes = {
@@ -78,9 +84,10 @@ def test_joining_loops_changes_nothing(problem: tuple[str, dict[str, torch.Tenso
     }
     dtypes = {one: "bool" if array.dtype == torch.bool else "float32" for one, array in tensors.items()}
     made = lower(form.form, "c", sizes, dtypes, shapes={one: tuple(array.shape) for one, array in tensors.items()})
-    names = {one.name: output_dtype(one, form.form, "float32") for one in form.form.outputs}
-    program = build(form.form, made.plan, made.problem, names)
-    again = replace(program, kernels=tuple(replace(one, body=joined(one.body)) for one in program.kernels))
+    dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
+    with patch("redalg.lower_tile.build.joined", lambda body: body):
+        apart = build(made.form, made.plan, made.problem, dtypes_out)
+    assert len(apart.kernels[0].body) >= len(made.program.kernels[0].body)
     arguments = {one: array.numpy() for one, array in tensors.items()}
-    first, second = interpret(program, arguments), interpret(again, arguments)
+    first, second = interpret(apart, arguments), interpret(made.program, arguments)
     assert all(np.array_equal(first[one], second[one], equal_nan=True) for one in first)

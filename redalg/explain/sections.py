@@ -8,7 +8,7 @@ from fractions import Fraction
 from sympy import And, Expr, Mul, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose import Decomposition, Producer
+from redalg.decompose import Decomposition
 from redalg.decompose.domain import live_term
 from redalg.decompose.verdict import Separation
 from redalg.explain.cost import cost, definition_passes, state_size

@@ -8,6 +8,7 @@ from typing import Any, final
 
 from redalg.errors import InputError, PlanError
 from redalg.incremental.form import FusedForm
+from redalg.incremental.unroll import summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
 from redalg.lower_tile.fit import check_fit
@@ -23,6 +24,7 @@ from redalg.strategies import Plan, Problem, choose
 class Lowered:
     """The last stages of one problem."""
 
+    form: FusedForm
     problem: Problem
     plan: Plan
     program: TileProgram
@@ -42,13 +44,17 @@ def lower(
 ) -> Lowered:
     """Plan (unless one is given), build, verify and emit."""
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
+    for axis in summed_axes(form):
+        form = unrolled(form, axis, problem.sizes[axis.name])
     chosen = plan or choose(form, problem, target)
     if chosen.device.target != target:
-        raise PlanError(f"the plan is for {chosen.device.target}, and the kernel for {target}. Make a plan for {target}.")
+        raise PlanError(
+            f"the plan is for {chosen.device.target}, and the kernel for {target}. Make a plan for {target}."
+        )
     outputs = {one.name: output_dtype(one, form, problem.result) for one in form.outputs}
     program = build(form, chosen, problem, {name: kernel_dtype(dtype, target) for name, dtype in outputs.items()})
     check_fit(program, chosen)
-    return Lowered(problem, chosen, program, emit(program, chosen, header(form, chosen), self_check(program)))
+    return Lowered(form, problem, chosen, program, emit(program, chosen, header(form, chosen), self_check(program)))
 
 
 def problem_of(

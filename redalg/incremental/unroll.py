@@ -1,0 +1,125 @@
+"""Writing out an axis of known length: every slot that has the axis becomes one slot for each of its elements.
+
+    a[b, j]  →  a_0[b], a_1[b], …          Σ_j f(a[b, j])  →  f(a_0[b]) + f(a_1[b]) + …
+
+Exact: it is a change of names. Lowering uses it where an output sums reduced values over a short free axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, final
+
+from sympy import Add, Integer
+from sympy.core.basic import Basic
+
+from redalg.decompose import Cascade
+from redalg.decompose.cascade import free_axes
+from redalg.errors import PlanError
+from redalg.expression import Axis, Label, Reduce, Value
+from redalg.incremental.form import Accumulator, FusedForm, Pivot
+
+LIMIT = 16
+"""Longest axis that is written out."""
+
+
+def summed_axes(form: FusedForm) -> tuple[Axis, ...]:
+    """The axes over which outputs sum reduced values, in order of name."""
+    found = {axis for one in form.outputs for node in one.expr.atoms(Reduce) for axis in node.bound}
+    return tuple(sorted(found, key=str))
+
+
+def unrolled(form: FusedForm, axis: Axis, length: int) -> FusedForm:
+    """The form with an axis of `length` elements written out."""
+    carried = [one.name for one in form.outputs if axis in one.axes]
+    carried += [one.name for one in form.cascade.producers if axis in one.axes]
+    if length > LIMIT or carried:
+        why = f"`{carried[0]}` has the axis" if carried else f"{length} elements are more than {LIMIT}"
+        raise PlanError(
+            f"an output sums reduced values over axis {axis}, which the tile program writes out one by one, and "
+            f'{why}. Run it with backend="torch".'
+        )
+    return _Unrolling(axis, length).form(form)
+
+
+@final
+class _Unrolling:
+    def __init__(self, axis: Axis, length: int) -> None:
+        self.axis, self.length = axis, length
+
+    def at(self, node: Any, place: int) -> Any:
+        """An expression at one element of the axis."""
+        values = {one: self.renamed(one, place) for one in node.atoms(Value) if self.axis in one.indices}
+        return node.xreplace(values).xreplace({self.axis: Integer(place)})
+
+    def renamed(self, value: Value, place: int) -> Value:
+        """The slot of one element."""
+        indices = tuple(one for one in value.indices if one != self.axis)
+        return Value(Label(f"{value.name}_{place}"), *indices) if len(indices) < len(value.indices) else value
+
+    def each(self, node: Basic) -> range:
+        """The elements that something which depends on the axis is written out for."""
+        return range(self.length) if self.axis in free_axes(node) else range(1)
+
+    def summed(self, node: Any) -> Any:
+        """Σ_j f(j) → f(0) + f(1) + …"""
+        found = {
+            one: Add(*(self.at(one.expr, place) for place in range(self.length)))
+            for one in node.atoms(Reduce)
+            if one.bound == (self.axis,)
+        }
+        return node.xreplace(found)
+
+    def form(self, form: FusedForm) -> FusedForm:
+        """Every part of a form."""
+        return replace(
+            form,
+            cascade=self.cascade(form.cascade),
+            extrema=tuple(
+                replace(one, value=self.at(one.value, place), term=self.at(one.term, place))
+                for one in form.extrema
+                for place in self.each(one.value)
+            ),
+            pivots=tuple(self.pivot(one, place) for one in form.pivots for place in self.each(one.value)),
+            accumulators=tuple(
+                self.accumulator(one, place) for one in form.accumulators for place in self.each(one.value)
+            ),
+            assignments=tuple(
+                replace(one, value=self.at(one.value, place), expr=self.at(one.expr, place))
+                for one in form.assignments
+                for place in self.each(one.value)
+            ),
+            outputs=tuple(
+                replace(one, expr=self.summed(one.expr), empty=self.summed(one.empty)) for one in form.outputs
+            ),
+        )
+
+    def pivot(self, one: Pivot, place: int) -> Pivot:
+        """A pivot at one element."""
+        value, base, source = (self.at(part, place) for part in (one.value, one.base, one.source))
+        return replace(one, value=value, base=base, source=source)
+
+    def accumulator(self, one: Accumulator, place: int) -> Accumulator:
+        """An accumulator at one element."""
+        return replace(
+            one,
+            value=self.at(one.value, place),
+            weight=tuple((self.pivot(pivot, place), q) for pivot, q in one.weight),
+            factors=tuple(self.at(factor, place) for factor in one.factors),
+            transition=tuple((self.at(value, place), self.at(c, place)) for value, c in one.transition),
+        )
+
+    def cascade(self, cascade: Cascade) -> Cascade:
+        """The definition, written out in the same way."""
+        reductions = tuple(
+            replace(
+                one,
+                name=self.renamed(one.value, place).name,
+                term=self.at(one.term, place),
+                axes=tuple(axis for axis in one.axes if axis != self.axis),
+            )
+            for one in cascade.reductions
+            for place in self.each(one.value)
+        )
+        outputs = tuple(replace(one, expr=self.summed(one.expr)) for one in cascade.outputs)
+        return replace(cascade, reductions=reductions, outputs=outputs)
