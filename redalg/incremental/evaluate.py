@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, final
 
-from sympy import Add, And, Expr, Mul, Not, Or, Pow, S, exp, expand_mul
+from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, floor
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -143,6 +143,15 @@ class Scope:
             return root if exponent > 0 else 1 / root
         return self.ops.functions["pow"](base, self.number(exponent))
 
+    def _floor(self, node: floor) -> Any:
+        above, below = map(self.evaluate, node.args[0].as_numer_denom())
+        if self.ops.is_float(above) or self.ops.is_float(below):
+            return self.ops.functions["floor"](self.number(node.args[0]))
+        return above // below
+
+    def _mod(self, node: Mod) -> Any:
+        return self._fold(lambda a, b: a % b, node.args)
+
     def _exp(self, node: exp) -> Any:
         made = self.ops.exp(self.number(node.args[0]))
         for term in _infinite_terms(node.args[0]):
@@ -152,10 +161,11 @@ class Scope:
     def _where(self, node: Where) -> Any:
         condition = self.evaluate(node.condition)
         guarded = any(_gathers(branch) for branch in node.args[1:])
-        first, second = (self._under(condition), self._under(~condition)) if guarded else (self, self)
+        first, second = (self.under(condition), self.under(~condition)) if guarded else (self, self)
         return self.ops.where(condition, first.number(node.args[1]), second.number(node.args[2]))
 
-    def _under(self, condition: Any) -> Scope:
+    def under(self, condition: Any) -> Scope:
+        """The same scope where a condition holds: only there must indices lie within their tensors."""
         return replace(self, memo={}, live=condition if self.live is None else self.live & condition)
 
     def _relation(self, node: Relational) -> Any:
@@ -264,6 +274,7 @@ RULES: tuple[tuple[Any, Any], ...] = (
     (Add, Scope._add), (Mul, Scope._mul), (exp, Scope._exp), (Pow, Scope._pow), (Where, Scope._where),
     (Relational, Scope._relation), ((And, Or, Not), Scope._boolean), (type(S.true), Scope._truth),
     (type(S.false), Scope._truth), (Cast, Scope._cast), (Let, Scope._let), (Reduce, Scope._reduce),
+    (floor, Scope._floor), (Mod, Scope._mod),
     (Expr, lambda scope, node: scope._constant(node) if node.is_number else _function(scope, node)),
 )  # fmt: skip
 

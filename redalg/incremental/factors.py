@@ -9,7 +9,7 @@ from __future__ import annotations
 from sympy import Expr, Mul, S
 
 from redalg.decompose.cascade import free_axes
-from redalg.expression import Axis
+from redalg.expression import Axis, Value
 from redalg.incremental.form import Pivot
 
 Group = tuple[set[Axis], list[Expr]]
@@ -20,7 +20,7 @@ def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr
     if not summand.is_Mul and not weight:
         return (summand,)
     groups: list[Group] = [({a for pivot, _ in weight for a in free_axes(pivot.base)}, [S.One])] if weight else []
-    for factor in sorted(Mul.make_args(summand), key=lambda one: (-len(free_axes(one)), str(one))):
+    for factor in sorted(Mul.make_args(summand), key=_order):
         axes = free_axes(factor)
         for held, factors in groups:
             if axes <= held:
@@ -31,6 +31,11 @@ def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr
     if weight:
         groups = _merged_into_weight(groups)
     return tuple(Mul(*factors) for _, factors in groups)
+
+
+def _order(factor: Expr) -> tuple[bool, int, str]:
+    """What is computed before what is read, then the widest first: a later group is the one that is only loaded."""
+    return not factor.has(Value), -len(free_axes(factor)), str(factor)
 
 
 def _merged_into_weight(groups: list[Group]) -> list[Group]:

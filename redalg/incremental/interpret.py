@@ -42,6 +42,7 @@ class Executor:
         """The state of the block that the scope's ranges name."""
         produce(self.form.cascade, scope)
         live = self._live(scope)
+        scope = scope if live is None else scope.under(live)
         slots: Slots = {}
         for value, (monoid, term) in self.extrema.items():
             slots[value] = self._along(

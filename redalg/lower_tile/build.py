@@ -21,7 +21,7 @@ from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
 from redalg.lower_tile.join import joined
 from redalg.lower_tile.moves import Merge, Side
-from redalg.lower_tile.names import Names
+from redalg.lower_tile.names import Names, kernel_name
 from redalg.lower_tile.program import (
     Copy,
     Kernel,
@@ -82,8 +82,9 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
 def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
     """Inputs, then scalars, in order of name."""
     shapes = {name: problem.shapes.get(name) or shape_of(name, form, problem) for name in form.cascade.inputs()}
-    made = tuple(Parameter(name, shape, problem.dtypes[name], "input") for name, shape in shapes.items())
-    return made + tuple(Parameter(one.name, (), problem.compute, "scalar") for one in form.cascade.scalars())
+    arrays = [Parameter(kernel_name(key), shape, problem.dtypes[key], "input", key) for key, shape in shapes.items()]
+    scalars = [one.name for one in form.cascade.scalars()]
+    return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
 
 
 def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[int, ...]:
@@ -104,7 +105,9 @@ def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[int, ...]:
 def outputs(job: Job) -> tuple[Parameter, ...]:
     """Outputs, in the order in which they were named (a single number is an array of one)."""
     shapes = {one.name: tuple(job.problem.sizes[axis.name] for axis in one.axes) for one in job.form.outputs}
-    return tuple(Parameter(name, shape or (1,), job.dtypes[name], "output") for name, shape in shapes.items())
+    return tuple(
+        Parameter(kernel_name(key), shape or (1,), job.dtypes[key], "output", key) for key, shape in shapes.items()
+    )
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
@@ -138,7 +141,7 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
 def taken(job: Job) -> tuple[str, ...]:
     """Names that parameters bear."""
     cascade = job.form.cascade
-    return (*cascade.inputs(), *(one.name for one in cascade.scalars()), *job.dtypes)
+    return tuple(map(kernel_name, (*cascade.inputs(), *(one.name for one in cascade.scalars()), *job.dtypes)))
 
 
 # ---- Single-Segment --------------------------------------------------------------------------------------------------
@@ -181,7 +184,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     second = merging(job, Names((*taken(job), *parts.values(), *variables)), parts, slots)
     shapes = {name: part_shape(value, slots, job) for value, name in parts.items()}
     return (first, second), tuple(
-        Parameter(name, shape, job.problem.compute, "workspace") for name, shape in shapes.items()
+        Parameter(name, shape, job.problem.compute, "workspace", name) for name, shape in shapes.items()
     )
 
 

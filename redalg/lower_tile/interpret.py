@@ -55,7 +55,8 @@ COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces) by name."""
-    memory = {name: np.asarray(value) for name, value in arguments.items()}
+    given = [one for one in program.parameters if one.role in ("input", "scalar")]
+    memory = {one.name: np.asarray(arguments[one.key]) for one in given}
     for one in program.parameters:
         if one.role in ("output", "workspace"):
             memory[one.name] = np.full(one.shape, np.nan, numpy_dtype(one.dtype))
@@ -64,7 +65,7 @@ def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, A
             for place in product(*(range(extent) for _, extent in kernel.grid)):
                 point = dict(zip((name for name, _ in kernel.grid), place, strict=True))
                 _Block(kernel, memory, point, program.compute).run()
-    return {one.name: memory[one.name] for one in program.parameters if one.role in ("output", "workspace")}
+    return {one.key: memory[one.name] for one in program.parameters if one.role in ("output", "workspace")}
 
 
 def numpy_dtype(dtype: str) -> str:

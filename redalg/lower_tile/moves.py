@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, Eq, Expr, Mul, S
+from sympy import Add, Eq, Expr, Mul, Or, S
 from sympy.core.basic import Basic
 
 from redalg.expression import Value, Where
@@ -32,9 +32,10 @@ class Side:
     moves: bool = True
 
 
-def safe(c: Expr) -> Expr:
-    """c, or 0 where c = −∞ (an empty state)."""
-    return Where(Eq(c, S.NegativeInfinity), S.Zero, c)
+def safe(c: Expr, *, scales: bool = True) -> Expr:
+    """c, or 0 where c is an empty state's: −∞, and for a mere shift (whose centre may be a minimum) ±∞."""
+    empty = Eq(c, S.NegativeInfinity)
+    return Where(empty if scales else Or(empty, Eq(c, S.Infinity)), S.Zero, c)
 
 
 def pivot_value(pivot: Pivot, values: Mapping[Value, Expr]) -> Expr:
@@ -65,6 +66,7 @@ class Merge:
 
     def __init__(self, form: FusedForm, assembly: Assembly, a: Side, b: Side) -> None:
         self.form, self.assembly, self.sides = form, assembly, (a, b)
+        self.scales = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
         self.body: list[Statement] = []
         self.merged: dict[Value, Expr] = {}
         self.tile_pivots: dict[Value, Load] = {}
@@ -84,7 +86,8 @@ class Merge:
                 source = substituted(pivot.source, extrema)
                 number, rest = numeric_factor(source)
                 number, rest = (number, rest) if number.is_positive else (S.One, source)
-                self.merged[pivot.value] = number * self.row(f"{pivot.value.name}_safe", safe(rest))
+                held = safe(rest, scales=pivot.value in self.scales)
+                self.merged[pivot.value] = number * self.row(f"{pivot.value.name}_safe", held)
         return self.merged
 
     def shift(self) -> None:
@@ -145,7 +148,7 @@ class Merge:
         if not pivot.has_slot and not self.sides[side].moves:
             return S.Zero
         if (side, pivot.value) not in self.deltas:
-            old = safe(pivot_value(pivot, self.sides[side].values))
+            old = safe(pivot_value(pivot, self.sides[side].values), scales=pivot.value in self.scales)
             self.deltas[side, pivot.value] = self.row(f"delta_{pivot.value.name}", self.merged[pivot.value] - old)
         return self.deltas[side, pivot.value]
 

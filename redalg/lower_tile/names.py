@@ -30,6 +30,15 @@ RESERVED = frozenset(
 )
 
 
+def kernel_name(name: str) -> str:
+    """What a kernel calls the user's tensor, scalar or output: its own name, unless TileLang or a loop bears it.
+
+    >>> kernel_name("Q"), kernel_name("t")
+    ('Q', 't_')
+    """
+    return f"{name}_" if name in RESERVED or keyword.iskeyword(name) else name
+
+
 @final
 class Names:
     """Hands out names, adding a number where one is taken."""

@@ -85,12 +85,20 @@ def index(name: str) -> Symbol:
 @final
 @dataclass(frozen=True)
 class Parameter:
-    """An argument of the program, in memory that all blocks see (`scalar`: a number)."""
+    """An argument of the program, in memory that all blocks see (`scalar`: a number).
+
+    Attributes:
+        name: what the program calls it.
+        shape, dtype: of its array.
+        role: `input`, `scalar`, `output` or `workspace`.
+        key: what the user calls it.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     role: str
+    key: str
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}{list(self.shape)} {self.dtype}"

@@ -11,6 +11,7 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, Scalar, Value
+from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Load, Region, index
 from redalg.strategies import Plan, Problem
 
@@ -56,7 +57,7 @@ class Space:
         if isinstance(node, Extent):
             return Integer(self.problem.sizes[node.name])
         if isinstance(node, Scalar):
-            return Load(node.name)
+            return Load(kernel_name(node.name))
         if isinstance(node, Let):
             return self.read(node.expr)
         if not node.args:
@@ -68,7 +69,7 @@ class Space:
         if node in self.staged:
             name, axes = self.staged[node]
             return Load(name, *(self.at[axis] - self.start[axis][0] for axis in axes))
-        return Load(node.name, *(self.read(one) for one in node.indices))
+        return Load(kernel_name(node.name), *(self.read(one) for one in node.indices))
 
     def region(self, node: Element) -> tuple[Region, tuple[Axis, ...]] | None:
         """The part of a tensor that a tile reads, and the axes along it; None where indices are not plain."""
@@ -82,7 +83,7 @@ class Space:
                 return None
             else:
                 place.append(self.read(one))
-        return Region(node.name, tuple(place)), tuple(axes)
+        return Region(kernel_name(node.name), tuple(place)), tuple(axes)
 
     def live(self, domain: Boolean) -> Boolean:
         """Where an element of the tile counts: the domain, and the ragged tail of the streamed axis."""

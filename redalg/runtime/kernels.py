@@ -84,12 +84,12 @@ def launch(kernel: Kernel, lowered: Lowered, tensors: Mapping[str, Any], bound: 
     arguments = []
     for one in lowered.program.parameters:
         if one.role == "input":
-            arguments.append(_input(tensors[one.name], one))
+            arguments.append(_input(tensors[one.key], one))
         elif one.role == "scalar":
-            arguments.append(bound.scalars[one.name])
+            arguments.append(bound.scalars[one.key])
         else:
-            made[one.name] = torch.empty(one.shape, dtype=getattr(torch, one.dtype), device=bound.device)
-            arguments.append(made[one.name])
+            made[one.key] = torch.empty(one.shape, dtype=getattr(torch, one.dtype), device=bound.device)
+            arguments.append(made[one.key])
     kernel.run(*arguments)
     return made
 

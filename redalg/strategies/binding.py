@@ -14,7 +14,7 @@ from typing import final
 
 from redalg.decompose.cascade import free_axes
 from redalg.errors import PlanError
-from redalg.expression import Axis
+from redalg.expression import Axis, Value
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
 
 
@@ -61,6 +61,11 @@ def refuse(form: FusedForm) -> None:
                 f"accumulator `{one.value}` is a product of {len(one.factors)} factors over different axes; the "
                 'tile program holds contractions of two. Run it with backend="torch".'
             )
+    for producer in form.parameters:
+        raise PlanError(
+            f"`{producer.name}` is computed over {producer.cascade.axis} after the loop, which the tile program does "
+            'not hold yet. Run it with backend="torch".'
+        )
     for pivot in form.shifted:
         if pivot.policy is PivotPolicy.BLOCK_MEAN:
             raise PlanError(
@@ -105,6 +110,11 @@ def _check_columns(form: FusedForm, binding: Binding) -> None:
             raise PlanError(
                 f"accumulator `{accumulator.value}` sums along the column axis {binding.column} without a row "
                 'factor, which the tile program does not hold yet. Run it with backend="torch".'
+            )
+        if len(accumulator.factors) > 1 and accumulator.factors[1].atoms(Value):
+            raise PlanError(
+                f"accumulator `{accumulator.value}` multiplies two computed factors; the tile program holds one. "
+                'Run it with backend="torch".'
             )
         if len(accumulator.factors) > 1 and len(accumulator.transition) > 1:
             raise PlanError(
