@@ -70,7 +70,15 @@ def weights(draw: st.DrawFn) -> Expr:
 
 @st.composite
 def factors(draw: st.DrawFn, values: tuple[Expr, ...]) -> Expr:
-    centres = (t, ra.mean(x, n), ra.mean(x, n) + t, ra.max(Q, d), ra.mean(x, n) + ra.sum(Q, d))
+    centres = (
+        t,
+        ra.mean(x, n),
+        ra.mean(x, n) + t,
+        ra.max(Q, d),
+        ra.mean(x, n) + ra.sum(Q, d),
+        ra.min(x, n),
+        ra.max(x, n),
+    )
     centre = draw(st.sampled_from((*centres, *values)))
     kind = draw(st.sampled_from(("piece", "moment", "moment", "affine")))
     if kind == "piece":

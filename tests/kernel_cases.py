@@ -175,6 +175,18 @@ def tensors_of(case: Case, device: str = "cpu") -> dict[str, torch.Tensor]:
     return {name: array.to(device) for name, array in case.tensors(generator).items()}
 
 
+def problem(form: ra.Fused, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """What `lower` and `compile` need to know of tensors: sizes by axis, dtypes and shapes by name."""
+    sizes = {
+        index.name: size
+        for one in form.cascade.elements()
+        for index, size in zip(one.indices, tensors[one.name].shape, strict=True)
+        if isinstance(index, ra.Axis)
+    }
+    dtypes = {name: str(array.dtype).removeprefix("torch.") for name, array in tensors.items()}
+    return {"sizes": sizes, "dtypes": dtypes, "shapes": {name: tuple(array.shape) for name, array in tensors.items()}}
+
+
 def cast(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """Floating-point tensors in another dtype (a mask of finfo.min becomes that dtype's own)."""
     return {name: _cast(array, dtype) if array.is_floating_point() else array for name, array in tensors.items()}

@@ -83,6 +83,13 @@ def test_subs_of_a_term_respects_capture() -> None:
     assert shifted.bound != (n,)
 
 
+def test_a_fresh_name_is_one_that_nothing_bears() -> None:
+    n_1 = ra.axes("n_1")
+    moved = ra.sum(x * ra.tensor("y[n_1]"), n).subs(b, n)
+    assert {n, n_1} <= moved.free_symbols
+    assert moved.bound[0] not in (n, n_1)
+
+
 def test_xreplace_is_structural() -> None:
     assert ra.sum(x, n).xreplace({n: m}) == ra.sum(ra.tensor("x[b,m]"), m)
 

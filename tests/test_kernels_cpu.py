@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from redalg.lower_tile.interpret import interpret
-from tests.kernel_cases import CASES, Case, cast, fused, tensors_of, worst_error
+from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 CPU_CASES = [case for case in CASES if case.name not in ("513 x 1000", "width 128")]
 SMALL = [case for case in CPU_CASES if "1e8" not in case.name]
@@ -27,15 +27,7 @@ def test_c_target_equals_the_definition(case: Case) -> None:
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
 def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None:
     tensors, form = tensors_of(case), fused(case.form)
-    sizes = {
-        axis.name: size
-        for one in form.cascade.elements()
-        for axis, size in zip(one.indices, tensors[one.name].shape, strict=True)
-        if axis.is_Symbol
-    }
-    dtypes = {name: str(array.dtype).removeprefix("torch.") for name, array in tensors.items()}
-    shapes = {name: tuple(array.shape) for name, array in tensors.items()}
-    lowered = form.lower(target, sizes, dtypes, shapes=shapes, empty=case.empty)
+    lowered = form.lower(target, **problem(form, tensors), empty=case.empty)
     made = interpret(lowered.program, {name: array.numpy() for name, array in tensors.items()})
     outputs = {one.name: torch.from_numpy(made[one.name]) for one in form.cascade.outputs}
     for one in form.cascade.outputs:

@@ -145,3 +145,16 @@ def others(given_data: Data, made: ra.Fused) -> dict[str, int]:
 def streamed(made: ra.Fused) -> set[str]:
     """Tensors that carry the streamed axis: `finish` has no use for them."""
     return {one.name for one in made.cascade.elements() if made.cascade.axis in one.indices}
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_factor_leaves_a_product_once_for_each_element(pieces: int) -> None:
+    """Π x·m = (Π x)·mⁿ, which the state's count makes possible."""
+    largest = ra.max(ra.tensor("x[b,n]"), n)
+    made = ra.fuse(ra.prod(ra.tensor("x[b,n]") * largest, n))
+    data = np.random.default_rng(0).uniform(0.5, 1.5, (3, 9))
+    edges = np.linspace(0, 9, pieces + 1).astype(int)
+    states = [made.leaf({"x": data[:, a:b]}, start={n: int(a)}) for a, b in pairwise(edges)]
+    want = (data * data.max(1, keepdims=True)).prod(1)
+    np.testing.assert_allclose(made.finish(merged(made, states, lambda strategy: 0)), want, rtol=1e-14)
+    np.testing.assert_allclose(made(x=data), want, rtol=1e-14)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.kernel_cases import CASES, fused, tensors_of, worst_error
+from tests.kernel_cases import CASES, fused, problem, tensors_of, worst_error
 
 SCRIPT = """
 import importlib.util, sys
@@ -28,12 +28,8 @@ torch.save(arguments, "done.pt")
 def test_a_saved_file_runs_without_redalg(name: str, tmp_path: Path) -> None:
     case = next(one for one in CASES if one.name == name)
     tensors, form = tensors_of(case), fused(case.form)
-    sizes = {
-        str(axis): size
-        for one in form.cascade.elements()
-        for axis, size in zip(one.indices, tensors[one.name].shape, strict=True)
-    }
-    form.save(tmp_path / "saved.py", target="c", sizes=sizes, dtypes="float32")
+    known = problem(form, tensors)
+    form.save(tmp_path / "saved.py", target="c", sizes=known["sizes"], dtypes=known["dtypes"])
     wanted = form.reference(**tensors)
     out = torch.full(wanted.shape, torch.nan)
     torch.save([*(tensors[name] for name in form.cascade.inputs()), out], tmp_path / "arguments.pt")

@@ -7,14 +7,18 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from redalg.errors import PlanError
 from redalg.lower_tile.build import build
 from redalg.lower_tile.interpret import interpret
-from redalg.runtime.lowering import lower
-from tests.kernel_cases import FORMS, fused, worst_error
+from tests.cascades import Data, Example, cascades, data
+from tests.kernel_cases import FORMS, fused, problem, worst_error
+from tests.test_preservation import assert_defined
+from tests.test_preservation import fused as generated
 
 LONG, SHORT = st.integers(1, 20), st.integers(1, 2)
 BATCH = ("b", "h")
@@ -47,22 +51,15 @@ def problems(draw: Any) -> tuple[str, dict[str, torch.Tensor], dict[str, int]]:
 @given(problems())
 @settings(max_examples=120)
 def test_the_tile_program_equals_the_definition_under_any_plan(
-    problem: tuple[str, dict[str, torch.Tensor], Any],
+    drawn: tuple[str, dict[str, torch.Tensor], Any],
 ) -> None:
-    name, tensors, tile = problem
+    name, tensors, tile = drawn
     form = fused(name)
-    sizes = {
-        index.name: size
-        for one in form.cascade.elements()
-        for index, size in zip(one.indices, tensors[one.name].shape, strict=True)
-        if index.is_Symbol
-    }
-    dtypes = {one: "bool" if array.dtype == torch.bool else "float32" for one, array in tensors.items()}
-    shapes = {one: tuple(array.shape) for one, array in tensors.items()}
-    plan = lower(form.form, "c", sizes, dtypes, shapes=shapes).plan
+    known = problem(form, tensors)
+    plan = form.lower("c", **known).plan
     if plan.binding.row is None:
         tile = {**tile, "block_row": 1}
-    made = lower(form.form, "c", sizes, dtypes, shapes=shapes, plan=replace(plan, **tile))
+    made = form.lower("c", **known, plan=replace(plan, **tile))
     outputs = interpret(made.program, {one: array.numpy() for one, array in tensors.items()})
     for one in form.cascade.outputs:
         wanted = form.reference(**tensors)
@@ -72,18 +69,11 @@ def test_the_tile_program_equals_the_definition_under_any_plan(
 
 @given(problems())
 @settings(max_examples=30)
-def test_joining_loops_changes_nothing(problem: tuple[str, dict[str, torch.Tensor], Any]) -> None:
+def test_joining_loops_changes_nothing(drawn: tuple[str, dict[str, torch.Tensor], Any]) -> None:
     """parallel i: A; parallel i: B  →  parallel i: A; B."""
-    name, tensors, _ = problem
+    name, tensors, _ = drawn
     form = fused(name)
-    sizes = {
-        index.name: size
-        for one in form.cascade.elements()
-        for index, size in zip(one.indices, tensors[one.name].shape, strict=True)
-        if index.is_Symbol
-    }
-    dtypes = {one: "bool" if array.dtype == torch.bool else "float32" for one, array in tensors.items()}
-    made = lower(form.form, "c", sizes, dtypes, shapes={one: tuple(array.shape) for one, array in tensors.items()})
+    made = form.lower("c", **problem(form, tensors))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
     with patch("redalg.lower_tile.build.joined", lambda body: body):
         apart = build(made.form, made.plan, made.problem, dtypes_out)
@@ -91,3 +81,48 @@ def test_joining_loops_changes_nothing(problem: tuple[str, dict[str, torch.Tenso
     arguments = {one: array.numpy() for one, array in tensors.items()}
     first, second = interpret(apart, arguments), interpret(made.program, arguments)
     assert all(np.array_equal(first[one], second[one], equal_nan=True) for one in first)
+
+
+TILES = st.fixed_dictionaries(
+    {
+        "block_row": st.sampled_from([1, 2, 16]),
+        "block_streamed": st.sampled_from([1, 7, 16, 64]),
+        "segments": st.sampled_from([1, 2, 3]),
+    }
+)
+
+
+@given(cascades(), data((1, 2, 3, 5, 16, 77)), TILES)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+def test_generated_cascades_keep_their_meaning_under_any_plan(example: Example, drawn: Data, tile: Any) -> None:
+    made = generated(example)
+    given_tensors = drawn.of(made.cascade)
+    arrays = {name: one for name, one in given_tensors.items() if isinstance(one, np.ndarray)}
+    known = {
+        "sizes": drawn.extents(made.cascade) | {name: drawn.sizes[name] for name in made.cascade.extents()},
+        "dtypes": {name: str(one.dtype) for name, one in arrays.items()},
+    }
+    try:
+        plan = made.lower("c", **known).plan
+    except PlanError:
+        assume(False)
+        raise
+    tile = {**tile, "block_row": 1} if plan.binding.row is None else tile
+    lowered = made.lower("c", **known, plan=replace(plan, **tile))
+    outputs = interpret(lowered.program, given_tensors)
+    [output] = made.cascade.outputs
+    shape = tuple(drawn.sizes[axis.name] for axis in output.axes)
+    assert_defined(outputs[output.name].reshape(shape), example, drawn, lowered.problem.compute)
+
+
+@pytest.mark.slow
+@given(cascades(), data((1, 3, 77)))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_generated_cascades_on_the_c_target(example: Example, drawn: Data) -> None:
+    made = generated(example)
+    try:
+        got = made(**drawn.of(made.cascade), sizes=drawn.extents(made.cascade), backend="tilelang")
+    except PlanError:
+        assume(False)
+        raise
+    assert_defined(got, example, drawn, "float64" if drawn.dtype == "float64" else "float32")

@@ -12,7 +12,7 @@ from os import cpu_count
 
 import torch
 
-from tests.kernel_cases import CASES, cast, fused, tensors_of
+from tests.kernel_cases import CASES, cast, fused, problem, tensors_of
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -27,16 +27,8 @@ def warm(job: tuple[int, int]) -> str:
     case, dtype = CASES[job[0]], DTYPES[job[1]]
     tensors = cast(tensors_of(case), dtype)
     form = fused(case.form)
-    sizes = {
-        axis.name: size
-        for one in form.cascade.elements()
-        for axis, size in zip(one.indices, tensors[one.name].shape, strict=True)
-        if axis.is_Symbol
-    }
-    names = {name: str(array.dtype).removeprefix("torch.") for name, array in tensors.items()}
-    shapes = {name: tuple(array.shape) for name, array in tensors.items()}
     try:
-        form.compile("sm_90a", sizes=sizes, dtypes=names, shapes=shapes, empty=case.empty)
+        form.compile("sm_90a", **problem(form, tensors), empty=case.empty)
     except Exception as error:  # noqa: BLE001 - reported, and met again by the test itself
         return f"{case.name}, {dtype}: {type(error).__name__}: {str(error)[-300:]}"
     return ""

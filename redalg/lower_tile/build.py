@@ -234,13 +234,15 @@ def merging(job: Job, names: Names, workspaces: Mapping[Value, str], parts: Slot
         held[value] = (assembly.columns if wide else assembly.row)(f"{value.name}_part")
         read = Load(workspaces[value], *part_place(value, parts, place.space, PART))
         loop.append(assembly.over_columns(held[value], read) if wide else assembly.over_rows((held[value], read)))
-    loop += merge_step(job.form, assembly, slots, held)
+    loop += merge_step(assembly, place.space, slots, held, job.form)
     body.append(Loop(PART, Integer(job.plan.segments), 0, tuple(loop), pipelined=False))
     body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
     return Kernel(place.grid, tuple(assembly.buffers), tuple(body), "merge the parts, finish")
 
 
-def merge_step(form: FusedForm, assembly: Assembly, slots: Slots, held: Mapping[Value, str]) -> list[Statement]:
+def merge_step(
+    assembly: Assembly, space: Space, slots: Slots, held: Mapping[Value, str], form: FusedForm
+) -> list[Statement]:
     """The running state ⊕ one part, which is held in row and column buffers."""
     body: list[Statement] = []
     running = slots.reads()
@@ -251,7 +253,7 @@ def merge_step(form: FusedForm, assembly: Assembly, slots: Slots, held: Mapping[
         body.append(assembly.over_rows((name, one.monoid.combine(Load(name, I), Load(held[one.value], I)))))
         before[one.value] = slots.scale.get(one.value, S.One) * Load(old, I)
     part = replace(slots, names=dict(held)).reads()
-    merge = Merge(form, assembly, Side(before), Side(part))
+    merge = Merge(form, assembly, space, Side(before), Side(part))
     merge.pivots(running)
     merge.shift()
     wide = [one for one in form.accumulators if one.value in slots.columns]

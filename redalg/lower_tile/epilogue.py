@@ -30,7 +30,7 @@ class Epilogue:
             if pivot.has_slot:
                 values[pivot.value] = safe(values[pivot.value])
             elif pivot.value not in values:
-                values[pivot.value] = safe(pivot.source.xreplace(values), scales=False)
+                values[pivot.value] = safe(space.with_values(values).read(pivot.source), scales=False)
         self.space = space.with_values(values)
         self.body: list[Statement] = []
 

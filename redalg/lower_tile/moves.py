@@ -19,7 +19,7 @@ from redalg.expression import Value, Where
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.program import IsFinite, Load, ScaledExp, Statement
-from redalg.lower_tile.space import I
+from redalg.lower_tile.space import I, Space
 
 
 @final
@@ -38,16 +38,6 @@ def safe(c: Expr, *, scales: bool = True) -> Expr:
     return Where(empty if scales else Or(empty, Eq(c, S.Infinity)), S.Zero, c)
 
 
-def pivot_value(pivot: Pivot, values: Mapping[Value, Expr]) -> Expr:
-    """A pivot in terms of a state's reads."""
-    return values[pivot.value] if pivot.has_slot else substituted(pivot.source, values)
-
-
-def substituted(expr: Expr, values: Mapping[Value, Expr]) -> Expr:
-    """Values replaced by reads."""
-    return expr.xreplace({value: values[value] for value in expr.atoms(Value)})
-
-
 def numeric_factor(expr: Expr) -> tuple[Expr, Expr]:
     """An expression as number · rest (the number may be irrational: 1/√128)."""
     numbers = [factor for factor in Mul.make_args(expr) if factor.is_number]
@@ -64,8 +54,8 @@ def scaled_exp(u: Expr, c: Expr, q: Expr) -> Expr:
 class Merge:
     """Merges side `b` into side `a`, whose slots are row buffers that are overwritten."""
 
-    def __init__(self, form: FusedForm, assembly: Assembly, a: Side, b: Side) -> None:
-        self.form, self.assembly, self.sides = form, assembly, (a, b)
+    def __init__(self, form: FusedForm, assembly: Assembly, space: Space, a: Side, b: Side) -> None:
+        self.form, self.assembly, self.space, self.sides = form, assembly, space, (a, b)
         self.scales = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
         self.body: list[Statement] = []
         self.merged: dict[Value, Expr] = {}
@@ -79,11 +69,19 @@ class Merge:
         self.body.append(self.assembly.over_rows((made, expr)))
         return Load(made, I)
 
+    def read(self, expr: Expr, values: Mapping[Value, Expr]) -> Expr:
+        """An expression of values and parameters as reads at row i."""
+        return self.space.with_values(values).read(expr)
+
+    def pivot(self, pivot: Pivot, values: Mapping[Value, Expr]) -> Expr:
+        """A pivot in terms of a state's reads."""
+        return values[pivot.value] if pivot.has_slot else self.read(pivot.source, values)
+
     def pivots(self, extrema: Mapping[Value, Expr]) -> dict[Value, Expr]:
         """The merged pivots, safe to subtract, given the merged extrema."""
         for pivot in self.form.pivots:
             if not pivot.has_slot:
-                source = substituted(pivot.source, extrema)
+                source = self.read(pivot.source, extrema)
                 number, rest = numeric_factor(source)
                 number, rest = (number, rest) if number.is_positive else (S.One, source)
                 held = safe(rest, scales=pivot.value in self.scales)
@@ -105,7 +103,7 @@ class Merge:
         sums = self._sums(wanted, "trial")
         for pivot in shifted:
             c = self.merged[pivot.value]
-            moved = self.row(f"{pivot.value.name}_moved", c + substituted(pivot.source, sums))
+            moved = self.row(f"{pivot.value.name}_moved", c + self.read(pivot.source, sums))
             self.body.append(self.assembly.over_rows((buffer_of(c), Where(IsFinite(moved), moved, c))))
         self.deltas.clear()
 
@@ -130,9 +128,7 @@ class Merge:
         key = (side, Mul(*(ScaledExp(pivot.base, pivot.value, q) for pivot, q in one.weight)))
         if key not in self.weights:
             values = self.sides[side].values
-            expr = Mul(
-                *(scaled_exp(pivot_value(pivot, values), self.merged[pivot.value], q) for pivot, q in one.weight)
-            )
+            expr = Mul(*(scaled_exp(self.pivot(pivot, values), self.merged[pivot.value], q) for pivot, q in one.weight))
             self.weights[key] = self.row("rescale", expr)
         return self.weights[key]
 
@@ -148,7 +144,7 @@ class Merge:
         if not pivot.has_slot and not self.sides[side].moves:
             return S.Zero
         if (side, pivot.value) not in self.deltas:
-            old = safe(pivot_value(pivot, self.sides[side].values), scales=pivot.value in self.scales)
+            old = safe(self.pivot(pivot, self.sides[side].values), scales=pivot.value in self.scales)
             self.deltas[side, pivot.value] = self.row(f"delta_{pivot.value.name}", self.merged[pivot.value] - old)
         return self.deltas[side, pivot.value]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
 from sympy import And, Expr, Integer, S
-from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, Scalar, Value
@@ -46,7 +45,7 @@ class Space:
         """The same place, with more input tiles at hand."""
         return replace(self, staged={**self.staged, **staged})
 
-    def read(self, node: Basic) -> Basic:
+    def read(self, node: Any) -> Any:
         """An expression with elements and values replaced by reads, axes by indices, extents by numbers."""
         if isinstance(node, Value):
             return self.values[node]

@@ -21,7 +21,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp, substituted
+from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp
 from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, Load, ReduceTile, Statement
 from redalg.lower_tile.space import E_, I, J, Space
@@ -166,7 +166,7 @@ class Step:
             **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()},
         }
         tile: dict[Value, Expr] = {}
-        merge = Merge(self.form, self.assembly, Side(before), Side(tile, moves=False))
+        merge = Merge(self.form, self.assembly, self.space, Side(before), Side(tile, moves=False))
         merge.pivots(running)
         self._flush(merge)
         self._tile_pivots(merge, tile)
@@ -227,7 +227,7 @@ class Step:
             moved = self.assembly.row(f"{pivot.value.name}_moved")
             self.body.append(
                 self.assembly.over_rows(
-                    (moved, c + substituted(pivot.source, {**self.slots.reads(), **first})),
+                    (moved, c + merge.read(pivot.source, {**self.slots.reads(), **first})),
                     (merge.tile_pivots[pivot.value].name, Where(IsFinite(Load(moved, I)), Load(moved, I), c)),
                 )
             )
