@@ -230,6 +230,12 @@ class Scope:
         return index
 
     def _gather(self, tensor: Any, node: Element) -> Any:
+        indices = self.checked_indices(tensor, node)
+        made = tensor[tuple(indices)] if indices else tensor.reshape([1] * len(self.axes))
+        return self.ops.to_compute(made) if self.ops.is_float(made) else made
+
+    def checked_indices(self, tensor: Any, node: Element) -> list[Any]:
+        """Index arrays of a gather, clipped; an index that leaves its dimension where elements count is an error."""
         indices = []
         for place, index in enumerate(node.indices):
             where, size = self.evaluate(index), tensor.shape[place]
@@ -244,8 +250,7 @@ class Scope:
                 raise InputError(f"`{node}`: index `{index}` leaves the range of dimension {place}, which has {size} "
                                  "elements. Mask it by `ra.where`, or mend the indices.")  # fmt: skip
             indices.append(where.clip(0, max(size - 1, 0)))
-        made = tensor[tuple(indices)] if indices else tensor.reshape([1] * len(self.axes))
-        return self.ops.to_compute(made) if self.ops.is_float(made) else made
+        return indices
 
 
 def _varies(term: Expr) -> tuple[int, bool]:

@@ -12,6 +12,7 @@ from redalg.lower_tile.compile import Kernel, compile_source
 from redalg.lower_tile.emit import Source
 from redalg.lower_tile.program import Parameter
 from redalg.runtime import arrays
+from redalg.runtime.gathers import check_gathers
 from redalg.runtime.inputs import Bound
 from redalg.runtime.lowering import Lowered, lower, options_of, target_of
 
@@ -25,6 +26,8 @@ def run(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> dict[str, 
     if any(size == 0 for size in bound.sizes.values()):
         return arrays.run(form, bound, "torch", options["empty"])
     tensors = arrays.tensors_for(bound, "torch")
+    if options["check"] or bound.device == "cpu":
+        check_gathers(form.cascade, arrays.scope_for(form.cascade, bound, arrays.ops_for(bound, "torch"), tensors))
     lowered = lowered_for(form, bound, tensors, options)
     kernel = kernel_for(lowered)
     made = launch(kernel, lowered, tensors, bound)

@@ -1,0 +1,35 @@
+"""Checking gathers before a kernel runs: a kernel reads 0 where an index leaves its tensor, and says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sympy import And, Not, S
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose import Cascade
+from redalg.expression import Axis, Element, Where
+from redalg.incremental.evaluate import Scope
+
+
+def check_gathers(cascade: Cascade, scope: Scope) -> None:
+    """Raise `InputError` for the first index that leaves its tensor where an element counts."""
+    for expr in cascade.expressions():
+        for element, condition in gathers(expr, cascade.domain):
+            inner = scope if condition is S.true else scope.under(scope.evaluate(condition))
+            inner.checked_indices(scope.tensors[element.name], element)
+
+
+def gathers(node: Basic, condition: Boolean) -> Iterator[tuple[Element, Boolean]]:
+    """Elements indexed by anything but axes and numbers, each with the condition under which it is read."""
+    if isinstance(node, Element) and any(not isinstance(one, Axis) and not one.is_Integer for one in node.indices):
+        yield node, condition
+    if isinstance(node, Where):
+        holds, a, b = node.args
+        yield from gathers(holds, condition)
+        yield from gathers(a, And(condition, holds))
+        yield from gathers(b, And(condition, Not(holds)))
+    else:
+        for arg in node.args:
+            yield from gathers(arg, condition)

@@ -1,0 +1,215 @@
+"""Every rewrite that a module's docstring states has a property test here; a new line without one fails.
+
+A rewrite of `separate` is checked by evaluating the term and its polynomial at random points. A rewrite of `parse`,
+`domain`, `unroll` and `join` is checked by comparing what the rewritten cascade computes with what was written.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import Abs, Expr, IndexedBase, Max, Piecewise, Rational, S, Sum, Symbol, exp, log, oo, sqrt, symbols
+
+import redalg as ra
+from redalg.decompose import laurent
+from redalg.decompose.domain import live_term
+from redalg.decompose.foreign import adopt
+from redalg.decompose.separate import Separator
+from redalg.expression import Label, Value, Where
+from redalg.incremental.unroll import unrolled
+
+ROOT = Path(ra.__file__).parent
+MODULES = ("decompose/parse", "decompose/separate", "decompose/centre", "decompose/domain", "decompose/foreign",
+           "incremental/unroll", "lower_tile/join")  # fmt: skip
+
+b, n, j = ra.axes("b n j")
+x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
+m, v = Value(Label("m"), b), Value(Label("v"), b)
+a = ra.scalars("a", positive=True)
+
+
+def stated() -> list[str]:
+    """The rewrites in the modules' docstrings: what stands before the first arrow."""
+    found = []
+    for module in MODULES:
+        text = ast.get_docstring(ast.parse((ROOT / f"{module}.py").read_text(encoding="utf-8"))) or ""
+        found += [line.split("→")[0].strip() for line in text.splitlines() if "→" in line and "separate(F)" not in line]
+    return found
+
+
+def at(expr: Expr, point: dict[Expr, float]) -> float:
+    """A number: elements and values replaced by numbers, masks decided."""
+    made = expr.xreplace({symbol: S(value) for symbol, value in point.items()})
+    return float(made.doit() if hasattr(made, "doit") else made)
+
+
+def separates(term: Expr, facts: dict[Value, tuple[str, Expr]] | None = None) -> None:
+    """The polynomial of a term has the term's value wherever the facts hold."""
+    separator = Separator(n, (m, v), facts or {})
+    made = separator.atoms.polynomial_expr(separator.separate(term))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        draws = rng.uniform(0.2, 2.0, 4)
+        point = {x: draws[0], y: draws[1], m: draws[0] + draws[2], v: draws[3], a: 1.7}
+        before, after = at(term, point), at(made, point)
+        assert math.isclose(before, after, rel_tol=1e-9, abs_tol=1e-9), f"{term} became {made}"
+    assert len(laurent.columns(separator.separate(term))) >= 1
+
+
+def same_value(first: Expr, second: Expr, **tensors: np.ndarray) -> None:
+    """Two spellings of one cascade compute the same, by the definition and fused."""
+    one, two = ra.fuse(first), ra.fuse(second)
+    wanted = one.reference(**tensors)
+    for got in (two.reference(**tensors), two(**tensors, backend="numpy"), one(**tensors, backend="numpy")):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
+
+
+def data(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def alpha_renaming() -> None:
+    i = ra.axes("i")
+    inner = ra.max(ra.tensor("x[b,i]"), i)
+    one, two = ra.fuse(ra.sum(exp(x - inner), n)), ra.fuse(ra.sum(exp(x - ra.max(x, n)), n))
+    assert one.cascade == two.cascade
+
+
+def unrolling() -> None:
+    three = ra.axis("j", size=3)
+    centre = ra.mean(r, n)
+    written = sum((ra.mean((r - centre) ** 2, n).subs(j, place) for place in range(3)), S.Zero)
+    same_value(ra.mean(ra.sum((r - centre) ** 2, three), n), written, r=data(2, 7, 3))
+
+
+def exchange() -> None:
+    centre = ra.mean(r, n)
+    same_value(
+        ra.sum(y * ra.sum((r - centre) ** 2, j) + x, n),
+        ra.sum(ra.sum(y * (r - centre) ** 2, n), j) + ra.sum(x, n),
+        r=data(2, 7, 3), x=data(2, 7, seed=1), y=data(2, 7, seed=2),
+    )  # fmt: skip
+
+
+def count() -> None:
+    made = ra.fuse(ra.mean(x, n))
+    assert made.cascade.extents() == ()
+    parts = [made.leaf({"x": part}) for part in np.split(data(2, 12), [5], axis=1)]
+    np.testing.assert_allclose(made.finish(made.merge(*parts)), data(2, 12).mean(1))
+
+
+def centring() -> None:
+    mean = ra.mean(x, n)
+    same_value(ra.mean((x - mean) ** 2, n), ra.mean(x**2 - 2 * x * mean + mean**2, n), x=data(2, 9))
+
+
+def domain() -> None:
+    term = exp(ra.where(n <= b, x, -oo) - m)
+    assert live_term(term, n <= b) == exp(x - m)
+    same_value(
+        ra.sum(ra.softmax(ra.where(n <= b, x, -oo), n) * y, n),
+        ra.sum(ra.softmax(x + ra.where(n <= b, 0, -oo), n) * y, n),
+        x=data(3, 5), y=data(3, 5, seed=1),
+    )  # fmt: skip
+
+
+def foreign_element() -> None:
+    i = symbols("i", integer=True)
+    size = symbols("N", integer=True)
+    made = adopt(Sum(IndexedBase("x")[i] ** 2, (i, 0, size - 1)) / size)
+    np.testing.assert_allclose(ra.fuse(made)(x=data(8), backend="numpy"), (data(8) ** 2).mean())
+
+
+def foreign_where() -> None:
+    made = adopt(ra.sum(Piecewise((x, n <= b), (0, True)), n))
+    assert made.atoms(Where)
+    np.testing.assert_allclose(ra.fuse(made)(x=data(3, 5), backend="numpy"), np.tril(data(3, 5)).sum(1))
+
+
+def foreign_scalar() -> None:
+    made = ra.fuse(ra.sum(Symbol("t") * x, n))
+    np.testing.assert_allclose(made(x=data(2, 4), t=3.0, backend="numpy"), 3 * data(2, 4).sum(1))
+
+
+def writing_out() -> None:
+    form = ra.fuse(ra.mean(ra.sum((r - ra.mean(r, n)) ** 2, j), n)).form
+    made = unrolled(form, j, 3)
+    made.verify()
+    assert len(made.accumulators) > len(form.accumulators)
+    assert not any(j in one.axes for one in made.slots)
+
+
+PROPERTIES: dict[str, Callable[[], None]] = {
+    "α-renaming       Σ_i f(X[i])": alpha_renaming,
+    "unrolling        Σ_j f(j)": unrolling,
+    "exchange         Σ_n A·Σ_j g + C": exchange,
+    "count            |n|": count,
+    "a + b": lambda: separates(x + m * y),
+    "a · b": lambda: separates((x + m) * (y - v)),
+    "a^n": lambda: separates((x - m) ** 3),
+    "(g(x)·h(d))^q": lambda: separates(sqrt(x * m) + (y * v) ** Rational(-2, 3)),
+    "exp(u(x) + v(d))": lambda: separates(exp(x - m + log(v)) * y),
+    "b^(u + v)": lambda: separates(2 ** (x - m) + a ** (x + v)),
+    "log(g(x)·h(d))": lambda: separates(log(exp(x - m) / v)),
+    "|g(x)·h(d)|": lambda: separates(Abs(x * (v - 3))),
+    "where(c, a, b)": lambda: separates(Where(x > 1, x * m, v) + Where(v > 1, x, y)),
+    "|u − d|, max": lambda: separates(Abs(x - m) * y + Max(x, m), {m: ("max", x)}),
+    "P(X, …)": centring,
+    "where(c, a, b) ": domain,
+    "x[i]  (Indexed)": foreign_element,
+    "Sum(f, (i, 0, n − 1))": foreign_element,
+    "Piecewise((a, c), (b, True))": foreign_where,
+    'Symbol("t")': foreign_scalar,
+    "a[b, j]": writing_out,
+    "parallel i: A;  parallel i: B": lambda: None,
+}
+ELSEWHERE = {"parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing"}
+
+
+def test_every_stated_rewrite_has_a_property() -> None:
+    known = [name.strip() for name in PROPERTIES]
+    missing = [line for line in stated() if stated().count(line) > known.count(line)]
+    assert not missing, f"rewrites without a property test: {missing}"
+
+
+def test_those_tested_elsewhere_are() -> None:
+    for place in ELSEWHERE.values():
+        file, name = place.split("::")
+        assert f"def {name}(" in (ROOT.parent / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [name for name in PROPERTIES if name not in ELSEWHERE])
+def test_rewrite(name: str) -> None:
+    PROPERTIES[name]()
+
+
+@given(st.lists(st.sampled_from(["x + m", "x - v", "exp(x - m)", "y * m", "2"]), min_size=1, max_size=3))
+def test_products_of_what_separates_separate(parts: list[str]) -> None:
+    names: dict[str, Any] = {"x": x, "y": y, "m": m, "v": v, "exp": exp}
+    term = S.One
+    for part in parts:
+        term = term * eval(part, {}, names)
+    separates(term)
+
+
+def test_facts_hold_for_every_prefix() -> None:
+    """|x − max x| = max x − x needs x ≤ max x, which is true of any part of the data with its own maximum."""
+    made = ra.fuse(ra.sum(Abs(x - ra.max(x, n)), n))
+    values = data(2, 11)
+    wanted = (values.max(1, keepdims=True) - values).sum(1)
+    for first, second in product((0, 3, 11), (0, 5, 11)):
+        cuts = sorted({0, first, second, 11})
+        parts = [made.leaf({"x": values[:, i:k]}) for i, k in pairwise(cuts) if k > i]
+        state = parts[0]
+        for part in parts[1:]:
+            state = made.merge(part, state)
+        np.testing.assert_allclose(made.finish(state), wanted)
