@@ -21,7 +21,7 @@ from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Axis, Element, Scalar, Value
 from redalg.expression.axis import names_of
-from redalg.incremental import FusedForm, derive
+from redalg.incremental import FusedForm, derive, variants
 
 OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check")
 BACKENDS = ("tilelang", "torch", "numpy")
@@ -350,6 +350,11 @@ class Fused:
     def pivots(self) -> dict[str, tuple[Expr, Value]]:
         """Each pivot's name -> (what it shifts or scales, its symbol)."""
         return {one.value.name: (one.base, one.value) for one in self.form.pivots}
+
+    @property
+    def forms(self) -> tuple[FusedForm, ...]:
+        """The forms of this cascade, in order of preference; `Plan.form` names one by its `kind`."""
+        return variants(self.form)
 
     @property
     def state(self) -> tuple[Any, ...]:

@@ -117,3 +117,13 @@ def test_what_the_tile_program_does_not_hold_is_refused_by_name() -> None:
     assert str(error.value) == (
         '`prod_0` is a prod, which the tile program does not reduce yet. Run it with backend="torch".'
     )
+
+
+def test_a_plan_names_its_form() -> None:
+    assert [one.kind for one in fused("causal").forms] == ["online", "unfused"]
+    plan = replace(lowered("attention").plan, form="unfused")
+    with pytest.raises(PlanError) as error:
+        lowered("attention", plan=plan)
+    assert str(error.value) == (
+        "the plan asks for the unfused form, and the tile program holds the online form alone so far."
+    )

@@ -12,5 +12,5 @@ from redalg.incremental.form import FusedForm
 
 
 def variants(form: FusedForm) -> tuple[FusedForm, ...]:
-    """The forms that are offered for a cascade whose online form is `form`."""
+    """The forms that are offered for a cascade whose online form is `form`; a plan names one by its `kind`."""
     return (form, replace(form, kind="unfused"))

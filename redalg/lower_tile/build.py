@@ -13,7 +13,7 @@ from typing import final
 from sympy import And, Expr, Integer, S, Symbol
 from sympy.logic.boolalg import Boolean
 
-from redalg.errors import InputError
+from redalg.errors import InputError, PlanError
 from redalg.expression import Axis, Value
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.assembly import Assembly
@@ -67,6 +67,10 @@ class Frame:
 def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
     """The tile program of a form under a plan; `dtypes` gives each output's dtype."""
     plan.verify()
+    if plan.form != form.kind:
+        raise PlanError(
+            f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
+        )
     job = Job(form, plan, problem, dtypes)
     kernels, workspaces = single_segment(job) if plan.segments == 1 else multi_segment(job)
     kernels = tuple(replace(kernel, body=joined(kernel.body)) for kernel in kernels)
