@@ -319,9 +319,7 @@ class Fused:
     def _dtypes(self, dtypes: Mapping[str, str] | str) -> Mapping[str, str]:
         if not isinstance(dtypes, str):
             return dtypes
-        from redalg.runtime.inputs import value_tensors
-
-        floats = value_tensors(self.cascade)
+        floats = self.cascade.value_tensors()
         return {name: dtypes if name in floats else "int64" for name in self.cascade.inputs()}
 
     # ---- the algebra -------------------------------------------------------------------------------------------------

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 from sympy import Expr, S
+from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value
+from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value, Where
 from redalg.monoids import Monoid
 
 
@@ -109,29 +111,65 @@ class Cascade:
         yield from (one.expr for one in self.outputs)
         yield self.domain
 
-    def elements(self) -> tuple[Element, ...]:
-        """The input elements that occur, in order of the tensors' names."""
+    @cached_property
+    def _elements(self) -> tuple[Element, ...]:
         found = {one for expr in self.expressions() for one in expr.atoms(Element)}
         return tuple(sorted(found, key=lambda one: (one.name, str(one))))
+
+    def elements(self) -> tuple[Element, ...]:
+        """The input elements that occur, in order of the tensors' names."""
+        return self._elements
 
     def inputs(self) -> tuple[str, ...]:
         """Names of the input tensors, in order of first appearance in the text of the terms, then scalars by name."""
         return tuple(dict.fromkeys(one.name for one in self.elements()))
 
-    def scalars(self) -> tuple[Scalar, ...]:
-        """The run-time scalars, by name."""
+    @cached_property
+    def _value_tensors(self) -> frozenset[str]:
+        found: set[str] = set()
+
+        def visit(node: Basic) -> None:
+            if isinstance(node, Element):
+                found.add(node.name)
+                return
+            for arg in node.args[1:] if isinstance(node, Where) else node.args:
+                visit(arg)
+
+        for expr in self.expressions():
+            if isinstance(expr, Expr):
+                visit(expr)
+        return frozenset(found)
+
+    def value_tensors(self) -> frozenset[str]:
+        """Tensors that stand in arithmetic, not only in conditions and indices."""
+        return self._value_tensors
+
+    @cached_property
+    def _scalars(self) -> tuple[Scalar, ...]:
         found = {one for expr in self.expressions() for one in expr.atoms(Scalar)}
         return tuple(sorted(found, key=lambda one: str(one.name)))
 
-    def extents(self) -> tuple[str, ...]:
-        """Names of the axes whose extent stands in an expression."""
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The run-time scalars, by name."""
+        return self._scalars
+
+    @cached_property
+    def _extents(self) -> tuple[str, ...]:
         return tuple(sorted({one.name for expr in self.expressions() for one in expr.atoms(Extent)}))
 
-    def axes(self) -> tuple[Axis, ...]:
-        """Every axis, producers' included, in order of name."""
+    def extents(self) -> tuple[str, ...]:
+        """Names of the axes whose extent stands in an expression."""
+        return self._extents
+
+    @cached_property
+    def _axes(self) -> tuple[Axis, ...]:
         found = {one for expr in self.expressions() for one in expr.atoms(Axis)} | {self.axis}
         found |= {axis for producer in self.producers for axis in producer.cascade.axes()}
         return tuple(sorted(found, key=lambda one: str(one.name)))
+
+    def axes(self) -> tuple[Axis, ...]:
+        """Every axis, producers' included, in order of name."""
+        return self._axes
 
     def verify(self) -> None:
         """Check the grammar: names unique, values used after they are made, free axes as declared."""

@@ -107,6 +107,11 @@ class Accumulator:
         return not self.weight and self.factors == (S.One,)
 
     @property
+    def bounded(self) -> bool:
+        """Whether the first factor is a weight at its maximum, in [0, 1], so that 16 bits hold it."""
+        return bool(self.weight) and self.factors[0] is S.One
+
+    @property
     def term(self) -> Expr:
         """The summand, for people: exp(q·(u − c))·factors."""
         return Mul(*(exp(q * (pivot.base - pivot.value)) for pivot, q in self.weight), *self.factors)

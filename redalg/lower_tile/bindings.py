@@ -72,19 +72,20 @@ def contract(a, b, c, rows, columns, depth):  # c += a @ b in true {compute} (T.
     for quarter in T.serial(depth // 4):
         for part in T.unroll(4):
             for i, j in T.Parallel(rows, columns):
-                c[i, j] = c[i, j] + a[i, quarter * 4 + part] * b[quarter * 4 + part, j]
+                c[i, j] = c[i, j] + T.cast(a[i, quarter * 4 + part], "{compute}") * T.cast(
+                    b[quarter * 4 + part, j], "{compute}")
 
 
 @T.macro
 def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T in true {compute}
     turned = T.alloc_shared((depth, columns), "{compute}")
     for l, j in T.Parallel(depth, columns):
-        turned[l, j] = b[j, l]
+        turned[l, j] = T.cast(b[j, l], "{compute}")
     T.clear(c)
     for quarter in T.serial(depth // 4):
         for part in T.unroll(4):
             for i, j in T.Parallel(rows, columns):
-                c[i, j] = c[i, j] + a[i, quarter * 4 + part] * turned[quarter * 4 + part, j]
+                c[i, j] = c[i, j] + T.cast(a[i, quarter * 4 + part], "{compute}") * turned[quarter * 4 + part, j]
 """
 
 DOUBLE_C = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from redalg.errors import PlanError
-from redalg.lower_tile.program import Copy, Kernel, Loop, Region, TileProgram
+from redalg.lower_tile.program import Contract, Copy, Kernel, Loop, Region, TileProgram, statements
 from redalg.strategies import Plan
 
 BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1, "int8": 1}
@@ -21,6 +21,18 @@ def check_fit(program: TileProgram, plan: Plan) -> None:
                 f"{plan.device.target} ({plan.device.part}) has {plan.device.smem_bytes}. "
                 "Use smaller tiles or fewer stages."
             )
+
+
+def check_operands(program: TileProgram, plan: Plan, precision: str) -> None:
+    """Refuse float32 operands on tensor cores, which would take them as TF32 in silence."""
+    for kernel in program.kernels:
+        dtypes = {one.name: one.dtype for one in kernel.buffers}
+        for one in statements(kernel.body):
+            if isinstance(one, Contract) and plan.tensor_cores and dtypes[one.a] == "float32" and precision != "tf32":
+                raise PlanError(
+                    f"plan `{plan}` multiplies the float32 tiles `{one.a}` and `{one.b}` on tensor cores, which would "
+                    'round them to TF32. Allow it by precision="tf32", or plan with tensor_cores=False.'
+                )
 
 
 def smem_bytes(kernel: Kernel, plan: Plan) -> int:

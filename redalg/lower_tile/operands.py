@@ -58,17 +58,25 @@ class Operands:
         return self.tiles[element, axes]
 
     def operand(
-        self, space: Space, expr: Expr, axes: tuple[Axis, ...], indices: tuple[Symbol, ...], body: list[Statement]
+        self,
+        space: Space,
+        expr: Expr,
+        axes: tuple[Axis, ...],
+        indices: tuple[Symbol, ...],
+        body: list[Statement],
+        *,
+        dtype: str | None = None,
     ) -> str:
-        """A factor of a contraction as a shared tile over the given axes."""
-        if isinstance(expr, Element):
+        """A factor of a contraction as a shared tile over the given axes (in its own dtype, unless one is given)."""
+        dtype = dtype or operand_dtype(space, expr)
+        if isinstance(expr, Element) and dtype == space.problem.dtypes[expr.name]:
             part = space.region(expr)
             if part is not None and part[1] == axes:
                 return self.load(space, expr, body)
         inner = self.staged(space, expr, body)
         shape = [space.start[axis][1] if axis in space.start else space.plan.block_row for axis in axes] if axes else []
         shape = shape if len(shape) == len(indices) else [space.plan.block_row, *shape]
-        name = self.assembly.buffer("operand", "shared", shape, operand_dtype(space, expr))
+        name = self.assembly.buffer("operand", "shared", shape, dtype)
         read = inner.read(expr)
         for axis in axes:
             if space.ragged(axis):
@@ -114,8 +122,11 @@ class Operands:
         row, streamed = sides
         binding = space.plan.binding
         rows = (binding.row, axis) if binding.row in free_axes(row) else (axis,)
-        a = self.operand(space, row, tuple(one for one in rows if one is not None), (I, U), body)
-        b = self.operand(space, streamed, (binding.streamed, axis), (J, U), body)
+        dtype = operand_dtype(space, row)
+        if dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
+            dtype = space.problem.compute  # what is computed may not fit: float16 holds nothing above 65504
+        a = self.operand(space, row, tuple(one for one in rows if one is not None), (I, U), body, dtype=dtype)
+        b = self.operand(space, streamed, (binding.streamed, axis), (J, U), body, dtype=dtype)
         body.append(Contract(a, b, name, transposed=True, clear=True))
         return name
 

@@ -254,10 +254,12 @@ class Step:
         source = self.assembly.tile_of("term", expr, self.body)
         right = one.factors[1]
         dtype = operand_dtype(self.space, live_term(right, self.form.cascade.domain))
+        if dtype == "float16" and not one.bounded:
+            dtype = self.space.problem.compute  # float16 holds nothing above 65504
         left = self._left_operand(source, dtype)
         if rescale is not S.One:
             self.body.append(self.assembly.over_columns(accumulator, Load(accumulator, I, E_) * rescale))
-        v = self._right_operand(one, right)
+        v = self._right_operand(right, dtype)
         self.body.append(Contract(left, v, accumulator, transposed=False, clear=False))
 
     def _left_operand(self, source: str, dtype: str) -> str:
@@ -270,11 +272,12 @@ class Step:
             self.body.append(Copy(source, self.assembly.made[key]))
         return self.assembly.made[key]
 
-    def _right_operand(self, one: Accumulator, right: Expr) -> str:
+    def _right_operand(self, right: Expr, dtype: str) -> str:
+        """The other factor, in the same dtype."""
         binding = self.space.plan.binding
         if binding.column is None:
             raise AssertionError("a contraction without columns")
         axes: tuple[Axis, ...] = (binding.streamed, binding.column)
         indices: tuple[Symbol, Symbol] = (J, E_)
         expr = live_term(right, self.form.cascade.domain)
-        return self.operands.operand(self.space, expr, axes, indices, self.body)
+        return self.operands.operand(self.space, expr, axes, indices, self.body, dtype=dtype)

@@ -15,6 +15,8 @@ from redalg.incremental.evaluate import Scope
 
 def check_gathers(cascade: Cascade, scope: Scope) -> None:
     """Raise `InputError` for the first index that leaves its tensor where an element counts."""
+    if all(map(_plain, cascade.elements())):
+        return
     for expr in cascade.expressions():
         for element, condition in gathers(expr, cascade.domain):
             inner = scope if condition is S.true else scope.under(scope.evaluate(condition))
@@ -23,7 +25,7 @@ def check_gathers(cascade: Cascade, scope: Scope) -> None:
 
 def gathers(node: Basic, condition: Boolean) -> Iterator[tuple[Element, Boolean]]:
     """Elements indexed by anything but axes and numbers, each with the condition under which it is read."""
-    if isinstance(node, Element) and any(not isinstance(one, Axis) and not one.is_Integer for one in node.indices):
+    if isinstance(node, Element) and not _plain(node):
         yield node, condition
     if isinstance(node, Where):
         holds, a, b = node.args
@@ -33,3 +35,7 @@ def gathers(node: Basic, condition: Boolean) -> Iterator[tuple[Element, Boolean]
     else:
         for arg in node.args:
             yield from gathers(arg, condition)
+
+
+def _plain(element: Element) -> bool:
+    return all(isinstance(one, Axis) or one.is_Integer for one in element.indices)

@@ -8,11 +8,10 @@ from math import isfinite
 from typing import Any, final
 
 import numpy as np
-from sympy import Expr
 
 from redalg.decompose import Cascade
 from redalg.errors import InputError
-from redalg.expression import Axis, Element, Scalar, Where
+from redalg.expression import Axis, Scalar
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 WIDTH = {"float64": 3, "float32": 2, "bfloat16": 1, "float16": 1}
@@ -186,7 +185,7 @@ def _check_extents(cascade: Cascade, extents: Mapping[str, int]) -> None:
 
 
 def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> None:
-    as_value = value_tensors(cascade)
+    as_value = cascade.value_tensors()
     for name, dtype in dtypes.items():
         if dtype.startswith("complex"):
             raise InputError(f"tensor `{name}` is {dtype}: reductions here are over extended reals. Pass its real and "
@@ -199,23 +198,6 @@ def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> 
             )
         if not dtype.startswith(("float", "bfloat16", "int", "uint", "bool")):
             raise InputError(f"tensor `{name}` is {dtype}, which is no number. Pass booleans, integers or floats.")
-
-
-def value_tensors(cascade: Cascade) -> set[str]:
-    """Tensors that stand in arithmetic, not only in conditions and indices."""
-    found: set[str] = set()
-
-    def visit(node: Any) -> None:
-        if isinstance(node, Element):
-            found.add(node.name)
-            return
-        for arg in node.args[1:] if isinstance(node, Where) else node.args:
-            visit(arg)
-
-    for expr in cascade.expressions():
-        if isinstance(expr, Expr):
-            visit(expr)
-    return found
 
 
 def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, int], chunked: bool) -> dict[str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from redalg.errors import BackendError
@@ -47,22 +46,19 @@ def refuse_missing_torch() -> None:
         ) from missing
 
 
+_LOWERED: dict[tuple[Any, ...], tuple[FusedForm, Lowered]] = {}
+"""By the form's identity (kept alive beside the result): hashing a form's expressions would cost more than a call."""
+
+
 def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> Lowered:
     """The lowering of this problem, kept in process by what it depends on."""
-    shapes = tuple((name, tuple(array.shape)) for name, array in tensors.items())
-    key = (
-        tuple(sorted(bound.sizes.items())),
-        tuple(sorted(bound.dtypes.items())),
-        shapes,
-        tuple(options_of(options).items()),
-    )
-    return _lowered(form, target_of(bound.device), key)
-
-
-@lru_cache(maxsize=256)
-def _lowered(form: FusedForm, target: str, key: tuple[Any, ...]) -> Lowered:
-    sizes, dtypes, shapes, options = key
-    return lower(form, target, dict(sizes), dict(dtypes), shapes=dict(shapes), **dict(options))
+    shapes = {name: tuple(array.shape) for name, array in tensors.items()}
+    target, wanted = target_of(bound.device), options_of(options)
+    parts = (bound.sizes, bound.dtypes, shapes, wanted)
+    key = (id(form), target, *(tuple(part.items()) for part in parts))
+    if key not in _LOWERED:
+        _LOWERED[key] = form, lower(form, target, bound.sizes, bound.dtypes, shapes=shapes, **wanted)
+    return _LOWERED[key][1]
 
 
 def kernel_for(lowered: Lowered) -> Kernel:

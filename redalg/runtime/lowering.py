@@ -11,7 +11,7 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.unroll import summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
-from redalg.lower_tile.fit import check_fit
+from redalg.lower_tile.fit import check_fit, check_operands
 from redalg.lower_tile.header import header, self_check
 from redalg.lower_tile.program import TileProgram
 from redalg.runtime.arrays import output_dtype
@@ -54,6 +54,7 @@ def lower(
     outputs = {one.name: output_dtype(one, form, problem.result) for one in form.outputs}
     program = build(form, chosen, problem, {name: kernel_dtype(dtype, target) for name, dtype in outputs.items()})
     check_fit(program, chosen)
+    check_operands(program, chosen, precision)
     return Lowered(form, problem, chosen, program, emit(program, chosen, header(form, chosen), self_check(program)))
 
 

@@ -14,6 +14,7 @@ from sympy import And
 
 from redalg.decompose.cascade import free_axes
 from redalg.expression import Axis, Element
+from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
@@ -40,7 +41,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     rows = problem.sizes[binding.row.name] if binding.row else 1
     columns = problem.sizes[binding.column.name] if binding.column else 1
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
-    cores = tensor_cores(problem, device)
+    cores = tensor_cores(form, problem, device)
     schedule = Schedule(
         rows, padded(max([columns, *inner]), 16), trims(form), biased(form, binding), aligned(form, problem)
     )
@@ -134,9 +135,17 @@ def aligned(form: FusedForm, problem: Problem) -> bool:
     return True
 
 
-def tensor_cores(problem: Problem, device: DeviceSpec) -> bool:
-    """Whether every contraction's operands are 16-bit (or TF32 is allowed)."""
+def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
+    """Whether every contraction's operands are 16-bit (or TF32 is allowed).
+
+    A computed operand is rounded to its partner's dtype; float16 holds it only where it is bounded.
+    """
     if device.target == "c":
+        return False
+    unbounded = any(len(one.factors) > 1 and not one.bounded for one in form.accumulators)
+    terms = [one.term for producer in form.cascade.producers for one in producer.cascade.reductions]
+    unbounded |= any(not isinstance(factor, Element) for term in terms for factor in grouped(term, ()))
+    if unbounded and "float16" in problem.dtypes.values():
         return False
     floats = {dtype for dtype in problem.dtypes.values() if dtype in BYTES}
     return floats <= set(TENSOR_CORE_DTYPES) or (problem.precision == "tf32" and "float64" not in floats)
