@@ -125,6 +125,9 @@ def refuse_carried(cascade: Cascade) -> None:
 def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
     """Option names are reserved; `inputs` names tensors of the expression."""
     names = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
+    twice = [name for name in cascade.inputs() if name in {one.name for one in cascade.scalars()}]
+    if twice:
+        raise ExpressionError(f"`{twice[0]}` names a tensor and a scalar. Rename one of them.")
     reserved = [name for name in names if name in OPTIONS]
     if reserved:
         raise ExpressionError(f"a tensor is named `{reserved[0]}`, which is an option of the call. Rename the tensor; "
@@ -199,6 +202,9 @@ class Fused:
     inputs: tuple[str, ...]
     single: bool
     exact: bool
+
+    def __hash__(self) -> int:
+        return hash((self.cascade, self.inputs, self.single, self.exact))
 
     # ---- run ---------------------------------------------------------------------------------------------------------
 

@@ -170,7 +170,7 @@ CALLS: dict[str, Case] = {
     "constant index out of range": Case(
         lambda: ra.fuse(ra.sum(ra.Tensor("x")[7, n], n))(x=X),
         ra.InputError,
-        "`x[7, n]`: index 7 is out of range for a dimension of 3 elements.",
+        "`x[7, n]`: index 7 is out of range for dimension 0, which has 3 elements.",
     ),
     "index that is a float": Case(
         lambda: ra.fuse(ra.sum(ra.Tensor("x")[b, ra.tensor("J[n]")], n))(x=X, J=X[0]),

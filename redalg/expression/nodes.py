@@ -46,7 +46,7 @@ class Where(Expr):
 
 @final
 class Cast(Expr):
-    """`expr` rounded to `dtype` (saturating, as hardware casts to 8-bit floats do)."""
+    """`expr` rounded to `dtype` (saturating for integers and 8-bit floats)."""
 
     is_extended_real = True
     is_commutative = True
@@ -101,7 +101,9 @@ class Let(Expr):
 
 
 def cast(expr: Any, dtype: str) -> Cast:
-    """Round `expr` to `dtype` (saturating). A cast that mixes data and reduced values makes a verdict `Approximate`.
+    """Round `expr` to `dtype` (saturating for integers and 8-bit floats).
+
+    A cast that mixes data and reduced values does not commute with rescaling: `fuse` refuses it for now.
 
     >>> from sympy import Symbol
     >>> cast(Symbol("x"), "float16")

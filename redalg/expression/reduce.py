@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from sympy import Expr, KroneckerDelta, Mul, S, Tuple, sympify
+from sympy import Expr, KroneckerDelta, Mul, S, SympifyError, Tuple, sympify
 from sympy.core.symbol import Str
 
 from redalg.errors import ExpressionError
@@ -125,7 +125,16 @@ def _reduce(kind: str, expr: Any, axes: tuple[Any, ...]) -> Reduce:
         raise ExpressionError(f"{kind}: axis {twice} is given twice. Reduce over each axis once.")
     if not flat:
         raise ExpressionError(f"{kind}: no axis given. Write `ra.{kind}(expr, n)` with `n = ra.axes('n')`.")
-    return Reduce(kind, expr, flat)
+    try:
+        term = sympify(expr)
+    except (SympifyError, ValueError, TypeError):
+        term = None
+    if not isinstance(term, Expr):
+        raise ExpressionError(
+            f"{kind}: a {type(expr).__name__} is not an expression. Write the term with tensor elements, as in "
+            f"`ra.{kind}(ra.tensor('x[b,n]'), n)`, and pass arrays at the call."
+        )
+    return Reduce(kind, term, flat)
 
 
 def sum(expr: Any, *axes: Any) -> Reduce:  # noqa: A001

@@ -220,8 +220,7 @@ class Executor:
         exponent: Any = 0.0
         for pivot, q in one.weight:
             exponent = exponent + (old[pivot.value] - self._safe(pivot.value, new[pivot.value])) * float(q)
-        weight = self.ops.exp(exponent)
-        return self.ops.where(weight == 0, self.ops.scalar(0.0), weight * total)
+        return self.ops.exp(exponent) * total
 
     def identity(self, scope: Scope) -> Slots:
         """The empty state: a leaf of no elements."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from sympy import Expr, S, Symbol
+from sympy import Expr, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
 from redalg.lower_tile.names import Names
-from redalg.lower_tile.program import Buffer, Copy, Load, Parallel, ReduceTile, Statement, Store
+from redalg.lower_tile.program import Buffer, Load, Parallel, ReduceTile, Statement, Store
 from redalg.lower_tile.space import E_, I, J
 from redalg.strategies import Plan
 
@@ -79,16 +79,7 @@ class Assembly:
             body.append(ReduceTile("sum", source, self.made[key], clear=True))
         return self.made[key]
 
-    def copied(self, source: str, target: str) -> Copy:
-        """Between buffers (a cast where the dtypes differ)."""
-        return Copy(source, target)
-
 
 def masked(live: Boolean, expr: Expr, outside: Expr) -> Expr:
     """expr where elements count, else `outside`."""
     return expr if live is S.true else Where(live, expr, outside)
-
-
-def load(name: str, *indices: Symbol) -> Load:
-    """A read at tile indices."""
-    return Load(name, *indices)

@@ -88,27 +88,27 @@ def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T in true {
                 c[i, j] = c[i, j] + T.cast(a[i, quarter * 4 + part], "{compute}") * turned[quarter * 4 + part, j]
 """
 
-DOUBLE_C = """\
+CONSTANT_C = """\
 
 
-def constant(value):  # a float64 literal by its bits: the C target prints literals with seven digits
+def constant(value):  # a literal by its bits: the C target prints literals with seven digits
     return T.reinterpret(T.int64(int.from_bytes(struct.pack("<d", value), "little", signed=True)), "float64")
 """
 
-DOUBLE_CUDA = """\
+CONSTANT_CUDA = """\
 
 
 def constant(value):
-    return T.float64(value)
+    return T.{compute}(value)
 """
 
 ELEMENTWISE = "fragment = T.alloc_fragment\n"
 
 
-def binding(plan: Plan, compute: str) -> str:
-    """The header of a plan."""
+def binding(plan: Plan, compute: str, *, constants: bool) -> str:
+    """The header of a plan; `constants` where the text binds literals by their bits."""
     if plan.device.target == "c":
-        return C.format(compute=compute) + (DOUBLE_C if compute == "float64" else "")
+        return C.format(compute=compute) + (CONSTANT_C if constants else "")
     configs = []
     if plan.tensor_cores:
         configs.append('"tl.enable_fast_math": True')
@@ -116,6 +116,6 @@ def binding(plan: Plan, compute: str) -> str:
         configs.append('"tl.disable_warp_specialized": True')
     head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), threads=plan.threads)
     if plan.tensor_cores:
-        return head + TENSOR_CORES
+        return head + TENSOR_CORES + (CONSTANT_CUDA.format(compute=compute) if constants else "")
     head += CUDA_CORES.format(threads=plan.threads, compute=compute) if plan.multiplies else ELEMENTWISE
-    return head + (DOUBLE_CUDA if compute == "float64" else "")
+    return head + (CONSTANT_CUDA.format(compute=compute) if constants else "")

@@ -34,7 +34,7 @@ from redalg.lower_tile.program import (
     TileProgram,
     index,
 )
-from redalg.lower_tile.space import E_, I, J, Space
+from redalg.lower_tile.space import E_, I, J, Space, output_name
 from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
 from redalg.strategies import Plan, Problem
@@ -67,6 +67,12 @@ class Frame:
 def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
     """The tile program of a form under a plan; `dtypes` gives each output's dtype."""
     plan.verify()
+    column = plan.binding.column
+    if column is not None and plan.block_column < problem.sizes[column.name]:
+        raise PlanError(
+            f"the plan's tiles have {plan.block_column} columns, and axis {column} has {problem.sizes[column.name]}: a "
+            "block holds them all. Use block_column of at least that, a multiple of 16."
+        )
     if plan.form != form.kind:
         raise PlanError(
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
@@ -85,8 +91,13 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
 
 def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
     """Inputs, then scalars, in order of name."""
-    shapes = {name: problem.shapes.get(name) or shape_of(name, form, problem) for name in form.cascade.inputs()}
-    arrays = [Parameter(kernel_name(key), shape, problem.dtypes[key], "input", key) for key, shape in shapes.items()]
+    shapes = {
+        name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem)
+        for name in form.cascade.inputs()
+    }
+    arrays = [
+        Parameter(kernel_name(key), shape or (1,), problem.dtypes[key], "input", key) for key, shape in shapes.items()
+    ]
     scalars = [one.name for one in form.cascade.scalars()]
     return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
 
@@ -110,7 +121,8 @@ def outputs(job: Job) -> tuple[Parameter, ...]:
     """Outputs, in the order in which they were named (a single number is an array of one)."""
     shapes = {one.name: tuple(job.problem.sizes[axis.name] for axis in one.axes) for one in job.form.outputs}
     return tuple(
-        Parameter(kernel_name(key), shape or (1,), job.dtypes[key], "output", key) for key, shape in shapes.items()
+        Parameter(output_name(key, job.problem), shape or (1,), job.dtypes[key], "output", key)
+        for key, shape in shapes.items()
     )
 
 
@@ -145,7 +157,8 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
 def taken(job: Job) -> tuple[str, ...]:
     """Names that parameters bear."""
     cascade = job.form.cascade
-    return tuple(map(kernel_name, (*cascade.inputs(), *(one.name for one in cascade.scalars()), *job.dtypes)))
+    given = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
+    return (*map(kernel_name, given), *(output_name(one, job.problem) for one in job.dtypes))
 
 
 # ---- Single-Segment --------------------------------------------------------------------------------------------------

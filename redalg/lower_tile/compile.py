@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import linecache
+import logging
 import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,8 +30,28 @@ class Kernel:
 
 def compile_source(source: Source) -> Kernel:
     """Compile a text for its target (TileLang keeps its own cache of compiled kernels on disk)."""
-    module = load(source)
-    return Kernel(source, module["compiled"]())
+    with quiet():
+        try:
+            return Kernel(source, load(source)["compiled"]())
+        except BackendError:
+            raise
+        except Exception as cause:  # TileLang raises whatever its passes and the C compiler raise
+            raise BackendError(
+                f"TileLang could not compile the kernel `{source.program.name}` for {source.plan.device.target} "
+                f"({type(cause).__name__}: {str(cause).splitlines()[0][:200] if str(cause) else ''}). "
+                'Run it with backend="torch", and please report the expression.'
+            ) from cause
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """TileLang logs the whole rewritten function of a failure; the error that we raise says what matters."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @final

@@ -46,12 +46,13 @@ class Source:
 def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
+    function = _Emitter(program).function()
+    constants = "constant(" in function
     parts = [
         f'"""{header.strip()}\n"""',
-        ("import struct\n\n" if program.compute == "float64" else "")
-        + "import tilelang\nimport tilelang.language as T",
-        BEGIN.format(target=target) + "\n" + binding(plan, program.compute) + END,
-        "\n" + _Emitter(program).function(),
+        ("import struct\n\n" if constants else "") + "import tilelang\nimport tilelang.language as T",
+        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, constants=constants) + END,
+        "\n" + function,
         COMPILE,
         check.strip(),
     ]

@@ -11,7 +11,6 @@ from redalg.expression import Cast, Where
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.moves import safe
-from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Copy, Load, Parallel, Region, Statement, Store
 from redalg.lower_tile.space import E_, I, Space
 from redalg.lower_tile.stream import Slots
@@ -62,7 +61,9 @@ class Epilogue:
             guard = self.space.rows_inside()
             if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
                 guard = guard & (I < 1)
-            store = Store(kernel_name(output.name), self._place(output), read, None if guard == S.true else guard)
+            store = Store(
+                self.space.output_name(output.name), self._place(output), read, None if guard == S.true else guard
+            )
             self.body.append(Parallel(((I, self.space.plan.block_row),), (store,)))
 
     def _wide(self, output: FormOutput, read: Expr) -> None:
@@ -74,7 +75,7 @@ class Epilogue:
         if not plain:
             inside = And(self.space.rows_inside(), self.space.columns_inside())
             guard = None if inside == S.true else inside
-            store = Store(kernel_name(output.name), self._place(output), Load(name, I, E_), guard)
+            store = Store(self.space.output_name(output.name), self._place(output), Load(name, I, E_), guard)
             extents = ((I, self.space.plan.block_row), (E_, self.space.plan.block_column))
             self.body.append(Parallel(extents, (store,)))
             return
@@ -84,7 +85,7 @@ class Epilogue:
             staged = self.assembly.buffer(f"{output.name}_shared", "shared", shape, self.dtypes[output.name])
             self.body.append(Copy(name, staged))
             name = staged
-        self.body.append(Copy(name, Region(kernel_name(output.name), tuple(place))))
+        self.body.append(Copy(name, Region(self.space.output_name(output.name), tuple(place))))
 
     def _place(self, output: FormOutput) -> tuple[Expr, ...]:
         return tuple(self.space.at[axis] for axis in output.axes) or (S.Zero,)

@@ -208,6 +208,9 @@ class Printer:
             return _nested("T.max" if isinstance(node, Max) else "T.min", args)
         if isinstance(node, Abs):
             return f"T.max({args[0]}, -({args[0]}))"
+        if isinstance(node, Cast) and node.dtype.startswith("int"):
+            limit = 2 ** (int(node.dtype[3:]) - 1)
+            return f"T.max({-limit}.0, T.min({limit - 1}.0, T.nearbyint({args[0]})))"
         if isinstance(node, Cast):
             return f'T.cast(T.cast({args[0]}, "{node.dtype}"), "{self.compute}")'
         if isinstance(node, floor | ceiling):

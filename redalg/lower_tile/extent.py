@@ -11,7 +11,7 @@ from sympy import And, Expr, Integer, Max, Min, S, floor
 from sympy.core.relational import Ge, Gt, Le, Lt, Relational
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Axis, Element
+from redalg.expression import Axis, Element, Scalar
 from redalg.lower_tile.program import index
 from redalg.lower_tile.space import Space
 
@@ -30,7 +30,7 @@ def needed_tiles(domain: Boolean, space: Space) -> Expr:
 def last_live(conjunct: Boolean, space: Space) -> Expr | None:
     """The last streamed index that a conjunct allows for any row of the block; None where it does not say."""
     streamed, row = space.plan.binding.streamed, space.plan.binding.row
-    if not isinstance(conjunct, Le | Lt | Ge | Gt) or conjunct.atoms(Element):
+    if not isinstance(conjunct, Le | Lt | Ge | Gt) or conjunct.atoms(Element, Scalar):
         return None
     difference = _difference(conjunct)  # conjunct: difference <= 0
     slope = difference.coeff(streamed)

@@ -49,4 +49,13 @@ def smem_bytes(kernel: Kernel, plan: Plan) -> int:
         if buffer.scope == "shared" or plan.device.target == "c":
             copies = max(1, plan.stages) if buffer.name in loaded else 1
             total += prod(buffer.shape) * BYTES[buffer.dtype] * copies
-    return total
+    return total + turned_bytes(kernel, plan)
+
+
+def turned_bytes(kernel: Kernel, plan: Plan) -> int:
+    """What a transposed contraction on CUDA cores takes to turn its operand (see `bindings`)."""
+    if plan.tensor_cores or plan.device.target == "c":
+        return 0
+    shapes = {one.name: one for one in kernel.buffers}
+    turned = [one for one in statements(kernel.body) if isinstance(one, Contract) and one.transposed]
+    return sum(prod(shapes[one.b].shape) * BYTES[shapes[one.c].dtype] for one in turned)

@@ -25,36 +25,31 @@ def header(form: FusedForm, plan: Plan) -> str:
 
 
 def self_check(program: TileProgram, seed: int = 0) -> str:
-    """A main that compiles the kernel, runs it on random data, and prints the outputs' sizes and norms."""
-    made = [f"    {one.name} = {_random(one)}" for one in program.parameters if one.role == "input"]
-    made += [f"    {one.name} = 1.0" for one in program.parameters if one.role == "scalar"]
-    made += [
-        f'    {one.name} = torch.full({one.shape}, float("nan"), dtype=torch.{one.dtype}, device=device)'
-        for one in program.parameters
-        if one.role in ("output", "workspace")
-    ]
-    names = ", ".join(one.name for one in program.parameters)
-    shown = [
-        f'    print("{one.name}", tuple({one.name}.shape), "norm", {one.name}.double().norm().item())'
-        for one in program.parameters
-        if one.role == "output"
-    ]
-    lines = [
-        'if __name__ == "__main__":',
-        "    import torch",
-        "",
-        '    device = "cpu" if TARGET["target"] == "c" else "cuda"',
-        f"    torch.manual_seed({seed})",
-        *made,
-        f"    compiled()({names})",
-        *shown,
-    ]
-    return "\n".join(lines)
+    """A main that compiles the kernel, runs it on random data, and prints the outputs' shapes and norms."""
+    made = [f'        "{one.name}": {_made(one)},' for one in program.parameters]
+    shown = ", ".join(f'"{one.name}"' for one in program.parameters if one.role == "output")
+    return "\n".join(
+        [
+            'if __name__ == "__main__":',
+            "    import torch",
+            "",
+            '    device = "cpu" if TARGET["target"] == "c" else "cuda"',
+            f"    torch.manual_seed({seed})",
+            "    arguments = {",
+            *made,
+            "    }",
+            "    compiled()(*arguments.values())",
+            f"    for name in ({shown},):",
+            '        print(name, tuple(arguments[name].shape), "norm", arguments[name].double().norm().item())',
+        ]
+    )
 
 
-def _random(one: Parameter) -> str:
-    if one.dtype == "uint8":
-        return f"torch.randint(0, 2, {one.shape}, dtype=torch.uint8).to(device)"
+def _made(one: Parameter) -> str:
+    if one.role == "scalar":
+        return "1.0"
+    if one.role in ("output", "workspace"):
+        return f'torch.full({one.shape}, float("nan"), dtype=torch.{one.dtype}, device=device)'
     if "int" in one.dtype:
-        return f"torch.zeros({one.shape}, dtype=torch.{one.dtype}).to(device)"
-    return f"torch.randn({one.shape}, dtype=torch.float32).to(torch.{one.dtype}).to(device)"
+        return f"torch.randint(0, 2, {one.shape}, dtype=torch.{one.dtype}).to(device)"
+    return f"torch.randn({one.shape}).to(torch.{one.dtype}).to(device)"

@@ -119,7 +119,7 @@ class Merge:
         values = self.sides[side].values
         total = Add(*(Mul(self._coefficient(side, c), values[value]) for value, c in one.transition))
         weight = self.weight(side, one)
-        return total if weight is S.One else Where(Eq(weight, 0), S.Zero, weight * total)
+        return total if weight is S.One else weight * total
 
     def weight(self, side: int, one: Accumulator) -> Expr:
         """Π exp(q·(c − c')) of one side, in a row buffer; 1 where its pivots are the merged ones."""

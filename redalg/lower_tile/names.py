@@ -5,7 +5,15 @@ from __future__ import annotations
 import keyword
 from typing import final
 
-RESERVED = frozenset(
+CPP = frozenset(
+    """alignas alignof asm auto bool char class compl constexpr delete do double enum errno explicit export extern float
+    friend goto inline int long mutable namespace new NULL operator private protected public register short signed
+    sizeof static struct switch template this throw typedef typeid typename union unsigned using virtual void volatile
+    xor case catch const default half main_kernel""".split()  # noqa: SIM905 - a list of words reads better than quotes
+)
+"""Words of the languages that TileLang emits."""
+
+RESERVED = CPP | frozenset(
     {
         "T",
         "tilelang",
@@ -22,6 +30,11 @@ RESERVED = frozenset(
         "t",
         "z",
         "part",
+        "block",
+        "constant",
+        "compiled",
+        "device",
+        "arguments",
         "i",
         "j",
         "e",

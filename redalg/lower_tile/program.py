@@ -14,7 +14,8 @@
     region    := parameter[index or (start, length)]
 
 Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Where`.
-Reading outside a parameter gives 0; storing outside is dropped. All loop variables are integer symbols.
+Where an index varies, reading outside a parameter gives 0 and storing outside is dropped (as TileLang guards them);
+constant indices are checked at the call. All loop variables are integer symbols.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ class Parallel:
 @final
 @dataclass(frozen=True)
 class Loop:
-    """variable = start … stop − 1, with loads `stages` iterations ahead (`stages` = 0: none)."""
+    """variable = 0 … stop − 1, with loads `stages` iterations ahead (`stages` = 0: none)."""
 
     variable: Symbol
     stop: Expr

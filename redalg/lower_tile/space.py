@@ -68,7 +68,13 @@ class Space:
         if node in self.staged:
             name, axes = self.staged[node]
             return Load(name, *(self.at[axis] - self.start[axis][0] for axis in axes))
+        if not node.indices:  # a tensor without dimensions is passed as one of one element
+            return Load(kernel_name(node.name), S.Zero)
         return Load(kernel_name(node.name), *(self.read(one) for one in node.indices))
+
+    def output_name(self, name: str) -> str:
+        """What the kernel calls an output: its own name, unless an input bears it."""
+        return output_name(name, self.problem)
 
     def region(self, node: Element) -> tuple[Region, tuple[Axis, ...]] | None:
         """The part of a tensor that a tile reads, and the axes along it; None where indices are not plain."""
@@ -114,3 +120,8 @@ class Space:
         """Tiles of the streamed axis that one block reads."""
         total = -(-self.problem.sizes[self.plan.binding.streamed.name] // self.plan.block_streamed)
         return -(-total // self.plan.segments)
+
+
+def output_name(name: str, problem: Problem) -> str:
+    """An output's own name, unless an input bears it."""
+    return kernel_name(f"{name}_out" if name in problem.dtypes else name)

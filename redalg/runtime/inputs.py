@@ -208,6 +208,11 @@ def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, i
             raise InputError(f"tensor `{element.name}` has {len(shape)} dimensions {shape}, but `{element}` needs "
                              f"{len(element.indices)}.")  # fmt: skip
         for place, index in enumerate(element.indices):
+            if index.is_Integer and not 0 <= int(index) < shape[place]:
+                raise InputError(
+                    f"`{element}`: index {index} is out of range for dimension {place}, which has {shape[place]} "
+                    "elements."
+                )
             if isinstance(index, Axis):
                 seen.setdefault(index.name, {})[f"{element.name} (dimension {place})"] = shape[place]
     sizes = {}

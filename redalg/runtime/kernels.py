@@ -99,7 +99,7 @@ def _input(array: Any, parameter: Parameter) -> Any:
 
     if array.dtype == torch.bool:
         array = array.contiguous().view(torch.uint8)
-    array = array.to(getattr(torch, parameter.dtype)).contiguous()
+    array = array.to(getattr(torch, parameter.dtype)).contiguous().reshape(parameter.shape)
     return array if array.data_ptr() % ALIGNMENT_BYTES == 0 else array.clone()
 
 

@@ -16,7 +16,10 @@ from redalg.lower_tile.header import header, self_check
 from redalg.lower_tile.program import TileProgram
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import FLOATS, promoted
-from redalg.strategies import Plan, Problem, choose
+from redalg.strategies import Plan, Problem, choose, smaller
+
+DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
+"""What a kernel's inputs may be."""
 
 
 @final
@@ -46,7 +49,9 @@ def lower(
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
     for axis in summed_axes(form):
         form = unrolled(form, axis, problem.sizes[axis.name])
-    chosen = plan or choose(form, problem, target)
+    if plan is not None and not isinstance(plan, Plan):
+        raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
+    chosen = plan or fitting(form, problem, choose(form, problem, target))
     if chosen.device.target != target:
         raise PlanError(
             f"the plan is for {chosen.device.target}, and the kernel for {target}. Make a plan for {target}."
@@ -56,6 +61,20 @@ def lower(
     check_fit(program, chosen)
     check_operands(program, chosen, precision)
     return Lowered(form, problem, chosen, program, emit(program, chosen, header(form, chosen), self_check(program)))
+
+
+def fitting(form: FusedForm, problem: Problem, plan: Plan) -> Plan:
+    """The rules' plan, with fewer stages and smaller tiles until its shared memory fits the device."""
+    dtypes = {one.name: "float32" for one in form.outputs}
+    for candidate in smaller(plan):
+        try:
+            check_fit(build(form, candidate, problem, dtypes), candidate)
+        except PlanError as refusal:
+            if "shared memory" not in str(refusal):
+                raise
+        else:
+            return candidate
+    return plan
 
 
 def problem_of(
@@ -75,6 +94,19 @@ def problem_of(
     unknown = [name for name in form.cascade.inputs() if name not in dtypes]
     if unknown:
         raise InputError(f'the dtypes of tensors {", ".join(unknown)} are missing. Pass dtypes={{"{unknown[0]}": …}}.')
+    known = {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
+    for name, size in sizes.items():
+        if name not in known or not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise InputError(
+                f"sizes={{{name!r}: {size!r}}}: give every axis a positive int; the axes are "
+                f"{', '.join(sorted(known))}."
+            )
+    for name, dtype in dtypes.items():
+        if dtype not in DTYPES:
+            raise InputError(f"dtypes={{{name!r}: {dtype!r}}}: no such dtype. Use one of {', '.join(DTYPES)}.")
+    for option, value, allowed in (("empty", empty, ("nan", "zero")), ("precision", precision, ("ieee", "tf32"))):
+        if value not in allowed:
+            raise InputError(f"{option}={value!r} is not an option. Use one of {', '.join(map(repr, allowed))}.")
     sized = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None} | dict(sizes)
     compute, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
     named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}

@@ -13,7 +13,7 @@ from redalg.incremental.form import FusedForm, Slot
 from redalg.incremental.interpret import Executor, Slots
 from redalg.runtime.arrays import from_axes, ops_for, output_dtype, scope_for, tensors_for, to_axes, to_library
 from redalg.runtime.blocks import blocks, stream
-from redalg.runtime.inputs import Bound, bind
+from redalg.runtime.inputs import Bound, bind, library_of
 
 
 @final
@@ -101,6 +101,11 @@ def merge(form: FusedForm, a: State, b: State) -> State:
             f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of the same "
             "rows."
         )
+    if dict(a.scalars) != dict(b.scalars):
+        raise InputError(
+            f"merge: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make both "
+            "with the same."
+        )
     scope, executor = unpacked_scope(form, a)
     with scope.ops.quiet():
         slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
@@ -119,6 +124,10 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
             f"finish: the outputs hold {', '.join(missing)}, which a state does not. Pass them as tensors: "
             f'`finish(state, {{"{missing[0].split("[")[0]}": …}})`.'
         )
+    if empty not in ("nan", "zero"):
+        raise InputError(f"finish: empty={empty!r} is not an option. Use one of 'nan', 'zero'.")
+    for name, array in (given or {}).items():
+        check_given(name, array, needed.get(name), state)
     scope, executor = unpacked_scope(form, state, given or {}, empty)
     with scope.ops.quiet():
         made = executor.finish(scope, unpack(form, state, scope))
@@ -135,6 +144,21 @@ def _rounded(array: Any, dtype: str, library: str) -> Any:
     import torch
 
     return array.to(getattr(torch, dtype))
+
+
+def check_given(name: str, array: Any, element: Element | None, state: State) -> None:
+    """Refuse what does not fit an output's own tensor: unknown, of another library, rank, size or kind."""
+    if isinstance(array, int | float) and element is None:
+        return
+    if element is None:
+        raise InputError(f"finish: the outputs hold no tensor `{name}`. Leave it out.")
+    if library_of(array) != state.library:
+        raise InputError(f"finish: tensor `{name}` is a {type(array).__name__}, and the state is of {state.library}.")
+    wanted = [state.sizes.get(str(index), size) for index, size in zip(element.indices, array.shape, strict=False)]
+    if len(array.shape) != len(element.indices) or list(array.shape) != wanted:
+        raise InputError(f"finish: tensor `{name}` has shape {tuple(array.shape)}; `{element}` needs {tuple(wanted)}.")
+    if getattr(array, "requires_grad", False) or "float" not in str(array.dtype):
+        raise InputError(f"finish: tensor `{name}` should hold floating-point numbers without a gradient.")
 
 
 def check(form: FusedForm, state: State) -> None:

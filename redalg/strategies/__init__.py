@@ -6,6 +6,6 @@ Plan := target, form kind, Binding (which axis is a row, a column, the grid), ti
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DEVICES, DeviceSpec, device_for
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules import choose
+from redalg.strategies.rules import choose, smaller
 
-__all__ = ["DEVICES", "Binding", "DeviceSpec", "Plan", "Problem", "bind_axes", "choose", "device_for"]
+__all__ = ["DEVICES", "Binding", "DeviceSpec", "Plan", "Problem", "bind_axes", "choose", "device_for", "smaller"]

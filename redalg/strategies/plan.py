@@ -96,5 +96,11 @@ class Plan:
             raise PlanError(f"plan `{self}` has a tile, a segment count or a stage count out of range.")
         if self.device.target != "c" and (self.threads % 32 or not 32 <= self.threads <= 1024):
             raise PlanError(f"plan `{self}` has {self.threads} threads. Use a multiple of 32 from 32 to 1024.")
+        cuda_cores = self.multiplies and not self.tensor_cores and self.device.target != "c"
+        if cuda_cores and (self.block_streamed % 16 or self.block_column % 16 or self.block_row % (self.threads // 16)):
+            raise PlanError(
+                f"plan `{self}` multiplies on CUDA cores, whose tiles are a multiple of 16 streamed elements "
+                f"and columns, and of {self.threads // 16} rows (threads / 16). Use such tiles."
+            )
         if self.warp_specialized and not self.device.wgmma:
             raise PlanError(f"plan `{self}` specialises warps, which {self.device.target} cannot. Turn it off.")

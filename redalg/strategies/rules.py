@@ -6,6 +6,7 @@ later, and replace no rule silently.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import final
@@ -193,3 +194,21 @@ def padded(length: int, step: int) -> int:
 def power_of_two(length: int) -> int:
     """The least power of two that is not below `length`."""
     return 1 << max(0, length - 1).bit_length()
+
+
+def smaller(plan: Plan) -> Iterator[Plan]:
+    """The plan, then with fewer stages, then with fewer streamed elements, then with fewer rows."""
+    for row in (plan.block_row, plan.block_row // 2, plan.block_row // 4):
+        for streamed in (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4):
+            for stages in sorted({plan.stages, min(plan.stages, 1), 0}, reverse=True):
+                threads = plan.threads if row == plan.block_row else 128
+                special = plan.warp_specialized and stages > 0
+                if (streamed >= 16 and row >= 16) or (row, streamed) == (plan.block_row, plan.block_streamed):
+                    yield replace(
+                        plan,
+                        block_row=row,
+                        block_streamed=streamed,
+                        stages=stages,
+                        threads=threads,
+                        warp_specialized=special,
+                    )

@@ -1,0 +1,143 @@
+"""What a first user broke: each once, on the generated kernel, beside the definition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sympy import exp, oo
+
+import redalg as ra
+from redalg.errors import InputError, PlanError
+from tests.kernel_cases import CASES as KERNEL_CASES
+from tests.kernel_cases import fused, problem, qkv, tensors_of, worst_error
+
+b, n, q, k = ra.axes("b n q k")
+x, y = ra.tensors("x[b,n] y[b,n]")
+DATA = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_a_constant_index_out_of_range(backend: str) -> None:
+    form = ra.fuse(ra.sum(x * ra.Tensor("x")[b, 50], n), axes="b")
+    with pytest.raises(InputError) as error:
+        form(x=DATA, backend=backend)
+    assert str(error.value) == "`x[b, 50]`: index 50 is out of range for dimension 1, which has 10 elements."
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_nan_is_not_forgotten_when_the_maximum_grows(backend: str) -> None:
+    data = torch.zeros(1, 1000)
+    data[0, 0], data[0, 900] = torch.nan, 500.0
+    assert ra.fuse(ra.logsumexp(x, n), axes="b")(x=data, backend=backend).isnan().all()
+
+
+def test_an_axis_named_block_on_a_grid_of_many_dimensions() -> None:
+    axes = ra.axes("a1 a2 a3 block a5")
+    data = torch.randn(2, 2, 2, 4, 3, 9)
+    form = ra.fuse(ra.sum(ra.Tensor("w")[(*axes, n)], n), axes="a1 a2 a3 block a5")
+    assert worst_error(form(w=data, backend="tilelang"), form.reference(w=data)) <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["out", "t", "int", "block", "double", "device", "compiled", "e"])
+def test_tensors_may_bear_any_name(name: str) -> None:
+    form = ra.fuse(ra.sum(ra.tensor(f"{name}[b,n]") ** 2, n), axes="b")
+    assert worst_error(form(**{name: DATA}, backend="tilelang"), form.reference(**{name: DATA})) <= 1e-6
+
+
+def test_an_output_named_as_an_input() -> None:
+    form = ra.fuse({"x": (ra.sum(x, n), "b"), "y": (ra.max(x, n), "b")})
+    made = form(x=DATA, backend="tilelang")
+    assert worst_error(made, form.reference(x=DATA)) <= 1e-6
+
+
+def test_tiles_hold_every_column() -> None:
+    form, tensors = fused("attention"), qkv(1, 1, 8, 8, 8, 24)(torch.Generator().manual_seed(0))
+    plan = form.lower("c", **problem(form, tensors)).plan
+    with pytest.raises(PlanError) as error:
+        form(**tensors, backend="tilelang", plan=replace(plan, block_column=16))
+    assert str(error.value) == (
+        "the plan's tiles have 16 columns, and axis e has 24: a block holds them all. Use block_column of at least "
+        "that, a multiple of 16."
+    )
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_integer_casts_saturate(backend: str) -> None:
+    form = ra.fuse(ra.sum(ra.cast(x * 100, "int8"), n), axes="b")
+    made = form(x=torch.tensor([[5.0, -7.0, 0.014]]), backend=backend)
+    assert made.tolist() == [127 - 128 + 1]
+
+
+def test_states_of_different_scalars_do_not_merge() -> None:
+    rate = ra.scalars("rate")
+    form = ra.fuse(ra.sum(exp(rate * (x - ra.max(x, n))), n), axes="b")
+    parts = [form.leaf({"x": DATA, "rate": rate_value}) for rate_value in (1.0, 2.0)]
+    with pytest.raises(InputError, match="the states were made with different scalars"):
+        form.merge(*parts)
+
+
+def test_finish_checks_its_tensors() -> None:
+    form = ra.fuse(ra.sum(x * y, n) * ra.tensor("c[b]"), axes="b")
+    state = form.leaf({"x": DATA, "y": DATA, "c": torch.ones(3)})
+    for wrong in (torch.ones(5), torch.ones(3, dtype=torch.int64), np.ones(3), torch.ones(3, 1)):
+        with pytest.raises(InputError, match="finish: tensor `c`"):
+            form.finish(state, {"c": wrong})
+    with pytest.raises(InputError, match="finish: empty='zilch' is not an option"):
+        form.finish(state, {"c": torch.ones(3)}, empty="zilch")
+
+
+def test_a_scalar_in_a_mask_that_bounds_the_loop() -> None:
+    shift = ra.scalars("shift", integer=True)
+    s = ra.tensor("s[q,k]")
+    form = ra.fuse(ra.sum(ra.softmax(ra.where(k <= q + shift, s, -oo), k) * ra.tensor("v[k]"), k), axes="q")
+    data = {"s": torch.randn(5, 9), "v": torch.randn(9), "shift": 2}
+    assert worst_error(form(**data, backend="tilelang"), form.reference(**data)) <= 1e-6
+
+
+def test_a_tensor_without_dimensions() -> None:
+    form = ra.fuse(ra.sum(x, n) * ra.tensor("c"), axes="b")
+    data = {"x": DATA, "c": torch.tensor(2.0)}
+    assert worst_error(form(**data, backend="tilelang"), form.reference(**data)) <= 1e-6
+
+
+@pytest.mark.parametrize("target", ["sm_86", "sm_80", "sm_90a"])
+@pytest.mark.parametrize(("width", "dtype"), [(192, "float32"), (256, "float32"), (256, "float16")])
+def test_the_chosen_plan_fits(target: str, width: int, dtype: str) -> None:
+    sizes = {"b": 1, "h": 4, "q": 512, "k": 512, "d": width, "e": width}
+    assert fused("attention").source(target=target, sizes=sizes, dtypes=dtype)
+
+
+def test_tiles_on_cuda_cores_come_in_sixteens() -> None:
+    form, tensors = fused("attention"), tensors_of(KERNEL_CASES[0])
+    plan = form.lower("sm_90a", **problem(form, tensors)).plan
+    with pytest.raises(PlanError, match="whose tiles are a multiple of 16 streamed elements"):
+        form.lower("sm_90a", **problem(form, tensors), plan=replace(plan, block_streamed=30))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"dtypes": "fp16"}, "no such dtype"),
+        ({"sizes": {"b": 2, "n": -10}}, "give every axis a positive int"),
+        ({"sizes": {"b": 2, "n": 3, "z": 4}}, "the axes are b, n"),
+        ({"precision": "bf16"}, "precision='bf16' is not an option"),
+        ({"plan": "fast"}, "plan= should be a `Plan`, not a str"),
+    ],
+)
+def test_source_checks_its_options(wrong: dict[str, object], said: str) -> None:
+    options = {"sizes": {"b": 2, "n": 3}, "dtypes": "float32"} | wrong
+    with pytest.raises(InputError, match=said):
+        fused("logsumexp").source(target="c", **options)
+
+
+def test_an_array_is_no_expression() -> None:
+    for wrong in (torch.ones(3), np.ones(3), [1, 2]):
+        with pytest.raises(ra.ExpressionError, match="is not an expression"):
+            ra.sum(wrong, n)
+
+
+def test_a_fused_form_is_hashable() -> None:
+    assert len({ra.fuse(ra.var(x, n)), ra.fuse(ra.var(x, n))}) == 1
