@@ -34,6 +34,18 @@ def test_nan_is_not_forgotten_when_the_maximum_grows(backend: str) -> None:
     assert ra.fuse(ra.logsumexp(x, n), axes="b")(x=data, backend=backend).isnan().all()
 
 
+@pytest.mark.parametrize("segments", [1, 3])
+def test_an_extremum_that_met_nan_is_nan(segments: int) -> None:
+    form = ra.fuse({"top": (ra.max(x, n), "b"), "low": (ra.min(x * 2, n), "b")})
+    data = torch.arange(600.0).reshape(2, 300)
+    data[0, 7] = torch.nan
+    plan = replace(form.lower("c", **problem(form, {"x": data})).plan, segments=segments, block_streamed=16)
+    for backend, options in (("numpy", {}), ("torch", {}), ("tilelang", {"plan": plan})):
+        made = form(x=data, backend=backend, **options)
+        assert torch.stack([made.top, made.low]).isnan().tolist() == [[True, False], [True, False]]
+        assert (made.top[1], made.low[1]) == (599.0, 600.0)
+
+
 def test_an_axis_named_block_on_a_grid_of_many_dimensions() -> None:
     axes = ra.axes("a1 a2 a3 block a5")
     data = torch.randn(2, 2, 2, 4, 3, 9)
@@ -85,6 +97,8 @@ def test_finish_checks_its_tensors() -> None:
     for wrong in (torch.ones(5), torch.ones(3, dtype=torch.int64), np.ones(3), torch.ones(3, 1)):
         with pytest.raises(InputError, match="finish: tensor `c`"):
             form.finish(state, {"c": wrong})
+    with pytest.raises(InputError, match="finish: the expression holds no tensor `z`"):
+        form.finish(state, {"c": torch.ones(3), "z": torch.ones(3)})
     with pytest.raises(InputError, match="finish: empty='zilch' is not an option"):
         form.finish(state, {"c": torch.ones(3)}, empty="zilch")
 

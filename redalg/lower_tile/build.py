@@ -14,7 +14,7 @@ from sympy import And, Expr, Integer, S, Symbol
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import InputError, PlanError
-from redalg.expression import Axis, Value
+from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.epilogue import Epilogue
@@ -24,6 +24,7 @@ from redalg.lower_tile.moves import Merge, Side
 from redalg.lower_tile.names import Names, kernel_name
 from redalg.lower_tile.program import (
     Copy,
+    IsNaN,
     Kernel,
     Load,
     Loop,
@@ -225,7 +226,8 @@ def stored_part(value: Value, slots: Slots, workspace: str, space: Space) -> Sta
     """A slot to its workspace."""
     where, source = part_place(value, slots, space, SEGMENT), slots.names[value]
     if value not in slots.columns:
-        store = Store(workspace, where, Load(source, I), guard(space.rows_inside()))
+        final = Where(Load(slots.nan[value], I) > 0, S.NaN, Load(source, I)) if value in slots.nan else Load(source, I)
+        store = Store(workspace, where, final, guard(space.rows_inside()))
         return Parallel(((I, space.plan.block_row),), (store,))
     inside = And(space.rows_inside(), space.columns_inside())
     store = Store(workspace, where, Load(source, I, E_), guard(inside))
@@ -268,6 +270,9 @@ def merge_step(
         name, old = slots.names[one.value], assembly.row(f"{one.value.name}_old")
         body.append(Copy(name, old))
         body.append(assembly.over_rows((name, one.monoid.combine(Load(name, I), Load(held[one.value], I)))))
+        if one.value in slots.nan:
+            met = Where(IsNaN(Load(held[one.value], I)), S.One, S.Zero)
+            body.append(assembly.over_rows((slots.nan[one.value], Load(slots.nan[one.value], I) + met)))
         before[one.value] = slots.scale.get(one.value, S.One) * Load(old, I)
     part = replace(slots, names=dict(held)).reads()
     merge = Merge(form, assembly, space, Side(before), Side(part))

@@ -24,7 +24,7 @@ class Epilogue:
         self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, dtypes: Mapping[str, str]
     ) -> None:
         self.form, self.assembly, self.dtypes = form, assembly, dtypes
-        values = dict(slots.reads())
+        values = {value: slots.final(value) for value in slots.names}
         for pivot in form.pivots:
             if pivot.has_slot:
                 values[pivot.value] = safe(values[pivot.value])

@@ -39,7 +39,7 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
-from redalg.lower_tile.program import IsFinite, Load, ScaledExp
+from redalg.lower_tile.program import IsFinite, IsNaN, Load, ScaledExp
 
 FUNCTIONS = {
     "tanh": "T.tanh",
@@ -103,6 +103,8 @@ class Printer:
         if isinstance(node, IsFinite):
             x, inf = self.number(node.args[0]), self.infinity()
             return f"(({x}) > -{inf}) & (({x}) < {inf})"
+        if isinstance(node, IsNaN):
+            return f"T.isnan({self.number(node.args[0])})"
         if isinstance(node, Relational):
             both = self.is_integer(node.lhs) and self.is_integer(node.rhs)
             show = self.integer if both else self.number

@@ -21,6 +21,7 @@ from redalg.lower_tile.program import (
     Copy,
     Fill,
     IsFinite,
+    IsNaN,
     Kernel,
     Load,
     Loop,
@@ -201,6 +202,7 @@ class _Block:
         simple = {
             Not: np.logical_not,
             IsFinite: np.isfinite,
+            IsNaN: np.isnan,
             exp: np.exp,
             log: np.log,
             Abs: np.abs,

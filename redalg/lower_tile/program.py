@@ -78,6 +78,14 @@ class IsFinite(Boolean):
         return f"isfinite({printer._print(self.args[0])})"
 
 
+@final
+class IsNaN(Boolean):
+    """Whether a number is not a number."""
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"isnan({printer._print(self.args[0])})"
+
+
 def index(name: str) -> Symbol:
     """An integer loop variable."""
     return Symbol(name, integer=True, nonnegative=True)

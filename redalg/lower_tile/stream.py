@@ -23,7 +23,7 @@ from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolic
 from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp
 from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
-from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, Load, ReduceTile, Statement
+from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
 from redalg.lower_tile.space import E_, I, J, Space
 
 REDUCTIONS = ("sum", "max", "min")
@@ -32,16 +32,26 @@ REDUCTIONS = ("sum", "max", "min")
 @final
 @dataclass(frozen=True)
 class Slots:
-    """The buffers that hold the state: value -> buffer; `scale` is a positive factor that an extremum leaves out."""
+    """The buffers that hold the state: value -> buffer.
+
+    `scale` is a positive factor that an extremum leaves out. `nan` counts the NaN that an extremum met: a maximum of
+    numbers passes over them (on both targets), and an output that is the extremum itself must not.
+    """
 
     names: dict[Value, str] = field(default_factory=dict)
     columns: set[Value] = field(default_factory=set)
     scale: dict[Value, Expr] = field(default_factory=dict)
+    nan: dict[Value, str] = field(default_factory=dict)
 
     def read(self, value: Value) -> Expr:
         """A slot's read at tile indices."""
         name = self.names[value]
         return Load(name, I, E_) if value in self.columns else self.scale.get(value, S.One) * Load(name, I)
+
+    def final(self, value: Value) -> Expr:
+        """A slot's read when the loop is over: NaN where an extremum met one."""
+        read = self.read(value)
+        return Where(Load(self.nan[value], I) > 0, S.NaN, read) if value in self.nan else read
 
     def reads(self) -> dict[Value, Expr]:
         """Every slot's read."""
@@ -59,6 +69,9 @@ def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[
             )
         slots.names[one.value] = assembly.row(one.value.name, note=f"{one.monoid} {one.term}")
         body.append(Fill(slots.names[one.value], one.monoid.identity))
+        if any(output.expr == one.value for output in form.outputs):
+            slots.nan[one.value] = assembly.row(f"{one.value.name}_nan", note="NaN met")
+            body.append(Fill(slots.nan[one.value], S.Zero))
     for pivot in form.shifted:
         slots.names[pivot.value] = assembly.row(pivot.value.name, note=f"pivot of {pivot.base}")
         body.append(Fill(slots.names[pivot.value], S.NegativeInfinity))
@@ -134,6 +147,10 @@ class Step:
                 "term", masked(self.live, self.term(one.term), one.monoid.identity), self.body
             )
         self.body.append(ReduceTile(one.monoid.name, source, buffer, clear=False))
+        if one.value in self.slots.nan:
+            met = Where(IsNaN(Load(source, I, J)), S.One, S.Zero)
+            counted = self.assembly.tile_of("nan", met, self.body)
+            self.body.append(ReduceTile("sum", counted, self.slots.nan[one.value], clear=False))
 
     # ---- weights -----------------------------------------------------------------------------------------------------
 

@@ -126,8 +126,12 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
         )
     if empty not in ("nan", "zero"):
         raise InputError(f"finish: empty={empty!r} is not an option. Use one of 'nan', 'zero'.")
-    for name, array in (given or {}).items():
-        check_given(name, array, needed.get(name), state)
+    known = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
+    unknown = [name for name in given or {} if name not in known]
+    if unknown:
+        raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(known))}.")
+    for name, element in needed.items():
+        check_given(name, (given or {})[name], element, state)
     scope, executor = unpacked_scope(form, state, given or {}, empty)
     with scope.ops.quiet():
         made = executor.finish(scope, unpack(form, state, scope))
@@ -146,12 +150,8 @@ def _rounded(array: Any, dtype: str, library: str) -> Any:
     return array.to(getattr(torch, dtype))
 
 
-def check_given(name: str, array: Any, element: Element | None, state: State) -> None:
-    """Refuse what does not fit an output's own tensor: unknown, of another library, rank, size or kind."""
-    if isinstance(array, int | float) and element is None:
-        return
-    if element is None:
-        raise InputError(f"finish: the outputs hold no tensor `{name}`. Leave it out.")
+def check_given(name: str, array: Any, element: Element, state: State) -> None:
+    """Refuse what does not fit an output's own tensor: of another library, rank, size or kind."""
     if library_of(array) != state.library:
         raise InputError(f"finish: tensor `{name}` is a {type(array).__name__}, and the state is of {state.library}.")
     wanted = [state.sizes.get(str(index), size) for index, size in zip(element.indices, array.shape, strict=False)]
