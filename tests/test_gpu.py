@@ -64,3 +64,12 @@ def test_strided_tensors() -> None:
     tensors, form = tensors_of(CASES[0], "cuda"), fused("attention")
     strided = {name: array.transpose(2, 3).contiguous().transpose(2, 3) for name, array in tensors.items()}
     assert worst_error(form(**strided), form.reference(**strided)) <= 4e-6
+
+
+@pytest.mark.parametrize("rows", [1, 200])
+def test_an_extremum_that_met_nan_is_nan(rows: int) -> None:
+    """Also where the row is cut into segments (one row does not fill the chip)."""
+    data = torch.arange(rows * 300_000, dtype=torch.float32).reshape(rows, 300_000).cuda()
+    data[0, 7] = torch.nan
+    made = fused("rows")(x=data)
+    assert made.top.isnan().tolist() == made.lse.isnan().tolist() == [True] + [False] * (rows - 1)
