@@ -24,7 +24,6 @@ from redalg.expression.axis import names_of
 from redalg.incremental import FusedForm, derive, variants
 
 OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check")
-BACKENDS = ("tilelang", "torch", "numpy")
 
 
 def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), exact: bool = False) -> Fused:

@@ -219,9 +219,6 @@ class Separator:
         fails = self.pure(Where(Not(condition), S.One, S.Zero))
         return laurent.add(laurent.multiply(holds, self.separate(a)), laurent.multiply(fails, self.separate(b)))
 
-    def _transparent(self, node: Expr) -> Polynomial:
-        return self.separate(node.args[1])
-
     # ---- helpers -------------------------------------------------------------------------------------------------
 
     def sign(self, difference: Expr) -> int:

@@ -226,8 +226,7 @@ def stored_part(value: Value, slots: Slots, workspace: str, space: Space) -> Sta
     """A slot to its workspace."""
     where, source = part_place(value, slots, space, SEGMENT), slots.names[value]
     if value not in slots.columns:
-        final = Where(Load(slots.nan[value], I) > 0, S.NaN, Load(source, I)) if value in slots.nan else Load(source, I)
-        store = Store(workspace, where, final, guard(space.rows_inside()))
+        store = Store(workspace, where, slots.marked(value, Load(source, I)), guard(space.rows_inside()))
         return Parallel(((I, space.plan.block_row),), (store,))
     inside = And(space.rows_inside(), space.columns_inside())
     store = Store(workspace, where, Load(source, I, E_), guard(inside))

@@ -11,6 +11,11 @@ from redalg.strategies import Plan
 BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1, "int8": 1}
 
 
+def fits(program: TileProgram, plan: Plan) -> bool:
+    """Whether every kernel's shared memory is within what a block has."""
+    return all(smem_bytes(kernel, plan) <= plan.device.smem_bytes for kernel in program.kernels)
+
+
 def check_fit(program: TileProgram, plan: Plan) -> None:
     """Refuse a plan whose tiles need more shared memory than a block has, saying both."""
     for kernel in program.kernels:

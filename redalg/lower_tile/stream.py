@@ -50,7 +50,10 @@ class Slots:
 
     def final(self, value: Value) -> Expr:
         """A slot's read when the loop is over: NaN where an extremum met one."""
-        read = self.read(value)
+        return self.marked(value, self.read(value))
+
+    def marked(self, value: Value, read: Expr) -> Expr:
+        """A read, or NaN where the extremum met one."""
         return Where(Load(self.nan[value], I) > 0, S.NaN, read) if value in self.nan else read
 
     def reads(self) -> dict[Value, Expr]:
@@ -173,6 +176,15 @@ class Step:
         self.space = kept.with_staged(self.space.staged)
         return made
 
+    def summand(self, one: Accumulator, merge: Merge) -> Expr:
+        """weight · first factor, 0 outside the domain and where the weight is 0."""
+        weight = self.weight(one, merge)
+        factor = self.factor(one, 0, merge)
+        if weight is None:
+            return masked(self.live, factor, S.Zero)
+        held = Load(weight, I, J)
+        return held if factor is S.One else nonzero(held, held * factor)
+
     # ---- the tile's own state ----------------------------------------------------------------------------------------
 
     def _tile_state(self) -> Merge:
@@ -200,15 +212,7 @@ class Step:
 
     def _row_sum(self, one: Accumulator, merge: Merge, suffix: str) -> str:
         """Σ_j of an accumulator's summand over the tile."""
-        weight = self.weight(one, merge)
-        factor = self.factor(one, 0, merge)
-        if weight is None:
-            expr = masked(self.live, factor, S.Zero)
-        elif factor is S.One:
-            expr = Load(weight, I, J)
-        else:
-            expr = nonzero(Load(weight, I, J), Load(weight, I, J) * factor)
-        return self.assembly.summed(f"{one.value.name}_{suffix}", expr, self.body)
+        return self.assembly.summed(f"{one.value.name}_{suffix}", self.summand(one, merge), self.body)
 
     def _tile_pivots(self, merge: Merge, tile: dict[Value, Expr]) -> None:
         """Mean of the tile's live elements, then its natural centre, in row buffers."""
@@ -259,15 +263,9 @@ class Step:
     def _contract(self, one: Accumulator, merge: Merge) -> None:
         """o = o·w + p · v."""
         accumulator = self.slots.names[one.value]
-        weight = self.weight(one, merge)
-        factor = self.factor(one, 0, merge)
+        expr = self.summand(one, merge)
         rescale = merge.weight(0, one)
         self._flush(merge)
-        if weight is None:
-            expr = masked(self.live, factor, S.Zero)
-        else:
-            held = Load(weight, I, J)
-            expr = held if factor is S.One else nonzero(held, held * factor)
         source = self.assembly.tile_of("term", expr, self.body)
         right = one.factors[1]
         dtype = operand_dtype(self.space, live_term(right, self.form.cascade.domain))

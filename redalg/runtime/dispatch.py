@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from redalg.errors import BackendError, InputError
+from redalg.errors import BackendError
 from redalg.incremental.form import FusedForm
 from redalg.runtime import arrays
-from redalg.runtime.inputs import bind
+from redalg.runtime.inputs import CHOICES, bind, check_choice
 
 BACKENDS = ("tilelang", "torch", "numpy")
-EMPTY = ("nan", "zero")
-PRECISION = ("ieee", "tf32")
 
 
 def call(
     form: FusedForm, given: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run a form on tensors: the default backend is `tilelang` on CUDA and `torch` on the CPU."""
-    for name, allowed in (("empty", EMPTY), ("precision", PRECISION)):
-        if options[name] not in allowed:
-            raise InputError(f"{name}={options[name]!r} is not an option. Use one of {', '.join(map(repr, allowed))}.")
+    for name in CHOICES:
+        check_choice(name, options[name])
     if backend is not None and backend not in BACKENDS:
         raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, BACKENDS))}.")
     bound = bind(form.cascade, given, sizes)

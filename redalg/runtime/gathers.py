@@ -13,10 +13,13 @@ from redalg.expression import Axis, Element, Where
 from redalg.incremental.evaluate import Scope
 
 
+def gathers_any(cascade: Cascade) -> bool:
+    """Whether any element is indexed by anything but axes and numbers."""
+    return not all(map(_plain, cascade.elements()))
+
+
 def check_gathers(cascade: Cascade, scope: Scope) -> None:
     """Raise `InputError` for the first index that leaves its tensor where an element counts."""
-    if all(map(_plain, cascade.elements())):
-        return
     for expr in cascade.expressions():
         for element, condition in gathers(expr, cascade.domain):
             inner = scope if condition is S.true else scope.under(scope.evaluate(condition))

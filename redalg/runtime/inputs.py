@@ -43,6 +43,17 @@ class Bound:
     result: str
 
 
+CHOICES = {"empty": ("nan", "zero"), "precision": ("ieee", "tf32")}
+"""Options of a call that name one of a few things."""
+
+
+def check_choice(option: str, value: Any, where: str = "") -> None:
+    """Refuse a value that an option does not have; `where` names the method, as in `"finish: "`."""
+    allowed = CHOICES[option]
+    if value not in allowed:
+        raise InputError(f"{where}{option}={value!r} is not an option. Use one of {', '.join(map(repr, allowed))}.")
+
+
 def library_of(array: Any) -> str | None:
     """`numpy`, `torch`, or None for neither (without importing torch)."""
     if isinstance(array, np.ndarray | np.generic):

@@ -8,10 +8,9 @@ from typing import Any
 from redalg.errors import BackendError
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.compile import Kernel, compile_source
-from redalg.lower_tile.emit import Source
 from redalg.lower_tile.program import Parameter
 from redalg.runtime import arrays
-from redalg.runtime.gathers import check_gathers
+from redalg.runtime.gathers import check_gathers, gathers_any
 from redalg.runtime.inputs import Bound
 from redalg.runtime.lowering import Lowered, lower, options_of, target_of
 
@@ -25,14 +24,14 @@ def run(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> dict[str, 
     if any(size == 0 for size in bound.sizes.values()):
         return arrays.run(form, bound, "torch", options["empty"])
     tensors = arrays.tensors_for(bound, "torch")
-    if options["check"] or bound.device == "cpu":
+    if gathers_any(form.cascade) and (options["check"] or bound.device == "cpu"):
         check_gathers(form.cascade, arrays.scope_for(form.cascade, bound, arrays.ops_for(bound, "torch"), tensors))
     lowered = lowered_for(form, bound, tensors, options)
     kernel = kernel_for(lowered)
     made = launch(kernel, lowered, tensors, bound)
     shaped = {one.name: made[one.name].reshape([bound.sizes[axis.name] for axis in one.axes]) for one in form.outputs}
-    wanted = {one.name: arrays.output_dtype(one, form, bound.result) for one in form.outputs}
-    return arrays.to_library({name: _as(array, wanted[name]) for name, array in shaped.items()}, bound.library, "torch")
+    rounded = {name: array.to(_dtype(lowered.results[name])) for name, array in shaped.items()}
+    return arrays.to_library(rounded, bound.library, "torch")
 
 
 def refuse_missing_torch() -> None:
@@ -63,16 +62,13 @@ def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], optio
 
 def kernel_for(lowered: Lowered) -> Kernel:
     """The compiled kernel of a lowering, from this process or from TileLang's cache on disk."""
-    return _compiled(lowered.source.text, lowered.source)
+    text = lowered.source.text
+    if text not in _KERNELS:
+        _KERNELS[text] = compile_source(lowered.source)
+    return _KERNELS[text]
 
 
 _KERNELS: dict[str, Kernel] = {}
-
-
-def _compiled(text: str, source: Source) -> Kernel:
-    if text not in _KERNELS:
-        _KERNELS[text] = compile_source(source)
-    return _KERNELS[text]
 
 
 def launch(kernel: Kernel, lowered: Lowered, tensors: Mapping[str, Any], bound: Bound) -> dict[str, Any]:
@@ -87,7 +83,7 @@ def launch(kernel: Kernel, lowered: Lowered, tensors: Mapping[str, Any], bound: 
         elif one.role == "scalar":
             arguments.append(bound.scalars[one.key])
         else:
-            made[one.key] = torch.empty(one.shape, dtype=getattr(torch, one.dtype), device=bound.device)
+            made[one.key] = torch.empty(one.shape, dtype=_dtype(one.dtype), device=bound.device)
             arguments.append(made[one.key])
     kernel.run(*arguments)
     return made
@@ -99,11 +95,11 @@ def _input(array: Any, parameter: Parameter) -> Any:
 
     if array.dtype == torch.bool:
         array = array.contiguous().view(torch.uint8)
-    array = array.to(getattr(torch, parameter.dtype)).contiguous().reshape(parameter.shape)
+    array = array.to(_dtype(parameter.dtype)).contiguous().reshape(parameter.shape)
     return array if array.data_ptr() % ALIGNMENT_BYTES == 0 else array.clone()
 
 
-def _as(array: Any, dtype: str) -> Any:
+def _dtype(name: str) -> Any:
     import torch
 
-    return array.to(getattr(torch, dtype))
+    return getattr(torch, name)

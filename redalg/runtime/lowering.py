@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -11,11 +11,11 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.unroll import summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
-from redalg.lower_tile.fit import check_fit, check_operands
+from redalg.lower_tile.fit import check_fit, check_operands, fits
 from redalg.lower_tile.header import header, self_check
 from redalg.lower_tile.program import TileProgram
 from redalg.runtime.arrays import output_dtype
-from redalg.runtime.inputs import FLOATS, promoted
+from redalg.runtime.inputs import FLOATS, check_choice, promoted
 from redalg.strategies import Plan, Problem, choose, smaller
 
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -25,13 +25,14 @@ DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 @final
 @dataclass(frozen=True)
 class Lowered:
-    """The last stages of one problem."""
+    """The last stages of one problem; `results` gives the dtype in which a call returns each output."""
 
     form: FusedForm
     problem: Problem
     plan: Plan
     program: TileProgram
     source: Source
+    results: Mapping[str, str]
 
 
 def lower(
@@ -51,30 +52,28 @@ def lower(
         form = unrolled(form, axis, problem.sizes[axis.name])
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
-    chosen = plan or fitting(form, problem, choose(form, problem, target))
-    if chosen.device.target != target:
-        raise PlanError(
-            f"the plan is for {chosen.device.target}, and the kernel for {target}. Make a plan for {target}."
-        )
-    outputs = {one.name: output_dtype(one, form, problem.result) for one in form.outputs}
-    program = build(form, chosen, problem, {name: kernel_dtype(dtype, target) for name, dtype in outputs.items()})
-    check_fit(program, chosen)
+    if plan is not None and plan.device.target != target:
+        raise PlanError(f"the plan is for {plan.device.target}, and the kernel for {target}. Make a plan for {target}.")
+    results = {one.name: output_dtype(one, form, problem.result) for one in form.outputs}
+    dtypes_out = {name: kernel_dtype(dtype, target) for name, dtype in results.items()}
+    candidates = [plan] if plan is not None else smaller(choose(form, problem, target))
+    chosen, program = fitting((one, build(form, one, problem, dtypes_out)) for one in candidates)
     check_operands(program, chosen, precision)
-    return Lowered(form, problem, chosen, program, emit(program, chosen, header(form, chosen), self_check(program)))
+    source = emit(program, chosen, header(form, chosen), self_check(program))
+    return Lowered(form, problem, chosen, program, source, results)
 
 
-def fitting(form: FusedForm, problem: Problem, plan: Plan) -> Plan:
-    """The rules' plan, with fewer stages and smaller tiles until its shared memory fits the device."""
-    dtypes = {one.name: "float32" for one in form.outputs}
-    for candidate in smaller(plan):
-        try:
-            check_fit(build(form, candidate, problem, dtypes), candidate)
-        except PlanError as refusal:
-            if "shared memory" not in str(refusal):
-                raise
-        else:
-            return candidate
-    return plan
+def fitting(candidates: Iterable[tuple[Plan, TileProgram]]) -> tuple[Plan, TileProgram]:
+    """The first plan whose program fits its device; when none does, the first is refused with both figures."""
+    first: tuple[Plan, TileProgram] | None = None
+    for plan, program in candidates:
+        first = first or (plan, program)
+        if fits(program, plan):
+            return plan, program
+    if first is None:
+        raise AssertionError("no plan was offered")
+    check_fit(first[1], first[0])
+    return first
 
 
 def problem_of(
@@ -104,9 +103,8 @@ def problem_of(
     for name, dtype in dtypes.items():
         if dtype not in DTYPES:
             raise InputError(f"dtypes={{{name!r}: {dtype!r}}}: no such dtype. Use one of {', '.join(DTYPES)}.")
-    for option, value, allowed in (("empty", empty, ("nan", "zero")), ("precision", precision, ("ieee", "tf32"))):
-        if value not in allowed:
-            raise InputError(f"{option}={value!r} is not an option. Use one of {', '.join(map(repr, allowed))}.")
+    check_choice("empty", empty)
+    check_choice("precision", precision)
     sized = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None} | dict(sizes)
     compute, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
     named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}

@@ -13,7 +13,7 @@ from redalg.incremental.form import FusedForm, Slot
 from redalg.incremental.interpret import Executor, Slots
 from redalg.runtime.arrays import from_axes, ops_for, output_dtype, scope_for, tensors_for, to_axes, to_library
 from redalg.runtime.blocks import blocks, stream
-from redalg.runtime.inputs import Bound, bind, library_of
+from redalg.runtime.inputs import Bound, bind, check_choice, library_of
 
 
 @final
@@ -124,8 +124,7 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
             f"finish: the outputs hold {', '.join(missing)}, which a state does not. Pass them as tensors: "
             f'`finish(state, {{"{missing[0].split("[")[0]}": …}})`.'
         )
-    if empty not in ("nan", "zero"):
-        raise InputError(f"finish: empty={empty!r} is not an option. Use one of 'nan', 'zero'.")
+    check_choice("empty", empty, "finish: ")
     known = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
     unknown = [name for name in given or {} if name not in known]
     if unknown:
