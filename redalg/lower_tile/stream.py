@@ -72,7 +72,7 @@ def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[
             )
         slots.names[one.value] = assembly.row(one.value.name, note=f"{one.monoid} {one.term}")
         body.append(Fill(slots.names[one.value], one.monoid.identity))
-        if any(output.expr == one.value for output in form.outputs):
+        if stands_alone(one, form):
             slots.nan[one.value] = assembly.row(f"{one.value.name}_nan", note="NaN met")
             body.append(Fill(slots.nan[one.value], S.Zero))
     for pivot in form.shifted:
@@ -86,6 +86,13 @@ def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[
             slots.columns.add(accumulator.value)
         body.append(Fill(slots.names[accumulator.value], S.Zero))
     return slots, body
+
+
+def stands_alone(one: Extremum, form: FusedForm) -> bool:
+    """Whether an output holds the extremum without a sum that it scales, in which a NaN would come through."""
+    scaled = {a.value for a in form.accumulators if any(pivot.source.has(one.value) for pivot, _ in a.weight)}
+    used = [output.expr for output in form.outputs] + [step.expr for step in form.assignments]
+    return any(expr.has(one.value) and not expr.atoms(Value) & scaled for expr in used)
 
 
 @final
