@@ -1,7 +1,7 @@
 """Decomposition: every reduction of a cascade separated, or the verdict that says why one is not.
 
     sum          F = Σ_k h_k(d)·g_k(x)          separable rank r = dim span of the columns
-    max, min     F = g(x)·h(d) + v(d)           h > 0 known; then max F = (max g)·h + v, and h < 0 swaps max and min
+    max, min     F = φ_d(g(x))                  then max F is φ_d at an end of g's range, or at both (`extremal`)
     prod         F = g(x)·h(d)                  Π F = (Π g)·h^n
 
 Rank 1 is no special case: it is the list of one.
@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import final
 
-from sympy import Add, Expr, Mul, Rational, S
+from sympy import Add, Dummy, Expr, Mul, Rational, S
 
 from redalg.decompose import laurent
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
+from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal
 from redalg.decompose.laurent import Monomial, Polynomial
 from redalg.decompose.separate import D, NotSeparable, Separator, X
 from redalg.decompose.span import Span
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Cast, Value
-from redalg.monoids import semirings
 
 MIXED = X | D
 
@@ -40,6 +40,7 @@ class Separation:
         times: the sign of ⊗.
         shift: the x-free part of an extremum, v(d); 0 otherwise.
         shifts: pairs (u(x), v(d)) that stood together in a sum: candidates for centring.
+        extremal: of a max or min, the extrema of x alone that the state holds, and its value from them.
     """
 
     reduction: Reduction
@@ -49,6 +50,7 @@ class Separation:
     times: str
     shift: Expr = S.Zero
     shifts: tuple[tuple[Expr, Expr], ...] = ()
+    extremal: Extremal | None = None
 
     @property
     def rank(self) -> int:
@@ -86,6 +88,7 @@ class Decomposition:
 def decompose(cascade: Cascade) -> Decomposition:
     """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
     facts: dict[Value, tuple[str, Expr]] = {}
+    signs: dict[Value, Expr] = {}
     separator = Separator(cascade.axis, cascade.values, facts)
     made = []
     for reduction in cascade.reductions:
@@ -93,15 +96,12 @@ def decompose(cascade: Cascade) -> Decomposition:
         separator.shifts = []
         try:
             refuse_mixed_casts(term, separator)
-            if reduction.monoid.name != "sum" and separator.side(term) != MIXED:
-                made.append(Separation(reduction, {}, (term,), (S.Zero,), "+"))
-            else:
-                polynomial = separator.separate(term)
-                made.append(SEPARATE[reduction.monoid.name](reduction, polynomial, separator))
+            made.append(SEPARATE[reduction.monoid.name](reduction, term, separator, signs))
         except NotSeparable as finding:
             raise verdict(reduction, finding, cascade) from None
         if reduction.monoid.name in ("max", "min") and separator.side(term) == X:
             facts[reduction.value] = (reduction.monoid.name, term)
+        note_sign(reduction, term, signs)
     return Decomposition(cascade, tuple(made), separator)
 
 
@@ -127,8 +127,18 @@ def refuse_mixed_casts(term: Expr, separator: Separator) -> None:
                                certain=True)  # fmt: skip
 
 
-def separate_sum(reduction: Reduction, polynomial: Polynomial, separator: Separator) -> Separation:
+def note_sign(reduction: Reduction, term: Expr, signs: dict[Value, Expr]) -> None:
+    """A value whose terms all have a known sign has it too (over no element the guards of `extremal` hold)."""
+    known = term.xreplace(signs)
+    if known.is_extended_positive:
+        signs[reduction.value] = Dummy(reduction.name, extended_positive=True)
+    elif known.is_extended_nonnegative:
+        signs[reduction.value] = Dummy(reduction.name, extended_nonnegative=True)
+
+
+def separate_sum(reduction: Reduction, term: Expr, separator: Separator, signs: dict[Value, Expr]) -> Separation:
     """Minimal factors of the polynomial: a basis of the columns, and each d-monomial's coordinates in it."""
+    polynomial = separator.separate(term)
     span, h = Span(), dict[int, list[Expr]]()
     columns = laurent.columns(polynomial)
     for column in columns.values():
@@ -141,30 +151,28 @@ def separate_sum(reduction: Reduction, polynomial: Polynomial, separator: Separa
     return Separation(reduction, polynomial, tuple(g), factors, "×", shifts=tuple(separator.shifts))
 
 
-def separate_extremum(reduction: Reduction, polynomial: Polynomial, separator: Separator) -> Separation:
-    """One x-column times a positive d-monomial, plus what is free of x."""
-    columns = dict(laurent.columns(polynomial))
-    free = [fraction(column[()]) * separator.atoms.expr(d) for d, column in columns.items() if () in column and d]
-    moving = {d: {x: c for x, c in column.items() if x or not d} for d, column in columns.items()}
-    moving = {d: column for d, column in moving.items() if column}
-    if not moving:
-        moving = {(): {(): Fraction(0)}}
-    [(d, column), *others] = moving.items()
-    h = separator.atoms.expr(d)
-    if others or not (h.is_extended_nonnegative or h is S.One):
-        known = "several functions of d" if others else f"`{h}`, which is not known to be positive"
-        raise NotSeparable(reduction.term, f"scales x by {known}, so that its {reduction.monoid} does not follow from "
-                           "those of functions of x alone as far as redalg can tell", certain=False)  # fmt: skip
-    shift = Add(*free)
-    [plain] = [one for one in semirings(reduction.monoid.name) if one.times == ("add" if h is S.One else "mul")]
-    g = (vector_expr(column, separator),)
-    if h is S.One:
-        return Separation(reduction, polynomial, g, (shift,), plain.sign)
-    return Separation(reduction, polynomial, g, (h,), plain.sign, shift=shift)
+def separate_extremum(reduction: Reduction, term: Expr, separator: Separator, signs: dict[Value, Expr]) -> Separation:
+    """The extrema of x alone from which the value follows; written as g ⊗ h where h is a term or a factor."""
+    kind = reduction.monoid.name
+    if separator.side(term) != MIXED:
+        slot = Slot(kind, term, Dummy("slot", extended_real=True))
+        return Separation(reduction, {}, (term,), (S.Zero,), "+", extremal=Extremal((slot,), slot.symbol, (), ()))
+    found = extremal(kind, term, separator, signs)
+    if len(found.h) == 1:
+        [phi] = found.h
+        factor, rest = phi.expand().coeff(GENERATOR, 1), phi.expand().coeff(GENERATOR, 0)
+        if (phi - factor * GENERATOR - rest).expand() is S.Zero:
+            plain = factor is S.One
+            h, shift, sign = (rest, S.Zero, "+") if plain else (factor, rest, "×")
+            return Separation(reduction, {}, found.g, (h,), sign, shift=shift, extremal=found)
+    return Separation(reduction, {}, found.g, found.h, "∘", extremal=found)
 
 
-def separate_product(reduction: Reduction, polynomial: Polynomial, separator: Separator) -> Separation:
+def separate_product(reduction: Reduction, term: Expr, separator: Separator, signs: dict[Value, Expr]) -> Separation:
     """One monomial, so that Π g·h = (Π g)·h^n; a parameter or a value may not stand beside x in a sum."""
+    if separator.side(term) != MIXED:
+        return Separation(reduction, {}, (term,), (S.Zero,), "+")
+    polynomial = separator.separate(term)
     columns = laurent.columns(polynomial)
     if len(columns) != 1:
         reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"

@@ -16,6 +16,7 @@ from sympy import Add, Expr, S, log
 from redalg.decompose.basis import Pool
 from redalg.decompose.cascade import Cascade, free_axes
 from redalg.decompose.centre import Centred
+from redalg.decompose.extremal import Extremal
 from redalg.decompose.laurent import Atom, Polynomial
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
@@ -59,22 +60,39 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
 
 
 def _hold(placement: Placement, separation: Separation) -> None:
-    """The slot of a reduction that is not a sum: its own value when F is of x alone, else the part of x."""
+    """The slots of a reduction that is not a sum: its own value when F is of x alone, else extrema of x."""
+    if separation.extremal is not None:
+        _hold_extrema(placement, separation, separation.extremal)
+        return
     reduction, [g], [h] = separation.reduction, separation.g, separation.h
-    plain = h in (S.Zero, S.One) and separation.shift is S.Zero
-    value = reduction.value if plain else placement.symbol(f"{reduction.name}_x", free_axes(g))
+    value = reduction.value if h is S.Zero else placement.symbol(f"{reduction.name}_x", free_axes(g))
     placement.extrema.append(Extremum(value, reduction.monoid, g))
-    if not plain:
-        placement.finals[reduction.value] = _final(separation, value, placement.decomposition.cascade)
-
-
-def _final(separation: Separation, held: Value, cascade: Cascade) -> Expr:
-    """The reduction's value from that of its part of x: ⊕ (g ⊗ h) = (⊕ g) ⊗ h, and n times h for a product."""
-    [h] = separation.h
-    if separation.times == "^":
+    if h is not S.Zero:  # Π g·h = (Π g)·h^n
+        cascade = placement.decomposition.cascade
         [count] = [one.value for one in cascade.reductions if one.monoid.name == "sum" and one.term == S.One]
-        return held * h**count
-    return held * h + separation.shift if separation.times == "×" else held + h
+        placement.finals[reduction.value] = value * h**count
+
+
+def _hold_extrema(placement: Placement, separation: Separation, found: Extremal) -> None:
+    """A slot for every extremum of x that the reduction follows from, shared with those that are held already."""
+    reduction, made = separation.reduction, dict[Expr, Expr]()
+    for slot in found.slots:
+        held = [one.value for one in placement.extrema if (one.monoid.name, one.term) == (slot.kind, slot.term)]
+        if not held:
+            axes = free_axes(slot.term) | free_axes(placement.decomposition.cascade.domain)
+            name = "any" if slot.term is S.Zero else "x" if len(found.g) == 1 else slot.kind
+            own = placement.symbol(f"{reduction.name}_{name}", axes)
+            held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
+            placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
+        made[slot.symbol] = held[0]
+    if found.final.xreplace(made) != reduction.value:
+        placement.finals[reduction.value] = found.final.xreplace(made)
+
+
+def _untaken(value: Value, placement: Placement) -> Value:
+    taken = {one.value.name for one in placement.extrema}
+    names = (value.name, *(f"{value.name}{number}" for number in range(len(taken))))
+    return Value(Label(next(name for name in names if name not in taken)), *value.indices)
 
 
 def _exponential_pivot(placement: Placement, atom: Atom) -> Pivot:

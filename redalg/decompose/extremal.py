@@ -1,0 +1,176 @@
+"""Extrema of terms that mix x and d: max F(u(x), d) from the extrema of u alone.
+
+    max_l φ_d(u_l)              → φ_d(max u)                          φ rising in u for every d
+                                → φ_d(min u)                          φ falling
+                                → max(φ_d(max u), φ_d(min u))         φ quasiconvex (for min: quasiconcave)
+    max_l max(a, b)             → max(max a, max b)
+    max_l where(c, a, b)        → max(max over c of a, max over ¬c of b)      c of x alone
+    max_l (g(x)·h(d) + v(d))    → (max g)·h + v                       h ≥ 0; g of several generators
+
+and the same for min with the order turned. Over no element an extremum is its identity, which φ need not give: a slot
+that holds 0 where there is an element, and the identity where there is none, says which it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+from sympy import Add, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose import laurent
+from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, curvature
+from redalg.decompose.separate import D, NotSeparable, Separator, X
+from redalg.decompose.span import Span
+from redalg.expression import Value, Where
+from redalg.monoids import monoid
+
+MIXED = X | D
+OTHER = {"max": "min", "min": "max"}
+GENERATOR = Symbol("g")
+"""What stands for g(x) where h is printed as a function of it."""
+
+
+@final
+@dataclass(frozen=True)
+class Slot:
+    """An extremum of x alone that the state holds: ⊕ by `kind` of `term`; `symbol` stands for it in `final`."""
+
+    kind: str
+    term: Expr
+    symbol: Expr
+
+
+@final
+@dataclass(frozen=True)
+class Extremal:
+    """A reduction's value as an expression of slots: `final` holds their symbols; g and h are for the reader."""
+
+    slots: tuple[Slot, ...]
+    final: Expr
+    g: tuple[Expr, ...]
+    h: tuple[Expr, ...]
+
+
+def extremal(kind: str, term: Expr, separator: Separator, signs: dict[Value, Expr]) -> Extremal:
+    """The extremum of a mixed term; `signs` gives values known nonnegative as symbols that SymPy knows to be so."""
+    finder = _Finder(separator, signs)
+    final = finder.extremum(term, kind, S.true)
+    return Extremal(tuple(finder.slots.values()), final, tuple(finder.g), tuple(finder.h))
+
+
+@final
+@dataclass
+class _Finder:
+    separator: Separator
+    signs: dict[Value, Expr]
+    slots: dict[tuple[str, Expr], Slot] = field(default_factory=dict)
+    g: list[Expr] = field(default_factory=list)
+    h: list[Expr] = field(default_factory=list)
+
+    def slot(self, kind: str, term: Expr, where: Boolean) -> Expr:
+        """The symbol of an extremum of x alone, over the elements where a condition holds."""
+        term = Where(where, term, monoid(kind).identity)
+        if (kind, term) not in self.slots:
+            self.slots[kind, term] = Slot(kind, term, Dummy(f"slot{len(self.slots)}", extended_real=True))
+        return self.slots[kind, term].symbol
+
+    def present(self, value: Expr, kind: str, where: Boolean) -> Expr:
+        """A value that holds only if there is an element, and the identity where there is none."""
+        return Where(self.slot("max", S.Zero, where) >= 0, value, monoid(kind).identity)
+
+    def extremum(self, node: Expr, kind: str, where: Boolean) -> Expr:
+        """The extremum of a node over the elements where a condition of x holds."""
+        side = self.separator.side(node)
+        if not side & X:
+            return self.present(node, kind, where)
+        if side == X:
+            return self._generated(node, kind, where, node, GENERATOR)
+        lattice = Max if kind == "max" else Min
+        if isinstance(node, lattice):
+            return lattice(*(self.extremum(arg, kind, where) for arg in node.args))
+        if isinstance(node, Where):
+            return self._branches(node, kind, where)
+        return self._composed(node, kind, where)
+
+    def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
+        condition, a, b = node.args
+        if self.separator.side(condition) == MIXED:
+            raise NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
+                               "side, so no finite set of extrema decides", certain=True)  # fmt: skip
+        if not self.separator.side(condition) & X:
+            return Where(condition, self.extremum(a, kind, where), self.extremum(b, kind, where))
+        identity = monoid(kind).identity
+        made = [self.extremum(branch, kind, where & side) for branch, side in ((a, condition), (b, Not(condition)))
+                if branch != identity]  # fmt: skip
+        return (Max if kind == "max" else Min)(*made)
+
+    def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
+        generators: dict[Expr, Dummy] = {}
+        opened = self._opened(node, generators)
+        if len(generators) > 1 and (written := node.expand()) != node:
+            return self._composed(written, kind, where)
+        if len(generators) > 1:
+            return self._scaled(node, kind, where)
+        [(u, variable)] = generators.items()
+        return self._generated(u, kind, where, opened, variable)
+
+    def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
+        """The extremum of φ(u), at the end or the ends of u's range that give it."""
+        found = curvature(phi.xreplace(self.signs), variable) if phi is not u else Curvature(1, frozenset(), True)
+        needed = QUASICONVEX if kind == "max" else QUASICONCAVE
+        if found.direction is None and needed not in found.shape:
+            raise NotSeparable(phi.xreplace({variable: u}), f"is neither monotone nor {needed} in `{u}` for every d, as "
+                               f"far as redalg can tell, so that its {kind} need not lie at an end of the range of "
+                               f"`{u}`", certain=False)  # fmt: skip
+        ends = [kind if found.direction == 1 else OTHER[kind]] if found.direction else [kind, OTHER[kind]]
+        if phi is u:
+            phi = variable
+        self.g += [u] * len(ends)
+        self.h += [phi.xreplace({variable: GENERATOR})] * len(ends)
+        made = [phi.xreplace({variable: self.slot(end, u, where)}) for end in ends]
+        value = (Max if kind == "max" else Min)(*made)
+        safe = found.direction == 1 and _keeps_infinity(phi, variable, self.signs)
+        return value if safe else self.present(value, kind, where)
+
+    def _opened(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
+        """The node with its maximal parts of x alone replaced by symbols, equal ones by one."""
+        if self.separator.side(node) == X:
+            coefficient, u = node.as_coeff_Mul() if node.is_Mul else (S.One, node)
+            if u.is_Add and u.could_extract_minus_sign():
+                coefficient, u = -coefficient, -u
+            if u not in generators:
+                known = {"nonnegative": True} if u.is_extended_nonnegative else {}
+                generators[u] = Dummy("g", **(known or {"extended_real": True}))
+            return coefficient * generators[u]
+        if not self.separator.side(node) & X or not node.args:
+            return node
+        if node.is_Add or node.is_Mul:
+            of_x = [arg for arg in node.args if self.separator.side(arg) == X]
+            rest = [self._opened(arg, generators) for arg in node.args if self.separator.side(arg) != X]
+            return node.func(*rest, self._opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
+        return node.func(*(self._opened(arg, generators) for arg in node.args))
+
+    def _scaled(self, node: Expr, kind: str, where: Boolean) -> Expr:
+        """g(x)·h(d) + v(d) with several generators in g."""
+        free = [arg for arg in (node.args if node.is_Add else ()) if not self.separator.side(arg) & X]
+        moving = node.func(*(arg for arg in node.args if arg not in free)) if free else node
+        columns = laurent.columns(self.separator.separate(moving))
+        span = Span()
+        independent = sum(span.add(column) for column in columns.values())
+        if independent > 1:
+            raise NotSeparable(node, f"weighs {independent} independent functions of x against each other by d, so that "
+                               f"its {kind} is attained at the corners of a hull, whose number is not bounded",
+                               certain=True)  # fmt: skip
+        g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
+        return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
+
+
+def _keeps_infinity(phi: Expr, variable: Expr, signs: dict[Value, Expr]) -> bool:
+    """Whether φ(±∞) = ±∞ for every finite d: φ = k·u + v with k positive, or zero only where every value is."""
+    terms = [one for one in (phi.args if phi.is_Add else (phi,)) if one.has(variable)]
+    if len(terms) != 1:
+        return False
+    factor = Mul(*(one for one in Mul.make_args(terms[0]) if one != variable))
+    return not factor.has(variable) and bool(factor.xreplace(signs).is_extended_nonnegative)
