@@ -15,7 +15,7 @@ monotone functions are both. Rules (Boyd and Vandenberghe, Convex Optimization, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from sympy import Abs, Expr, Max, Min, Mul, acosh, asinh, atan, ceiling, erf, exp, floor, log, sign, sinh, tanh
 
@@ -26,9 +26,9 @@ OPPOSITE = {CONVEX: CONCAVE, CONCAVE: CONVEX, QUASICONVEX: QUASICONCAVE, QUASICO
 QUASI = frozenset({QUASICONVEX, QUASICONCAVE})
 AFFINE = frozenset(OPPOSITE)
 
-RISING: tuple[tuple[type, str | None], ...] = (
-    (exp, CONVEX), (log, CONCAVE), (tanh, None), (atan, None), (erf, None), (sinh, None), (asinh, None), (acosh, CONCAVE),
-    (floor, None), (ceiling, None), (sign, None), (Cast, None),
+RISING: tuple[tuple[Any, str | None], ...] = (
+    (exp, CONVEX), (log, CONCAVE), (acosh, CONCAVE), (tanh, None), (atan, None), (erf, None), (sinh, None),
+    (asinh, None), (floor, None), (ceiling, None), (sign, None), (Cast, None),
 )  # fmt: skip
 """Functions that never fall, and whether they are convex or concave."""
 STRICT = (exp, log, tanh, atan, erf, sinh, asinh)
@@ -76,7 +76,7 @@ def curvature(node: Expr, variable: Expr) -> Curvature:
     if isinstance(node, Max | Min):
         return _extremum([curvature(arg, variable) for arg in node.args], CONVEX if isinstance(node, Max) else CONCAVE)
     for kind, rising in RISING:
-        if isinstance(node, kind):
+        if node.func == kind:
             return curvature(node.args[0], variable).within(rising, isinstance(node, STRICT))
     return UNKNOWN
 

@@ -53,9 +53,9 @@ class Extremal:
     h: tuple[Expr, ...]
 
 
-def extremal(kind: str, term: Expr, separator: Separator, signs: dict[Value, Expr]) -> Extremal:
-    """The extremum of a mixed term; `signs` gives values known nonnegative as symbols that SymPy knows to be so."""
-    finder = _Finder(separator, signs)
+def extremal(kind: str, term: Expr, separator: Separator) -> Extremal:
+    """The extremum of a mixed term, or `NotSeparable`."""
+    finder = _Finder(separator)
     final = finder.extremum(term, kind, S.true)
     return Extremal(tuple(finder.slots.values()), final, tuple(finder.g), tuple(finder.h))
 
@@ -64,7 +64,6 @@ def extremal(kind: str, term: Expr, separator: Separator, signs: dict[Value, Exp
 @dataclass
 class _Finder:
     separator: Separator
-    signs: dict[Value, Expr]
     slots: dict[tuple[str, Expr], Slot] = field(default_factory=dict)
     g: list[Expr] = field(default_factory=list)
     h: list[Expr] = field(default_factory=list)
@@ -118,12 +117,14 @@ class _Finder:
 
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
-        found = curvature(phi.xreplace(self.signs), variable) if phi is not u else Curvature(1, frozenset(), True)
+        found = (
+            curvature(phi.xreplace(self.separator.signs), variable) if phi is not u else Curvature(1, frozenset(), True)
+        )
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
         if found.direction is None and needed not in found.shape:
-            raise NotSeparable(phi.xreplace({variable: u}), f"is neither monotone nor {needed} in `{u}` for every d, as "
-                               f"far as redalg can tell, so that its {kind} need not lie at an end of the range of "
-                               f"`{u}`", certain=False)  # fmt: skip
+            raise NotSeparable(phi.xreplace({variable: u}), f"is neither monotone nor {needed} in `{u}` for every d, "
+                               f"as far as redalg can tell, so that its {kind} need not lie at an end of the range "
+                               f"of `{u}`", certain=False)  # fmt: skip
         ends = [kind if found.direction == 1 else OTHER[kind]] if found.direction else [kind, OTHER[kind]]
         if phi is u:
             phi = variable
@@ -131,7 +132,7 @@ class _Finder:
         self.h += [phi.xreplace({variable: GENERATOR})] * len(ends)
         made = [phi.xreplace({variable: self.slot(end, u, where)}) for end in ends]
         value = (Max if kind == "max" else Min)(*made)
-        safe = found.direction == 1 and _keeps_infinity(phi, variable, self.signs)
+        safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator.signs)
         return value if safe else self.present(value, kind, where)
 
     def _opened(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
@@ -160,8 +161,8 @@ class _Finder:
         span = Span()
         independent = sum(span.add(column) for column in columns.values())
         if independent > 1:
-            raise NotSeparable(node, f"weighs {independent} independent functions of x against each other by d, so that "
-                               f"its {kind} is attained at the corners of a hull, whose number is not bounded",
+            raise NotSeparable(node, f"weighs {independent} independent functions of x against each other by d, so "
+                               f"that its {kind} is attained at the corners of a hull, whose number is not bounded",
                                certain=True)  # fmt: skip
         g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
         return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)

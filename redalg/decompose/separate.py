@@ -56,6 +56,7 @@ class Separator:
         self.atoms = Atoms()
         self.axis, self.values, self.facts = axis, frozenset(values), facts
         self.shifts: list[tuple[Expr, Expr]] = []
+        self.signs: dict[Value, Expr] = {}  # values of known sign -> symbols that SymPy knows to have it
         self.assumed: list[Expr] = []
         self._sides: dict[Basic, int] = {}
 

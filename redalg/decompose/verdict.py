@@ -88,7 +88,6 @@ class Decomposition:
 def decompose(cascade: Cascade) -> Decomposition:
     """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
     facts: dict[Value, tuple[str, Expr]] = {}
-    signs: dict[Value, Expr] = {}
     separator = Separator(cascade.axis, cascade.values, facts)
     made = []
     for reduction in cascade.reductions:
@@ -96,12 +95,12 @@ def decompose(cascade: Cascade) -> Decomposition:
         separator.shifts = []
         try:
             refuse_mixed_casts(term, separator)
-            made.append(SEPARATE[reduction.monoid.name](reduction, term, separator, signs))
+            made.append(SEPARATE[reduction.monoid.name](reduction, term, separator))
         except NotSeparable as finding:
             raise verdict(reduction, finding, cascade) from None
         if reduction.monoid.name in ("max", "min") and separator.side(term) == X:
             facts[reduction.value] = (reduction.monoid.name, term)
-        note_sign(reduction, term, signs)
+        note_sign(reduction, term, separator.signs)
     return Decomposition(cascade, tuple(made), separator)
 
 
@@ -136,7 +135,7 @@ def note_sign(reduction: Reduction, term: Expr, signs: dict[Value, Expr]) -> Non
         signs[reduction.value] = Dummy(reduction.name, extended_nonnegative=True)
 
 
-def separate_sum(reduction: Reduction, term: Expr, separator: Separator, signs: dict[Value, Expr]) -> Separation:
+def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """Minimal factors of the polynomial: a basis of the columns, and each d-monomial's coordinates in it."""
     polynomial = separator.separate(term)
     span, h = Span(), dict[int, list[Expr]]()
@@ -151,13 +150,13 @@ def separate_sum(reduction: Reduction, term: Expr, separator: Separator, signs: 
     return Separation(reduction, polynomial, tuple(g), factors, "×", shifts=tuple(separator.shifts))
 
 
-def separate_extremum(reduction: Reduction, term: Expr, separator: Separator, signs: dict[Value, Expr]) -> Separation:
+def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """The extrema of x alone from which the value follows; written as g ⊗ h where h is a term or a factor."""
     kind = reduction.monoid.name
     if separator.side(term) != MIXED:
         slot = Slot(kind, term, Dummy("slot", extended_real=True))
         return Separation(reduction, {}, (term,), (S.Zero,), "+", extremal=Extremal((slot,), slot.symbol, (), ()))
-    found = extremal(kind, term, separator, signs)
+    found = extremal(kind, term, separator)
     if len(found.h) == 1:
         [phi] = found.h
         factor, rest = phi.expand().coeff(GENERATOR, 1), phi.expand().coeff(GENERATOR, 0)
@@ -168,7 +167,7 @@ def separate_extremum(reduction: Reduction, term: Expr, separator: Separator, si
     return Separation(reduction, {}, found.g, found.h, "∘", extremal=found)
 
 
-def separate_product(reduction: Reduction, term: Expr, separator: Separator, signs: dict[Value, Expr]) -> Separation:
+def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """One monomial, so that Π g·h = (Π g)·h^n; a parameter or a value may not stand beside x in a sum."""
     if separator.side(term) != MIXED:
         return Separation(reduction, {}, (term,), (S.Zero,), "+")
