@@ -35,9 +35,9 @@ class Function:
 class Pool:
     """Basis functions, coordinates of polynomials in them, and transition rows."""
 
-    def __init__(self, atoms: Atoms, centred: list[Centred]) -> None:
-        self.atoms = atoms
-        self.pivoted = sorted({atom for one in centred for atom in one.centres})
+    def __init__(self, atoms: Atoms, centred: list[Centred], auxiliary: frozenset[int] = frozenset()) -> None:
+        self.atoms, self.auxiliary = atoms, auxiliary
+        self.pivoted = sorted({atom for one in centred for atom in one.centres} | auxiliary)
         self._spans: dict[Monomial, Span] = {}
         for one in centred:
             for column in laurent.columns(one.polynomial).values():
@@ -60,7 +60,7 @@ class Pool:
     def _close(self, grade: Monomial, vector: Vector) -> None:
         if vector and self._spans.setdefault(grade, Span()).add(vector):
             for atom in self.pivoted:
-                self._close(grade, derivative(vector, atom))
+                self._close(grade, monic(derivative(vector, atom)))
 
     def coordinates(self, grade: Monomial, vector: Vector) -> dict[int, Fraction]:
         """A vector of that grade in the basis: function number -> coefficient."""
@@ -88,6 +88,11 @@ class Pool:
                     seen.add(further)
                     todo.append((further, moved))
         return {index: row for index, row in sorted(rows.items()) if row}
+
+
+def monic(vector: Vector) -> Vector:
+    """A single term without its coefficient, so that the slots of a state are plain moments."""
+    return dict.fromkeys(vector, Fraction(1)) if len(vector) == 1 else vector
 
 
 def derivative(vector: Vector, atom: int) -> Vector:

@@ -7,8 +7,8 @@
     max_l where(c, a, b)        → max(max over c of a, max over ¬c of b)      c of x alone
     max_l (g(x)·h(d) + v(d))    → (max g)·h + v                       h ≥ 0; g of several generators
 
-and the same for min with the order turned. Over no element an extremum is its identity, which φ need not give: a slot
-that holds 0 where there is an element, and the identity where there is none, says which it is.
+and the same for min with the order turned. Over no element an extremum is its identity, which φ need not give: there
+max u < min u, or a slot of its own, the maximum of 0 over the elements, is −∞.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Finder:
 
     def present(self, value: Expr, kind: str, where: Boolean) -> Expr:
         """A value that holds only if there is an element, and the identity where there is none."""
-        return Where(self.slot("max", S.Zero, where) >= 0, value, monoid(kind).identity)
+        return Where(self.slot("max", S.Zero, where) < 0, monoid(kind).identity, value)  # a NaN is a value
 
     def extremum(self, node: Expr, kind: str, where: Boolean) -> Expr:
         """The extremum of a node over the elements where a condition of x holds."""
@@ -133,6 +133,8 @@ class _Finder:
         made = [phi.xreplace({variable: self.slot(end, u, where)}) for end in ends]
         value = (Max if kind == "max" else Min)(*made)
         safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator.signs)
+        if len(ends) == 2:  # over no element the largest is below the smallest
+            return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)
         return value if safe else self.present(value, kind, where)
 
     def _opened(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:

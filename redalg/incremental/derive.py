@@ -16,6 +16,7 @@ from redalg.decompose.cascade import free_axes
 from redalg.decompose.centre import Centred, centre
 from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.expression import Label, Value
+from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.placement import Placement, place
@@ -26,19 +27,34 @@ def derive(decomposition: Decomposition) -> FusedForm:
     """The online form of a decomposition: leaf, merge and finish of its monoid."""
     sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
     centred = centre_all(sums, decomposition)
-    pool = Pool(decomposition.separator.atoms, list(centred.values()))
+    candidates = Candidates(decomposition, centred)
+    form, kept = attempt(decomposition, centred, candidates.powers)
+    if candidates.products and (both := attempt(decomposition, centred, kept | candidates.products)[1]) > kept:
+        form, kept = attempt(decomposition, centred, both)
+    elif kept != candidates.powers:
+        form, _ = attempt(decomposition, centred, kept)
+    form.verify()
+    return form
+
+
+def attempt(
+    decomposition: Decomposition, centred: dict[str, Centred], auxiliary: frozenset[int]
+) -> tuple[FusedForm, frozenset[int]]:
+    """The form with the given auxiliary pivots, and those of them that some value loses again."""
+    pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary)
     placement = place(decomposition, centred, pool)
     names = accumulator_values(pool, centred, placement)
     accumulators = tuple(accumulator(number, pool, placement, names) for number in range(len(pool.functions)))
     resolver = Resolver(placement, pool, names)
     for separation in decomposition.separations:
         resolver.resolve(separation, centred.get(separation.reduction.name))
-    form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, resolver),
-                     accumulators, tuple(resolver.assignments), ())  # fmt: skip
-    form = drop_unused(replace(form, outputs=outputs(form, resolver)))
-    form = mark_droppable(named_after_reductions(form))
-    form.verify()
-    return form
+    form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, pool, resolver),
+                     accumulators, (), ())  # fmt: skip
+    made = outputs(form, resolver)
+    form = replace(form, assignments=tuple(resolver.assignments), outputs=())
+    form = drop_unused(replace(form, outputs=tuple(replace(one, empty=emptiness(one.expr, form)) for one in made)))
+    kept = frozenset(atom for atom in auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
+    return mark_droppable(named_after_reductions(form)), kept
 
 
 def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
@@ -108,14 +124,17 @@ def coefficient(row: dict[laurent.Monomial, Fraction], placement: Placement) -> 
     return total
 
 
-def unique_pivots(placement: Placement, resolver: Resolver) -> tuple[Pivot, ...]:
+def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple[Pivot, ...]:
     """The pivots in order of atoms; a tile-local source becomes the displacement in terms of the slots.
 
     A centre that is no location of u (moving u does not move it alike, so that the displacement still holds c) may lie
     far from the data, where moments about it cancel: the block's mean pivots instead.
     """
     made: dict[Value, Pivot] = {}
-    for _, pivot in sorted(placement.pivots.items()):
+    for number, pivot in sorted(placement.pivots.items()):
+        if number in pool.auxiliary and (move := natural_move(number, pool, resolver.accumulators)) is not None:
+            made[pivot.value] = replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
+            continue
         if pivot.policy is not PivotPolicy.TILE_LOCAL or pivot.value in made:
             made.setdefault(pivot.value, pivot)
             continue
@@ -128,12 +147,8 @@ def unique_pivots(placement: Placement, resolver: Resolver) -> tuple[Pivot, ...]
 
 
 def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
-    """The cascade's outputs in terms of what `finish` assigns, with the condition under which each is empty."""
-    made = []
-    for one in form.cascade.outputs:
-        expr = resolver.safe(one.expr)
-        made.append(FormOutput(one.name, expr, one.axes, emptiness(expr, form)))
-    return tuple(made)
+    """The cascade's outputs in terms of what `finish` assigns."""
+    return tuple(FormOutput(one.name, resolver.finished(one.expr), one.axes, S.false) for one in form.cascade.outputs)
 
 
 def emptiness(expr: Expr, form: FusedForm) -> Boolean:

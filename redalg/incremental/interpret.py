@@ -50,10 +50,15 @@ class Executor:
             )
         for pivot in self.form.shifted:
             slots[pivot.value] = self._block_mean(pivot, scope, live)
-        if any(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in self.form.shifted):
-            first = {**slots, **self._accumulators(scope, slots, live)}
-            slots |= self._recentred(scope, first)
+        for _ in range(self._steps()):
+            slots |= self._recentred(scope, {**slots, **self._accumulators(scope, slots, live)})
         return slots | self._accumulators(scope, slots, live)
+
+    def _steps(self) -> int:
+        """How often a block is re-centred: a weighted centre far from the block's mean is rounded as the mean is."""
+        if not any(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in self.form.shifted):
+            return 0
+        return 2 if any(one.weight for one in self.form.accumulators) else 1
 
     def _live(self, scope: Scope) -> Any:
         """Where elements count: None when everywhere."""

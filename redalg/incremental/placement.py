@@ -55,6 +55,10 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         placement.pivots[number] = _exponential_pivot(placement, atoms[number])
     for number in pool.pivoted:
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
+        if not centres:  # auxiliary: its displacement is found when the slots have names
+            named = _named(placement, atoms[number])
+            placement.pivots[number] = Pivot(named, atoms[number].base, PivotPolicy.BLOCK_MEAN, S.Zero)
+            continue
         placement.pivots[number] = _shift_pivot(placement, atoms[number], centres)
     return placement
 

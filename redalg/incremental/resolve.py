@@ -20,6 +20,7 @@ from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Monomial, Polynomial
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Axis, Extent, Label, Scalar, Value
+from redalg.incremental.cancel import Canceller
 from redalg.incremental.form import Assignment, Pivot
 from redalg.incremental.placement import Placement
 
@@ -36,6 +37,8 @@ class Resolver:
         self.assignments: list[Assignment] = []
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
         self.known: dict[int, Polynomial] = {}
+        self.canceller = Canceller(placement.decomposition.separator, self.known, list(placement.pivots.values()),
+                                   placement.extrema, self._substituted)  # fmt: skip
 
     # ---- one reduction -----------------------------------------------------------------------------------------------
 
@@ -44,7 +47,7 @@ class Resolver:
         value = separation.reduction.value
         if centred is None:
             if value in self.placement.finals:
-                self.assignments.append(Assignment(value, self.placement.finals[value]))
+                self._assign_plain(value, self.placement.finals[value])
             return
         shifts = {atom: self._displacement(separation, centred, atom) for atom in self.pool.pivoted}
         terms = self._terms(centred, {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}, {})
@@ -147,14 +150,28 @@ class Resolver:
         if len(exponents) == 1 and exponents[0] is not S.Zero:
             safe = Value(Label(f"{value.name}_scaled"), *value.indices)
             self.exponents[value] = (exponents[0], safe)
-            self.assignments.append(Assignment(safe, Add(*(v for _, v in parts))))
+            self._assign_plain(safe, Add(*(v for _, v in parts)))
             self.assignments.append(Assignment(value, exp(exponents[0]) * safe))
         else:
             self._assign_plain(value, Add(*(v * exp(exponent) for exponent, v in parts)))
 
     def _assign_plain(self, value: Value, expr: Expr) -> None:
         if expr != value:
+            expr = self.cancelled(expr)
             self.assignments.append(Assignment(value, expr))
+
+    def cancelled(self, expr: Expr) -> Expr:
+        """The expression with pivots cancelled; what that names is assigned first."""
+        made = self.canceller.cancelled(expr)
+        assigned = {one.value for one in self.assignments}
+        for value in sorted(made.atoms(Value) - assigned, key=str):
+            if value in self.canceller.offsets:
+                self.assignments.append(self.canceller.offsets[value])
+        return made
+
+    def finished(self, expr: Expr) -> Expr:
+        """An output's expression: pivots and exponents cancelled as far as they go."""
+        return self.safe(self.cancelled(expr))
 
     def _graded_terms(self, poly: Polynomial) -> list[tuple[Expr, Expr]]:
         out = []

@@ -1,0 +1,104 @@
+"""Auxiliary pivots: which generators are shifted although no term was written about a centre.
+
+A raw moment Σ x² is large beside the variance that is made of it. Shifting x by any c is exact, and pays where a sum
+of values loses c again (`cancel`), as in Q/n − (S/n)². The candidates are tried, and kept only where that happened.
+
+    first     generators to a natural power of 2 or more, and those whose extremum is held beside their sum
+    then      generators in products with each other (Σ x·y, of which a covariance is made)
+
+c is the weighted mean of the block, Σ w·z / Σ w for a weight w of known sign that the basis holds beside w·z;
+otherwise the block's plain mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import final
+
+from sympy import Add, Dummy, Expr, S
+from sympy.core.basic import Basic
+
+from redalg.decompose import laurent
+from redalg.decompose.basis import Pool
+from redalg.decompose.cascade import free_axes
+from redalg.decompose.centre import Centred
+from redalg.decompose.laurent import Monomial
+from redalg.decompose.verdict import Decomposition
+from redalg.expression import Value, Where
+
+
+@final
+class Candidates:
+    """Atoms that might be pivoted, in the order in which they are tried."""
+
+    def __init__(self, decomposition: Decomposition, centred: dict[str, Centred]) -> None:
+        self.atoms = decomposition.separator.atoms
+        held = {slot.term for one in decomposition.separations if one.extremal for slot in one.extremal.slots}
+        monomials = [x for one in centred.values() for x, _ in one.polynomial]
+        taken = {atom for one in centred.values() for atom in one.centres}
+        taken |= {atom for x in monomials for atom, q in x if q < 0 or q.denominator != 1}
+        powers, products = set[int](), set[int]()
+        for x in monomials:
+            open_atoms = [(atom, q) for atom, q in x if atom not in taken and self._shiftable(atom)]
+            powers |= {atom for atom, q in open_atoms if q >= 2 or self.atoms.list[atom].base in held}
+            products |= {atom for atom, _ in open_atoms} if len(open_atoms) > 1 else set()
+        mixes = any(differences(expr) for expr in finished(decomposition))
+        self.powers = frozenset(powers) if mixes else frozenset()
+        self.products = frozenset(products - powers) if mixes else frozenset()
+
+    def _shiftable(self, atom: int) -> bool:
+        one = self.atoms.list[atom]
+        indicator = isinstance(one.base, Where) and set(one.base.args[1:]) == {S.Zero, S.One}
+        return not one.exponential and not indicator
+
+
+def finished(decomposition: Decomposition) -> Iterator[Expr]:
+    """What is made of values after the loop: outputs, extrema, and the factors of d."""
+    yield from (one.expr for one in decomposition.cascade.outputs)
+    atoms = decomposition.separator.atoms.list
+    for one in decomposition.separations:
+        if one.extremal is not None:
+            yield one.extremal.final
+        yield from {atoms[number].base for _, d in one.polynomial for number, _ in d}
+
+
+def differences(expr: Basic) -> bool:
+    """Whether some sum in the expression has two terms that hold values or slots."""
+
+    return any(sum(bool(term.atoms(Value, Dummy)) for term in one.args) > 1 for one in expr.atoms(Add))
+
+
+def natural_move(atom: int, pool: Pool, names: list[Value]) -> Expr | None:
+    """Σ w·z / Σ w of the slots: the displacement from the pivot of z to the weighted mean of the block."""
+    found = []
+    for number, weight, rest in _moments(atom, pool):
+        partner = _function(pool, weight, rest)
+        if partner is not None and _of_one_sign(pool, rest):
+            found.append((len(rest), number, partner))
+    for _, number, partner in sorted(found):
+        axes = {axis for one in (number, partner) for axis in names[one].indices}
+        if axes <= free_axes(pool.atoms.list[atom].base):
+            return names[number] / names[partner]
+    return None
+
+
+def _moments(atom: int, pool: Pool) -> Iterable[tuple[int, Monomial, Monomial]]:
+    """Basis functions that are z times something: number, grade and the something."""
+    for number, function in enumerate(pool.functions):
+        if len(function.vector) == 1:
+            [(monomial, c)] = function.vector.items()
+            if dict(monomial).get(atom) == 1 and c == 1:
+                yield number, function.grade, laurent.without(monomial, atom)
+
+
+def _function(pool: Pool, grade: Monomial, monomial: Monomial) -> int | None:
+    wanted = {monomial: Fraction(1)}
+    return next((number for number, one in enumerate(pool.functions) if one.grade == grade and one.vector == wanted),
+                None)  # fmt: skip
+
+
+def _of_one_sign(pool: Pool, monomial: Monomial) -> bool:
+    return not any(atom in pool.pivoted for atom, _ in monomial) and bool(
+        pool.atoms.expr(monomial).is_extended_nonnegative
+    )

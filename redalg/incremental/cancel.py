@@ -1,0 +1,110 @@
+"""Cancelling pivots in what is made of values: a difference of large numbers becomes one of small ones.
+
+    Q/n − (S/n)²  → Z2/n − (Z1/n)²             S = Z1 + n·c, Q = Z2 + 2c·Z1 + n·c²
+    max u − S/n   → (max u − c) − Z1/n          c the pivot of u
+
+Exact: values are replaced by what they are in terms of the state, as Laurent polynomials, and the replacement is kept
+only where every pivot that it brings in is gone again. A value written from raw moments is then as accurate as one
+written about its mean, provided that the moments have a pivot: `vanished` says which pivots were of use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import final
+
+from sympy import Add, Expr, Mul, Pow
+
+from redalg.decompose import laurent
+from redalg.decompose.laurent import Atom, Polynomial
+from redalg.decompose.separate import Separator
+from redalg.expression import Label, Value
+from redalg.incremental.form import Assignment, Extremum, Pivot
+
+TERMS_LIMIT = 6
+"""Terms of a sum of which subsets are tried, where the whole does not cancel."""
+SIZE_LIMIT = 200
+"""Terms of a polynomial beyond which a sum is left as it is."""
+
+
+@final
+class Canceller:
+    """Rewrites expressions of values. `meaning` gives, by atom number, what a value is in terms of the state."""
+
+    def __init__(self, separator: Separator, meaning: dict[int, Polynomial], pivots: list[Pivot],
+                 extrema: list[Extremum], substituted: Callable[..., Polynomial]) -> None:  # fmt: skip
+        self.separator, self.meaning, self.substituted = separator, meaning, substituted
+        self.pivots = frozenset(one.value for one in pivots if one.has_slot)
+        self.vanished: set[Value] = set()
+        self.offsets: dict[Value, Assignment] = {}
+        self._shifted = {number: poly for one in extrema for number, poly in self._offset(one, pivots)}
+
+    def _offset(self, extremum: Extremum, pivots: list[Pivot]) -> Iterator[tuple[int, Polynomial]]:
+        """max u as (max u − c) + c, for the pivot c of u."""
+        for pivot in pivots:
+            if pivot.has_slot and pivot.base == extremum.term:
+                axes = sorted({*extremum.value.indices, *pivot.value.indices}, key=str)
+                offset = Value(Label(f"{extremum.value.name}_offset"), *axes)
+                self.offsets[offset] = Assignment(offset, extremum.value - pivot.value)
+                yield self._number(extremum.value), laurent.add(self._symbol(offset), self._symbol(pivot.value))
+                return
+
+    def cancelled(self, node: Expr) -> Expr:
+        """The expression with pivots cancelled in every sum where they can be."""
+        if not node.args or isinstance(node, Value) or not node.atoms(Value):
+            return node
+        if node.is_Add and (made := self._sum(list(node.args))) is not None:
+            return made
+        args = [self.cancelled(arg) if isinstance(arg, Expr) else arg for arg in node.args]
+        return node if args == list(node.args) else node.func(*args)
+
+    def _sum(self, terms: list[Expr]) -> Expr | None:
+        if (made := self._cancelling(terms)) is not None:
+            return made
+        for size in range(len(terms) - 1, 1, -1) if len(terms) <= TERMS_LIMIT else ():
+            for chosen in combinations(range(len(terms)), size):
+                made = self._cancelling([terms[place] for place in chosen])
+                if made is not None:
+                    rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
+                    return Add(made, *rest)
+        return None
+
+    def _cancelling(self, terms: list[Expr]) -> Expr | None:
+        """The sum in terms of the state, if a pivot comes in and every one is gone again."""
+        poly = laurent.add(*map(self.polynomial, terms))
+        known = {**self.meaning, **self._shifted}
+        brought = {value for _, d in poly for number, _ in d for value in self._pivots_of(known.get(number, {}))}
+        if not brought:
+            return None
+        made = self.substituted(poly, known)
+        if len(made) > SIZE_LIMIT or brought & self._pivots_of(made) or self._exponentials(made):
+            return None
+        self.vanished |= brought
+        return self.separator.atoms.polynomial_expr(made)
+
+    def polynomial(self, node: Expr) -> Polynomial:
+        """An expression of values as a polynomial, with sums and their natural powers written out."""
+        if node.is_Add:
+            return laurent.add(*map(self.polynomial, node.args))
+        if node.is_Mul:
+            made = laurent.ONE
+            for factor in Mul.make_args(node):
+                made = laurent.multiply(made, self.polynomial(factor))
+            return made
+        if isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 8 and node.base.is_Add:
+            return laurent.power(self.polynomial(node.base), int(node.exp))
+        return self.separator.pure(node)
+
+    def _pivots_of(self, poly: Polynomial) -> set[Value]:
+        found = (self.separator.atoms.list[number].base.atoms(Value) for _, d in poly for number, _ in d)
+        return {value for values in found for value in values} & self.pivots
+
+    def _exponentials(self, poly: Polynomial) -> bool:
+        return any(self.separator.atoms.list[number].exponential for _, d in poly for number, _ in d)
+
+    def _number(self, value: Value) -> int:
+        return self.separator.atoms.number(Atom(value, on_x=False, exponential=False))
+
+    def _symbol(self, value: Value) -> Polynomial:
+        return self.separator.atoms.polynomial(Atom(value, on_x=False, exponential=False))
