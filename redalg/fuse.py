@@ -17,11 +17,13 @@ from sympy import Expr, S, Tuple
 
 from redalg.decompose import Cascade, Decomposition, decompose, parse
 from redalg.decompose.foreign import adopt, one_axis_per_name
+from redalg.decompose.rounding import EXACT_FORMS, bound_within, said
 from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
-from redalg.expression import Axis, Element, Scalar, Value
+from redalg.expression import Axis, Element, Reduce, Scalar, Value
 from redalg.expression.axis import names_of
 from redalg.incremental import FusedForm, derive, variants
+from redalg.incremental.two_pass import split
 
 OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check")
 
@@ -33,7 +35,8 @@ def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), 
         expr: a SymPy expression, or a dict `{"name": expression}` or `{"name": (expression, "b h q")}` of several.
         axes: the output's axes in order, `"b h q e"`; may be left out when the tensors' index orders fix one order.
         inputs: the tensors in the order in which a call may give them by position.
-        exact: refuse approximations (rounding casts that mix data and reduced values).
+        exact: refuse to approximate roundings (`cast`) of what mixes data and reduced values: such a cascade is then
+            run exactly, in two passes over the data.
 
     Returns:
         A `Fused`: call it on tensors, ask it to `explain`, take its kernel's `source`.
@@ -55,17 +58,30 @@ def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), 
     refuse_carried(cascade)
     check_names(cascade, inputs)
     decomposition = decompose(cascade)  #          F = Σ h·g of each reduction, or a witness that there is none
+    first = None
+    if exact and decomposition.roundings:  #       one pass would approximate them: two passes
+        first, decomposition = in_two_passes(decomposition)
     form = derive(decomposition)  #                pivots, accumulators, leaf / merge / finish
-    return Fused(cascade, decomposition, form, tuple(one.name for one in inputs), single, exact)
+    return Fused(cascade, decomposition, form, tuple(one.name for one in inputs), single, exact, first)
     # Plan, TileProgram, source and kernel follow at the call, when sizes and dtypes are known: `Fused.lower`.
+
+
+def in_two_passes(decomposition: Decomposition) -> tuple[FusedForm, Decomposition]:
+    """The form of the values that roundings need, and the decomposition of the rest, in which they are tensors."""
+    cascade = decomposition.cascade
+    reduced = set(cascade.values)
+    needed = {value for _, one in decomposition.roundings for value in one.cast.atoms(Value) & reduced}
+    first, second = split(cascade, needed)
+    return derive(decompose(first)), decompose(second)
 
 
 def analyze(
     expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = ()
-) -> Exact | Refused | UndecidedVerdict:
+) -> Exact | Approximate | Refused | UndecidedVerdict:
     """The verdict of `fuse` as a value, never raising for a cascade that has none."""
     try:
-        return Exact(fuse(expr, axes, inputs=inputs))
+        fused = fuse(expr, axes, inputs=inputs)
+        return Approximate(fused) if fused.decomposition.roundings else Exact(fused)
     except NotFusible as refusal:
         return Refused(refusal.reduction, refusal.reason, refusal.hint, refusal.evidence)
     except Undecided as open_question:
@@ -160,6 +176,38 @@ class Exact:
 
 @final
 @dataclass(frozen=True)
+class Approximate:
+    """A one-pass form exists that rounds otherwise than the definition does; `bound` says by how much at most.
+
+    The definition itself takes two passes: `fuse(…, exact=True)`.
+    """
+
+    fused: Fused
+
+    @property
+    def reason(self) -> str:
+        """What is rounded while what it depends on is still running."""
+        return " ".join(said(one) for _, one in self.fused.decomposition.roundings)
+
+    @property
+    def hint(self) -> str:
+        """The exact forms."""
+        return EXACT_FORMS
+
+    @property
+    def bound(self) -> dict[str, Expr]:
+        """By reduction, Σ over the elements of the most by which the rounded ones may move the sum."""
+        return self.fused.bound
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The roundings, each with the reduction that it stands in and its bound for one element."""
+        return tuple(f"{reduction.name}: {one.cast} differs by at most {one.bound}"
+                     for reduction, one in self.fused.decomposition.roundings)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
 class Refused:
     """No state of fixed size exists."""
 
@@ -193,6 +241,7 @@ class Fused:
         inputs: names of the tensors in positional order (empty: keywords only).
         single: whether the call gives one array rather than a namedtuple.
         exact: whether approximations are refused.
+        first: the form of the first of two passes, whose outputs `form` takes as tensors (None: one pass).
     """
 
     cascade: Cascade
@@ -201,6 +250,7 @@ class Fused:
     inputs: tuple[str, ...]
     single: bool
     exact: bool
+    first: FusedForm | None = None
 
     def __hash__(self) -> int:
         return hash((self.cascade, self.inputs, self.single, self.exact))
@@ -231,14 +281,13 @@ class Fused:
 
         given = self._given(positional, tensors)
         options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
-        return self._outputs(call(self.form, given, backend, sizes or {}, options))
+        return self._outputs(call((self.first, self.form), given, backend, sizes or {}, options))
 
     def reference(self, /, *positional: Any, sizes: Mapping[str, int] | None = None, **tensors: Any) -> Any:
         """The unfused definition, as written, in float64 (contractions by einsum, rows in chunks)."""
-        from redalg.runtime.arrays import reference
-        from redalg.runtime.inputs import bind
+        from redalg.runtime.dispatch import define
 
-        return self._outputs(reference(self.form, bind(self.cascade, self._given(positional, tensors), sizes)))
+        return self._outputs(define((self.first, self.form), self._given(positional, tensors), sizes or {}))
 
     def _given(self, positional: Sequence[Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
         if len(positional) > len(self.inputs):
@@ -272,6 +321,7 @@ class Fused:
         """
         from redalg.runtime.state import leaf
 
+        self._refuse_two_passes("leaf")
         return leaf(self.form, tensors, start or {}, extents or {})
 
     def merge(self, a: Any, b: Any) -> Any:
@@ -291,7 +341,16 @@ class Fused:
         """The identity of `merge`: the state of no elements, for free axes of the given sizes."""
         from redalg.runtime.state import empty_state
 
+        self._refuse_two_passes("empty_state")
         return empty_state(self.form, sizes, dtypes or {}, device, library)
+
+    def _refuse_two_passes(self, caller: str) -> None:
+        if self.first is not None:
+            values = ", ".join(one.name for one in self.first.outputs)
+            raise InputError(
+                f"{caller}: this form takes two passes over the data (the first for {values}), so no state of one pass "
+                "holds it. Fuse without exact=True for the approximate one-pass state."
+            )
 
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
@@ -348,6 +407,15 @@ class Fused:
     def rank(self) -> dict[str, int]:
         """The separable rank of each reduction's term."""
         return {one.reduction.name: one.rank for one in self.decomposition.separations}
+
+    @cached_property
+    def bound(self) -> dict[str, Expr]:
+        """By reduction, how far its value may lie from the definition's for roundings that mix x and d (SymPy)."""
+        made: dict[str, Expr] = {}
+        for reduction, one in self.decomposition.roundings:
+            summand = bound_within(reduction.term, one)
+            made[reduction.name] = made.get(reduction.name, S.Zero) + Reduce("sum", summand, [self.cascade.axis])
+        return made
 
     @cached_property
     def pivots(self) -> dict[str, tuple[Expr, Value]]:

@@ -11,6 +11,7 @@
     log(g(x)·h(d))   → log g + log h                                   rank 1; g, h ≥ 0
     |g(x)·h(d)|      → |g| · |h|                                       rank 1
     where(c, a, b)   → [c]·a + [¬c]·b                                  c of x alone, or of d alone
+    cast(g(x)·h(d))  ≈ cast(g·h')/h' · h                               h' the running h: `rounding` has the bound
     |u − d|, max     → ±(u − d)                                        by the fact d = max u (true of every prefix)
 
 Maximal subtrees of x alone or of d alone are opaque atoms, so masks, gathers, tanh(x) and the like cost nothing.
@@ -27,7 +28,8 @@ from sympy.core.basic import Basic
 
 from redalg.decompose import laurent
 from redalg.decompose.laurent import Atom, Atoms, Polynomial
-from redalg.expression import Axis, Value, Where
+from redalg.decompose.rounding import Rounding
+from redalg.expression import Axis, Cast, RunningCast, Value, Where
 
 X, D = 1, 2
 
@@ -56,6 +58,7 @@ class Separator:
         self.atoms = Atoms()
         self.axis, self.values, self.facts = axis, frozenset(values), facts
         self.shifts: list[tuple[Expr, Expr]] = []
+        self.roundings: list[Rounding] = []
         self.signs: dict[Value, Expr] = {}  # values of known sign -> symbols that SymPy knows to have it
         self.assumed: list[Expr] = []
         self._sides: dict[Basic, int] = {}
@@ -220,6 +223,22 @@ class Separator:
         fails = self.pure(Where(Not(condition), S.One, S.Zero))
         return laurent.add(laurent.multiply(holds, self.separate(a)), laurent.multiply(fails, self.separate(b)))
 
+    def _cast(self, node: Expr) -> Polynomial:
+        """A rounding that mixes x and d: exact in no one-pass form (see `rounding`)."""
+        made = self.separate(node.args[0])
+        try:
+            g, h = self.rank_one(node, node.args[0], "mixes")
+            content, g = g.as_coeff_Mul()
+            h *= content
+        except NotSeparable:
+            g, h = S.Zero, S.One
+        running = set(self.facts) >= h.atoms(Value) & self.values and g is not S.Zero
+        self.roundings.append(Rounding(node, h if running else None))
+        if not running:
+            return made
+        atom = Atom(RunningCast(g, h, node.args[1]), on_x=True, exponential=False)
+        return laurent.multiply(self.atoms.polynomial(atom), self.pure(h))
+
     # ---- helpers -------------------------------------------------------------------------------------------------
 
     def sign(self, difference: Expr) -> int:
@@ -260,6 +279,7 @@ RULES: tuple[tuple[type, Callable[[Separator, Expr], Polynomial]], ...] = (
     (Max, Separator._extremum),
     (Min, Separator._extremum),
     (Where, Separator._where),
+    (Cast, Separator._cast),
 )
 
 

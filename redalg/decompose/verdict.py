@@ -20,10 +20,11 @@ from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal
 from redalg.decompose.laurent import Monomial, Polynomial
+from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import D, NotSeparable, Separator, X
 from redalg.decompose.span import Span
 from redalg.errors import NotFusible, Undecided
-from redalg.expression import Cast, Value
+from redalg.expression import Value
 
 MIXED = X | D
 
@@ -40,6 +41,7 @@ class Separation:
         times: the sign of ⊗.
         shift: the x-free part of an extremum, v(d); 0 otherwise.
         shifts: pairs (u(x), v(d)) that stood together in a sum: candidates for centring.
+        roundings: casts that mix x and d, which make the form approximate.
         extremal: of a max or min, the extrema of x alone that the state holds, and its value from them.
     """
 
@@ -50,6 +52,7 @@ class Separation:
     times: str
     shift: Expr = S.Zero
     shifts: tuple[tuple[Expr, Expr], ...] = ()
+    roundings: tuple[Rounding, ...] = ()
     extremal: Extremal | None = None
 
     @property
@@ -66,6 +69,11 @@ class Decomposition:
     cascade: Cascade
     separations: tuple[Separation, ...]
     separator: Separator = field(compare=False)  # its atoms' numbers stand in the separations
+
+    @property
+    def roundings(self) -> tuple[tuple[Reduction, Rounding], ...]:
+        """The roundings that one pass only approximates, each with its reduction (none: the form is exact)."""
+        return tuple((one.reduction, rounding) for one in self.separations for rounding in one.roundings)
 
     def __str__(self) -> str:
         lines = []
@@ -92,9 +100,8 @@ def decompose(cascade: Cascade) -> Decomposition:
     made = []
     for reduction in cascade.reductions:
         term = live_term(reduction.term, cascade.domain)
-        separator.shifts = []
+        separator.shifts, separator.roundings = [], []
         try:
-            refuse_mixed_casts(term, separator)
             made.append(SEPARATE[reduction.monoid.name](reduction, term, separator))
         except NotSeparable as finding:
             raise verdict(reduction, finding, cascade) from None
@@ -118,14 +125,6 @@ def verdict(reduction: Reduction, finding: NotSeparable, cascade: Cascade) -> No
     return Undecided(reduction.name, reason, hint, (f"term: {reduction.term}", str(finding)))
 
 
-def refuse_mixed_casts(term: Expr, separator: Separator) -> None:
-    """A rounding of what mixes x and d does not commute with rescaling: no exact one-pass form."""
-    for cast in sorted(term.atoms(Cast), key=str):
-        if separator.side(cast) == MIXED:
-            raise NotSeparable(cast, "rounds what mixes x and d, and rounding does not commute with a later rescaling",
-                               certain=True)  # fmt: skip
-
-
 def note_sign(reduction: Reduction, term: Expr, signs: dict[Value, Expr]) -> None:
     """A value whose terms all have a known sign has it too (over no element the guards of `extremal` hold)."""
     known = term.xreplace(signs)
@@ -147,7 +146,8 @@ def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Sepa
             h.setdefault(index, []).append(fraction(c) * separator.atoms.expr(d))
     g = [vector_expr(vector, separator) for vector in span.basis]
     factors = tuple(Add(*h[index]) for index in range(len(g)))
-    return Separation(reduction, polynomial, tuple(g), factors, "×", shifts=tuple(separator.shifts))
+    return Separation(reduction, polynomial, tuple(g), factors, "×", shifts=tuple(separator.shifts),
+                      roundings=tuple(separator.roundings))  # fmt: skip
 
 
 def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:

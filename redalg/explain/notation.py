@@ -18,7 +18,7 @@ from sympy.core.basic import Basic
 from sympy.core.function import Application
 from sympy.core.relational import Relational
 
-from redalg.expression import Cast, Element, Extent, Label, Let, Reduce, Value, Where
+from redalg.expression import Cast, Element, Extent, Label, Let, Reduce, RunningCast, Value, Where
 
 PRIME, HAT = "′", "\N{COMBINING CIRCUMFLEX ACCENT}"
 EACH = {"j": "ⱼ", "i": "ᵢ", "s": "ₛ", "t": "ₜ"}
@@ -247,6 +247,7 @@ RULES: tuple[tuple[type | tuple[type, ...], Rule], ...] = (
     (Let, lambda w, e: (w.write(e.expr, ATOM), ATOM)),
     (Where, lambda w, e: (w.cases(*w.many(e.args)), ATOM)),
     (Cast, lambda w, e: (w.function(e.dtype, e.args[:1]), ATOM)),
+    (RunningCast, lambda w, e: _product(w, e.written)),
     (Relational, _relation),
     ((And, Or), _joined),
     (Not, lambda w, e: (f"{w.words['Not']} {w.write(e.args[0], PRODUCT)}", SUM)),

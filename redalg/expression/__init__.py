@@ -15,12 +15,12 @@ Nodes carry nothing outside `args` (or, for symbols, outside their name): SymPy 
 
 from redalg.expression.axis import Axis, Extent, Scalar, axes, axis, scalars
 from redalg.expression.masks import eq, logical_and, logical_not, logical_or, ne, where
-from redalg.expression.nodes import Cast, Let, Where, cast, let
+from redalg.expression.nodes import Cast, Let, RunningCast, Where, cast, let
 from redalg.expression.reduce import Reduce, max, min, prod, sum  # noqa: A004 - the field's names
 from redalg.expression.tensor import Element, Label, Tensor, Value, tensor, tensors
 
 __all__ = [
-    "Axis", "Cast", "Element", "Extent", "Label", "Let", "Reduce", "Scalar", "Tensor", "Value", "Where",
+    "Axis", "Cast", "Element", "Extent", "Label", "Let", "Reduce", "RunningCast", "Scalar", "Tensor", "Value", "Where",
     "axes", "axis", "cast", "eq", "let", "logical_and", "logical_not", "logical_or", "max", "min", "ne",
     "prod", "scalars", "sum", "tensor", "tensors", "where",
 ]  # fmt: skip

@@ -1,4 +1,7 @@
-"""Nodes that SymPy lacks: `Where` (a mask that is never rewritten), `Cast` (a rounding) and `Let` (a name)."""
+"""Nodes that SymPy lacks: `Where` (a mask that is never rewritten), `Cast` (a rounding) and `Let` (a name).
+
+`RunningCast` is made by the engine only: what a rounding of g(x)·h(d) becomes while d is still running.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +72,35 @@ class Cast(Expr):
 
 
 @final
+class RunningCast(Expr):
+    """g rounded to `dtype` at the scale h: cast(g·h)/h, and cast(g) where h is 0 or not finite (nothing met yet)."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, g: Any, h: Any, dtype: Any) -> RunningCast:
+        made: RunningCast = Expr.__new__(cls, sympify(g), sympify(h), dtype if isinstance(dtype, Str) else Str(dtype))
+        return made
+
+    @property
+    def dtype(self) -> str:
+        """The dtype's name."""
+        return str(self.args[2].name)
+
+    @property
+    def written(self) -> Expr:
+        """cast(g·h)/h, as mathematics writes it."""
+        return Cast(self.args[0] * self.args[1], self.args[2]) / self.args[1]
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer._print(self.written))
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        body = str(printer._print(self.written))
+        return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
+
+
+@final
 class Let(Expr):
     """`expr`, under a name that appears in the derivation and in the kernel. Its value is that of `expr`."""
 
@@ -103,7 +135,7 @@ class Let(Expr):
 def cast(expr: Any, dtype: str) -> Cast:
     """Round `expr` to `dtype` (saturating for integers and 8-bit floats).
 
-    A cast that mixes data and reduced values does not commute with rescaling: `fuse` refuses it for now.
+    A cast that mixes data and reduced values does not commute with a later rescaling: the verdict is `Approximate`.
 
     >>> from sympy import Symbol
     >>> cast(Symbol("x"), "float16")

@@ -17,7 +17,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import InputError
-from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, Value, Where
+from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
 from redalg.incremental.arrays import ArrayOps
 
 RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
@@ -190,6 +190,12 @@ class Scope:
     def _cast(self, node: Cast) -> Any:
         return self.ops.round_to(self.number(node.args[0]), node.dtype)
 
+    def _running_cast(self, node: RunningCast) -> Any:
+        g, h = (self.number(one) for one in node.args[:2])
+        usable = self.ops.isfinite(h) & (h != 0)
+        h = self.ops.where(usable, h, self.ops.scalar(1.0))
+        return self.ops.round_to(g * h, node.dtype) / h
+
     def _let(self, node: Let) -> Any:
         return self.evaluate(node.expr)
 
@@ -279,6 +285,7 @@ RULES: tuple[tuple[Any, Any], ...] = (
     (Add, Scope._add), (Mul, Scope._mul), (exp, Scope._exp), (Pow, Scope._pow), (Where, Scope._where),
     (Relational, Scope._relation), ((And, Or, Not), Scope._boolean), (type(S.true), Scope._truth),
     (type(S.false), Scope._truth), (Cast, Scope._cast), (Let, Scope._let), (Reduce, Scope._reduce),
+    (RunningCast, Scope._running_cast),
     (floor, Scope._floor), (Mod, Scope._mod),
     (Expr, lambda scope, node: scope._constant(node) if node.is_number else _function(scope, node)),
 )  # fmt: skip

@@ -93,7 +93,8 @@ class Executor:
         return self.ops.count(self.ops.expand(condition, shape), place)
 
     def _accumulators(self, scope: Scope, slots: Slots, live: Any) -> Slots:
-        inner = scope.extended(self._safe_pivots(scope, slots))
+        extrema = {value: slots[value] for value in self.extrema}  # a running scale is made of them
+        inner = scope.extended({**extrema, **self._safe_pivots(scope, slots)})
         weights: dict[Any, Any] = {}
         for one in self.form.accumulators:
             if one.weight and one.weight not in weights:

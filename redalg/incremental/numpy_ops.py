@@ -11,6 +11,17 @@ import numpy as np
 
 from redalg.incremental.arrays import ArrayOps
 
+NARROW = {"bfloat16": (7, -126, math.inf), "float8_e4m3fn": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
+"""Formats that NumPy lacks: bits of the mantissa, smallest exponent, largest value (where 8-bit floats saturate)."""
+
+
+def rounded(array: Any, bits: int, smallest: int, largest: float) -> Any:
+    """To nearest, ties to even, in a format given by its mantissa, smallest exponent and largest value."""
+    _, exponent = np.frexp(array)
+    step = np.ldexp(np.asarray(1.0, array.dtype), np.maximum(exponent - 1, smallest) - bits)
+    return np.where(np.isfinite(array), np.clip(np.rint(array / step) * step, -largest, largest),
+                    np.clip(array, -largest, largest))  # fmt: skip
+
 
 @final
 class NumpyOps(ArrayOps):
@@ -44,9 +55,9 @@ class NumpyOps(ArrayOps):
         if dtype.startswith("int"):
             limits = np.iinfo(dtype)
             return self.to_compute(np.clip(np.rint(array), limits.min, limits.max))
-        if dtype in ("float64", "float32", "float16"):
-            return self.to_compute(np.asarray(array).astype(dtype))
-        raise NotImplementedError(dtype)
+        if dtype in NARROW:
+            return self.to_compute(rounded(np.asarray(array), *NARROW[dtype]))
+        return self.to_compute(np.asarray(array).astype(dtype))
 
     def is_float(self, array: Any) -> bool:
         return bool(np.issubdtype(array.dtype, np.floating))

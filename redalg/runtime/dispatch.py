@@ -3,30 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from redalg.errors import BackendError
 from redalg.incremental.form import FusedForm
 from redalg.runtime import arrays
-from redalg.runtime.inputs import CHOICES, bind, check_choice
+from redalg.runtime.inputs import CHOICES, Bound, bind, check_choice
 
 BACKENDS = ("tilelang", "torch", "numpy")
 
 
 def call(
-    form: FusedForm, given: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Run a form on tensors: the default backend is `tilelang` on CUDA and `torch` on the CPU."""
+    forms: tuple[FusedForm | None, FusedForm], given: Mapping[str, Any], backend: str | None,
+    sizes: Mapping[str, int], options: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Run a form on tensors, after the first of two passes if there is one.
+
+    The default backend is `tilelang` on CUDA and `torch` on the CPU.
+    """
+    first, form = forms
     for name in CHOICES:
         check_choice(name, options[name])
     if backend is not None and backend not in BACKENDS:
         raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, BACKENDS))}.")
-    bound = bind(form.cascade, given, sizes)
+    if first is None:
+        return run(form, bind(form.cascade, given, sizes), backend, options)
+    before = bind(first.cascade, part_of(given, first), {k: v for k, v in sizes.items() if k in names(first)})
+    made = run(first, replace(before, result=before.compute), backend, {**options, "plan": None})
+    return run(form, bind(form.cascade, {**given, **made}, sizes), backend, options)
+
+
+def run(form: FusedForm, bound: Bound, backend: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a form on bound tensors."""
     chosen = backend or ("tilelang" if bound.device.startswith("cuda") else "torch")
     if chosen == "tilelang":
-        from redalg.runtime.kernels import run
+        from redalg.runtime import kernels
 
-        return run(form, bound, options)
+        return kernels.run(form, bound, options)
     if options["plan"] is not None:
         raise BackendError(f'plan= belongs to backend="tilelang"; this call runs on {chosen!r}. Leave one of them out.')
     return arrays.run(form, bound, chosen, options["empty"])
+
+
+def define(
+    forms: tuple[FusedForm | None, FusedForm], given: Mapping[str, Any], sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """The unfused definition, in float64."""
+    first, form = forms
+    if first is not None:
+        known = {name: size for name, size in sizes.items() if name in names(first)}
+        made = arrays.reference(first, bind(first.cascade, part_of(given, first), known))
+        given = {**given, **made}
+    return arrays.reference(form, bind(form.cascade, given, sizes))
+
+
+def names(form: FusedForm) -> set[str]:
+    """Axes and extents that a form knows."""
+    return {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
+
+
+def part_of(given: Mapping[str, Any], form: FusedForm) -> dict[str, Any]:
+    """The tensors and scalars that a form takes."""
+    wanted = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
+    return {name: one for name, one in given.items() if name in wanted}

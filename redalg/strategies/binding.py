@@ -14,7 +14,7 @@ from typing import final
 
 from redalg.decompose.cascade import free_axes
 from redalg.errors import PlanError
-from redalg.expression import Axis, Value
+from redalg.expression import Axis, RunningCast, Value
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
 
 
@@ -56,6 +56,11 @@ def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
 def refuse(form: FusedForm) -> None:
     """What the tile program does not hold yet, refused by name."""
     for one in form.accumulators:
+        if any(factor.has(RunningCast) for factor in one.factors):
+            raise PlanError(
+                f"accumulator `{one.value}` rounds at a running scale, which the tile program does not hold yet. Run "
+                'it with backend="torch".'
+            )
         if len(one.factors) > 2:
             raise PlanError(
                 f"accumulator `{one.value}` is a product of {len(one.factors)} factors over different axes; the "
