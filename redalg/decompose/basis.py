@@ -2,8 +2,13 @@
 
     B_k(z − δ) = Σ_α (−δ)^α / α! · ∂^α B_k(z)           Taylor's theorem, exact for polynomials
 
-so the span must hold every ∂B/∂z of a pivoted z. Functions of different exponential grade Π E[u]^q are independent, so
-each grade has a span of its own. One pool serves all the reductions of a cascade.
+so the span must hold every ∂B/∂z of a pivoted z. A slope pivot β of y on x, z_y = y − c − β·z_x, moves by the operator
+z_x·∂/∂z_y, which is applied after the derivatives:
+
+    B(z_x − δ, z_y − ε − σ·z_x) = exp(−ε·∂_y − σ·z_x·∂_y) exp(−δ·∂_x) B,      ε = δ_y − β'·δ_x
+
+Functions of different exponential grade Π E[u]^q are independent, so each grade has a span of its own. One pool serves
+all the reductions of a cascade.
 """
 
 from __future__ import annotations
@@ -19,7 +24,10 @@ from redalg.decompose.laurent import Atoms, Monomial, Vector
 from redalg.decompose.span import Span
 
 Shift = Monomial
-"""A power of the displacements, ((atom, n), …) standing for Π δ_atom^n."""
+"""A power of the displacements, ((key, n), …) standing for Π δ_key^n; a key is a pivoted atom or a slope's."""
+
+FIRST_SLOPE = 1 << 20
+"""Keys of slopes follow those of atoms."""
 
 
 @final
@@ -37,7 +45,10 @@ class Pool:
 
     def __init__(self, atoms: Atoms, centred: list[Centred], auxiliary: frozenset[int] = frozenset()) -> None:
         self.atoms, self.auxiliary = atoms, auxiliary
-        self.pivoted = sorted({atom for one in centred for atom in one.centres} | auxiliary)
+        self.slopes = sorted({(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)})
+        shifted = {atom for one in centred for atom in one.centres if one.shift(atom) or not one.slopes(atom)}
+        self.pivoted = sorted(shifted | auxiliary)
+        self.keys = [*self.pivoted, *range(FIRST_SLOPE, FIRST_SLOPE + len(self.slopes))]
         self._spans: dict[Monomial, Span] = {}
         for one in centred:
             for column in laurent.columns(one.polynomial).values():
@@ -59,8 +70,20 @@ class Pool:
 
     def _close(self, grade: Monomial, vector: Vector) -> None:
         if vector and self._spans.setdefault(grade, Span()).add(vector):
-            for atom in self.pivoted:
-                self._close(grade, monic(derivative(vector, atom)))
+            for key in self.keys:
+                self._close(grade, monic(self.moved(vector, key)))
+
+    def slope(self, key: int) -> tuple[int, int] | None:
+        """(y, x) of a slope's key; None for an atom."""
+        return self.slopes[key - FIRST_SLOPE] if key >= FIRST_SLOPE else None
+
+    def moved(self, vector: Vector, key: int) -> Vector:
+        """∂B/∂z of a pivoted atom, or z_x·∂B/∂z_y of a slope."""
+        pair = self.slope(key)
+        if pair is None:
+            return derivative(vector, key)
+        y, x = pair
+        return {laurent.multiply_monomials(one, ((x, Fraction(1)),)): c for one, c in derivative(vector, y).items()}
 
     def coordinates(self, grade: Monomial, vector: Vector) -> dict[int, Fraction]:
         """A vector of that grade in the basis: function number -> coefficient."""
@@ -81,9 +104,11 @@ class Pool:
                 factor *= Fraction((-1) ** int(n), factorial(int(n)))
             for index, c in self.coordinates(function.grade, vector).items():
                 laurent.accumulate(rows.setdefault(index, {}), shift, c * factor)
-            for atom in self.pivoted:
-                further = laurent.multiply_monomials(shift, ((atom, Fraction(1)),))
-                moved = derivative(vector, atom)
+            for key in self.keys:
+                if shift and key < shift[-1][0]:
+                    continue  # in order: the operators of slopes do not commute with the derivatives
+                further = laurent.multiply_monomials(shift, ((key, Fraction(1)),))
+                moved = self.moved(vector, key)
                 if moved and further not in seen:
                     seen.add(further)
                     todo.append((further, moved))

@@ -3,7 +3,9 @@
     P(X, …) → P(Z + v(d), …)       exact for every v; taken only where the number of terms strictly drops
 
 Candidates v are the d-parts that the user wrote beside X, then Tschirnhaus: with P = a_p X^p + a_{p-1} X^{p-1} + …,
-v = −a_{p-1}/(p·a_p), where that quotient depends on d alone.
+v = −a_{p-1}/(p·a_p), where that quotient depends on d alone; or, for p ≥ 2, on d and on other generators X' linearly:
+
+    P(Y, X', …) → P(Z + v(d) + Σ b_j(d)·X'_j, X', …)        the slopes b_j: Z is the residual of a regression of Y on X'
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from fractions import Fraction
 from typing import final
 
 from redalg.decompose import laurent
+from redalg.decompose.cascade import free_axes
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.separate import Separator
 from redalg.decompose.verdict import Separation
@@ -22,10 +25,25 @@ from redalg.decompose.verdict import Separation
 @final
 @dataclass(frozen=True)
 class Centred:
-    """A polynomial in centred generators: atom number -> v(d), so that the atom now stands for X − v(d)."""
+    """A polynomial in centred generators: atom number -> v, so that the atom now stands for X − v.
+
+    v is of d alone, or v(d) + Σ b_j(d)·X'_j with other generators, which are centred themselves where they have a v.
+    """
 
     polynomial: Polynomial
     centres: dict[int, Polynomial]
+
+    def shift(self, atom: int) -> Polynomial:
+        """The part of v that is of d alone (0 for a generator that is not centred)."""
+        return {key: c for key, c in self.centres.get(atom, {}).items() if not key[0]}
+
+    def slopes(self, atom: int) -> dict[int, Polynomial]:
+        """The slopes b_j by the number of X'_j."""
+        made: dict[int, Polynomial] = {}
+        for (x, d), c in self.centres.get(atom, {}).items():
+            if x:
+                made.setdefault(x[0][0], {})[(), d] = c
+        return made
 
 
 def centre(separation: Separation, separator: Separator) -> Centred:
@@ -66,13 +84,21 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple
         if separator.atoms.list[atom].exponential or degree < 1 or below is None or len(lead) != 1:
             continue
         [((x, d), c)] = lead.items()
-        if any(x_below != x for x_below, _ in below):
-            continue
-        inverse = laurent.power_monomial(d, Fraction(-1))
-        v: Polynomial = {((), laurent.multiply_monomials(d_below, inverse)): -c_below / (degree * c)
-             for (_, d_below), c_below in below.items()}  # fmt: skip
-        if _written_reciprocals(v, polynomial):
+        inverse, inverse_x = laurent.power_monomial(d, Fraction(-1)), laurent.power_monomial(x, Fraction(-1))
+        v: Polynomial = {
+            (laurent.multiply_monomials(x_below, inverse_x), laurent.multiply_monomials(d_below, inverse)):
+            -c_below / (degree * c) for (x_below, d_below), c_below in below.items()
+        }  # fmt: skip
+        plain = all(not x for x, _ in v)
+        if (plain or (degree > 1 and _slopes_of(v, atom, separator))) and _written_reciprocals(v, polynomial):
             yield atom, v
+
+
+def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
+    """Whether v is linear in other generators, and varies along no axis that the generator lacks."""
+    atoms = separator.atoms
+    linear = all(len(x) <= 1 and all(q == 1 and not atoms.list[number].exponential for number, q in x) for x, _ in v)
+    return linear and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
 
 
 def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:

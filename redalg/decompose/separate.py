@@ -25,11 +25,12 @@ from typing import final
 
 from sympy import Abs, Add, Expr, Max, Min, Mul, Not, Pow, Rational, S, exp, log
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.laurent import Atom, Atoms, Polynomial
 from redalg.decompose.rounding import Rounding
-from redalg.expression import Axis, Cast, RunningCast, Value, Where
+from redalg.expression import Axis, Cast, Element, RunningCast, Value, Where
 
 X, D = 1, 2
 
@@ -219,9 +220,13 @@ class Separator:
         if self.side(condition) == X | D:
             raise NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
                                "side, so the rank is infinite", certain=True)  # fmt: skip
-        holds = self.pure(Where(condition, S.One, S.Zero))
-        fails = self.pure(Where(Not(condition), S.One, S.Zero))
-        return laurent.add(laurent.multiply(holds, self.separate(a)), laurent.multiply(fails, self.separate(b)))
+        return laurent.add(self._under(condition, a), self._under(Not(condition), b))
+
+    def _under(self, condition: Boolean, branch: Expr) -> Polynomial:
+        """[c]·branch; what the branch reads by computed indices is read only where c holds."""
+        guarded: dict[Basic, Basic] = {one: Where(condition, one, S.Zero) for one in branch.atoms(Element)
+                   if not all(isinstance(index, Axis) or index.is_Integer for index in one.indices)}  # fmt: skip
+        return laurent.multiply(self.pure(Where(condition, S.One, S.Zero)), self.separate(branch.xreplace(guarded)))
 
     def _cast(self, node: Expr) -> Polynomial:
         """A rounding that mixes x and d: exact in no one-pass form (see `rounding`)."""

@@ -41,6 +41,10 @@ class ArrayOps(ABC):
         """An array of integers, booleans or narrow floats in the compute dtype."""
 
     @abstractmethod
+    def wide(self, array: Any) -> Any:
+        """An array in float64."""
+
+    @abstractmethod
     def round_to(self, array: Any, dtype: str) -> Any:
         """Round to a dtype (saturating for 8-bit floats and integers), given back in the compute dtype."""
 

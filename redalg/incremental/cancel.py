@@ -75,6 +75,7 @@ class Canceller:
         poly = laurent.add(*map(self.polynomial, terms))
         known = {**self.meaning, **self._shifted}
         brought = {value for _, d in poly for number, _ in d for value in self._pivots_of(known.get(number, {}))}
+        brought |= self._pivots_of(poly)
         if not brought:
             return None
         made = self.substituted(poly, known)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from sympy import And, Eq, Expr, Or, Pow, S
+from sympy import Add, And, Eq, Expr, Or, Pow, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
@@ -15,7 +15,7 @@ from redalg.decompose.basis import Function, Pool
 from redalg.decompose.cascade import free_axes
 from redalg.decompose.centre import Centred, centre
 from redalg.decompose.verdict import Decomposition, Separation, fraction
-from redalg.expression import Label, Value
+from redalg.expression import Label, Let, Value
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
@@ -27,11 +27,14 @@ def derive(decomposition: Decomposition) -> FusedForm:
     """The online form of a decomposition: leaf, merge and finish of its monoid."""
     sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
     centred = centre_all(sums, decomposition)
+    regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
+    needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
     candidates = Candidates(decomposition, centred)
-    form, kept = attempt(decomposition, centred, candidates.powers)
+    form, kept = attempt(decomposition, centred, candidates.powers | needed)
+    kept |= needed
     if candidates.products and (both := attempt(decomposition, centred, kept | candidates.products)[1]) > kept:
-        form, kept = attempt(decomposition, centred, both)
-    elif kept != candidates.powers:
+        form, kept = attempt(decomposition, centred, both | needed)
+    elif kept != candidates.powers | needed:
         form, _ = attempt(decomposition, centred, kept)
     form.verify()
     return form
@@ -105,11 +108,22 @@ def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
     for x, c in function.vector.items():
         term: Expr = fraction(c)
         for atom, q in x:
-            base = pool.atoms.list[atom].base
-            term *= Pow(base - placement.pivots[atom].value, fraction(q)) if atom in pool.pivoted else \
-                pool.atoms.list[atom].power(q)  # fmt: skip
+            if atom in pool.pivoted or atom in placement.slopes:
+                term *= Pow(residual(atom, pool, placement), fraction(q))
+            else:
+                term *= pool.atoms.list[atom].power(q)
         total += term
     return total
+
+
+def residual(atom: int, pool: Pool, placement: Placement) -> Expr:
+    """u − c − Σ β·(u' − c') of a pivoted generator; u − c is rounded first, as a name keeps it together."""
+    c = placement.pivots[atom].value if atom in pool.pivoted else S.Zero
+    shifted = pool.atoms.list[atom].base - c
+    if atom not in placement.slopes:
+        return shifted
+    lines = (beta * (pool.atoms.list[x].base - centre) for beta, x, centre in placement.slopes[atom])
+    return Add(Let(f"{c}_offset" if c else "offset", shifted), *(-line for line in lines))
 
 
 def coefficient(row: dict[laurent.Monomial, Fraction], placement: Placement) -> Expr:
@@ -132,7 +146,17 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
     """
     made: dict[Value, Pivot] = {}
     for number, pivot in sorted(placement.pivots.items()):
-        if number in pool.auxiliary and (move := natural_move(number, pool, resolver.accumulators)) is not None:
+        if pivot.policy is PivotPolicy.SLOPE:
+            made[pivot.value] = replace(pivot, source=resolver.source(number))
+            continue
+        if pivot.slopes:
+            made[pivot.value] = replace(pivot, source=resolver.source(number))
+            continue
+        if (
+            pivot.policy is not PivotPolicy.MEMBER
+            and number in pool.auxiliary
+            and (move := natural_move(number, pool, resolver.accumulators)) is not None
+        ):
             made[pivot.value] = replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
             continue
         if pivot.policy is not PivotPolicy.TILE_LOCAL or pivot.value in made:

@@ -33,6 +33,10 @@ class PivotPolicy(Enum):
     """The natural centre of the block itself, found from its own accumulators; merged states are re-centred."""
     BLOCK_MEAN = "block-mean"
     """The mean of u over the first block: for centres with more axes than u, which would destroy a contraction."""
+    MEMBER = "member"
+    """The element of the first block nearest to its mean: of most u, u − c loses no digit, however far one lies."""
+    SLOPE = "slope"
+    """Not a shift of u but the slope of another generator on u, found from each block; merged states share one."""
 
 
 @final
@@ -68,13 +72,21 @@ class Pivot:
         base: u(x).
         policy: how c is chosen.
         source: RUNNING: c as an expression of extrema and parameters. TILE_LOCAL: the displacement from c to the
-            natural centre, as an expression of slots. BLOCK_MEAN: 0.
+            natural centre, as an expression of slots. SLOPE: the same for the slope. BLOCK_MEAN: 0. MEMBER: 0, or the
+            displacement to the line on which residuals have mean 0.
+        slopes: (β, c') pairs: u − c − Σ β·(u' − c') is what is summed; c' is 0 where u' is not shifted.
     """
 
     value: Value
     base: Expr
     policy: PivotPolicy
     source: Expr
+    slopes: tuple[tuple[Value, Expr], ...] = ()
+
+    @property
+    def is_found(self) -> bool:
+        """Whether c is found anew from the slots, of a block and of a merged state."""
+        return self.policy is not PivotPolicy.RUNNING and self.source is not S.Zero
 
     @property
     def has_slot(self) -> bool:
@@ -197,7 +209,7 @@ class FusedForm:
         for pivot in self.pivots:
             unknown = pivot.source.atoms(Value) - {one.value for one in self.extrema}
             if pivot.has_slot:
-                unknown -= sums
+                unknown -= sums | {one.value for one in self.pivots}
             if unknown:
                 raise AssertionError(f"the pivot {pivot.value} is found from {unknown}, which no block holds")
         for accumulator in self.accumulators:

@@ -49,14 +49,14 @@ class Executor:
                 monoid.name, scope, self._masked(scope.number(term), live, float(monoid.identity))
             )
         for pivot in self.form.shifted:
-            slots[pivot.value] = self._block_mean(pivot, scope, live)
+            slots[pivot.value] = self._started(pivot, scope, live)
         for _ in range(self._steps()):
             slots |= self._recentred(scope, {**slots, **self._accumulators(scope, slots, live)})
         return slots | self._accumulators(scope, slots, live)
 
     def _steps(self) -> int:
         """How often a block is re-centred: a weighted centre far from the block's mean is rounded as the mean is."""
-        if not any(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in self.form.shifted):
+        if not any(pivot.is_found for pivot in self.form.shifted):
             return 0
         return 2 if any(one.weight for one in self.form.accumulators) else 1
 
@@ -75,6 +75,22 @@ class Executor:
             return self.ops.full([1 if one == place else size for one, size in enumerate(shape)],
                                  float(MONOIDS[kind].identity))  # fmt: skip
         return self.ops.reduce(kind, self.ops.expand(array, shape), place)
+
+    def _started(self, pivot: Pivot, scope: Scope, live: Any) -> Any:
+        """A pivot of a block before its sums are known; −∞ over no elements marks an empty state."""
+        mean = self._block_mean(pivot, scope, live)
+        if pivot.policy is PivotPolicy.SLOPE:
+            return self.ops.where(mean == -INF, mean, self.ops.scalar(0.0))
+        return self._nearest(mean, pivot, scope, live) if pivot.policy is PivotPolicy.MEMBER else mean
+
+    def _nearest(self, mean: Any, pivot: Pivot, scope: Scope, live: Any) -> Any:
+        """The live element of the block nearest to its mean."""
+        base = scope.number(live_term(pivot.base, self.form.cascade.domain))
+        live = None if live is None else self._reach(live, base)
+        far = self._masked(self.ops.functions["Abs"](base - mean), live, INF)
+        found = self.ops.where(far == self._along("min", scope, far), base, self.ops.scalar(-INF))
+        found = self._along("max", scope, self._masked(found, live, -INF))
+        return self.ops.where(self.ops.isfinite(found), found, mean)
 
     def _block_mean(self, pivot: Pivot, scope: Scope, live: Any) -> Any:
         """Mean of u over the block's live elements (0 where it is not finite, −∞ over none: an empty state)."""
@@ -176,7 +192,7 @@ class Executor:
         made: Slots = {}
         for pivot in self.form.shifted:
             c = slots[pivot.value]
-            if pivot.policy is PivotPolicy.TILE_LOCAL:
+            if pivot.is_found:
                 moved = c + inner.number(pivot.source)
                 c = self.ops.where(self.ops.isfinite(moved), moved, c)
             made[pivot.value] = c
@@ -191,7 +207,7 @@ class Executor:
             slots[value] = self._combine(monoid.name, a[value], b[value])
         for pivot in self.form.shifted:
             slots[pivot.value] = self.ops.where(a[pivot.value] == -INF, b[pivot.value], a[pivot.value])
-        if any(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in self.form.shifted):
+        if any(pivot.is_found for pivot in self.form.shifted):
             provisional = slots | self._sum(scope, slots, a, b)
             slots |= self._recentred(scope, provisional)
         return slots | self._sum(scope, slots, a, b)
@@ -211,10 +227,23 @@ class Executor:
         old, new = self.pivots(scope, slots), self.pivots(scope, target)
         values = dict(slots)
         for pivot in self.form.pivots:
-            delta = self._safe(pivot.value, new[pivot.value]) - self._safe(pivot.value, old[pivot.value])
-            values[self.form.displacement(pivot)] = delta
+            values[self.form.displacement(pivot)] = self._displaced(pivot, old, new)
         inner = scope.over({}, values)
         return {one.value: self._moved_one(one, inner, old, new) for one in self.form.accumulators}
+
+    def _displaced(self, pivot: Pivot, old: Slots, new: Slots) -> Any:
+        """c' − c; with slopes less Σ β'·(how far u' moved), rounded once: on a steep line two large numbers cancel."""
+        if not pivot.slopes:
+            return self._safe(pivot.value, new[pivot.value]) - self._safe(pivot.value, old[pivot.value])
+
+        def moved(value: Any) -> Any:
+            return self.ops.wide(self._safe(value, new[value])) - self.ops.wide(self._safe(value, old[value]))
+
+        total = moved(pivot.value)
+        for slope, centre in pivot.slopes:
+            if isinstance(centre, Value):
+                total = total - self.ops.wide(self._safe(slope, new[slope])) * moved(centre)
+        return self.ops.to_compute(total)
 
     def _moved_one(self, one: Accumulator, scope: Scope, old: Slots, new: Slots) -> Any:
         total: Any = None

@@ -51,6 +51,9 @@ class NumpyOps(ArrayOps):
     def to_compute(self, array: Any) -> Any:
         return np.asarray(array).astype(self.compute, copy=False)
 
+    def wide(self, array: Any) -> Any:
+        return np.asarray(array).astype(np.float64, copy=False)
+
     def round_to(self, array: Any, dtype: str) -> Any:
         if dtype.startswith("int"):
             limits = np.iinfo(dtype)

@@ -5,6 +5,7 @@ an exponential E[u]              pivot = running max of u; an extremum that the 
                                  positive multiple, otherwise an auxiliary max is added
 a shifted generator z = u − c    its centre when that is u's own extremum (running); else the natural centre of
                                  each block (tile-local), where it moves as u does; else the block's mean
+a residual y − v − b·x           slope pivots β, found from each block, and shifts that are elements of the data
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import final
 
 from sympy import Add, Expr, S, log
 
-from redalg.decompose.basis import Pool
+from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade, free_axes
 from redalg.decompose.centre import Centred
 from redalg.decompose.extremal import Extremal
@@ -37,6 +38,7 @@ class Placement:
         self.extrema: list[Extremum] = []
         self.pivots: dict[int, Pivot] = {}
         self.finals: dict[Value, Expr] = {}
+        self.slopes: dict[int, tuple[tuple[Value, int, Expr], ...]] = {}  # y -> (β, x, the shift of x)
 
     def symbol(self, name: str, axes: set[Axis]) -> Value:
         """A slot's symbol with the given free axes."""
@@ -53,7 +55,10 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
     exponentials = sorted({atom for function in pool.functions for atom, _ in function.grade})
     for number in exponentials:
         placement.pivots[number] = _exponential_pivot(placement, atoms[number])
+    place_slopes(placement, pool, centred)
     for number in pool.pivoted:
+        if number in placement.pivots:
+            continue
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
         if not centres:  # auxiliary: its displacement is found when the slots have names
             named = _named(placement, atoms[number])
@@ -61,6 +66,27 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
             continue
         placement.pivots[number] = _shift_pivot(placement, atoms[number], centres)
     return placement
+
+
+def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) -> None:
+    """A slope pivot for every pair (y, x) of which y is taken less β·x; the shifts of both are elements of the data."""
+    atoms = placement.decomposition.separator.atoms
+    for atom in dict.fromkeys(x for _, x in pool.slopes if x in pool.pivoted):
+        named = _named(placement, atoms.list[atom])
+        placement.pivots[atom] = Pivot(named, atoms.list[atom].base, PivotPolicy.MEMBER, S.Zero)
+    for number, (y, x) in enumerate(pool.slopes):
+        slopes = (atoms.polynomial_expr(one.slopes(y)[x]) for one in centred.values() if x in one.slopes(y))
+        axes = {axis for expr in slopes for axis in free_axes(expr)}
+        value = placement.symbol(f"slope_{number}", axes)
+        base = atoms.list[x].base
+        placement.pivots[FIRST_SLOPE + number] = Pivot(value, base, PivotPolicy.SLOPE, S.Zero)
+        centre = placement.pivots[x].value if x in placement.pivots else S.Zero
+        placement.slopes[y] = (*placement.slopes.get(y, ()), (value, x, centre))
+    for y in placement.slopes:
+        if y in pool.pivoted:
+            slopes_of = tuple((value, centre) for value, _, centre in placement.slopes[y])
+            named = _named(placement, atoms.list[y])
+            placement.pivots[y] = Pivot(named, atoms.list[y].base, PivotPolicy.MEMBER, S.Zero, slopes_of)
 
 
 def _hold(placement: Placement, separation: Separation) -> None:

@@ -15,7 +15,7 @@ from typing import final
 from sympy import Add, Expr, Mul, Pow, Rational, S, exp, log
 
 from redalg.decompose import laurent
-from redalg.decompose.basis import Pool
+from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Monomial, Polynomial
 from redalg.decompose.verdict import Separation, fraction
@@ -37,6 +37,7 @@ class Resolver:
         self.assignments: list[Assignment] = []
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
         self.known: dict[int, Polynomial] = {}
+        self.found: dict[int, list[Expr]] = {}
         self.canceller = Canceller(placement.decomposition.separator, self.known, list(placement.pivots.values()),
                                    placement.extrema, self._substituted)  # fmt: skip
 
@@ -49,9 +50,13 @@ class Resolver:
             if value in self.placement.finals:
                 self._assign_plain(value, self.placement.finals[value])
             return
-        shifts = {atom: self._displacement(separation, centred, atom) for atom in self.pool.pivoted}
+        turns = {key: self._turn(separation, centred, key) for key in self.pool.keys if self.pool.slope(key)}
+        shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in self.pool.pivoted} | turns
         terms = self._terms(centred, {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}, {})
-        exact = self._terms(centred, {atom: self._exact_displacement(centred, atom) for atom in shifts}, self.known)
+        exact = self._terms(centred, {
+            key: self._symbol_polynomial(turns[key]) if key in turns else self._exact_displacement(centred, key, turns)
+            for key in shifts
+        }, self.known)  # fmt: skip
         self.known[self._number(value)] = laurent.add(*exact)
         self._assign(value, terms)
 
@@ -89,17 +94,25 @@ class Resolver:
 
     # ---- displacements -----------------------------------------------------------------------------------------------
 
-    def _displacement(self, separation: Separation, centred: Centred, atom: int) -> Expr:
+    def _displacement(self, separation: Separation, centred: Centred, atom: int, turns: dict[int, Expr]) -> Expr:
         """δ = v(d) − c under a name of its own, never expanded where it is used."""
-        exact = self._exact_displacement(centred, atom)
+        exact = self._exact_displacement(centred, atom, turns)
         pivot = self.placement.pivots[atom]
         if atom not in centred.centres:
             return -pivot.value
-        cancelled = not any(pivot.value in self._atom(number).base.atoms(Value) for _, d in exact for number, _ in d)
+        inside = {value for _, d in exact for number, _ in d for value in self._atom(number).base.atoms(Value)}
+        cancelled = not inside & ({pivot.value} | (self.canceller.pivots if pivot.slopes else frozenset()))
         atoms = self.placement.decomposition.separator.atoms
-        raw = atoms.polynomial_expr(centred.centres[atom]) - pivot.value
-        expr = atoms.polynomial_expr(exact) if cancelled and pivot.has_slot else raw.subs(pivot.value, pivot.source) \
-            if not pivot.has_slot else raw  # fmt: skip
+        raw = atoms.polynomial_expr(centred.shift(atom)) - pivot.value
+        expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else \
+            raw.subs(pivot.value, pivot.source) if not pivot.has_slot else raw  # fmt: skip
+        made = self._named(separation, centred, pivot, expr)
+        if centred.slopes(atom):
+            self.found.setdefault(atom, []).append(made)
+        return made
+
+    def _named(self, separation: Separation, centred: Centred, pivot: Pivot, expr: Expr) -> Expr:
+        """A displacement as a value, unless it is a number."""
         if not expr.atoms(Value):
             return expr
         for one in self.assignments:
@@ -110,11 +123,56 @@ class Resolver:
         self._assign_plain(value, expr)
         return value
 
-    def _exact_displacement(self, centred: Centred, atom: int) -> Polynomial:
+    def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
+        """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
         pivot = self.placement.pivots[atom]
         here = self._symbol_polynomial(pivot.value) if pivot.has_slot else self._expr_polynomial(pivot.source)
-        there = self._substituted(centred.centres.get(atom, {}), self.known)
-        return laurent.add(there, laurent.scale(here, -1))
+        made = laurent.add(self._substituted(centred.shift(atom), self.known), laurent.scale(here, -1))
+        slopes = centred.slopes(atom)
+        for key, turn in turns.items():
+            y, x = self.pool.slopes[key - FIRST_SLOPE]
+            if y == atom and x in slopes and x in self.placement.pivots:
+                slope = self._symbol_polynomial(self.placement.pivots[key].value)
+                b = laurent.add(slope, self._symbol_polynomial(turn))
+                moved = self._exact_displacement(centred, x, {})
+                made = laurent.add(made, laurent.scale(laurent.multiply(b, moved), -1))
+        return made
+
+    # ---- slopes ------------------------------------------------------------------------------------------------------
+
+    def _turn(self, separation: Separation, centred: Centred, key: int) -> Expr:
+        """b(d) − β: how far the slope of y on x is from the pivot's."""
+        y, x = self.pool.slopes[key - FIRST_SLOPE]
+        pivot = self.placement.pivots[key]
+        slope = centred.slopes(y).get(x)
+        if slope is None:
+            return -pivot.value
+        turn = self._named(separation, centred, pivot, self._slope_move(slope, pivot.value))
+        self.found.setdefault(key, []).append(turn)
+        return turn
+
+    def _slope_move(self, slope: Polynomial, beta: Value) -> Expr:
+        """N/D − β as (N − β·D)/D, in terms of the slots: N and β·D cancel there, and not in floating point."""
+        lowest = {number: min(dict(d).get(number, Fraction(0)) for _, d in slope) for _, d in slope for number, _ in d}
+        below = tuple(sorted((number, -q) for number, q in lowest.items() if q < 0))
+        above = self._substituted(laurent.multiply(slope, {((), below): Fraction(1)}), self.known)
+        divisor = laurent.ONE
+        for number, q in below:
+            if q.denominator == 1:
+                base = self._substituted(self.canceller.polynomial(self._atom(number).base), self.known)
+                divisor = laurent.multiply(divisor, laurent.power(base, int(q)))
+        difference = laurent.add(above, laurent.scale(laurent.multiply(divisor, self._symbol_polynomial(beta)), -1))
+        to_expr = self.placement.decomposition.separator.atoms.polynomial_expr
+        return to_expr(difference) / to_expr(divisor)
+
+    def source(self, key: int) -> Expr:
+        """The displacement of a slope, or of the shift on its line, to the natural one, in terms of the slots."""
+        meaning: dict[Expr, Expr] = {}
+        for one in self.assignments:
+            meaning[one.value] = one.expr.xreplace(meaning)
+        found = [meaning[value] for value in self.found.get(key, ()) if value in meaning]
+        held = {*self.accumulators, *(one.value for one in self.placement.pivots.values())}
+        return next((one for one in found if one.atoms(Value) <= held), S.Zero)
 
     def move(self, pivot: Pivot) -> Expr:
         """Displacement of a tile-local pivot to its natural centre, in terms of the slots."""

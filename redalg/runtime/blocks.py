@@ -29,6 +29,8 @@ SMALLEST_BLOCK = 128
 def blocks(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENTS) -> dict[Axis, int]:
     """Length of a block along every axis, so that no array of a block has more than `limit` elements."""
     length = {axis: max(1, sizes[axis.name]) for axis in form.cascade.axes()}
+    if any(pivot.slopes for pivot in form.pivots):  # residuals y − β·x are rounded as β·x is: its range within a block
+        length[form.cascade.axis] = min(length[form.cascade.axis], SMALLEST_BLOCK)
     inner = {axis for producer in form.cascade.producers for axis in producer.cascade.axes()}
     inner -= {
         axis for one in (*form.cascade.values, *(p.value for p in form.cascade.producers)) for axis in one.indices

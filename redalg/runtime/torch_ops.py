@@ -38,6 +38,9 @@ class TorchOps(ArrayOps):
     def to_compute(self, array: Any) -> Any:
         return torch.as_tensor(array, device=self.device).to(self.compute)
 
+    def wide(self, array: Any) -> Any:
+        return array.to(torch.float64)
+
     def round_to(self, array: Any, dtype: str) -> Any:
         if dtype.startswith("int"):
             limits = torch.iinfo(getattr(torch, dtype))

@@ -72,6 +72,11 @@ def refuse(form: FusedForm) -> None:
             'not hold yet. Run it with backend="torch".'
         )
     for pivot in form.shifted:
+        if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER):
+            raise PlanError(
+                f"pivot `{pivot.value}` is the slope or an element of a regression, which the tile program does not "
+                'hold yet. Run it with backend="torch".'
+            )
         if pivot.policy is PivotPolicy.BLOCK_MEAN:
             raise PlanError(
                 f"pivot `{pivot.value}` belongs to a column of a contraction, which the tile program does not "
