@@ -13,7 +13,7 @@ max u < min u, or a slot of its own, the maximum of 0 over the elements, is âˆ’â
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 from sympy import Add, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
@@ -61,12 +61,14 @@ def extremal(kind: str, term: Expr, separator: Separator) -> Extremal:
 
 
 @final
-@dataclass
 class _Finder:
-    separator: Separator
-    slots: dict[tuple[str, Expr], Slot] = field(default_factory=dict)
-    g: list[Expr] = field(default_factory=list)
-    h: list[Expr] = field(default_factory=list)
+    """Collects the slots that one reduction needs."""
+
+    def __init__(self, separator: Separator) -> None:
+        self.separator = separator
+        self.slots: dict[tuple[str, Expr], Slot] = {}
+        self.g: list[Expr] = []
+        self.h: list[Expr] = []
 
     def slot(self, kind: str, term: Expr, where: Boolean) -> Expr:
         """The symbol of an extremum of x alone, over the elements where a condition holds."""
