@@ -7,8 +7,8 @@ z_x·∂/∂z_y, which is applied after the derivatives:
 
     B(z_x − δ, z_y − ε − σ·z_x) = exp(−ε·∂_y − σ·z_x·∂_y) exp(−δ·∂_x) B,      ε = δ_y − β'·δ_x
 
-Functions of different exponential grade Π E[u]^q are independent, so each grade has a span of its own. One pool serves
-all the reductions of a cascade.
+Functions of different grade Π E[u]^q · Π s^p are independent, so each grade has a span of its own; s is a generator
+that is scaled, (s/c)^p, and moves by (c/c')^p. One pool serves all the reductions of a cascade.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIRST_SLOPE = 1 << 20
 @final
 @dataclass(frozen=True)
 class Function:
-    """One basis function: Π E[u]^q of its grade, times a polynomial in the other atoms."""
+    """One basis function: Π E[u]^q and Π s^p of its grade, times a polynomial in the other atoms."""
 
     grade: Monomial
     vector: Vector
@@ -43,8 +43,9 @@ class Function:
 class Pool:
     """Basis functions, coordinates of polynomials in them, and transition rows."""
 
-    def __init__(self, atoms: Atoms, centred: list[Centred], auxiliary: frozenset[int] = frozenset()) -> None:
-        self.atoms, self.auxiliary = atoms, auxiliary
+    def __init__(self, atoms: Atoms, centred: list[Centred], auxiliary: frozenset[int] = frozenset(),
+                 scaled: frozenset[int] = frozenset()) -> None:  # fmt: skip
+        self.atoms, self.auxiliary, self.scaled = atoms, auxiliary, scaled
         self.slopes = sorted({(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)})
         shifted = {atom for one in centred for atom in one.centres if one.shift(atom) or not one.slopes(atom)}
         self.pivoted = sorted(shifted | auxiliary)
@@ -64,7 +65,7 @@ class Pool:
         """A column split by exponential grade."""
         out: dict[Monomial, Vector] = {}
         for x, c in column.items():
-            grade, rest = laurent.split(x, lambda atom: self.atoms.list[atom].exponential)
+            grade, rest = laurent.split(x, lambda atom: self.atoms.list[atom].exponential or atom in self.scaled)
             out.setdefault(grade, {})[rest] = c
         return out
 

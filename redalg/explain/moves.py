@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, Dummy, Expr, Mul, S, exp, factor, fraction, together
+from sympy import Abs, Add, Dummy, Expr, Mul, S, exp, factor, fraction, together
 
 from redalg.decompose.domain import live_term
 from redalg.explain.model import Equation
@@ -98,7 +98,7 @@ class Moves:
 
     def _centre(self, pivot: Pivot) -> Expr:
         """The natural centre of a segment: its displacement from 0, with the sums that it moves taken at 0."""
-        if pivot.policy is PivotPolicy.BLOCK_MEAN:
+        if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
             return self._over("sum", pivot.base) / self._over("sum", S.One)
         at_zero = dict.fromkeys((one.value for one in self.form.shifted), S.Zero)
         sums = {one.value: self._over("sum", one.term.xreplace(at_zero)) for one in self.moving}
@@ -149,7 +149,7 @@ class Moves:
         """δ under the name that it has for that state."""
         return {
             self.form.displacement(one): S.Zero
-            if naming is own and one.policy is PivotPolicy.BLOCK_MEAN
+            if naming is own and one.has_slot and not one.is_found
             else naming(self.form.displacement(one))
             for one in self.displaced
         }
@@ -159,10 +159,19 @@ class Moves:
         symbols = {one: self.form.displacement(one) for one in self.displaced if one.has_slot is late}
         named = self.displacements(mark)
         return [
-            Equation(mark(delta), to(one.value) - naming(one.value))
+            Equation(mark(delta), self._displacement(one, naming, to))
             for one, delta in symbols.items()
             if named[delta] is not S.Zero
         ]
+
+    def _displacement(self, pivot: Pivot, naming: Naming, to: Naming) -> Expr:
+        """c′ − c, on a line less what x moves times the slope; of a scale c/c′."""
+        if pivot.policy is PivotPolicy.SCALE:
+            return naming(pivot.value) / to(pivot.value)
+        lines = (
+            to(slope) * (to(centre) - naming(centre)) for slope, centre in pivot.slopes if isinstance(centre, Value)
+        )
+        return Add(to(pivot.value), -naming(pivot.value), *(-line for line in lines))
 
     # ---- many segments -----------------------------------------------------------------------------------------------
 
@@ -194,7 +203,7 @@ class Moves:
 
     def _common_centre(self, pivot: Pivot) -> Expr:
         """As for one segment: the displacement from 0, with every segment's sums moved to 0."""
-        if pivot.policy is PivotPolicy.BLOCK_MEAN:
+        if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
             return marked(pivot.value, HAT, EACH[self.index])
         deltas = self.displacements(self.segment)
         deltas |= {self.form.displacement(one): -self.segment(one.value) for one in self.form.shifted}
@@ -227,7 +236,7 @@ class Moves:
 
     def _next_centre(self, pivot: Pivot, piece: Naming) -> Expr:
         """c + the displacement that both pieces together have from c."""
-        if pivot.policy is PivotPolicy.BLOCK_MEAN:
+        if not pivot.is_found:
             return pivot.value
         here, there = self.displacements(own), self.displacements(hatted)
         here |= {self.form.displacement(one): S.Zero for one in self.form.shifted}
@@ -243,7 +252,9 @@ class Moves:
         """The slots of a single element's state: each pivot lies on the element itself."""
         form = self.form
         made: dict[Value, Expr] = {one.value: one.term for one in form.extrema}
-        made |= {one.value: one.base for one in form.pivots}
+        made |= {one.value: Abs(one.base) if one.policy is PivotPolicy.SCALE else one.base for one in form.pivots
+                 if one.policy is not PivotPolicy.SLOPE}  # fmt: skip
+        made |= {one.value: S.Zero for one in form.pivots if one.policy is PivotPolicy.SLOPE}
         made |= {one.value: one.term.xreplace(made) for one in form.accumulators}
         return self.live(made[value])
 

@@ -185,6 +185,12 @@ def reasons(pivot: Pivot, form: FusedForm) -> list[tuple[Part, ...]]:
         extra = ", a maximum that the definition lacks" if pivot in _auxiliary(form) else ""
         why = ". Running: the largest so far, so that no exponential exceeds 1 and none overflows."
         made.append(("Pivot ", pivot.value, f"{extra}: scales the exponential of ", base, why))
+    if pivot.policy is PivotPolicy.SCALE:
+        why = ", the largest magnitude so far, so that no power of it overflows and none vanishes."
+        return [*made, ("Pivot ", pivot.value, ": divides ", base, why)]
+    if pivot.policy is PivotPolicy.SLOPE:
+        why = ". Found from each block: a residual is small, and the two products that it is the difference of are not."
+        return [*made, ("Pivot ", pivot.value, ": a slope on ", base, why)]
     if any(pivot.value in factor.atoms(Value) for one in form.accumulators for factor in one.factors):
         why = " grow large and cancel in finish."
         made.append(("Pivot ", pivot.value, ": shifts ", base, ". ", _chosen(pivot), *_known(pivot)))
@@ -202,6 +208,8 @@ def _chosen(pivot: Pivot) -> str:
         return "Running: it is "
     if pivot.policy is PivotPolicy.TILE_LOCAL:
         return "Tile-local: every block is taken about its own centre, and a merge finds the common one."
+    if pivot.policy is PivotPolicy.MEMBER:
+        return "An element of the first block: however far an outlier lies, the others keep their digits."
     why = "the centre proper has more axes, and to shift by it would destroy a matrix product."
     return f"Block mean: {why} Any value near it will do."
 

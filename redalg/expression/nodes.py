@@ -10,6 +10,7 @@ from typing import Any, final
 from sympy import Expr, S, sympify
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
+from sympy.printing.precedence import PRECEDENCE
 
 from redalg.errors import ExpressionError
 
@@ -125,7 +126,7 @@ class Let(Expr):
         return self.expr.diff(symbol)
 
     def _sympystr(self, printer: Any) -> str:
-        return str(printer._print(self.expr))
+        return str(printer.parenthesize(self.expr, PRECEDENCE["Pow"]))
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
         body = str(printer._print(self.expr))

@@ -7,19 +7,20 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from sympy import Add, And, Eq, Expr, Or, Pow, S
+from sympy import Add, And, Eq, Expr, Mul, Or, Pow, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import Function, Pool
 from redalg.decompose.cascade import free_axes
 from redalg.decompose.centre import Centred, centre
+from redalg.decompose.laurent import Atom
 from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.expression import Label, Let, Value
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
-from redalg.incremental.placement import Placement, place
+from redalg.incremental.placement import Placement, place, scaled_atoms
 from redalg.incremental.resolve import Resolver
 
 
@@ -44,7 +45,8 @@ def attempt(
     decomposition: Decomposition, centred: dict[str, Centred], auxiliary: frozenset[int]
 ) -> tuple[FusedForm, frozenset[int]]:
     """The form with the given auxiliary pivots, and those of them that some value loses again."""
-    pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary)
+    scaled = scaled_atoms(decomposition, centred)
+    pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, scaled)
     placement = place(decomposition, centred, pool)
     names = accumulator_values(pool, centred, placement)
     accumulators = tuple(accumulator(number, pool, placement, names) for number in range(len(pool.functions)))
@@ -97,13 +99,17 @@ def accumulator_values(pool: Pool, centred: dict[str, Centred], placement: Place
 def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value]) -> Accumulator:
     """One slot: its weight, its factors at the pivot, and its transition."""
     function = pool.functions[number]
-    weight = tuple((placement.pivots[atom], fraction(q)) for atom, q in function.grade)
-    transition = tuple((names[other], coefficient(row, placement)) for other, row in pool.transition(number).items())
+    weight = tuple((placement.pivots[atom], fraction(q)) for atom, q in function.grade if atom not in pool.scaled)
+    rescale = Mul(*(delta(placement.pivots[atom]) ** fraction(q) for atom, q in function.grade if atom in pool.scaled))
+    transition = tuple((names[other], coefficient(row, placement) * rescale)
+                       for other, row in pool.transition(number).items())  # fmt: skip
     return Accumulator(names[number], weight, grouped(summand(function, pool, placement), weight), transition)
 
 
 def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
-    """The polynomial part of a basis function, with every pivoted generator written as u − c."""
+    """The polynomial part of a basis function, with every pivoted generator written as u − c, or u/c if scaled."""
+    scale = Mul(*(scaled_generator(pool.atoms.list[atom], placement.pivots[atom]) ** fraction(q)
+                  for atom, q in function.grade if atom in pool.scaled))  # fmt: skip
     total: Expr = S.Zero
     for x, c in function.vector.items():
         term: Expr = fraction(c)
@@ -113,7 +119,12 @@ def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
             else:
                 term *= pool.atoms.list[atom].power(q)
         total += term
-    return total
+    return total * scale
+
+
+def scaled_generator(atom: Atom, pivot: Pivot) -> Expr:
+    """u/c, which a name keeps together: u² alone would overflow."""
+    return Let(f"{pivot.value.name}_ratio", atom.base / pivot.value)
 
 
 def residual(atom: int, pool: Pool, placement: Placement) -> Expr:
@@ -132,10 +143,14 @@ def coefficient(row: dict[laurent.Monomial, Fraction], placement: Placement) -> 
     for shift, c in row.items():
         term: Expr = fraction(c)
         for atom, n in shift:
-            pivot = placement.pivots[atom].value
-            term *= Value(Label(f"delta_{pivot.name}"), *pivot.indices) ** fraction(n)
+            term *= delta(placement.pivots[atom]) ** fraction(n)
         total += term
     return total
+
+
+def delta(pivot: Pivot) -> Value:
+    """The symbol of a pivot's displacement, as `FusedForm.displacement` names it."""
+    return Value(Label(f"delta_{pivot.value.name}"), *pivot.value.indices)
 
 
 def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple[Pivot, ...]:

@@ -35,6 +35,8 @@ class PivotPolicy(Enum):
     """The mean of u over the first block: for centres with more axes than u, which would destroy a contraction."""
     MEMBER = "member"
     """The element of the first block nearest to its mean: of most u, u − c loses no digit, however far one lies."""
+    SCALE = "scale"
+    """Not a shift of u but its largest magnitude so far: (u/c)^p neither overflows nor vanishes where u^p does."""
     SLOPE = "slope"
     """Not a shift of u but the slope of another generator on u, found from each block; merged states share one."""
 
@@ -86,12 +88,12 @@ class Pivot:
     @property
     def is_found(self) -> bool:
         """Whether c is found anew from the slots, of a block and of a merged state."""
-        return self.policy is not PivotPolicy.RUNNING and self.source is not S.Zero
+        return self.has_slot and self.source is not S.Zero
 
     @property
     def has_slot(self) -> bool:
-        """Whether the state must hold c (a running pivot is recomputed from the extrema)."""
-        return self.policy is not PivotPolicy.RUNNING
+        """Whether the state must hold c (a running pivot or scale is recomputed from the extrema)."""
+        return self.policy not in (PivotPolicy.RUNNING, PivotPolicy.SCALE)
 
 
 @final
@@ -184,7 +186,7 @@ class FusedForm:
         return tuple(one for one in self.cascade.parameters if one.value in used)
 
     def displacement(self, pivot: Pivot) -> Value:
-        """The symbol δ = c' − c that stands for the pivot's move in transitions."""
+        """The symbol δ = c' − c (of a scale c/c') that stands for the pivot's move in transitions."""
         return Value(pivot.value.label.func(f"delta_{pivot.value.name}"), *pivot.value.indices)
 
     def __str__(self) -> str:

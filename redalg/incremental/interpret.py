@@ -34,6 +34,7 @@ class Executor:
         self.axis = form.cascade.axis
         self.place = form.cascade.axes().index(self.axis)
         self.scales = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
+        self.magnitudes = {pivot.value for pivot in form.pivots if pivot.policy is PivotPolicy.SCALE}
         self.extrema = {one.value: (one.monoid, live_term(one.term, form.cascade.domain)) for one in form.extrema}
 
     # ---- leaf --------------------------------------------------------------------------------------------------------
@@ -182,6 +183,9 @@ class Executor:
 
         An exponential's pivot stays at +∞, which only an element of the data can make it: the result is not finite.
         """
+        if pivot in self.magnitudes:  # of nothing, of zeros alone, or not finite: nothing to scale by
+            usable = self.ops.isfinite(array) & (array > 0)
+            return self.ops.where(usable, array, self.ops.scalar(1.0))
         empty = array == -INF if pivot in self.scales else self.ops.functions["Abs"](array) == INF
         return self.ops.where(empty, self.ops.scalar(0.0), array)
 
@@ -233,6 +237,8 @@ class Executor:
 
     def _displaced(self, pivot: Pivot, old: Slots, new: Slots) -> Any:
         """c' − c; with slopes less Σ β'·(how far u' moved), rounded once: on a steep line two large numbers cancel."""
+        if pivot.policy is PivotPolicy.SCALE:
+            return self._safe(pivot.value, old[pivot.value]) / self._safe(pivot.value, new[pivot.value])
         if not pivot.slopes:
             return self._safe(pivot.value, new[pivot.value]) - self._safe(pivot.value, old[pivot.value])
 

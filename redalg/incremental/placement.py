@@ -3,6 +3,7 @@
 a factor of d alone (1/l, 1/σ)   deferred to `finish`: it never enters the loop
 an exponential E[u]              pivot = running max of u; an extremum that the user wrote is reused when it is a
                                  positive multiple, otherwise an auxiliary max is added
+a scaled generator (u/c)^p       c = running max |u|, where the term divides by it
 a shifted generator z = u − c    its centre when that is u's own extremum (running); else the natural centre of
                                  each block (tile-local), where it moves as u does; else the block's mean
 a residual y − v − b·x           slope pivots β, found from each block, and shifts that are elements of the data
@@ -10,9 +11,10 @@ a residual y − v − b·x           slope pivots β, found from each block, an
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import final
 
-from sympy import Add, Expr, S, log
+from sympy import Abs, Add, Expr, S, log
 
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade, free_axes
@@ -52,9 +54,9 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         if one.reduction.monoid.name != "sum":
             _hold(placement, one)
     atoms = decomposition.separator.atoms.list
-    exponentials = sorted({atom for function in pool.functions for atom, _ in function.grade})
-    for number in exponentials:
-        placement.pivots[number] = _exponential_pivot(placement, atoms[number])
+    for number in sorted({atom for function in pool.functions for atom, _ in function.grade}):
+        pick = _scale_pivot if number in pool.scaled else _exponential_pivot
+        placement.pivots[number] = pick(placement, atoms[number])
     place_slopes(placement, pool, centred)
     for number in pool.pivoted:
         if number in placement.pivots:
@@ -135,6 +137,30 @@ def _exponential_pivot(placement: Placement, atom: Atom) -> Pivot:
     value = placement.symbol(f"aux_{sum(one.value.name.startswith('aux_') for one in largest)}", free_axes(atom.base))
     placement.extrema.append(Extremum(value, monoid("max"), atom.base))
     return Pivot(value, atom.base, PivotPolicy.RUNNING, value)
+
+
+def _scale_pivot(placement: Placement, atom: Atom) -> Pivot:
+    """The largest |u| so far, which the term divides by: `scaled_atoms` says that it is held."""
+    [largest] = [one.value for one in placement.extrema if (one.monoid.name, one.term) == ("max", Abs(atom.base))]
+    return Pivot(_named(placement, atom), atom.base, PivotPolicy.SCALE, largest)
+
+
+def scaled_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> frozenset[int]:
+    """Generators u that stand as (u/max|u|)^p, p ≥ 2, in every term that holds them: taken apart, u^p overflows."""
+    atoms = decomposition.separator.atoms
+    largest = {slot.term.args[0]: one.reduction.value for one in decomposition.separations if one.extremal
+               for slot in one.extremal.slots if slot.kind == "max" and isinstance(slot.term, Abs)
+               and one.extremal.final == slot.symbol}  # fmt: skip
+    powers: dict[int, set[tuple[Fraction, Fraction]]] = {}
+    for one in centred.values():
+        for x, d in one.polynomial:
+            by_d = {atoms.list[number].base: q for number, q in d}
+            for number, q in x:
+                divisor = by_d.get(largest.get(atoms.list[number].base, S.Zero), Fraction(0))
+                powers.setdefault(number, set()).add((q, divisor))
+    centres = {atom for one in centred.values() for atom in one.centres}
+    return frozenset(number for number, found in powers.items() if number not in centres
+                     and all(q >= 2 and divisor == -q for q, divisor in found))  # fmt: skip
 
 
 def _named(placement: Placement, atom: Atom) -> Value:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import final
 
-from sympy import Add, Expr, Mul, Pow, Rational, S, exp, log
+from sympy import Add, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Monomial, Polynomial
 from redalg.decompose.verdict import Separation, fraction
-from redalg.expression import Axis, Extent, Label, Scalar, Value
+from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
 from redalg.incremental.cancel import Canceller
 from redalg.incremental.form import Assignment, Pivot
 from redalg.incremental.placement import Placement
@@ -59,6 +59,16 @@ class Resolver:
         }, self.known)  # fmt: skip
         self.known[self._number(value)] = laurent.add(*exact)
         self._assign(value, terms)
+        self._keep_zero_scales(value, centred)
+
+    def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
+        """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
+        used = {atom for x, _ in centred.polynomial for atom, _ in x} & self.pool.scaled
+        scales = [self.placement.pivots[atom].source for atom in sorted(used)]
+        if scales:
+            [index] = [place for place, one in enumerate(self.assignments) if one.value == value]
+            made = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
+            self.assignments[index] = Assignment(value, made)
 
     def _terms(self, centred: Centred, shifts: dict[int, Polynomial], known: dict[int, Polynomial]) -> list[Polynomial]:
         """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
@@ -83,9 +93,13 @@ class Resolver:
         return total
 
     def _grade(self, grade: Monomial) -> Polynomial:
-        """exp(Σ q·c) of the functions' own pivots, as atoms that cancel against the d-side's exponentials."""
+        """exp(Σ q·c) and Π c^p of the functions' own pivots, as atoms that cancel against those on the side of d."""
         out = laurent.ONE
         for atom, q in grade:
+            if atom in self.pool.scaled:
+                source = self._number(self.placement.pivots[atom].source)
+                out = laurent.multiply(out, {((), ((source, q),)): Fraction(1)})
+                continue
             out = laurent.multiply(out, self._exp(self.placement.pivots[atom].source * fraction(q)))
         return out
 

@@ -71,12 +71,13 @@ def refuse(form: FusedForm) -> None:
             f"`{producer.name}` is computed over {producer.cascade.axis} after the loop, which the tile program does "
             'not hold yet. Run it with backend="torch".'
         )
-    for pivot in form.shifted:
-        if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER):
+    for pivot in form.pivots:
+        if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER, PivotPolicy.SCALE):
             raise PlanError(
-                f"pivot `{pivot.value}` is the slope or an element of a regression, which the tile program does not "
-                'hold yet. Run it with backend="torch".'
+                f"pivot `{pivot.value}` is a {pivot.policy.value} pivot, which the tile program does not hold yet. Run "
+                'it with backend="torch".'
             )
+    for pivot in form.shifted:
         if pivot.policy is PivotPolicy.BLOCK_MEAN:
             raise PlanError(
                 f"pivot `{pivot.value}` belongs to a column of a contraction, which the tile program does not "
