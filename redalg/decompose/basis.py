@@ -70,9 +70,10 @@ class Pool:
         return out
 
     def _close(self, grade: Monomial, vector: Vector) -> None:
+        vector = monic(vector)
         if vector and self._spans.setdefault(grade, Span()).add(vector):
             for key in self.keys:
-                self._close(grade, monic(self.moved(vector, key)))
+                self._close(grade, self.moved(vector, key))
 
     def slope(self, key: int) -> tuple[int, int] | None:
         """(y, x) of a slope's key; None for an atom."""

@@ -40,12 +40,22 @@ class Candidates:
         taken |= {atom for x in monomials for atom, q in x if q < 0 or q.denominator != 1}
         powers, products = set[int](), set[int]()
         for x in monomials:
-            open_atoms = [(atom, q) for atom, q in x if atom not in taken and self._shiftable(atom)]
-            powers |= {atom for atom, q in open_atoms if q >= 2 or self.atoms.list[atom].base in held}
-            products |= {atom for atom, _ in open_atoms} if len(open_atoms) > 1 else set()
+            shiftable = [(atom, q) for atom, q in x if self._shiftable(atom)]
+            powers |= {atom for atom, q in shiftable if q >= 2 or self.atoms.list[atom].base in held}
+            products |= set(self._partners([atom for atom, _ in shiftable], taken))
+        powers, products = powers - taken, products - taken
         mixes = any(differences(expr) for expr in finished(decomposition))
+        mixes |= any(len(laurent.columns(one.polynomial)) > 1 or one.centres for one in centred.values())
         self.powers = frozenset(powers) if mixes else frozenset()
         self.products = frozenset(products - powers) if mixes else frozenset()
+
+    def _partners(self, atoms: list[int], centred: set[int]) -> Iterator[int]:
+        """Of a product of generators those that it may pay to shift: beside a centred one only those of its axes."""
+        for atom in atoms:
+            others = [other for other in atoms if other != atom]
+            axes = free_axes(self.atoms.list[atom].base)
+            if any(other not in centred or free_axes(self.atoms.list[other].base) == axes for other in others):
+                yield atom
 
     def _shiftable(self, atom: int) -> bool:
         one = self.atoms.list[atom]

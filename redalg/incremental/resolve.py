@@ -121,6 +121,8 @@ class Resolver:
         expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else \
             raw.subs(pivot.value, pivot.source) if not pivot.has_slot else raw  # fmt: skip
         made = self._named(separation, centred, pivot, expr)
+        if isinstance(made, Value):
+            self.known.setdefault(self._number(made), exact)
         if centred.slopes(atom):
             self.found.setdefault(atom, []).append(made)
         return made
