@@ -31,14 +31,15 @@ from redalg.expression import (
     tensors,
     where,
 )
-from redalg.fuse import Exact, Fused, Refused, analyze, fuse
+from redalg.fuse import Fused, analyze, fuse
 from redalg.sugar import logsumexp, mean, softmax, var
+from redalg.verdicts import Approximate, Exact, Refused
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError", "NotFusible", "PlanError",
-    "RedalgError", "Reduce", "Refused", "Tensor", "Undecided", "analyze", "axes", "axis", "cast", "eq", "fuse", "let",
-    "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "prod", "scalars", "softmax",
-    "sum", "tensor", "tensors", "var", "where",
+    "Approximate", "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError", "NotFusible",
+    "PlanError", "RedalgError", "Reduce", "Refused", "Tensor", "Undecided", "analyze", "axes", "axis", "cast", "eq",
+    "fuse", "let", "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "prod",
+    "scalars", "softmax", "sum", "tensor", "tensors", "var", "where",
 ]  # fmt: skip

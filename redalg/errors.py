@@ -46,11 +46,15 @@ class VerdictError(RedalgError):
         reason: why, in one sentence.
         hint: what could be done instead, in one sentence.
         evidence: what was looked at, term by term (a tuple of sentences).
+        certificate: whether a theorem says so; False where the samples alone do, or where nothing is settled.
     """
 
-    def __init__(self, reduction: str, reason: str, hint: str, evidence: tuple[str, ...] = ()) -> None:
-        super().__init__(reduction, reason, hint, evidence)
+    def __init__(
+        self, reduction: str, reason: str, hint: str, evidence: tuple[str, ...] = (), certificate: bool = False
+    ) -> None:
+        super().__init__(reduction, reason, hint, evidence, certificate)
         self.reduction, self.reason, self.hint, self.evidence = reduction, reason, hint, evidence
+        self.certificate = certificate
 
     def __str__(self) -> str:
         return f"reduction `{self.reduction}`: {self.reason} {self.hint}"

@@ -15,15 +15,17 @@ from typing import Any, final
 
 from sympy import Expr, S, Tuple
 
+from redalg import verdicts
 from redalg.decompose import Cascade, Decomposition, decompose, parse
 from redalg.decompose.foreign import adopt, one_axis_per_name
-from redalg.decompose.rounding import EXACT_FORMS, bound_within, said
+from redalg.decompose.rounding import bound_within
 from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Axis, Element, Reduce, Scalar, Value
 from redalg.expression.axis import names_of
 from redalg.incremental import FusedForm, derive, variants
 from redalg.incremental.two_pass import split
+from redalg.verdicts import Approximate, Exact, Refused
 
 OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check")
 
@@ -77,17 +79,13 @@ def in_two_passes(decomposition: Decomposition) -> tuple[FusedForm, Decompositio
 
 def analyze(
     expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = ()
-) -> Exact | Approximate | Refused | UndecidedVerdict:
+) -> Exact[Fused] | Approximate[Fused] | Refused | verdicts.Undecided:
     """The verdict of `fuse` as a value, never raising for a cascade that has none."""
     try:
         fused = fuse(expr, axes, inputs=inputs)
         return Approximate(fused) if fused.decomposition.roundings else Exact(fused)
-    except NotFusible as refusal:
-        return Refused(refusal.reduction, refusal.reason, refusal.hint, refusal.evidence)
-    except Undecided as open_question:
-        return UndecidedVerdict(
-            open_question.reduction, open_question.reason, open_question.hint, open_question.evidence
-        )
+    except (NotFusible, Undecided) as other:
+        return verdicts.of_error(other)
 
 
 # ---- what a person wrote ---------------------------------------------------------------------------------------------
@@ -161,71 +159,6 @@ def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
         raise ExpressionError(
             f"fuse(inputs=): {', '.join(foreign)} not in the expression, which has {', '.join(names)}."
         )
-
-
-# ---- verdicts --------------------------------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True)
-class Exact:
-    """A one-pass form exists and equals the definition up to rounding."""
-
-    fused: Fused
-
-
-@final
-@dataclass(frozen=True)
-class Approximate:
-    """A one-pass form exists that rounds otherwise than the definition does; `bound` says by how much at most.
-
-    The definition itself takes two passes: `fuse(…, exact=True)`.
-    """
-
-    fused: Fused
-
-    @property
-    def reason(self) -> str:
-        """What is rounded while what it depends on is still running."""
-        return " ".join(said(one) for _, one in self.fused.decomposition.roundings)
-
-    @property
-    def hint(self) -> str:
-        """The exact forms."""
-        return EXACT_FORMS
-
-    @property
-    def bound(self) -> dict[str, Expr]:
-        """By reduction, Σ over the elements of the most by which the rounded ones may move the sum."""
-        return self.fused.bound
-
-    @property
-    def evidence(self) -> tuple[str, ...]:
-        """The roundings, each with the reduction that it stands in and its bound for one element."""
-        return tuple(f"{reduction.name}: {one.cast} differs by at most {one.bound}"
-                     for reduction, one in self.fused.decomposition.roundings)  # fmt: skip
-
-
-@final
-@dataclass(frozen=True)
-class Refused:
-    """No state of fixed size exists."""
-
-    reduction: str
-    reason: str
-    hint: str
-    evidence: tuple[str, ...]
-
-
-@final
-@dataclass(frozen=True)
-class UndecidedVerdict:
-    """Neither a form nor a refusal was found."""
-
-    reduction: str
-    reason: str
-    hint: str
-    evidence: tuple[str, ...]
 
 
 # ---- Fused -----------------------------------------------------------------------------------------------------------

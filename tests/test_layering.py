@@ -19,7 +19,7 @@ ROOT_MODULE = "__init__"
 # A layer imports from itself and from those to its right. `__init__` is the package's own namespace: it may take
 # names from any layer, and only what stands above it, the command line, may import from it.
 LAYERS = (
-    *("__main__", "demo", ROOT_MODULE, "library", "fuse", "explain", "runtime", "lower_tile", "strategies"),
+    *("__main__", "demo", ROOT_MODULE, "library", "fuse", "verdicts", "explain", "runtime", "lower_tile", "strategies"),
     *("incremental", "decompose", "sugar", "expression", "monoids", "errors"),
 )
 BACKENDS = {"torch", "tilelang", "tvm", "triton"}

@@ -17,7 +17,55 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Abs, Expr, IndexedBase, Max, Piecewise, Rational, S, Sum, Symbol, exp, log, oo, sqrt, symbols
+from sympy import (
+    ITE,
+    Abs,
+    And,
+    Eq,
+    Expr,
+    Ge,
+    Gt,
+    Heaviside,
+    Implies,
+    IndexedBase,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Nand,
+    Ne,
+    Nor,
+    Not,
+    Or,
+    Piecewise,
+    Pow,
+    Rational,
+    S,
+    Sum,
+    Symbol,
+    Xor,
+    cos,
+    cosh,
+    cot,
+    coth,
+    csc,
+    csch,
+    erf2,
+    exp,
+    frac,
+    log,
+    oo,
+    sec,
+    sech,
+    sign,
+    sin,
+    sinc,
+    sinh,
+    sqrt,
+    symbols,
+)  # fmt: skip
+from sympy.codegen import cfunctions as codegen
+from sympy.codegen.cfunctions import exp2, expm1, fma, hypot, log1p, log2, log10
 
 import redalg as ra
 from redalg.decompose import laurent
@@ -28,8 +76,8 @@ from redalg.expression import Label, Value, Where
 from redalg.incremental.unroll import unrolled
 
 ROOT = Path(ra.__file__).parent
-MODULES = ("decompose/parse", "decompose/separate", "decompose/centre", "decompose/domain", "decompose/foreign",
-           "incremental/unroll", "lower_tile/join")  # fmt: skip
+MODULES = ("decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre", "decompose/domain",
+           "decompose/foreign", "incremental/unroll", "lower_tile/join")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -52,17 +100,26 @@ def at(expr: Expr, point: dict[Expr, float]) -> float:
     return float(made.doit() if hasattr(made, "doit") else made)
 
 
-def separates(term: Expr, facts: dict[Value, tuple[str, Expr]] | None = None) -> None:
-    """The polynomial of a term has the term's value wherever the facts hold."""
+def separates(term: Expr, facts: dict[Value, tuple[str, Expr]] | None = None, *, signed: bool = False) -> None:
+    """The polynomial of a term has the term's value wherever the facts hold; `signed` where x, y, v may be negative."""
     separator = Separator(n, (m, v), facts or {})
     made = separator.atoms.polynomial_expr(separator.separate(term))
     rng = np.random.default_rng(0)
     for _ in range(20):
         draws = rng.uniform(0.2, 2.0, 4)
-        point = {x: draws[0], y: draws[1], m: draws[0] + draws[2], v: draws[3], a: 1.7}
+        if signed:
+            draws *= rng.choice((-1, 1), 4)
+        above = abs(draws[0]) + abs(draws[1]) + abs(draws[2])
+        point = {x: draws[0], y: draws[1], m: above, v: draws[3], a: 1.7}
         before, after = at(term, point), at(made, point)
         assert math.isclose(before, after, rel_tol=1e-9, abs_tol=1e-9), f"{term} became {made}"
     assert len(laurent.columns(separator.separate(term))) >= 1
+
+
+def all_separate(*terms: Expr) -> None:
+    """`separates`, of data of either sign, for each of the terms."""
+    for term in terms:
+        separates(term, signed=True)
 
 
 def same_value(first: Expr, second: Expr, **tensors: np.ndarray) -> None:
@@ -112,6 +169,15 @@ def centring() -> None:
     same_value(ra.mean((x - mean) ** 2, n), ra.mean(x**2 - 2 * x * mean + mean**2, n), x=data(2, 9))
 
 
+def slopes() -> None:
+    """The squared residuals of a regression, as its definition and written out."""
+    top, side = x - ra.mean(x, n), y - ra.mean(y, n)
+    slope = ra.sum(top * side, n) / ra.sum(top**2, n)
+    squares = ra.sum((side - slope * top) ** 2, n)
+    same_value(squares, ra.sum(side**2 - 2 * slope * side * top + slope**2 * top**2, n), x=data(2, 9),
+               y=data(2, 9, seed=1))  # fmt: skip
+
+
 def domain() -> None:
     term = exp(ra.where(n <= b, x, -oo) - m)
     assert live_term(term, n <= b) == exp(x - m)
@@ -135,6 +201,32 @@ def foreign_where() -> None:
     np.testing.assert_allclose(ra.fuse(made)(x=data(3, 5), backend="numpy"), np.tril(data(3, 5)).sum(1))
 
 
+def foreign_functions() -> None:
+    """SymPy's other functions have the value that SymPy gives them."""
+    t, u = symbols("t u", real=True)
+    ones = (exp2, log2, log10, codegen.Sqrt, codegen.Cbrt, sec, csc, cot, sech, csch, coth, sinc, frac)
+    for term in (*(f(t) for f in ones), hypot(t, u), fma(t, u, t), erf2(t, u)):
+        made = adopt(term)
+        for at_t, at_u in ((0.75, -1.5), (2.25, 0.5)):
+            wanted = term.expand(func=True).subs({t: at_t, u: at_u}).evalf()
+            got = made.xreplace({one: S({"t": at_t, "u": at_u}[one.name]) for one in made.free_symbols}).evalf()
+            assert math.isclose(float(wanted), float(got), rel_tol=1e-12), f"{term} became {made}"
+
+
+def foreign_step() -> None:
+    made = ra.fuse(ra.sum(Heaviside(x) + Heaviside(x, 0), n))
+    got = made(x=np.array([[-1.0, 0.0, 2.0]]), backend="numpy")
+    np.testing.assert_allclose(got, [0.5 + 0 + 2])
+
+
+def foreign_conditions() -> None:
+    p, q = x > 0, y > 0
+    for made, of in ((Implies(p, q), lambda a, b: ~a | b), (Xor(p, q), np.logical_xor),
+                     (ITE(p, q, Not(q)), lambda a, b: np.where(a, b, ~b))):  # fmt: skip
+        got = ra.fuse(ra.sum(ra.where(made, 1, 0), n))(x=data(2, 9), y=data(2, 9, seed=1), backend="numpy")
+        np.testing.assert_allclose(got, of(data(2, 9) > 0, data(2, 9, seed=1) > 0).sum(1))
+
+
 def foreign_scalar() -> None:
     made = ra.fuse(ra.sum(Symbol("t") * x, n))
     np.testing.assert_allclose(made(x=data(2, 4), t=3.0, backend="numpy"), 3 * data(2, 4).sum(1))
@@ -156,19 +248,35 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "a + b": lambda: separates(x + m * y),
     "a · b": lambda: separates((x + m) * (y - v)),
     "a^n": lambda: separates((x - m) ** 3),
-    "(g(x)·h(d))^q": lambda: separates(sqrt(x * m) + (y * v) ** Rational(-2, 3)),
+    "(g(x)·h(d))^q": lambda: separates(sqrt(x * m) + (y * exp(v)) ** Rational(-2, 3), {m: ("max", Abs(x))}),
+    "(a^2n)^q": lambda: separates(Pow((x * v) ** 2, Rational(3, 2), evaluate=False), signed=True),
+    "|a|^2n": lambda: all_separate(Pow(Abs(x * v - y), 2, evaluate=False) * x),
+    "expm1(u + v)": lambda: separates(expm1(x - v) + log1p(exp(x) * v**2 - 1), signed=True),
+    "sin(u + v)": lambda: all_separate(*(f(2 * x - v + a) * y for f in (sin, cos, sinh, cosh))),
     "exp(u(x) + v(d))": lambda: separates(exp(x - m + log(v)) * y),
     "b^(u + v)": lambda: separates(2 ** (x - m) + a ** (x + v)),
     "log(g(x)·h(d))": lambda: separates(log(exp(x - m) / v)),
-    "|g(x)·h(d)|": lambda: separates(Abs(x * (v - 3))),
+    "|g(x)·h(d)|": lambda: separates(Abs(x * (v - 3)), signed=True),
+    "sign(g(x)·h(d))": lambda: separates(sign(x * v) * y, signed=True),
     "where(c, a, b)": lambda: separates(Where(x > 1, x * m, v) + Where(v > 1, x, y)),
-    "|u − d|, max": lambda: separates(Abs(x - m) * y + Max(x, m), {m: ("max", x)}),
+    "[a ∧ b]": lambda: all_separate(*(Where(f(x > 0, v > 0), y, x * v) for f in (And, Or, Nand, Nor))),
+    "[u ≤ d]": lambda: separates(
+        Where(x <= m, y, x) * Where(x > m, y, v) + Where(-m <= x, v, y), {m: ("max", Abs(x))}, signed=True
+    ),
+    "[g(x)·h(d) > 0]": lambda: all_separate(*(Where(f(x * v, 0), y, x * v) for f in (Gt, Ge, Lt, Le, Eq, Ne))),
+    "|u − d|, max": lambda: separates(Abs(x - m) * y + Max(x, m) * Min(m, x), {m: ("max", x)}),
+    "max(u + v, w + v)": lambda: separates(Max(x + v, y + v, v) - Min(x - v, y - v), signed=True),
+    "max(u·h, w·h)": lambda: separates(Max(x * v, 0) + Min(x * v, y * v, 0) + Max(x / v, 2 * y / v), signed=True),
     "P(X, …)": centring,
+    "P(Y, X', …)": slopes,
     "where(c, a, b) ": domain,
     "x[i]  (Indexed)": foreign_element,
     "Sum(f, (i, 0, n − 1))": foreign_element,
     "Piecewise((a, c), (b, True))": foreign_where,
     'Symbol("t")': foreign_scalar,
+    "exp2(u), log2(u), hypot(a, b), fma(a, b, c), sec(u) …": foreign_functions,
+    "Heaviside(u, h)": foreign_step,
+    "a ⇒ b, a ⊻ b, ITE(c, a, b)": foreign_conditions,
     "a[b, j]": writing_out,
     "parallel i: A;  parallel i: B": lambda: None,
 }

@@ -11,7 +11,7 @@ Grammar (every node immutable):
 
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.parse import parse
-from redalg.decompose.separate import NotSeparable
+from redalg.decompose.theorems import NotSeparable
 from redalg.decompose.verdict import Decomposition, Separation, decompose
 
 __all__ = [

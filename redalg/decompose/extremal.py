@@ -21,8 +21,10 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, curvature
-from redalg.decompose.separate import D, NotSeparable, Separator, X
+from redalg.decompose.laurent import Polynomial
+from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
+from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.expression import Value, Where
 from redalg.monoids import monoid
 
@@ -157,11 +159,18 @@ class _Finder:
             return node.func(*rest, self._opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
         return node.func(*(self._opened(arg, generators) for arg in node.args))
 
+    def _separated(self, node: Expr) -> Polynomial:
+        """The polynomial of a node; a theorem that says that it has none speaks of sums, not of extrema."""
+        try:
+            return self.separator.separate(node)
+        except NotSeparable as finding:
+            raise NotSeparable(finding.node, finding.reason, certain=False) from None
+
     def _scaled(self, node: Expr, kind: str, where: Boolean) -> Expr:
         """g(x)·h(d) + v(d) with several generators in g."""
         free = [arg for arg in (node.args if node.is_Add else ()) if not self.separator.side(arg) & X]
         moving = node.func(*(arg for arg in node.args if arg not in free)) if free else node
-        columns = laurent.columns(self.separator.separate(moving))
+        columns = laurent.columns(self._separated(moving))
         span = Span()
         independent = sum(span.add(column) for column in columns.values())
         if independent > 1:

@@ -4,19 +4,97 @@ x[i]  (Indexed)              → Element
 Sum(f, (i, 0, n − 1))        → Reduce("sum", f, i), and n → i.extent
 Piecewise((a, c), (b, True)) → where(c, a, b)
 Symbol("t")                  → Scalar("t")
+exp2(u), log2(u), hypot(a, b), fma(a, b, c), sec(u) … → 2**u, log(u)/log(2), √(a² + b²), a·b + c, 1/cos(u) …
+Heaviside(u, h)              → where(u > 0, 1, where(u < 0, 0, h))
+a ⇒ b, a ⊻ b, ITE(c, a, b)   → ¬a ∨ b, (a ∧ ¬b) ∨ (¬a ∧ b), (c ∧ a) ∨ (¬c ∧ b)
+
+What is left and no backend can evaluate is refused here, by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sympy import Expr, Indexed, Integer, Piecewise, Product, S, Sum, Symbol, sympify
+from sympy import (
+    Abs,
+    Add,
+    And,
+    Eq,
+    Expr,
+    Indexed,
+    Integer,
+    Mul,
+    Not,
+    Number,
+    NumberSymbol,
+    Or,
+    Piecewise,
+    Pow,
+    Product,
+    Rational,
+    S,
+    Sum,
+    Symbol,
+    cos,
+    cosh,
+    erf,
+    floor,
+    log,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    sympify,
+    tan,
+    tanh,
+)
 from sympy.core.basic import Basic
+from sympy.core.function import Application, AppliedUndef
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean, BooleanAtom
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Where
 
 OURS = (Axis, Extent, Label, Scalar)
+
+EVALUATED = frozenset({
+    "exp", "log", "expm1", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh",
+    "asinh", "acosh", "atanh", "erf", "erfc", "Abs", "sign", "floor", "ceiling", "Mod", "Max", "Min",
+})  # fmt: skip
+"""Functions, by class, that every CPU backend evaluates."""
+
+
+def _xor(a: Boolean, b: Boolean, *more: Boolean) -> Boolean:
+    made = Or(And(a, Not(b)), And(Not(a), b))
+    return _xor(made, *more) if more else made
+
+
+RESPELLED: Mapping[str, Callable[..., Any]] = {
+    "exp2": lambda u: Pow(2, u),
+    "log2": lambda u: log(u) / log(2),
+    "log10": lambda u: log(u) / log(10),
+    "Sqrt": sqrt,
+    "Cbrt": lambda u: sign(u) * Abs(u) ** Rational(1, 3),
+    "hypot": lambda a, b: sqrt(a**2 + b**2),
+    "fma": lambda a, b, c: a * b + c,
+    "sec": lambda u: 1 / cos(u),
+    "csc": lambda u: 1 / sin(u),
+    "cot": lambda u: 1 / tan(u),
+    "sech": lambda u: 1 / cosh(u),
+    "csch": lambda u: 1 / sinh(u),
+    "coth": lambda u: 1 / tanh(u),
+    "sinc": lambda u: Where(Eq(u, 0), 1, sin(u) / u),
+    "erf2": lambda a, b: erf(b) - erf(a),
+    "frac": lambda u: u - floor(u),
+    "Heaviside": lambda u, h=S.Half: Where(u > 0, 1, Where(u < 0, 0, h)),
+    "KroneckerDelta": lambda i, j: Where(Eq(i, j), 1, 0),
+    "Implies": lambda a, b: Or(Not(a), b),
+    "Xor": _xor,
+    "ITE": lambda c, a, b: Or(And(c, a), And(Not(c), b)),
+}
+"""SymPy's other functions, in terms of those."""
 
 
 def adopt(expr: Any) -> Expr:
@@ -58,7 +136,33 @@ def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
             out = Where(_rebuild(condition, axes), _rebuild(value, axes), out)
         return out
     args = [_rebuild(arg, axes) for arg in node.args]
+    name = type(node).__name__
+    if name in RESPELLED:
+        return RESPELLED[name](*args)
+    if not _readable(node):
+        raise ExpressionError(unreadable(node))
     return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+
+def unreadable(node: Basic) -> str:
+    """The message for a node that no backend evaluates."""
+    functions = ", ".join(sorted(EVALUATED, key=str.lower))
+    if isinstance(node, AppliedUndef):
+        return (f"`{node}` is an undefined function. The functions are {functions}; the reductions are `ra.sum`, "
+                "`ra.max` and their like, whose states of fixed size merge. What has no such state, as a median has "
+                "none, must be computed beforehand and passed as a tensor.")  # fmt: skip
+    return (f"`{node}` is made by `{type(node).__name__}`, which redalg cannot evaluate. It reads sums, products, "
+            f"powers, conditions and the functions {functions}. Write it by these, or compute it beforehand and pass "
+            "it as a tensor.")  # fmt: skip
+
+
+def _readable(node: Basic) -> bool:
+    if isinstance(node, Application) and not isinstance(node, Boolean):
+        return type(node).__name__ in EVALUATED
+    if isinstance(node, Boolean):
+        return isinstance(node, And | Or | Not | Relational | BooleanAtom)
+    kinds = Add | Mul | Pow | Number | NumberSymbol
+    return isinstance(node, kinds) or not isinstance(node, Expr) or type(node).__module__.startswith("redalg.")
 
 
 def _reduce(node: Any, axes: dict[Basic, Expr]) -> Expr:

@@ -5,16 +5,18 @@
     a + b            → separate(a) + separate(b)
     a · b            → separate(a) · separate(b)
     a^n              → separate(a)^n                                   n natural
-    (g(x)·h(d))^q    → g^q · h^q                                       rank 1; q fractional: g, h ≥ 0
+    (g(x)·h(d))^q    → g^q · h^q                                       rank 1; q fractional: g ≥ 0 or h ≥ 0 known
+    (a^2n)^q         → |a|^2nq                                         q fractional
+    |a|^2n           → a^2n
     exp(u(x) + v(d)) → E[u] · E[v]
-    b^(u + v)        → exp(u·log b) · exp(v·log b)                     b a positive number or parameter
-    log(g(x)·h(d))   → log g + log h                                   rank 1; g, h ≥ 0
-    |g(x)·h(d)|      → |g| · |h|                                       rank 1
-    where(c, a, b)   → [c]·a + [¬c]·b                                  c of x alone, or of d alone
+    b^(u + v)        → exp(u·log b) · exp(v·log b)                     b a number or parameter known to be ≥ 0
+    log(g(x)·h(d))   → log g + log h                                   rank 1; g ≥ 0 or h ≥ 0 known
+    expm1(u + v)     → exp(u + v) − 1                                  log1p(a) → log(1 + a)
+    sin(u + v)       → sin u · cos v + cos u · sin v                   cos, sinh, cosh alike
     cast(g(x)·h(d))  ≈ cast(g·h')/h' · h                               h' the running h: `rounding` has the bound
-    |u − d|, max     → ±(u − d)                                        by the fact d = max u (true of every prefix)
 
-Maximal subtrees of x alone or of d alone are opaque atoms, so masks, gathers, tanh(x) and the like cost nothing.
+What has kinks and jumps has its rewrites in `piecewise`. Maximal subtrees of x alone or of d alone are opaque atoms, so
+that masks, gathers, tanh(x) and the like cost nothing.
 """
 
 from __future__ import annotations
@@ -23,25 +25,36 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import final
 
-from sympy import Abs, Add, Expr, Max, Min, Mul, Not, Pow, Rational, S, exp, log
+from sympy import (
+    Abs,
+    Add,
+    Expr,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Pow,
+    Rational,
+    S,
+    ceiling,
+    cos,
+    cosh,
+    exp,
+    floor,
+    log,
+    sign,
+    sin,
+    sinh,
+)
 from sympy.core.basic import Basic
-from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
-from redalg.decompose.laurent import Atom, Atoms, Polynomial
+from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial
+from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
-from redalg.expression import Axis, Cast, Element, RunningCast, Value, Where
-
-X, D = 1, 2
-
-
-@final
-class NotSeparable(Exception):  # noqa: N818 - a finding, turned into a verdict
-    """`node` has no finite separation, for `reason`; `certain` where that is a theorem rather than ignorance."""
-
-    def __init__(self, node: Basic, reason: str, *, certain: bool) -> None:
-        super().__init__(f"`{node}` {reason}")
-        self.node, self.reason, self.certain = node, reason, certain
+from redalg.decompose.signs import UP, Facts, is_nonnegative, sign_of
+from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
+from redalg.expression import Axis, Cast, RunningCast, Value, Where
 
 
 def rational(number: Expr) -> Fraction | None:
@@ -53,15 +66,14 @@ def rational(number: Expr) -> Fraction | None:
 
 @final
 class Separator:
-    """Separates terms over one axis. `facts` maps a value to (`max` | `min`, u(x)) when it is that extremum of u."""
+    """Separates terms over one axis. `facts` says what each value is: its monoid's name and its term."""
 
-    def __init__(self, axis: Axis, values: Iterable[Value], facts: Mapping[Value, tuple[str, Expr]]) -> None:
+    def __init__(self, axis: Axis, values: Iterable[Value], facts: Facts) -> None:
         self.atoms = Atoms()
         self.axis, self.values, self.facts = axis, frozenset(values), facts
         self.shifts: list[tuple[Expr, Expr]] = []
         self.roundings: list[Rounding] = []
         self.signs: dict[Value, Expr] = {}  # values of known sign -> symbols that SymPy knows to have it
-        self.assumed: list[Expr] = []
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
@@ -85,6 +97,8 @@ class Separator:
         for kind, rule in RULES:
             if isinstance(node, kind):
                 return rule(self, node)
+        if type(node).__name__ in BY_NAME:
+            return self.separate(BY_NAME[type(node).__name__](node.args[0]))
         raise NotSeparable(node, f"applies `{type(node).__name__}` to what mixes x and d, and has no addition theorem "
                            "known to redalg", certain=False)  # fmt: skip
 
@@ -101,11 +115,20 @@ class Separator:
             return self.exponential(node.args[0])
         if node.is_Pow and (value := rational(node.exp)) is not None:
             return self._pure_power(node.base, value, on_x)
+        if node.is_Pow and not self.side(node.base) and self.side(node.exp) and is_nonnegative(node.base, self.facts):
+            return self.exponential(node.exp * log(node.base))
+        if isinstance(node, log) and not on_x:
+            return self._pure_log(node.args[0])
         if node.is_Add and not on_x:
             return laurent.add(*map(self.pure, node.args))
+        if node.is_Add and (collected := evaluated(node)) != node:
+            return self.pure(collected)
         if node.is_Add and node.could_extract_minus_sign():
             return laurent.scale(self.atoms.polynomial(Atom(-node, on_x, exponential=False)), -1)
-        return self.atoms.polynomial(Atom(node, on_x, exponential=False))
+        return self._opaque(node)
+
+    def _opaque(self, node: Expr) -> Polynomial:
+        return self.atoms.polynomial(Atom(node, self.side(node) == X, exponential=False))
 
     def _pure_power(self, base: Expr, exponent: Fraction, on_x: bool) -> Polynomial:
         if exponent.denominator == 1 and not base.is_Add:
@@ -117,7 +140,28 @@ class Separator:
         if exponent.denominator == 1 and base.is_Add and base.could_extract_minus_sign():
             sign = (-1) ** int(exponent)
             return laurent.scale(self.atoms.polynomial(Atom(-base, on_x, exponential=False), exponent), sign)
+        if base.is_Mul or isinstance(base, exp):
+            return self._opened_power(base, exponent, on_x)
         return self.atoms.polynomial(Atom(base, on_x, exponential=False), exponent)
+
+    def _opened_power(self, base: Expr, exponent: Fraction, on_x: bool) -> Polynomial:
+        """(E[u]·b·c)^q → E[u]^q · b^q · c^q where b ≥ 0 is known; the rest stays one atom."""
+        opened, rest = self._opened(base)
+        monomial = laurent.power_monomial(opened, exponent)
+        made: Polynomial = {(monomial, ()) if on_x else ((), monomial): Fraction(1)}
+        if rest is S.One:
+            return made
+        return laurent.multiply(made, self.atoms.polynomial(Atom(rest, on_x, exponential=False), exponent))
+
+    def _opened(self, node: Expr) -> tuple[Monomial, Expr]:
+        """A product of one side as (what is known to be ≥ 0, the rest)."""
+        if len(poly := self.pure(node)) != 1:
+            return (), node
+        [((x, d), c)] = poly.items()
+        kept = [one for one in x + d if self.atoms.list[one[0]].exponential
+                or is_nonnegative(self.atoms.list[one[0]].base, self.facts)]  # fmt: skip
+        rest = self.atoms.expr(tuple(one for one in x + d if one not in kept))
+        return tuple(kept), Rational(c.numerator, c.denominator) * rest
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
@@ -125,11 +169,7 @@ class Separator:
         out, x_terms = laurent.ONE, list[Expr]()
         for term in terms:
             if self.side(term) == X | D:
-                reason = (
-                    f"couples x and d through the product `{term}` in an exponent: functions exp(x·d) are independent "
-                    "for distinct d, so the rank is infinite"
-                )
-                raise NotSeparable(exp(term), reason, certain=True)
+                raise NotSeparable(exp(term), coupled(term, "exp"), certain=True)
             if self.side(term) == X:
                 x_terms.append(term)
             else:
@@ -175,58 +215,47 @@ class Separator:
     def _power(self, node: Expr) -> Polynomial:
         base, exponent = node.base, node.exp
         if self.side(exponent):
-            if self.side(base) == 0:
-                return self.exponential(expand_products(exponent * log(base)))
-            raise NotSeparable(node, "has an exponent and a base that move with x and d", certain=False)
+            return self._moving_power(node, base, exponent)
+        if base.is_Pow and base.exp.is_Integer and base.exp.is_even and not exponent.is_Integer:
+            return self.separate(Abs(base.base) ** (base.exp * exponent))
+        if isinstance(base, Abs) and exponent.is_Integer and exponent.is_even:
+            return self.separate(base.args[0] ** exponent)
         if exponent.is_Integer and exponent > 0:
             return laurent.power(self.separate(base), int(exponent))
-        g, h = self.rank_one(node, base, "is a power of a sum that mixes x and d")
+        reason, certain = (pole if exponent.is_Integer else singularity)(base, "power")
+        g, h = self.rank_one(node, base, reason, certain=certain)
         if not exponent.is_Integer:
-            self.assumed += [g, h]
+            g, h = self._of_one_sign(node, g, h)
         return laurent.multiply(self.pure(g**exponent), self.pure(h**exponent))
 
+    def _moving_power(self, node: Expr, base: Expr, exponent: Expr) -> Polynomial:
+        if self.side(base) or is_nonnegative(base, self.facts):
+            return self.exponential(expand_products(exponent * log(base)))
+        raise NotSeparable(node, f"is real only where `{base}` is not negative, which is not known", certain=False,
+                           hint=f"Declare it: `ra.scalars('{base}', positive=True)`.")  # fmt: skip
+
     def _log(self, node: Expr) -> Polynomial:
-        g, h = self.rank_one(node, node.args[0], "is the logarithm of a sum that mixes x and d")
-        self.assumed += [g, h]
+        reason, certain = singularity(node.args[0], "logarithm")
+        g, h = self._of_one_sign(node, *self.rank_one(node, node.args[0], reason, certain=certain))
         return laurent.add(self._pure_log(g), self._pure_log(h))
 
+    def _of_one_sign(self, node: Expr, g: Expr, h: Expr) -> tuple[Expr, Expr]:
+        """g·h → |g|·|h| where one of the two has a known sign: then g·h ≥ 0 fixes the sign of the other."""
+        signs = sign_of(g, self.facts), sign_of(h, self.facts)
+        if signs == (None, None):
+            raise NotSeparable(node, f"splits only where `{g}` and `{h}` have one sign, and neither sign is known",
+                               certain=False, hint=f"Write `Abs({g})` for `{g}` if it is never negative.")  # fmt: skip
+        return (g, h) if any(one in UP for one in signs) else (-g, -h)
+
     def _pure_log(self, node: Expr) -> Polynomial:
-        """log of one side: exponentials and products open, log(c·E[u]·b^q) → log c + u + q·log b."""
-        [((x, d), c)] = poly.items() if len(poly := self.pure(node)) == 1 else [((None, None), Fraction(0))]
-        if x is None or d is None or c <= 0:
-            return self.pure(log(node))
-        out = self.pure(log(Rational(c.numerator, c.denominator))) if c != 1 else {}
-        for number, exponent in x + d:
+        """log of one side: exponentials and what is known to be ≥ 0 open, log(c·E[u]·b^q) → log c + u + q·log b."""
+        opened, rest = self._opened(node)
+        out = self._opaque(log(rest)) if rest is not S.One else {}
+        for number, exponent in opened:
             atom = self.atoms.list[number]
-            part = self.pure(atom.base if atom.exponential else log(atom.base))
+            part = self.pure(atom.base) if atom.exponential else self._opaque(log(atom.base))
             out = laurent.add(out, laurent.scale(part, exponent))
         return out
-
-    def _abs(self, node: Expr) -> Polynomial:
-        if sign := self.sign(node.args[0]):
-            return laurent.scale(self.separate(node.args[0]), sign)
-        g, h = self.rank_one(node, node.args[0], KINK)
-        return laurent.multiply(self.pure(Abs(g)), self.pure(Abs(h)))
-
-    def _extremum(self, node: Expr) -> Polynomial:
-        if len(node.args) == 2 and (sign := self.sign(node.args[0] - node.args[1])):
-            first = (sign > 0) == isinstance(node, Max)
-            return self.separate(node.args[0] if first else node.args[1])
-        raise NotSeparable(node, "clips x at a threshold that moves with d: every element may change side, so the "
-                           "rank is infinite", certain=True)  # fmt: skip
-
-    def _where(self, node: Expr) -> Polynomial:
-        condition, a, b = node.args
-        if self.side(condition) == X | D:
-            raise NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
-                               "side, so the rank is infinite", certain=True)  # fmt: skip
-        return laurent.add(self._under(condition, a), self._under(Not(condition), b))
-
-    def _under(self, condition: Boolean, branch: Expr) -> Polynomial:
-        """[c]·branch; what the branch reads by computed indices is read only where c holds."""
-        guarded: dict[Basic, Basic] = {one: Where(condition, one, S.Zero) for one in branch.atoms(Element)
-                   if not all(isinstance(index, Axis) or index.is_Integer for index in one.indices)}  # fmt: skip
-        return laurent.multiply(self.pure(Where(condition, S.One, S.Zero)), self.separate(branch.xreplace(guarded)))
 
     def _cast(self, node: Expr) -> Polynomial:
         """A rounding that mixes x and d: exact in no one-pass form (see `rounding`)."""
@@ -237,24 +266,38 @@ class Separator:
             h *= content
         except NotSeparable:
             g, h = S.Zero, S.One
-        running = set(self.facts) >= h.atoms(Value) & self.values and g is not S.Zero
+        running = self.extrema >= h.atoms(Value) & self.values and g is not S.Zero
         self.roundings.append(Rounding(node, h if running else None))
         if not running:
             return made
         atom = Atom(RunningCast(g, h, node.args[1]), on_x=True, exponential=False)
         return laurent.multiply(self.atoms.polynomial(atom), self.pure(h))
 
+    @property
+    def extrema(self) -> frozenset[Value]:
+        """The values that are extrema of x alone, which a pass holds while it runs."""
+        return frozenset(value for value, (monoid, term) in self.facts.items()
+                         if monoid in ("max", "min") and self.side(term) == X)  # fmt: skip
+
+    def _addition(self, node: Expr) -> Polynomial:
+        """sin, cos, sinh, cosh of u(x) + v(d)."""
+        terms = Add.make_args(expand_products(node.args[0]))
+        mixed = next((term for term in terms if self.side(term) == X | D), None)
+        if mixed is not None:
+            raise NotSeparable(node, coupled(mixed, type(node).__name__), certain=True)
+        u = Add(*(term for term in terms if self.side(term) == X))
+        v = Add(*(term for term in terms if self.side(term) != X))
+        parts = ((self.pure(one(u)), self.pure(c * other(v))) for one, other, c in ADDITION[type(node)])
+        return laurent.add(*(laurent.multiply(g, h) for g, h in parts))
+
     # ---- helpers -------------------------------------------------------------------------------------------------
 
     def sign(self, difference: Expr) -> int:
-        """Sign of u(x) − d known from the facts: d = max u gives −1 (every prefix has u ≤ d), min +1; 0 unknown."""
-        for value, (kind, u) in self.facts.items():
-            for orientation in (1, -1):
-                if (difference - orientation * (u - value)).expand() == 0:
-                    return (-1 if kind == "max" else 1) * orientation
-        return 0
+        """1 where a difference is known to be at least 0, −1 at most 0; 0 unknown (d = max u ≥ u of every prefix)."""
+        known = sign_of(difference, self.facts)
+        return 0 if known is None else 1 if known in UP else -1
 
-    def rank_one(self, node: Expr, factor: Expr, reason: str) -> tuple[Expr, Expr]:
+    def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:
         """factor = g(x)·h(d) as SymPy expressions, or NotSeparable naming `node`."""
         cols = laurent.columns(self.separate(factor))
         by_row: dict[laurent.Monomial, laurent.Vector] = {}
@@ -262,30 +305,49 @@ class Separator:
             for x, c in column.items():
                 by_row.setdefault(x, {})[d] = c
         rows = list(by_row.items())
+        if not rows:
+            raise NotSeparable(node, "is taken of what is 0 for all x and d", certain=False)
         first = rows[0][1]
         lead = next(iter(first))
         weights = {x: row.get(lead, Fraction(0)) / first[lead] for x, row in rows}
         if any({d: first[d] * weights[x] for d in first} != row for x, row in rows):
-            raise NotSeparable(node, reason, certain=reason is KINK)
+            raise NotSeparable(node, reason, certain=certain)
         g = Add(*(_sympy(weights[x]) * self.atoms.expr(x) for x, _ in rows))
         return g, Add(*(_sympy(c) * self.atoms.expr(d) for d, c in first.items()))
 
 
-KINK = ("has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct "
-        "points, so the rank is infinite")  # fmt: skip
+ADDITION: Mapping[type, tuple[tuple[type, type, int], ...]] = {
+    sin: ((sin, cos, 1), (cos, sin, 1)),
+    cos: ((cos, cos, 1), (sin, sin, -1)),
+    sinh: ((sinh, cosh, 1), (cosh, sinh, 1)),
+    cosh: ((cosh, cosh, 1), (sinh, sinh, 1)),
+}
+"""f(u + v) = Σ c·g(u)·h(v), as (g, h, c)."""
 
-RULES: tuple[tuple[type, Callable[[Separator, Expr], Polynomial]], ...] = (
+BY_NAME: Mapping[str, Callable[[Expr], Expr]] = {"expm1": lambda u: exp(u) - 1, "log1p": lambda u: log(1 + u)}
+"""Functions of SymPy's code generation, which `import sympy` does not load."""
+
+RULES: tuple[tuple[type | tuple[type, ...], Callable[[Separator, Expr], Polynomial]], ...] = (
     (Add, Separator._sum),
     (Mul, lambda self, node: self._product(node.args)),
     (exp, lambda self, node: self.exponential(node.args[0])),
     (Pow, Separator._power),
     (log, Separator._log),
-    (Abs, Separator._abs),
-    (Max, Separator._extremum),
-    (Min, Separator._extremum),
-    (Where, Separator._where),
+    (Abs, abs_rule),
+    ((Max, Min), extremum_rule),
+    (Where, where_rule),
     (Cast, Separator._cast),
+    ((sin, cos, sinh, cosh), Separator._addition),
+    (sign, sign_rule),
+    ((floor, ceiling, Mod), steps_rule),
 )
+
+
+def evaluated(node: Expr) -> Expr:
+    """Sums, products and powers that were written with `evaluate=False`, as SymPy writes them: 2·u − u → u."""
+    if not isinstance(node, Add | Mul | Pow):
+        return node
+    return node.func(*map(evaluated, node.args))
 
 
 def expand_products(expr: Expr) -> Expr:

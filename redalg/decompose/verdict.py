@@ -5,24 +5,33 @@
     prod         F = g(x)·h(d)                  Π F = (Π g)·h^n
 
 Rank 1 is no special case: it is the list of one.
+
+The structural route comes first, and a yes is its certificate. Where it fails, the rank test decides: a theorem about
+the offending node and a rank that grows are a no with a certificate; a rank that grows is a no without one; a rank
+that stands still sends the term back under other spellings, and what is then still open is undecided.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import final
 
-from sympy import Add, Dummy, Expr, Mul, Rational, S
+from sympy import Abs, Add, Dummy, Expr, Mul, Rational, S, cancel, expand_log, expand_trig, factor, log
+from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose import laurent
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal
 from redalg.decompose.laurent import Monomial, Polynomial
+from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
 from redalg.decompose.rounding import Rounding
-from redalg.decompose.separate import D, NotSeparable, Separator, X
+from redalg.decompose.separate import Separator
+from redalg.decompose.signs import sign_of
 from redalg.decompose.span import Span
+from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Value
 
@@ -100,38 +109,94 @@ def decompose(cascade: Cascade) -> Decomposition:
     made = []
     for reduction in cascade.reductions:
         term = live_term(reduction.term, cascade.domain)
-        separator.shifts, separator.roundings = [], []
         try:
-            made.append(SEPARATE[reduction.monoid.name](reduction, term, separator))
+            made.append(separation(reduction, term, separator))
         except NotSeparable as finding:
-            raise verdict(reduction, finding, cascade) from None
-        if reduction.monoid.name in ("max", "min") and separator.side(term) == X:
-            facts[reduction.value] = (reduction.monoid.name, term)
-        note_sign(reduction, term, separator.signs)
+            made.append(audited(reduction, term, finding, separator, cascade))
+        facts[reduction.value] = (reduction.monoid.name, term)
+        note_sign(reduction.value, separator)
     return Decomposition(cascade, tuple(made), separator)
 
 
-def verdict(reduction: Reduction, finding: NotSeparable, cascade: Cascade) -> NotFusible | Undecided:
-    """The exception for a finding: a refusal where it is a theorem, `Undecided` where it is ignorance."""
+def separation(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """The structural route: the reduction's separation, or `NotSeparable`."""
+    separator.shifts, separator.roundings = [], []
+    return SEPARATE[reduction.monoid.name](reduction, term, separator)
+
+
+def audited(
+    reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
+) -> Separation:
+    """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised."""
+    test = measured(reduction, term, separator, cascade)
+    if test.settles and (found := rewritten(reduction, term, separator, cascade)) is not None:
+        return found
+    raise verdict(reduction, finding, test, cascade) from None
+
+
+def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> RankTest:
+    """The rank test of a sum's term; of the logarithm of a product's, since Π F = exp(Σ log F)."""
+    if reduction.monoid.name not in ("sum", "prod"):
+        return RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}")
+    term = term if reduction.monoid.name == "sum" else log(Abs(term))
+    return rank_test(term, cascade.axis, cascade.values, separator.facts)
+
+
+REWRITES = (cancel, factor, expand_log, expand_trig)
+"""SymPy's own, cheap ones first. They serve to find a separation, and never what is run."""
+
+
+REWRITING_LIMIT = 100
+"""Operations of a term beyond which SymPy may take seconds to rewrite it."""
+
+
+def respelled(rewrite: Callable[[Expr], Expr], term: Expr) -> Expr:
+    """What a rewrite makes of a term, or the term where it cannot read it."""
+    try:
+        return rewrite(term)
+    except PolynomialError:
+        return term
+
+
+def rewritten(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Separation | None:
+    """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
+    for rewrite in REWRITES if term.count_ops() <= REWRITING_LIMIT else ():
+        other = respelled(rewrite, term)
+        if other == term or not equal_on_samples(term, other, cascade.axis, cascade.values, separator.facts):
+            continue
+        try:
+            return separation(reduction, other, separator)
+        except NotSeparable:
+            continue
+    return None
+
+
+def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade) -> NotFusible | Undecided:
+    """The exception for a finding: a refusal where a theorem and the samples, or the samples alone, say no."""
     known = {one.value for one in cascade.reductions if one.term == S.One}  # a count is known beforehand
     used = sorted(str(one) for one in reduction.term.atoms(Value) & set(cascade.values) - known)
     values, them = " and ".join(used), "them as tensors" if len(used) > 1 else "it as a tensor"
-    reason = f"`{finding.node}` {finding.reason}."
-    if finding.certain:
-        reason += f" No state of fixed size holds what a later {values} would need of the elements already read."
-        hint = f"Run two passes: compute {values} first, pass {them}, and fuse the rest."
-        return NotFusible(reduction.name, reason, hint, (f"term: {reduction.term}", str(finding)))
+    reason = str(finding)
+    looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")
+    two_passes = f"Run two passes: compute {values} first, pass {them}, and fuse the rest."
+    extremum = reduction.monoid.name in ("max", "min")  # whose theorems are about hulls, not about ranks
+    if finding.certain and (test.grows or extremum):
+        reason += f". No state of fixed size holds what a later {values} would need of the elements already read."
+        return NotFusible(reduction.name, reason, finding.hint or two_passes, looked, True)
+    if test.grows:
+        reason += f"; no state of rank ≤ {test.ranks[1] - 1} found."
+        return NotFusible(reduction.name, reason, finding.hint or two_passes, looked)
+    if test.settles:
+        looked += (f"the rank looks like {test.ranks[0]}; no separation was found",)
+        reason += f" in general; of this term it looks like {test.ranks[0]}" if finding.certain else ""
     hint = "Write the term as a sum of products g(x)·h(d), or compute the values that it uses in a first pass."
-    return Undecided(reduction.name, reason, hint, (f"term: {reduction.term}", str(finding)))
+    return Undecided(reduction.name, reason + ".", finding.hint or hint, looked)
 
 
-def note_sign(reduction: Reduction, term: Expr, signs: dict[Value, Expr]) -> None:
-    """A value whose terms all have a known sign has it too (over no element the guards of `extremal` hold)."""
-    known = term.xreplace(signs)
-    if known.is_extended_positive:
-        signs[reduction.value] = Dummy(reduction.name, extended_positive=True)
-    elif known.is_extended_nonnegative:
-        signs[reduction.value] = Dummy(reduction.name, extended_nonnegative=True)
+def note_sign(value: Value, separator: Separator) -> None:
+    """A value of known sign gets a symbol that SymPy knows to have it (of no elements: see `extremal`)."""
+    if (sign := sign_of(value, separator.facts)) is not None:
+        separator.signs[value] = Dummy(value.name, **{f"extended_{sign}": True})
 
 
 def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:

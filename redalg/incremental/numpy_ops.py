@@ -32,7 +32,9 @@ class NumpyOps(ArrayOps):
         self.functions = {
             "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "Abs": np.abs, "tanh": np.tanh, "sin": np.sin,
             "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "asin": np.arcsin,
-            "acos": np.arccos, "sign": np.sign, "floor": np.floor, "ceiling": np.ceil, "erf": np.vectorize(math.erf),
+            "acos": np.arccos, "sign": np.sign, "floor": np.floor, "ceiling": np.ceil, "expm1": np.expm1,
+            "log1p": np.log1p, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2,
+            "erf": np.vectorize(math.erf, otypes=[np.float64]), "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
             "where": np.where, "Max": np.maximum, "Min": np.minimum, "pow": np.power,
         }  # fmt: skip
 

@@ -23,7 +23,8 @@ class TorchOps(ArrayOps):
             "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinh": torch.sinh, "cosh": torch.cosh,
             "atan": torch.atan, "asin": torch.asin, "acos": torch.acos, "sign": torch.sign, "floor": torch.floor,
             "ceiling": torch.ceil, "erf": torch.erf, "where": torch.where, "Max": torch.maximum, "Min": torch.minimum,
-            "pow": torch.pow,
+            "pow": torch.pow, "erfc": torch.erfc, "expm1": torch.expm1, "log1p": torch.log1p, "asinh": torch.asinh,
+            "acosh": torch.acosh, "atanh": torch.atanh, "atan2": torch.atan2,
         }  # fmt: skip
 
     def arange(self, start: int, stop: int) -> Any:

@@ -1,0 +1,167 @@
+"""Separation of what has kinks and jumps: |·|, sign, max and min, conditions. Each rewrite is exact:
+
+    |g(x)·h(d)|      → |g| · |h|                                       rank 1
+    sign(g(x)·h(d))  → sign g · sign h                                 rank 1
+    where(c, a, b)   → [c]·a + [¬c]·b                                  [c] separated as below
+    [a ∧ b]          → [a]·[b]                                         [¬a] → 1 − [a], [a ∨ b] → 1 − [¬a]·[¬b]
+    [u ≤ d]          → 1                                               by the fact d = max u; other relations alike
+    [g(x)·h(d) > 0]  → [g > 0]·[h > 0] + [g < 0]·[h < 0]               rank 1
+    |u − d|, max     → ±(u − d)                                        by the fact d = max u (true of every prefix)
+    max(u + v, w + v) → max(u, w) + v                                  u, w of x and v of d alone
+    max(u·h, w·h)    → max(u, w)·max(h, 0) + min(u, w)·min(h, 0)       u, w of x and h of d alone
+
+The sign of u − d comes from what d is (`signs`). What is left has kinks or jumps that move with d, and no finite rank.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sympy import Abs, Add, And, Eq, Expr, Max, Min, Not, Or, S, sign
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose import laurent
+from redalg.decompose.laurent import Polynomial
+from redalg.decompose.signs import UP, sign_of
+from redalg.decompose.theorems import CLIPS, JUMP, KINK, THRESHOLD, D, NotSeparable, X
+from redalg.expression import Axis, Element, Where
+
+if TYPE_CHECKING:
+    from redalg.decompose.separate import Separator
+
+RELATIONS = {">": (True, False), "<": (True, True), ">=": (False, False), "<=": (False, True),
+             "==": (False, False), "!=": (False, False)}  # fmt: skip
+"""Relation -> (strict, whether b − a is what it compares with 0)."""
+
+
+def sign_rule(separator: Separator, node: Expr) -> Polynomial:
+    """sign(g·h) = sign g · sign h."""
+    g, h = separator.rank_one(node, node.args[0], JUMP, certain=True)
+    return laurent.multiply(separator.pure(sign(g)), separator.pure(sign(h)))
+
+
+def steps_rule(_: Separator, node: Expr) -> Polynomial:
+    """floor, ceiling and remainders of what mixes x and d."""
+    raise NotSeparable(node, JUMP, certain=True)
+
+
+def abs_rule(separator: Separator, node: Expr) -> Polynomial:
+    """±a where the sign of a is known, |g|·|h| otherwise."""
+    if known := separator.sign(node.args[0]):
+        return laurent.scale(separator.separate(node.args[0]), known)
+    g, h = separator.rank_one(node, node.args[0], KINK, certain=True)
+    return laurent.multiply(separator.pure(Abs(g)), separator.pure(Abs(h)))
+
+
+def extremum_rule(separator: Separator, node: Expr) -> Polynomial:
+    """The one argument that exceeds the others, where that is known; otherwise what they share taken out."""
+    kept = dominant(separator, node)
+    if len(kept) == 1:
+        return separator.separate(kept[0])
+    return _shifted(separator, node, kept) or _scaled(separator, node, kept)
+
+
+def dominant(separator: Separator, node: Expr) -> list[Expr]:
+    """The arguments less those that another is known to exceed; extrema among them are resolved first."""
+    largest = isinstance(node, Max)
+    kept: list[Expr] = []
+    for arg in node.args:
+        inner = dominant(separator, arg) if isinstance(arg, Max | Min) and separator.side(arg) == X | D else [arg]
+        kept.append(inner[0] if len(inner) == 1 else arg)
+    for one in tuple(kept):  # two that are known to be equal would drop each other: one of them stays
+        others = [other for other in kept if other != one]
+        signs = [separator.sign(other - one) for other in others]
+        if one in kept and any(sign and (sign > 0) == largest for sign in signs):
+            kept = others
+    return kept
+
+
+def _shifted(separator: Separator, node: Expr, kept: list[Expr]) -> Polynomial | None:
+    """max(u + v, w + v) → max(u, w) + v."""
+    parts = [(Add(*(t for t in Add.make_args(one) if separator.side(t) == X)),
+              Add(*(t for t in Add.make_args(one) if separator.side(t) != X))) for one in kept]  # fmt: skip
+    free = {v for _, v in parts}
+    if len(free) != 1 or separator.side(only := free.pop()) != D:
+        return None
+    return laurent.add(separator.pure(node.func(*(u for u, _ in parts))), separator.pure(only))
+
+
+def _scaled(separator: Separator, node: Expr, kept: list[Expr]) -> Polynomial:
+    """max(u·h, w·h) → max(u, w)·max(h, 0) + min(u, w)·min(h, 0), and one term where the sign of h is known."""
+    parts = [separator.rank_one(node, one, CLIPS, certain=True) for one in kept if one != 0]
+    scale = parts[0][1]
+    ratios = [(h / scale).cancel() for _, h in parts]
+    if any(separator.side(ratio) for ratio in ratios):
+        raise NotSeparable(node, CLIPS, certain=True)
+    plain = [g * ratio for (g, _), ratio in zip(parts, ratios, strict=True)] + [S.Zero] * (len(parts) < len(kept))
+    swapped = Min if isinstance(node, Max) else Max
+    if known := sign_of(scale, separator.facts):
+        pick = node.func if known in UP else swapped
+        return laurent.multiply(separator.pure(pick(*plain)), separator.pure(scale))
+    up = laurent.multiply(separator.pure(node.func(*plain)), separator.pure(Max(scale, 0)))
+    return laurent.add(up, laurent.multiply(separator.pure(swapped(*plain)), separator.pure(Min(scale, 0))))
+
+
+def where_rule(separator: Separator, node: Expr) -> Polynomial:
+    """[c]·a + [¬c]·b."""
+    condition, a, b = node.args
+    if separator.side(condition) != X | D:
+        return laurent.add(_under(separator, condition, a), _under(separator, Not(condition), b))
+    holds = indicator(separator, condition)
+    fails = _complement(holds)
+    first = laurent.multiply(holds, separator.separate(a)) if holds else {}
+    return laurent.add(first, laurent.multiply(fails, separator.separate(b))) if fails else first
+
+
+def _under(separator: Separator, condition: Boolean, branch: Expr) -> Polynomial:
+    """[c]·branch; what the branch reads by computed indices is read only where c holds."""
+    guarded: dict[Basic, Basic] = {one: Where(condition, one, S.Zero) for one in branch.atoms(Element)
+               if not all(isinstance(index, Axis) or index.is_Integer for index in one.indices)}  # fmt: skip
+    holds = separator.pure(Where(condition, S.One, S.Zero))
+    return laurent.multiply(holds, separator.separate(branch.xreplace(guarded)))
+
+
+# ---- conditions ------------------------------------------------------------------------------------------------------
+
+
+def indicator(separator: Separator, condition: Boolean) -> Polynomial:
+    """[condition] as a polynomial of indicators of one side."""
+    if separator.side(condition) != X | D:
+        return separator.pure(Where(condition, S.One, S.Zero))
+    if isinstance(condition, And):
+        out = laurent.ONE
+        for part in condition.args:
+            out = laurent.multiply(out, indicator(separator, part))
+        return out
+    if isinstance(condition, Or):
+        return _complement(indicator(separator, And(*(Not(part) for part in condition.args))))
+    if isinstance(condition, Not):
+        return _complement(indicator(separator, condition.args[0]))
+    if isinstance(condition, Relational) and condition.rel_op in RELATIONS:
+        return _relation(separator, condition)
+    raise NotSeparable(condition, THRESHOLD, certain=False)
+
+
+def _complement(indicator: Polynomial) -> Polynomial:
+    return laurent.add(laurent.ONE, laurent.scale(indicator, -1))
+
+
+def _relation(separator: Separator, node: Relational) -> Polynomial:
+    """[a rel b] from the sign of a − b, where it is known or where a − b = g·h.
+
+    Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count.
+    """
+    strict, flipped = RELATIONS[node.rel_op]
+    difference = (node.lhs - node.rhs) * (-1 if flipped else 1)
+    known = sign_of(difference, separator.facts)
+    if node.rel_op not in ("==", "!=") and known is not None and (known in UP) != strict:
+        return {} if strict else laurent.ONE
+    g, h = separator.rank_one(node, difference, THRESHOLD, certain=True)
+    above, below = (laurent.multiply(indicator(separator, one > 0), indicator(separator, other > 0)) for one, other in
+                    ((g, h), (-g, -h)))  # fmt: skip
+    if node.rel_op in ("==", "!="):
+        differs = laurent.multiply(indicator(separator, Not(Eq(g, 0))), indicator(separator, Not(Eq(h, 0))))
+        return differs if node.rel_op == "!=" else _complement(differs)
+    return laurent.add(above, below) if strict else _complement(_relation(separator, Relational(difference, 0, "<")))

@@ -1,0 +1,335 @@
+"""The rank test: the separable rank of a term, measured on samples. It audits verdicts and never makes a yes.
+
+F(x, d) = Σ_{k≤r} h_k(d)·g_k(x) gives every matrix F(x_i, d_j) a rank of at most r. The matrix of 16 × 16 samples, and
+its leading 8 × 8 part, are eliminated with complete pivoting at 120 digits. A rank that grows excludes every state of a
+lower rank; one that stands still is evidence, not proof (|x − m| looks like rank 5 of 8 and 12 of 16).
+
+Samples lie inside what is known, by construction: d_j is what the reductions make of a few elements of its own, each
+taken several times, so that a count is a positive integer and Σ u has the sign of u. An extremum counts every x_i too,
+and goes a little beyond, as in a later prefix. Parameters are drawn once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any, final
+
+from mpmath import MPContext
+from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import BooleanFalse, BooleanTrue
+
+from redalg.decompose.signs import UP, Facts, sign_of
+from redalg.expression import Axis, Cast, Element, Let, Value, Where
+
+SMALL, LARGE = 8, 16
+DIGITS = 120
+NEGLIGIBLE = 90
+"""Pivots below 10^-90 of the largest are rounding: 30 digits are left for cancellation in the terms."""
+SEED = 2026
+PLACES = range(4 * LARGE)
+"""Where samples lie along the axis; integer parameters are drawn from the upper three quarters."""
+SIGNIFICAND = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
+
+
+@final
+@dataclass(frozen=True)
+class RankTest:
+    """What the samples show.
+
+    Attributes:
+        ranks: ranks of the 8 × 8 and of the 16 × 16 matrix; () where the term could not be evaluated.
+        missing: why it could not.
+    """
+
+    ranks: tuple[int, ...]
+    missing: str = ""
+
+    @property
+    def grows(self) -> bool:
+        """Whether a fixed rank is excluded below the larger figure."""
+        return len(self.ranks) == 2 and self.ranks[1] > self.ranks[0]
+
+    @property
+    def settles(self) -> bool:
+        """Whether the rank is the same at both sizes."""
+        return len(self.ranks) == 2 and self.ranks[1] == self.ranks[0]
+
+    def __str__(self) -> str:
+        if not self.ranks:
+            return f"unavailable: {self.missing}"
+        return (f"the matrix F(x_i, d_j) has rank {self.ranks[0]} of {SMALL} and {self.ranks[1]} of {LARGE} samples, "
+                f"at {DIGITS} digits")  # fmt: skip
+
+
+@final
+class Unavailable(Exception):  # noqa: N818 - a finding
+    """A node that cannot be evaluated; `data` where other samples might do, since it is not a finite real at these."""
+
+    def __init__(self, reason: str, *, data: bool = False) -> None:
+        super().__init__(reason)
+        self.data = data
+
+
+@cache
+def context() -> Any:
+    """Arithmetic of 120 digits, apart from mpmath's own."""
+    made = MPContext()
+    made.dps = DIGITS
+    return made
+
+
+def rank_test(term: Expr, axis: Axis, values: Iterable[Value], facts: Facts) -> RankTest:
+    """The rank test of a term over one axis, whose reduced values are `values`."""
+    try:
+        matrix = sampled([term], axis, values, facts)[0]
+    except Unavailable as why:
+        return RankTest((), str(why))
+    return RankTest(tuple(rank([row[:size] for row in matrix[:size]]) for size in (SMALL, LARGE)))
+
+
+def equal_on_samples(one: Expr, two: Expr, axis: Axis, values: Iterable[Value], facts: Facts) -> bool:
+    """Whether two terms agree at every sample, to all but rounding."""
+    try:
+        first, second = sampled([one, two], axis, values, facts)
+    except Unavailable:
+        return False
+    small = context().mpf(10) ** -NEGLIGIBLE
+    return all(abs(a - b) <= small * (1 + abs(a)) for p, q in zip(first, second, strict=True)
+               for a, b in zip(p, q, strict=True))  # fmt: skip
+
+
+def sampled(terms: list[Expr], axis: Axis, values: Iterable[Value], facts: Facts) -> list[list[list[Any]]]:
+    """The matrices F(x_i, d_j); data that leave a term undefined are drawn again as positive numbers."""
+    wanted = tuple(values)
+    for positive in (False, True):
+        try:
+            samples = Samples(axis, wanted, facts, integers(terms), positive=positive)
+            return [[[samples.real(term, i, j) for j in range(LARGE)] for i in range(LARGE)] for term in terms]
+        except Unavailable as why:
+            if positive or not why.data:
+                raise
+    raise AssertionError("one of the two draws returns or raises")
+
+
+def integers(terms: list[Expr]) -> dict[Element, range]:
+    """Elements that are compared: with an index, lengths of the order of the places; for equality, small labels."""
+    found: dict[Element, range] = {}
+    for node in {one for term in terms for one in term.atoms(Relational)}:
+        for side in node.args:
+            if isinstance(side, Element) and node.rel_op in ("==", "!="):
+                found[side] = range(3)
+            elif isinstance(side, Element) and node.atoms(Axis) - side.atoms(Axis):
+                found[side] = PLACES[LARGE:]
+    return found
+
+
+def rank(matrix: list[list[Any]]) -> int:
+    """Rank by elimination with complete pivoting."""
+    rows, found, largest = [list(row) for row in matrix], 0, None
+    threshold = context().mpf(10) ** -NEGLIGIBLE
+    while rows:
+        size, at, column = max(
+            ((abs(value), i, j) for i, row in enumerate(rows) for j, value in enumerate(row)), default=(0, 0, 0)
+        )
+        largest = size if largest is None else largest
+        if not size or size <= threshold * largest:
+            return found
+        lead = rows.pop(at)
+        pivot, found = lead[column], found + 1
+        rows = [_eliminated(row, lead, row[column] / pivot, column) for row in rows]
+    return found
+
+
+def _eliminated(row: list[Any], lead: list[Any], factor: Any, column: int) -> list[Any]:
+    return [a - factor * b if factor else a for j, (a, b) in enumerate(zip(row, lead, strict=True)) if j != column]
+
+
+# ---- samples ---------------------------------------------------------------------------------------------------------
+
+Key = tuple[int | None, int | None]
+
+
+@final
+class Samples:
+    """Values of nodes at the samples (x_i, d_j), each computed once for the samples that it depends on."""
+
+    def __init__(
+        self, axis: Axis, values: tuple[Value, ...], facts: Facts, labels: Mapping[Element, range], *, positive: bool
+    ) -> None:
+        self.axis, self.values, self.facts, self.positive = axis, values, facts, positive
+        self.labels = labels
+        self.random = random.Random(SEED)
+        self.places = self.random.sample(PLACES, 3 * LARGE)
+        draw = self.random.randrange
+        self.times = [(1, 1) if j % 2 else (draw(1, 6), draw(1, 6)) for j in range(LARGE)]
+        self.ctx = context()
+        self._known: dict[tuple[Basic, Key], Any] = {}
+        self._sides: dict[Basic, tuple[bool, bool]] = {}
+
+    def real(self, node: Basic, i: int, j: int) -> Any:
+        """The node at (x_i, d_j), a finite real number."""
+        made = self.at(node, i, j)
+        if not self.ctx.isfinite(made) or getattr(made, "imag", 0) != 0:
+            raise Unavailable(f"`{node}` is not a real number at the samples", data=True)
+        return self.ctx.re(made)
+
+    def at(self, node: Basic, i: int, j: int) -> Any:
+        """The node at (x_i, d_j)."""
+        on_x, on_d = self.sides(node)
+        key = (node, (i if on_x else None, j if on_d else None))
+        if key not in self._known:
+            self._known[key] = self._evaluated(node, i, j)
+        return self._known[key]
+
+    def sides(self, node: Basic) -> tuple[bool, bool]:
+        """Whether a node moves with x, and with d."""
+        if node not in self._sides:
+            if node in self.values:
+                found = (False, True)
+            elif isinstance(node, Element | Value):
+                found = (self.axis in node.free_symbols, False)
+            else:
+                parts = [self.sides(arg) for arg in node.args]
+                found = (node == self.axis or any(x for x, _ in parts), any(d for _, d in parts))
+            self._sides[node] = found
+        return self._sides[node]
+
+    # ---- leaves ------------------------------------------------------------------------------------------------------
+
+    def _evaluated(self, node: Basic, i: int, j: int) -> Any:
+        if node == self.axis:
+            return self.ctx.mpf(self.places[i])
+        if node in self.values:
+            return self._value(node, j)
+        if isinstance(node, Element | Value):
+            drawn = self.labels.get(node)
+            return self._number(self.positive) if drawn is None else self.ctx.mpf(self.random.choice(drawn))
+        if node.is_Symbol:
+            return self._parameter(node)
+        for kind, rule in RULES:
+            if isinstance(node, kind):
+                return self._called(rule, node, i, j)
+        raise Unavailable(f"`{node}` applies `{type(node).__name__}`, which the test cannot evaluate")
+
+    def _called(self, rule: Any, node: Basic, i: int, j: int) -> Any:
+        try:
+            return rule(self, node, i, j)
+        except (ArithmeticError, ValueError, TypeError) as why:
+            raise Unavailable(f"`{node}` is not defined at the samples", data=True) from why
+
+    def _number(self, positive: bool) -> Any:
+        """A real of size about 1, of either sign unless `positive`."""
+        drawn = self.ctx.mpf(self.random.randrange(2**20, 2**53)) / 2**52
+        return drawn if positive or self.random.random() < 0.5 else -drawn
+
+    def _parameter(self, node: Any) -> Any:
+        if node.is_integer:
+            return self.ctx.mpf(self.random.choice(PLACES[LARGE:]))
+        sign = sign_of(node, self.facts)
+        made = self._number(sign is not None or self.positive)
+        return made if sign is None or sign in UP else -made
+
+    def _value(self, value: Value, j: int) -> Any:
+        """What a reduction makes of the elements of d_j."""
+        monoid, term = self.facts.get(value, ("", S.NaN))
+        own = (LARGE + 2 * j, LARGE + 2 * j + 1)
+        if monoid in ("max", "min"):
+            return self._extremum(monoid, term, [*range(LARGE), *own], j)
+        if monoid not in ("sum", "prod"):
+            return self._number(positive=True)
+        taken = [(self.real(term, i, j), times) for i, times in zip(own, self.times[j], strict=True)]
+        if monoid == "sum":
+            return sum((one * times for one, times in taken), self.ctx.zero)
+        return prod((one**times for one, times in taken), start=self.ctx.one)
+
+    def _extremum(self, monoid: str, term: Expr, elements: list[int], j: int) -> Any:
+        found = [one for one in (self.at(term, i, j) for i in elements) if self.ctx.isfinite(one)] or [self.ctx.zero]
+        if any(getattr(one, "imag", 0) for one in found):
+            raise Unavailable(f"`{term}` is not a real number at the samples", data=True)
+        beyond = self._number(positive=True)
+        if monoid == "max":
+            return max(found) + beyond
+        least = min(found)
+        return least * beyond / (1 + beyond) if sign_of(term, self.facts) in UP else least - beyond
+
+    # ---- nodes -------------------------------------------------------------------------------------------------------
+
+    def args(self, node: Basic, i: int, j: int) -> list[Any]:
+        """The values of a node's arguments."""
+        return [self.at(arg, i, j) for arg in node.args]
+
+    def _power(self, node: Pow, i: int, j: int) -> Any:
+        base = self.at(node.base, i, j)
+        if node.exp.is_Integer:
+            return base ** int(node.exp)
+        return self.ctx.power(base, self.at(node.exp, i, j))
+
+    def _where(self, node: Where, i: int, j: int) -> Any:
+        return self.at(node.args[1] if self.at(node.condition, i, j) else node.args[2], i, j)
+
+    def _relation(self, node: Relational, i: int, j: int) -> bool:
+        left, right = self.real(node.lhs, i, j), self.real(node.rhs, i, j)
+        return COMPARED[node.rel_op](left, right)
+
+    def _cast(self, node: Cast, i: int, j: int) -> Any:
+        x = self.real(node.args[0], i, j)
+        if node.dtype.startswith("int"):
+            limit = 2 ** (int(node.dtype[3:]) - 1)
+            return min(max(self.ctx.nint(x), self.ctx.mpf(-limit)), self.ctx.mpf(limit - 1))
+        significand, exponent = self.ctx.frexp(x)
+        unit = self.ctx.mpf(2) ** SIGNIFICAND[node.dtype]
+        return self.ctx.ldexp(self.ctx.nint(significand * unit) / unit, exponent)
+
+
+COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": lambda a, b: bool(a < b), "<=": lambda a, b: bool(a <= b), ">": lambda a, b: bool(a > b),
+    ">=": lambda a, b: bool(a >= b), "==": lambda a, b: bool(a == b), "!=": lambda a, b: bool(a != b),
+}  # fmt: skip
+
+PLAIN = {
+    name: name for name in ("exp", "log", "tanh", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh",
+                            "acosh", "atanh", "atan2", "erf", "erfc", "floor", "sign", "expm1")
+} | {"ceiling": "ceil", "log1p": "log1p", "Abs": "fabs"}  # fmt: skip
+REAL_ONLY = {"floor", "ceiling", "sign", "atan2", "Abs"}
+
+
+def _function(samples: Samples, node: Expr, i: int, j: int) -> Any:
+    name = type(node).__name__
+    if name in ("Max", "Min"):
+        return (max if name == "Max" else min)(samples.real(arg, i, j) for arg in node.args)
+    if node.is_number and not node.args:
+        return samples.ctx.mpmathify(node._to_mpmath(context().prec)) if node.is_finite else _infinite(samples, node)
+    if name not in PLAIN:
+        raise Unavailable(f"`{node}` applies `{name}`, which the test cannot evaluate")
+    read = samples.real if name in REAL_ONLY else samples.at
+    return getattr(samples.ctx, PLAIN[name])(*(read(arg, i, j) for arg in node.args))
+
+
+def _infinite(samples: Samples, node: Expr) -> Any:
+    if node is S.NegativeInfinity or node is S.Infinity:
+        return samples.ctx.mpf("-inf" if node is S.NegativeInfinity else "inf")
+    raise Unavailable(f"`{node}` is not a number", data=True)
+
+
+RULES: tuple[tuple[Any, Any], ...] = (
+    (Where, Samples._where),
+    (Cast, Samples._cast),
+    (Let, lambda samples, node, i, j: samples.at(node.expr, i, j)),
+    (Pow, Samples._power),
+    (Relational, Samples._relation),
+    (And, lambda samples, node, i, j: all(samples.args(node, i, j))),
+    (Or, lambda samples, node, i, j: any(samples.args(node, i, j))),
+    (Not, lambda samples, node, i, j: not samples.at(node.args[0], i, j)),
+    (BooleanTrue, lambda *_: True),
+    (BooleanFalse, lambda *_: False),
+    (Mod, lambda samples, node, i, j: samples.real(node.args[0], i, j) % samples.real(node.args[1], i, j)),
+    (Add, lambda samples, node, i, j: sum(samples.args(node, i, j), samples.ctx.zero)),
+    (Mul, lambda samples, node, i, j: prod(samples.args(node, i, j), start=samples.ctx.one)),
+    (Expr, _function),
+)  # fmt: skip

@@ -1,0 +1,161 @@
+"""The signs of expressions, from SymPy's assumptions and from what each reduced value is.
+
+    sign of d = Σ u, mean u, max u, min u, Π u     the sign of u, where it has one (a count is positive)
+    max u − u, max |u| ± u, max u − min u           nonnegative: the facts that hold for every element and every prefix
+    exp u, cosh u                                  positive
+    |u|, u^2n, u^q                                 nonnegative (a fractional power is real only where its base is)
+
+"positive" is said of elements that count: exp(−∞) = 0 is the weight of one that does not, and a sum of no elements
+is 0. What rests on a sign may therefore not divide by it without the guards that every form has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cosh, exp
+
+from redalg.expression import Cast, Let, Value, Where
+
+Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
+Facts = Mapping[Value, tuple[str, Expr]]
+"""What each reduced value is: the name of its monoid and its term."""
+
+NEGATED: dict[Sign, Sign] = {
+    "positive": "negative", "negative": "positive", "nonnegative": "nonpositive", "nonpositive": "nonnegative",
+}  # fmt: skip
+UP: tuple[Sign, ...] = ("positive", "nonnegative")
+KEEPS_SIGN = ("sum", "prod", "max", "min")
+ODD = {"tanh", "sinh", "asinh", "atan", "erf", "sign", "expm1", "log1p"}
+"""Increasing functions that are 0 at 0."""
+
+
+def sign_of(expr: Expr, facts: Facts) -> Sign | None:
+    """The sign that an expression is known to have, or None.
+
+    Args:
+        expr: an expression of elements, values and parameters.
+        facts: value -> (monoid, term) of the reductions that it may hold.
+
+    >>> from redalg.expression import Label, axes, tensor
+    >>> m = Value(Label("m"), axes("b"))
+    >>> sign_of(m - tensor("x[b,n]"), {m: ("max", tensor("x[b,n]"))})
+    'nonnegative'
+    """
+    if expr.is_extended_positive:
+        return "positive"
+    if expr.is_extended_negative:
+        return "negative"
+    found = _rule(expr, facts)
+    if found is None and (expr.is_extended_nonnegative or expr.is_extended_nonpositive):
+        return "nonnegative" if expr.is_extended_nonnegative else "nonpositive"
+    return found
+
+
+def is_nonnegative(expr: Expr, facts: Facts) -> bool:
+    """Whether an expression is known to be at least 0."""
+    return sign_of(expr, facts) in UP
+
+
+def _rule(expr: Expr, facts: Facts) -> Sign | None:
+    if isinstance(expr, exp | cosh):
+        return "positive"
+    if isinstance(expr, Value):
+        return _value(expr, facts)
+    if isinstance(expr, Mul):
+        return _product([sign_of(arg, facts) for arg in expr.args])
+    if isinstance(expr, Add):
+        return _together([sign_of(arg, facts) for arg in expr.args]) or _difference(expr, facts)
+    if isinstance(expr, Pow):
+        return _power(expr, facts)
+    if isinstance(expr, Max | Min):
+        return _extremum(expr, facts)
+    if isinstance(expr, Where):
+        return _both(*(sign_of(branch, facts) for branch in expr.args[1:]))
+    if isinstance(expr, Abs):
+        return "positive" if sign_of(expr.args[0], facts) in ("positive", "negative") else "nonnegative"
+    if isinstance(expr, Let | Cast):
+        return _weak(sign_of(expr.expr if isinstance(expr, Let) else expr.args[0], facts))
+    return sign_of(expr.args[0], facts) if type(expr).__name__ in ODD else None
+
+
+def _value(value: Value, facts: Facts) -> Sign | None:
+    monoid, term = facts.get(value, ("", value))
+    if monoid not in KEEPS_SIGN:
+        return None
+    found = sign_of(term, facts)
+    return found if monoid != "prod" or found in UP else None
+
+
+def _weak(sign: Sign | None) -> Sign | None:
+    return sign if sign is None else "nonnegative" if sign in UP else "nonpositive"
+
+
+def _product(signs: list[Sign | None]) -> Sign | None:
+    if None in signs:
+        return None
+    flips = sum(one not in UP for one in signs)
+    strict = all(one in ("positive", "negative") for one in signs)
+    made: Sign = "positive" if strict else "nonnegative"
+    return made if flips % 2 == 0 else NEGATED[made]
+
+
+def _together(signs: list[Sign | None]) -> Sign | None:
+    """The sign of a sum whose terms agree: strict where one term is."""
+    if None in signs:
+        return None
+    if all(one in UP for one in signs):
+        return "positive" if "positive" in signs else "nonnegative"
+    if all(one not in UP for one in signs):
+        return "negative" if "negative" in signs else "nonpositive"
+    return None
+
+
+def _both(a: Sign | None, b: Sign | None) -> Sign | None:
+    """The sign of what is either of two."""
+    if a is None or b is None or (a in UP) != (b in UP):
+        return None
+    return a if a == b else _weak(a)
+
+
+def _power(expr: Pow, facts: Facts) -> Sign | None:
+    base, exponent = sign_of(expr.base, facts), expr.exp
+    if base == "positive":
+        return "positive"
+    if exponent.is_integer and exponent.is_even:
+        return "positive" if base == "negative" else "nonnegative"
+    if exponent.is_Rational and not exponent.is_Integer:
+        return "nonnegative"
+    return base if exponent.is_integer or base in UP else None
+
+
+def _extremum(expr: Max | Min, facts: Facts) -> Sign | None:
+    signs = [sign_of(arg, facts) for arg in expr.args]
+    wanted: tuple[Sign, Sign] = ("positive", "nonnegative") if isinstance(expr, Max) else ("negative", "nonpositive")
+    decided = next((sign for sign in wanted if sign in signs), None)
+    return decided if decided is not None else _together(signs) and _weak(_together(signs))
+
+
+def _difference(expr: Add, facts: Facts) -> Sign | None:
+    """c·(max u − u) and c·(max u − min u) have the sign of c; those of a minimum the other one."""
+    for value in sorted(expr.atoms(Value) & facts.keys(), key=str):
+        monoid, u = facts[value]
+        factor = expr.coeff(value)
+        if monoid not in ("max", "min") or factor is None or factor == 0:
+            continue
+        sign = sign_of(factor, facts)
+        if sign is None:
+            continue
+        lead = _weak(sign if monoid == "max" else NEGATED[sign])
+        left = {one: fact for one, fact in facts.items() if one != value}
+        for bound in _bounds(monoid, u):
+            rest = (expr - factor * value + factor * bound).expand()
+            if rest == 0 or ((other := sign_of(rest, left)) is not None and (other in UP) == (lead in UP)):
+                return lead
+    return None
+
+
+def _bounds(monoid: str, u: Expr) -> tuple[Expr, ...]:
+    """What an extremum of u is beyond: u itself, and max |w| is above w and −w."""
+    return (u, u.args[0], -u.args[0]) if monoid == "max" and isinstance(u, Abs) else (u,)

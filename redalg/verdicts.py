@@ -1,0 +1,162 @@
+"""The verdict on a cascade, as a value: what `analyze` gives where `fuse` returns or raises.
+
+    Verdict := Exact(fused)                                                 a one-pass form, equal up to rounding
+             | Approximate(fused)                                           one that rounds otherwise, within a bound
+             | Refused(reduction, reason, hint, evidence, certificate)      no state of fixed size
+             | Undecided(reduction, reason, hint, evidence)                 neither was found
+
+`Exact` rests on an algebraic identity. `Refused` rests on a theorem (`certificate`), or says up to which rank no state
+was found. What is `Undecided` is neither: the rank test may hint at a state, and no separation was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar, final
+
+from sympy import Expr
+
+from redalg.decompose import Decomposition
+from redalg.decompose.rounding import EXACT_FORMS, said
+from redalg.errors import NotFusible
+from redalg.errors import Undecided as UndecidedError
+
+
+class Analysed(Protocol):
+    """What verdicts read of a fused cascade."""
+
+    @property
+    def decomposition(self) -> Decomposition:
+        """Its reductions, separated."""
+
+    @property
+    def bound(self) -> dict[str, Expr]:
+        """By reduction, the most by which roundings may move it."""
+
+
+F = TypeVar("F", bound=Analysed)
+
+
+@final
+@dataclass(frozen=True)
+class Exact(Generic[F]):
+    """A one-pass form exists and equals the definition up to rounding.
+
+    Attributes:
+        fused: the form, as `fuse` gives it.
+    """
+
+    fused: F
+
+
+@final
+@dataclass(frozen=True)
+class Approximate(Generic[F]):
+    """A one-pass form exists that rounds otherwise than the definition does; `bound` says by how much at most.
+
+    The definition itself takes two passes: `fuse(…, exact=True)`.
+
+    Attributes:
+        fused: the form, as `fuse` gives it.
+    """
+
+    fused: F
+
+    @property
+    def reason(self) -> str:
+        """What is rounded while what it depends on is still running."""
+        return " ".join(said(one) for _, one in self.fused.decomposition.roundings)
+
+    @property
+    def hint(self) -> str:
+        """The exact forms."""
+        return EXACT_FORMS
+
+    @property
+    def bound(self) -> dict[str, Expr]:
+        """By reduction, Σ over the elements of the most by which the rounded ones may move the sum."""
+        return self.fused.bound
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The roundings, each with the reduction that it stands in and its bound for one element."""
+        return tuple(f"{reduction.name}: {one.cast} differs by at most {one.bound}"
+                     for reduction, one in self.fused.decomposition.roundings)  # fmt: skip
+
+    def explain(self) -> str:
+        """What is approximate, by how much at most, and what is exact."""
+        return " ".join(
+            ["One pass approximates the definition.", self.reason, *looked_at("", self.evidence), self.hint]
+        )
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+@final
+@dataclass(frozen=True)
+class Refused:
+    """No state of fixed size exists, or none of a rank that could be looked at.
+
+    Attributes:
+        reduction: name of the reduction that decides it, such as `"sum_1"`.
+        reason: why, in a sentence or two.
+        hint: what could be done instead.
+        evidence: what was looked at, in sentences.
+        certificate: True where a theorem says so; False where the rank test alone does.
+    """
+
+    reduction: str
+    reason: str
+    hint: str
+    evidence: tuple[str, ...]
+    certificate: bool = False
+
+    def explain(self) -> str:
+        """The refusal in sentences: how sure it is, why, what was looked at and what to do."""
+        sure = "by a theorem" if self.certificate else "as far as the samples show, which is no proof"
+        return told(f"Reduction `{self.reduction}` has no state of fixed size, {sure}.", self)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+@final
+@dataclass(frozen=True)
+class Undecided:
+    """Neither a form nor a refusal was found.
+
+    Attributes:
+        reduction, reason, hint, evidence: as those of `Refused`.
+    """
+
+    reduction: str
+    reason: str
+    hint: str
+    evidence: tuple[str, ...]
+
+    def explain(self) -> str:
+        """What is open, in sentences: where redalg stopped, what was looked at and what to do."""
+        return told(f"Reduction `{self.reduction}` is undecided: no state was found, and none was excluded.", self)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+def of_error(error: NotFusible | UndecidedError) -> Refused | Undecided:
+    """The value of a verdict that `fuse` raises."""
+    if isinstance(error, NotFusible):
+        return Refused(error.reduction, error.reason, error.hint, error.evidence, error.certificate)
+    return Undecided(error.reduction, error.reason, error.hint, error.evidence)
+
+
+def told(opening: str, verdict: Refused | Undecided) -> str:
+    """A verdict as a paragraph; evidence that the reason repeats is left out."""
+    return " ".join([opening, verdict.reason, *looked_at(verdict.reason, verdict.evidence), verdict.hint])
+
+
+def looked_at(reason: str, evidence: Sequence[str]) -> list[str]:
+    """The evidence as sentences."""
+    fresh = [one for one in evidence if not reason or one not in reason]
+    return [f"{one[0].upper()}{one[1:]}." for one in fresh]

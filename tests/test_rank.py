@@ -1,0 +1,296 @@
+"""The rank test: what it measures, that its samples lie inside the facts, and that it agrees with every verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import Abs, Expr, Function, Max, Min, Mod, Piecewise, S, cos, erf, exp, floor, log, sin, sqrt, tanh
+from sympy.codegen.cfunctions import expm1, log1p
+from sympy.core.relational import Relational
+
+import redalg as ra
+from redalg import verdicts
+from redalg.decompose.foreign import EVALUATED
+from redalg.decompose.rank import (
+    LARGE,
+    SMALL,
+    RankTest,
+    Samples,
+    context,
+    equal_on_samples,
+    integers,
+    rank,
+    rank_test,
+)  # fmt: skip
+from redalg.decompose.separate import Separator
+from redalg.decompose.signs import sign_of
+from redalg.expression import Cast, Label, Value, Where
+from redalg.incremental.numpy_ops import NumpyOps
+from redalg.runtime.torch_ops import TorchOps
+from tests.test_patterns import PATTERNS
+
+b, n = ra.axes("b n")
+x, y, s, t, M = ra.tensors("x[b,n] y[b,n] s[b,n] t[b,n] M[b,n]")
+v, m, c, low = (Value(Label(name), b) for name in ("v", "m", "c", "low"))
+gamma = ra.scalars("gamma", positive=True)
+FACTS = {v: ("sum", x), m: ("max", Abs(x)), c: ("sum", S.One), low: ("min", x)}
+
+
+def figures(term: Expr) -> tuple[int, ...]:
+    return rank_test(term, n, FACTS, FACTS).ranks
+
+
+# ---- what it measures ------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=5, max_size=5), min_size=1, max_size=5))
+def test_rank_of_a_matrix(rows: list[list[int]]) -> None:
+    made = rank([[context().mpf(one) for one in row] for row in rows])
+    assert made == np.linalg.matrix_rank(np.array(rows, float))
+
+
+@pytest.mark.parametrize("degree", range(1, 7))
+def test_a_moment_about_d_has_rank_one_more_than_its_degree(degree: int) -> None:
+    assert figures((x - v) ** degree * y) == (degree + 1, degree + 1)
+
+
+RANKS = {
+    exp(x - m) * y: (1, 1),
+    x / m + y * v: (2, 2),
+    sin(x + v): (2, 2),
+    x * log(Abs(x) / m): (2, 2),
+    Where(M > 0, x * v, y): (2, 2),
+    Where(ra.ne(M, 0), x - v, -1): (2, 2),
+    Max(x, m): (1, 1),
+    (x**2 - v**2) / (x - v): (2, 2),
+    x * v - x * v: (0, 0),
+    exp(x * v): (SMALL, LARGE),
+    1 / (x - v): (SMALL, LARGE),
+    tanh(x - v): (SMALL, LARGE),
+    exp(-((x - v) ** 2)): (SMALL, LARGE),
+}
+
+
+@pytest.mark.parametrize(("term", "wanted"), RANKS.items(), ids=str)
+def test_ranks_of_known_kernels(term: Expr, wanted: tuple[int, int]) -> None:
+    assert figures(term) == wanted
+
+
+@pytest.mark.parametrize("term", [Abs(x - v), Max(x, v), Where(x > v, 1, 0), Min(x, v / c), floor(9 * x / m)], ids=str)
+def test_kinks_and_jumps_grow(term: Expr) -> None:
+    small, large = figures(term)
+    assert small < large <= LARGE
+    assert rank_test(term, n, FACTS, FACTS).grows
+
+
+def test_a_rank_that_stands_still_is_no_proof() -> None:
+    """The moments of an exponential series look finite before they grow: both sizes are needed."""
+    assert RankTest((5, 12)).grows
+    assert RankTest((5, 5)).settles
+    assert not RankTest((), "why").grows
+
+
+def test_what_cannot_be_evaluated_is_said() -> None:
+    unknown = Function("f")(x * v)
+    assert str(rank_test(unknown, n, FACTS, FACTS)) == (
+        "unavailable: `f(x[b, n]*v)` applies `f`, which the test cannot evaluate"
+    )
+    outside = rank_test(log(-exp(x) * v**2), n, FACTS, FACTS)
+    assert str(outside) == "unavailable: `log(-exp(x[b, n])*v**2)` is not a real number at the samples"
+
+
+# ---- samples ---------------------------------------------------------------------------------------------------------
+
+
+def samples(*, positive: bool = False) -> Samples:
+    return Samples(n, tuple(FACTS), FACTS, {}, positive=positive)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_samples_lie_inside_the_facts(positive: bool) -> None:
+    drawn = samples(positive=positive)
+    for i in range(LARGE):
+        for j in range(LARGE):
+            assert drawn.at(m, i, j) > abs(drawn.at(x, i, j))
+            assert drawn.at(low, i, j) < drawn.at(x, i, j)
+            assert drawn.at(c, i, j) >= 1
+            assert drawn.at(c, i, j) == int(drawn.at(c, i, j))
+            assert drawn.at(gamma, i, j) > 0
+    assert len({drawn.at(v, 0, j) for j in range(LARGE)}) == LARGE
+    assert len({drawn.at(x, i, 0) for i in range(LARGE)}) == LARGE
+
+
+def test_samples_are_the_same_every_time() -> None:
+    first, second = samples(), samples()
+    assert [first.at(x * v, i, 3) for i in range(LARGE)] == [second.at(x * v, i, 3) for i in range(LARGE)]
+
+
+CASES = [
+    sqrt(Abs(x)) * exp(y - v) + log(m), sin(x) / cos(v), Max(x, y, v) - Min(x, v), Where(x < v, x, v**-3), erf(x / 3),
+    Mod(x, m), floor(x * v), gamma**x, (n + 1) * x, expm1(x) * log1p(m),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("term", CASES, ids=str)
+def test_values_are_those_of_sympy(term: Expr) -> None:
+    drawn = samples()
+    leaves = term.atoms(Value) | {one for one in (x, y, n, gamma) if term.has(one)}
+    for i, j in ((0, 0), (3, 7), (15, 15)):
+        point = {leaf: S(str(drawn.at(leaf, i, j))) for leaf in leaves}
+        wanted = term.xreplace({one: one.xreplace(point) for one in term.atoms(Relational)}).xreplace(point)
+        got = drawn.at(term, i, j)
+        assert abs(got - context().mpf(str(wanted.evalf(60)))) < context().mpf(10) ** -50 * (1 + abs(got))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+def test_casts_round_as_numpy_does(dtype: str) -> None:
+    drawn = samples()
+    for i in range(LARGE):
+        value = float(drawn.at(x, i, 0))
+        wanted = np.rint(value).astype(dtype) if dtype == "int8" else np.float64(np.asarray(value).astype(dtype))
+        exact = drawn.at(Cast(x, dtype), i, 0)
+        assert float(exact) == float(wanted) or dtype == "float64"
+
+
+@pytest.mark.parametrize("name", sorted(EVALUATED))
+def test_every_function_that_runs_can_be_sampled(name: str) -> None:
+    import sympy
+    from sympy.codegen import cfunctions
+
+    function = getattr(sympy, name, None) or getattr(cfunctions, name)
+    inside = {"acosh": 1 + exp(x), "atanh": tanh(x), "asin": tanh(x), "acos": tanh(x), "log": exp(x) + 1}
+    args = [inside.get(name, Abs(x))] + [y] * (name in ("atan2", "Mod", "Max", "Min"))
+    assert len(figures(function(*args) * v)) == 2
+
+
+@pytest.mark.parametrize("ops", [NumpyOps("float64"), TorchOps("float64", "cpu")], ids=lambda one: type(one).__name__)
+def test_every_function_that_is_accepted_is_evaluated(ops: Any) -> None:
+    assert EVALUATED - {"Mod"} <= ops.functions.keys()
+
+
+def test_compared_elements_are_integers() -> None:
+    label, length = ra.tensor("label[n]"), ra.tensor("length[b]")
+    made = integers([Where(ra.eq(label, 1), x, 0) + Where(n < length, x, 0)])
+    assert set(made) == {label, length}
+
+
+# ---- audits ----------------------------------------------------------------------------------------------------------
+
+
+NOT_SAMPLED = {"sliding window (Beltagy 2020)"}  # of 64 places, the two of a d_j lie in no window of 8: Σ is 0
+
+
+@pytest.mark.parametrize("name", sorted(PATTERNS.keys() - NOT_SAMPLED))
+def test_every_yes_has_the_rank_that_is_measured(name: str) -> None:
+    """Rank r by exact algebra, and r at both sizes: no wrong yes, and no accumulator too many."""
+    made = ra.fuse(PATTERNS[name].expr, axes=PATTERNS[name].axes).decomposition
+    facts = made.separator.facts
+    for one in made.separations:
+        monoid, term = facts[one.reduction.value]
+        if monoid == "sum":
+            assert rank_test(term, made.cascade.axis, made.cascade.values, facts).ranks == (one.rank, one.rank)
+
+
+DOUBTFUL = {
+    "a positive d": sqrt(x * m) + log(Abs(x) * m),
+    "a positive x": log(exp(x) * v) * sqrt(x**2 * v),
+    "roots of products": (exp(x) * y**2 * m) ** (S.One / 3),
+    "a ratio": log(exp(x - m) / c) * (Abs(y) / c) ** (S.One / 2),
+}
+
+
+@pytest.mark.parametrize("term", DOUBTFUL.values(), ids=DOUBTFUL)
+def test_what_rests_on_a_sign_is_the_term(term: Expr) -> None:
+    separator = Separator(n, FACTS, FACTS)
+    made = separator.atoms.polynomial_expr(separator.separate(term))
+    assert equal_on_samples(term, made, n, FACTS, FACTS)
+
+
+@pytest.mark.parametrize("term", [sqrt(x * ra.sum(y, n)), log(x / ra.sum(x, n)), gamma * (x * ra.sum(x, n)) ** -0.5])
+def test_signs_that_are_not_known_are_not_taken_on_trust(term: Expr) -> None:
+    """√x·√d is NaN where both are negative, and √(x·d) is not: split only where one sign is known."""
+    made = ra.analyze(ra.sum(term, n))
+    assert isinstance(made, verdicts.Undecided)
+    assert "have one sign, and neither sign is known" in made.reason
+    assert made.hint.startswith("Write `Abs(x[b, n])`")
+    assert made.evidence[-1].startswith("the rank looks like")
+
+
+def test_a_theorem_that_the_samples_contradict_is_no_refusal() -> None:
+    """|x + |x|·d²| has kinks of its own, which do not move: rank 2, whatever is said of its node."""
+    total = ra.sum(x, n)
+    made = ra.analyze(ra.sum(Abs(x + Abs(x) * total**2), n))
+    assert isinstance(made, verdicts.Undecided)
+    assert made.evidence[-1] == "the rank looks like 2; no separation was found"
+
+
+CANCELLING = {
+    "a difference of squares": lambda d: (x**2 - d**2) / (x - d),
+    "a common factor": lambda d: (x * d**2 + x) / (d * y + y * d**3),
+    "exponentials": lambda d: (exp(2 * x) - exp(2 * d)) / (exp(x) + exp(d)),
+    "a sum of cubes": lambda d: (x**3 + d**3) / (x**2 - x * d + d**2),
+}
+
+
+@pytest.mark.parametrize("term", CANCELLING.values(), ids=CANCELLING)
+def test_what_separates_after_rewriting_is_fused(term: Any) -> None:
+    made = ra.fuse(ra.sum(term(ra.sum(s, n)), n))
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.standard_normal((2, 9)) for name in made.cascade.inputs()}
+    np.testing.assert_allclose(made(**tensors, backend="numpy"), made.reference(**tensors), rtol=1e-9)
+
+
+def test_piecewise_and_where_agree() -> None:
+    total = ra.sum(x, n)
+    one = ra.fuse(ra.sum(Piecewise((x, x < 0), (x * total, True)), n))
+    two = ra.fuse(ra.sum(ra.where(x < 0, x, x * total), n))
+    assert one.rank == two.rank == {"sum_0": 1, "sum_1": 2}
+
+
+# ---- signs -----------------------------------------------------------------------------------------------------------
+
+SIGNS = {
+    exp(x) * m: "nonnegative",
+    m + 1: "positive",
+    m - x: "nonnegative",
+    m + x: "nonnegative",
+    low - x: "nonpositive",
+    2 * x - 2 * low: "nonnegative",
+    c * exp(v): "positive",
+    -(x**2): "nonpositive",
+    (x - v) ** 2 + m: "nonnegative",
+    sqrt(gamma) / c: "positive",
+    Where(x > 0, exp(x), m): "nonnegative",
+    Max(x, m): "nonnegative",
+    Min(-m, x): "nonpositive",
+    Abs(gamma): "positive",
+    tanh(m): "nonnegative",
+    x * v: None,
+    m - 1: None,
+    log(m): None,
+}
+
+
+@pytest.mark.parametrize(("expr", "sign"), SIGNS.items(), ids=str)
+def test_signs(expr: Expr, sign: str | None) -> None:
+    assert sign_of(expr, FACTS) == sign
+
+
+@pytest.mark.parametrize("expr", SIGNS, ids=str)
+def test_a_sign_holds_at_every_sample(expr: Expr) -> None:
+    sign = sign_of(expr, FACTS)
+    drawn = samples()
+    for i in range(LARGE):
+        value = drawn.real(expr, i, i) if sign else 0
+        assert value >= 0 if sign in (None, "positive", "nonnegative") else value <= 0
+
+
+def test_the_range_of_a_maximum_and_a_minimum() -> None:
+    top = Value(Label("top"), b)
+    facts = {**FACTS, top: ("max", x)}
+    assert sign_of(top - low, facts) == "nonnegative"
+    assert sign_of(low - top, facts) == "nonpositive"

@@ -1,0 +1,239 @@
+"""Verdicts other than yes: the full text of every message, and the parts of the values that `analyze` gives.
+
+The cases are the "no" list of the theory, with a kink, a threshold, an exponent or a logarithm that moves with d, and
+what stays undecided.
+"""
+
+import pickle
+
+import pytest
+from sympy import (
+    Abs,
+    Expr,
+    Max,
+    Rational,
+    exp,
+    floor,
+    log,
+    sign,
+    sin,
+    sqrt,
+    tanh,
+)  # fmt: skip
+
+import redalg as ra
+from tests.refusals import Case, each
+
+b, n, e, k, q = ra.axes("b n e k q")
+x, w, v, t = ra.tensors("x[b,n] w[b,n] v[n,e] t[b,n]")
+base = ra.scalars("base")
+mean = ra.sum(x * w, n) / ra.sum(w, n)
+ESTIMATE = "No state of fixed size holds what a later sum_0 would need of the elements already read. "
+TWO_PASSES = "Run two passes: compute sum_0 first, pass it as a tensor, and fuse the rest."
+TOTAL, LARGEST = ra.sum(x, n), ra.max(Abs(x), n)
+CENTRED = x - ra.mean(x, n)
+INDEPENDENT = "are independent for distinct d, so the rank is infinite. "
+SINGULAR = (
+    "of a sum that mixes x and d, singular where that is 0, which moves with d: functions singular at different places "
+    "are independent, so the rank is infinite. "
+)
+OTHERWISE = "Write the term as a sum of products g(x)·h(d), or compute the values that it uses in a first pass."
+
+
+def jensen_shannon() -> Expr:
+    p, r = ra.softmax(x, n), ra.softmax(t, n)
+    return ra.sum(p * log((p + r) / 2), n)
+
+
+VERDICTS: dict[str, Case] = {
+    "absolute deviation": Case(
+        lambda: ra.fuse(ra.mean(Abs(x - ra.mean(x, n)), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `Abs(x[b, n] - sum_0/count)` has a kink where its argument is 0, which moves with d: the "
+        "matrix |x_i − d_j| is nonsingular for distinct points, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+    ),
+    "clipping": Case(
+        lambda: ra.fuse(ra.sum(Max(x, ra.mean(x, n)), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `Max(sum_0/count, x[b, n])` clips x at a threshold that moves with d: every element may "
+        "change side, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+    ),
+    "count above the mean": Case(
+        lambda: ra.fuse(ra.sum(ra.where(x > ra.mean(x, n), 1, 0), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `x[b, n] > sum_0/count` compares x with d: the threshold moves with d and every element "
+        "may change side, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+    ),
+    "Gaussian about the mean": Case(
+        lambda: ra.fuse(ra.sum(exp(-((x - ra.mean(x, n)) ** 2)), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `exp(2*x[b, n]*sum_0/count)` couples x and d through the product `2*x[b, n]*sum_0/count` "
+        "in an exponent: functions exp(x·d) are independent for distinct d, so the rank is infinite. "
+        + ESTIMATE
+        + TWO_PASSES,
+    ),
+    "exponential of x·d": Case(
+        lambda: ra.fuse(ra.sum(exp(x * TOTAL), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `exp(x[b, n]*sum_0)` couples x and d through the product `x[b, n]*sum_0` in an exponent: "
+        "functions exp(x·d) " + INDEPENDENT + ESTIMATE + TWO_PASSES,
+    ),
+    "sigmoid of x·d": Case(
+        lambda: ra.fuse(ra.sum(1 / (1 + exp(-x * TOTAL)), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `exp(-x[b, n]*sum_0)` couples x and d through the product `-x[b, n]*sum_0` in an exponent: "
+        "functions exp(x·d) " + INDEPENDENT + ESTIMATE + TWO_PASSES,
+    ),
+    "sine of x·d": Case(
+        lambda: ra.fuse(ra.sum(sin(x * TOTAL), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `sin(x[b, n]*sum_0)` couples x and d through the product `x[b, n]*sum_0` in `sin`: "
+        "functions sin(x·d) " + INDEPENDENT + ESTIMATE + TWO_PASSES,
+    ),
+    "Jensen-Shannon": Case(
+        lambda: ra.fuse(jensen_shannon()),
+        ra.NotFusible,
+        "reduction `sum_2`: `log(exp(t[b, n] - max_1)/(2*sum_1) + exp(x[b, n] - max_0)/(2*sum_0))` is a logarithm "
+        + SINGULAR
+        + (ESTIMATE + TWO_PASSES)
+        .replace("sum_0", "max_0 and max_1 and sum_0 and sum_1")
+        .replace("it as a tensor", "them as tensors"),
+    ),
+    "reciprocal": Case(
+        lambda: ra.fuse(ra.sum(1 / CENTRED, n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `1/(x[b, n] - sum_0/count)` has a pole where `x[b, n] - sum_0/count` is 0, which moves "
+        "with d: functions with poles at different places are independent, so the rank is infinite. "
+        + ESTIMATE
+        + TWO_PASSES,
+    ),
+    "root": Case(
+        lambda: ra.fuse(ra.sum(sqrt(x**2 + TOTAL**2), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `sqrt(x[b, n]**2 + sum_0**2)` is a power " + SINGULAR + ESTIMATE + TWO_PASSES,
+    ),
+    "rounding by floor": Case(
+        lambda: ra.fuse(ra.sum(floor(127 * x / LARGEST + Rational(1, 2)) * w, n)),
+        ra.NotFusible,
+        "reduction `sum_0`: `floor(127*x[b, n]/max_0 + 1/2)` jumps at places that move with d: every element may cross "
+        "one, so the rank is infinite. " + (ESTIMATE + TWO_PASSES).replace("sum_0", "max_0"),
+    ),
+    "sign": Case(
+        lambda: ra.fuse(ra.sum(sign(CENTRED), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `sign(x[b, n] - sum_0/count)` jumps at places that move with d: every element may cross "
+        "one, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+    ),
+    "no theorem": Case(
+        lambda: ra.fuse(ra.sum(tanh(CENTRED), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `tanh(x[b, n] - sum_0/count)` applies `tanh` to what mixes x and d, and has no addition "
+        "theorem known to redalg; no state of rank ≤ 15 found. " + TWO_PASSES,
+    ),
+    "product": Case(
+        lambda: ra.fuse(ra.prod(x - TOTAL, n)),
+        ra.NotFusible,
+        "reduction `prod_0`: `x[b, n] - sum_0` is a product over sums that mix x and d: its expansion has as many "
+        "terms as there are elements; no state of rank ≤ 15 found. " + TWO_PASSES,
+    ),
+    "unknown signs": Case(
+        lambda: ra.fuse(ra.sum(log(x / TOTAL), n)),
+        ra.Undecided,
+        "reduction `sum_1`: `log(x[b, n]/sum_0)` splits only where `x[b, n]` and `1/sum_0` have one sign, and neither "
+        "sign is known. Write `Abs(x[b, n])` for `x[b, n]` if it is never negative.",
+    ),
+    "unknown base": Case(
+        lambda: ra.fuse(ra.sum(base ** (x - TOTAL), n)),
+        ra.Undecided,
+        "reduction `sum_1`: `base**(x[b, n] - sum_0)` is real only where `base` is not negative, which is not known. "
+        "Declare it: `ra.scalars('base', positive=True)`.",
+    ),
+    "samples that contradict a theorem": Case(
+        lambda: ra.fuse(ra.sum(floor(x / LARGEST), n)),
+        ra.Undecided,
+        "reduction `sum_0`: `floor(x[b, n]/max_0)` jumps at places that move with d: every element may cross one, so "
+        "the rank is infinite in general; of this term it looks like 1. " + OTHERWISE,
+    ),
+    "not understood": Case(
+        lambda: ra.fuse(ra.max(sin(x - TOTAL), n)),
+        ra.Undecided,
+        "reduction `max_0`: `sin(x[b, n] - sum_0)` is neither monotone nor quasiconvex in `x[b, n]` for every d, as "
+        "far as redalg can tell, so that its max need not lie at an end of the range of `x[b, n]`. " + OTHERWISE,
+    ),
+}
+
+
+@each(VERDICTS)
+def test_verdicts(case: Case) -> None:
+    case.check()
+
+
+def test_a_refusal_has_its_parts() -> None:
+    with pytest.raises(ra.NotFusible) as error:
+        ra.fuse(ra.mean(Abs(x - ra.mean(x, n)), n))
+    assert error.value.reduction == "sum_1"
+    assert "Abs(x[b, n] - sum_0/count)" in error.value.reason
+    assert error.value.hint == TWO_PASSES
+    assert error.value.evidence[0] == "term: Abs(x[b, n] - sum_0/count)"
+
+
+def test_analyze_gives_verdicts_as_values() -> None:
+    assert isinstance(ra.analyze(mean), ra.Exact)
+    refusal = ra.analyze(ra.mean(Abs(x - ra.mean(x, n)), n))
+    assert isinstance(refusal, ra.Refused)
+    assert refusal.reduction == "sum_1"
+    assert [type(ra.analyze(one)).__name__ for one in (
+        mean, ra.sum(ra.cast(x / LARGEST, "float16") * w, n), ra.mean(Abs(CENTRED), n), ra.sum(log(x / TOTAL), n),
+    )] == [
+        "Exact", "Approximate", "Refused", "Undecided",
+    ]  # fmt: skip
+
+
+EXPLAINED: dict[str, tuple[Expr, str]] = {
+    "by a theorem": (
+        ra.mean(Abs(CENTRED), n),
+        "Reduction `sum_1` has no state of fixed size, by a theorem. `Abs(x[b, n] - sum_0/count)` has a kink where its "
+        "argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct points, so the rank is "
+        "infinite. " + ESTIMATE + "Term: Abs(x[b, n] - sum_0/count). Rank test: the matrix F(x_i, d_j) has rank 5 of 8 "
+        "and 10 of 16 samples, at 120 digits. " + TWO_PASSES,
+    ),
+    "by samples": (
+        ra.sum(tanh(x - TOTAL), n),
+        "Reduction `sum_1` has no state of fixed size, as far as the samples show, which is no proof. "
+        "`tanh(x[b, n] - sum_0)` applies `tanh` to what mixes x and d, and has no addition theorem known to redalg; no "
+        "state of rank ≤ 15 found. Term: tanh(x[b, n] - sum_0). Rank test: the matrix F(x_i, d_j) has rank 8 of 8 and "
+        "16 of 16 samples, at 120 digits. " + TWO_PASSES,
+    ),
+    "undecided": (
+        ra.sum(log(x / TOTAL), n),
+        (
+            "Reduction `sum_1` is undecided: no state was found, and none was excluded. `log(x[b, n]/sum_0)` splits "
+            "only where `x[b, n]` and `1/sum_0` have one sign, and neither sign is known. Term: log(x[b, n]/sum_0). "
+            "Rank test: the matrix F(x_i, d_j) has rank 2 of 8 and 2 of 16 samples, at 120 digits. The rank looks like "
+            "2; no separation was found. Write `Abs(x[b, n])` for `x[b, n]` if it is never negative."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("expr", "text"), EXPLAINED.values(), ids=EXPLAINED)
+def test_a_verdict_explains_itself_in_sentences(expr: Expr, text: str) -> None:
+    made = ra.analyze(expr)
+    assert not isinstance(made, ra.Exact | ra.Approximate)
+    assert made.explain() == str(made) == text
+
+
+def test_a_certificate_is_a_theorem_and_the_samples() -> None:
+    for name, case in VERDICTS.items():
+        with pytest.raises(case.kind) as error:
+            case.call()
+        assert isinstance(error.value, ra.NotFusible | ra.Undecided)
+        assert error.value.certificate == (name not in {"no theorem", "product"} and case.kind is ra.NotFusible)
+        assert any("rank test: " in one for one in error.value.evidence)
+
+
+def test_a_refusal_pickles() -> None:
+    with pytest.raises(ra.NotFusible) as error:
+        ra.fuse(ra.mean(Abs(CENTRED), n))
+    again = pickle.loads(pickle.dumps(error.value))
+    assert (str(again), again.certificate, again.evidence) == (str(error.value), True, error.value.evidence)
