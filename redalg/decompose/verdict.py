@@ -9,6 +9,7 @@ Rank 1 is no special case: it is the list of one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import final
@@ -99,15 +100,16 @@ def decompose(cascade: Cascade) -> Decomposition:
     separator = Separator(cascade.axis, cascade.values, facts)
     made = []
     for reduction in cascade.reductions:
-        term = live_term(reduction.term, cascade.domain)
+        term = live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
         separator.shifts, separator.roundings = [], []
         try:
-            made.append(SEPARATE[reduction.monoid.name](reduction, term, separator))
+            made.append(SEPARATE.get(reduction.monoid.name, separate_other)(reduction, term, separator))
         except NotSeparable as finding:
             raise verdict(reduction, finding, cascade) from None
         if reduction.monoid.name in ("max", "min") and separator.side(term) == X:
             facts[reduction.value] = (reduction.monoid.name, term)
-        note_sign(reduction, term, separator.signs)
+        if reduction.is_scalar:
+            note_sign(reduction, term, separator.signs)
     return Decomposition(cascade, tuple(made), separator)
 
 
@@ -153,7 +155,7 @@ def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Sepa
 def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """The extrema of x alone from which the value follows; written as g ⊗ h where h is a term or a factor."""
     kind = reduction.monoid.name
-    if separator.side(term) != MIXED:
+    if not separator.side(term) & D:
         slot = Slot(kind, term, Dummy("slot", extended_real=True))
         return Separation(reduction, {}, (term,), (S.Zero,), "+", extremal=Extremal((slot,), slot.symbol, (), ()))
     found = extremal(kind, term, separator)
@@ -169,8 +171,8 @@ def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) ->
 
 def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """One monomial, so that Π g·h = (Π g)·h^n; a parameter or a value may not stand beside x in a sum."""
-    if separator.side(term) != MIXED:
-        return Separation(reduction, {}, (term,), (S.Zero,), "+")
+    if not separator.side(term) & D:
+        return separate_other(reduction, term, separator)
     polynomial = separator.separate(term)
     columns = laurent.columns(polynomial)
     if len(columns) != 1:
@@ -180,9 +182,18 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
     return Separation(reduction, polynomial, (vector_expr(column, separator),), (separator.atoms.expr(d),), "^")
 
 
-SEPARATE = {
+def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """Any other monoid: of x alone it is its own part of x; of a term that holds d it is not decided."""
+    if not separator.side(term) & D:
+        return Separation(reduction, {}, (term,), (S.Zero,), "+")
+    reason = f"holds d under {reduction.monoid}, for which redalg knows no ⊗ that distributes"
+    raise NotSeparable(term, reason, certain=False)
+
+
+SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
     "sum": separate_sum, "max": separate_extremum, "min": separate_extremum, "prod": separate_product,
 }  # fmt: skip
+"""How a term that holds d is separated, by monoid (a sum's always); the others: `separate_other`."""
 
 
 def fraction(value: Fraction) -> Expr:

@@ -23,7 +23,8 @@ class TorchOps(ArrayOps):
             "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinh": torch.sinh, "cosh": torch.cosh,
             "atan": torch.atan, "asin": torch.asin, "acos": torch.acos, "sign": torch.sign, "floor": torch.floor,
             "ceiling": torch.ceil, "erf": torch.erf, "where": torch.where, "Max": torch.maximum, "Min": torch.minimum,
-            "pow": torch.pow,
+            "pow": torch.pow, "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0],
+            "Exponent": lambda x: self.frexp(x)[1], "IsNaN": torch.isnan,
         }  # fmt: skip
 
     def arange(self, start: int, stop: int) -> Any:
@@ -81,3 +82,20 @@ class TorchOps(ArrayOps):
 
     def isfinite(self, array: Any) -> Any:
         return torch.isfinite(array)
+
+    def argmax(self, array: Any, dim: int) -> Any:
+        return array.argmax(dim, keepdim=True)
+
+    def order(self, array: Any, dim: int, *, descending: bool) -> Any:
+        return torch.sort(array, dim=dim, descending=descending, stable=True).indices
+
+    def take(self, array: Any, positions: Any, dim: int) -> Any:
+        return torch.take_along_dim(array, positions, dim)
+
+    def concat(self, arrays: Sequence[Any], dim: int) -> Any:
+        return torch.cat(tuple(arrays), dim)
+
+    def frexp(self, array: Any) -> tuple[Any, Any]:
+        mantissa, exponent = torch.frexp(array)
+        plain = torch.isfinite(array) & (array != 0)
+        return torch.where(plain, mantissa, array), torch.where(plain, exponent, 0).to(torch.int64)
