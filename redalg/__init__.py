@@ -7,16 +7,33 @@
 Public names only. Importing redalg loads SymPy, and neither torch nor TileLang nor NumPy.
 """
 
-from redalg.errors import BackendError, ExpressionError, InputError, NotFusible, PlanError, RedalgError, Undecided
+from redalg.errors import (
+    BackendError,
+    ExpressionError,
+    InputError,
+    LawViolation,
+    NotFusible,
+    PlanError,
+    RedalgError,
+    Undecided,
+)
 from redalg.expression import (
     Axis,
     Element,
     Reduce,
     Tensor,
+    affine,
+    all,  # noqa: A004
+    any,  # noqa: A004
+    argmax,
+    argmin,
     axes,
     axis,
     cast,
+    compensated_sum,
     eq,
+    first,
+    last,
     let,
     logical_and,
     logical_not,
@@ -25,21 +42,27 @@ from redalg.expression import (
     min,  # noqa: A004
     ne,
     prod,
+    reduce,
     scalars,
     sum,  # noqa: A004
+    sum_at_max,
     tensor,
     tensors,
+    topk,
     where,
 )
 from redalg.fuse import Fused, analyze, fuse
+from redalg.monoids import register_monoid
 from redalg.sugar import logsumexp, mean, softmax, var
 from redalg.verdicts import Approximate, Exact, Refused
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Approximate", "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError", "NotFusible",
-    "PlanError", "RedalgError", "Reduce", "Refused", "Tensor", "Undecided", "analyze", "axes", "axis", "cast", "eq",
-    "fuse", "let", "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "prod",
-    "scalars", "softmax", "sum", "tensor", "tensors", "var", "where",
+    "Approximate", "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError",
+    "LawViolation", "NotFusible", "PlanError", "RedalgError", "Reduce", "Refused", "Tensor", "Undecided", "affine",
+    "all", "analyze", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum", "eq", "first", "fuse",
+    "last", "let", "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "prod",
+    "reduce", "register_monoid", "scalars", "softmax", "sum", "sum_at_max", "tensor", "tensors", "topk", "var",
+    "where",
 ]  # fmt: skip

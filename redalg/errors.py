@@ -2,6 +2,7 @@
 
 RedalgError
   ExpressionError      a cascade that cannot be written so         (raised while building expressions)
+  LawViolation         a monoid that is none as declared           (raised where one is registered)
   NotFusible           no state of fixed size exists               (raised by `fuse`)
   Undecided            neither a form nor a refusal was found      (raised by `fuse`)
   InputError           tensors that do not fit the expression      (raised at a call)
@@ -11,7 +12,7 @@ RedalgError
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 
 class RedalgError(Exception):
@@ -21,6 +22,24 @@ class RedalgError(Exception):
 @final
 class ExpressionError(RedalgError, ValueError):
     """The expression is not a cascade that redalg can read; the message says which part and how to write it."""
+
+
+@final
+class LawViolation(RedalgError, ValueError):  # noqa: N818 - a finding, named as it reads
+    """A law that a monoid declares fails.
+
+    Attributes:
+        law: the law, such as `"a ⊕ b = b ⊕ a (commutativity)"`.
+        elements: a, b and c, each a tuple of components, as many as the law is about.
+        left, right: what its two sides are there.
+    """
+
+    def __init__(self, message: str, law: str, elements: tuple[Any, ...], left: Any, right: Any) -> None:
+        super().__init__(message, law, elements, left, right)
+        self.law, self.elements, self.left, self.right = law, elements, left, right
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @final

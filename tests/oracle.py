@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from sympy import Abs, Add, And, Expr, Max, Min, Mul, Not, Or, Pow, S, exp, expand_mul, log, tanh
+from sympy import Abs, Add, And, Expr, Max, Min, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, log, tanh
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
@@ -27,7 +27,7 @@ from redalg.expression import Axis, Element, Extent, Let, Reduce, Scalar, Where
 Pair = tuple[np.ndarray, np.ndarray]
 RELATIONS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal}
 RELATIONS["!="] = np.not_equal
-IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
+IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf, "any": 0.0, "all": 1.0}
 
 
 class Oracle:
@@ -150,6 +150,8 @@ class Oracle:
         return np.where(condition, a, b), np.where(condition, bound_a, bound_b)
 
     def reduce(self, node: Reduce) -> Pair:
+        if node.kind in ROWS:
+            return self.rows(node)
         value, bound = self(node.expr)
         for axis in node.bound:
             place = self.axes.index(axis.name)
@@ -157,6 +159,87 @@ class Oracle:
             value, bound = np.broadcast_to(value, shape), np.broadcast_to(bound, shape)
             value, bound = REDUCE[node.kind](value, bound, place)
         return value, bound
+
+    def rows(self, node: Reduce) -> Pair:
+        """A reduction of whole rows, one after the other, in plain Python."""
+        [axis] = node.bound
+        place = self.axes.index(axis.name)
+        values = [self(one)[0] for one in node.operands]
+        shape = list(np.broadcast_shapes(*(one.shape for one in values)))
+        shape[place] = self.sizes[axis.name]
+        rows = [np.moveaxis(np.broadcast_to(one, shape), place, -1) for one in values]
+        size = 1 if node.place is None else self.sizes[node.place.name]
+        made, bound = (np.zeros((*rows[0].shape[:-1], size), np.longdouble) for _ in range(2))
+        for index in np.ndindex(*rows[0].shape[:-1]):
+            result = ROWS[node.kind]([one[index] for one in rows], size)
+            made[index], bound[index] = result[node.result], result.get(f"{node.result} bound", 0.0)
+        made, bound = np.moveaxis(made, -1, place), np.moveaxis(bound, -1, place)
+        if node.place is not None:
+            other = self.axes.index(node.place.name)
+            made, bound = made.swapaxes(place, other), bound.swapaxes(place, other)
+        return made, finite(bound)
+
+
+def best_first(row: np.ndarray) -> list[int]:
+    """Positions in falling order: NaN first, equal elements by position (Python's sort is stable)."""
+    return sorted(range(len(row)), key=lambda place: (0, 0) if np.isnan(row[place]) else (1, -row[place]))
+
+
+def chosen(rows: list[np.ndarray], k: int) -> dict[str, Any]:
+    order = best_first(rows[0])[:k]
+    rest = k - len(order)
+    values = [*(rows[0][place] for place in order), *[-np.inf] * rest]
+    return {"values": values, "indices": [*order, *[-1] * rest], "": [*order, -1][0]}
+
+
+def beside_largest(rows: list[np.ndarray], _k: int) -> dict[str, Any]:
+    value, weight = rows
+    if np.isnan(value).any():
+        return {"": np.nan}
+    held = weight[value == value.max(initial=-np.inf)]
+    return {"": held.sum(), " bound": len(held) * np.abs(held).sum()}
+
+
+def recurrence(rows: list[np.ndarray], _k: int) -> dict[str, Any]:
+    """h ← a·h + b, step by step; every path from a b to the end has at most as many roundings as twice its steps."""
+    scale, shift, size = np.longdouble(1), np.longdouble(0), np.longdouble(0)
+    for a, b in zip(*rows, strict=True):
+        scale, shift, size = a * scale, a * shift + b, np.abs(a) * size + np.abs(b)
+    paths = 2 * len(rows[0])
+    return {"scale": scale, "shift": shift, "scale bound": paths * np.abs(scale), "shift bound": paths * size}
+
+
+def counted(rows: list[np.ndarray]) -> list[Any]:
+    return [*rows[0][np.broadcast_to(rows[1], rows[0].shape) == 1]]
+
+
+def carried(rows: list[np.ndarray], _k: int) -> dict[str, Any]:
+    """A sum whose first-order errors are carried: what is left is of second order, beside the last rounding."""
+    total, size = rows[0].sum(), np.abs(rows[0]).sum()
+    return {"": total, " bound": 2 * np.abs(total) + len(rows[0]) ** 2 * np.finfo(np.float32).eps * size}
+
+
+def exponentiated(rows: list[np.ndarray], _k: int) -> dict[str, Any]:
+    top = rows[0].max(initial=-np.inf)
+    if not np.isfinite(top):
+        return {"": top}
+    total = np.exp(rows[0] - top).sum()
+    spread = np.where(np.isfinite(rows[0]), top - rows[0], 0)
+    error = (np.exp(rows[0] - top) * (spread + len(rows[0]) + 1)).sum() / total
+    return {"": top + np.log(total), " bound": error + np.abs(top) + np.abs(np.log(total))}
+
+
+ROWS: dict[str, Callable[[list[np.ndarray], int], dict[str, Any]]] = {
+    "topk": chosen,
+    "argmax": chosen,
+    "argmin": lambda rows, k: chosen([-rows[0]], k),
+    "sum_at_max": beside_largest,
+    "affine": recurrence,
+    "first": lambda rows, _: {"": [*counted(rows), np.nan][0]},
+    "last": lambda rows, _: {"": [np.nan, *counted(rows)][-1]},
+    "compensated_sum": carried,
+    "logsumexp": exponentiated,
+}
 
 
 def zero_weight(oracle: Oracle, node: Mul) -> np.ndarray:
@@ -181,15 +264,16 @@ def multiplied(value: np.ndarray, bound: np.ndarray, place: int) -> Pair:
     return product, finite(np.abs(product) * relative.sum(place, keepdims=True))
 
 
-def picked(kind: str) -> Callable[[np.ndarray, np.ndarray, int], Pair]:
+def picked(kind: str, name: str) -> Callable[[np.ndarray, np.ndarray, int], Pair]:
     def pick(value: np.ndarray, bound: np.ndarray, place: int) -> Pair:
-        best = getattr(np, kind)(value, axis=place, keepdims=True, initial=IDENTITY[kind])
+        best = getattr(np, kind)(value, axis=place, keepdims=True, initial=IDENTITY[name])
         return best, np.max(bound, axis=place, keepdims=True, initial=0.0)
 
     return pick
 
 
-REDUCE = {"sum": summed, "prod": multiplied, "max": picked("max"), "min": picked("min")}
+REDUCE = {"sum": summed, "prod": multiplied, "max": picked("max", "max"), "min": picked("min", "min"),
+          "any": picked("max", "any"), "all": picked("min", "all")}  # fmt: skip
 
 RULES: tuple[tuple[Any, Callable[[Oracle, Any], Any]], ...] = (
     (Axis, Oracle.axis),
@@ -204,6 +288,7 @@ RULES: tuple[tuple[Any, Callable[[Oracle, Any], Any]], ...] = (
     (tanh, Oracle.tanh),
     (Abs, Oracle.abs),
     (Max | Min, Oracle.extremum),
+    (Mod, lambda self, node: self.exact(np.mod(*(self(one)[0] for one in node.args)))),
     (Where, Oracle.where),
     (Reduce, Oracle.reduce),
     (Let, lambda self, node: self(node.expr)),

@@ -115,7 +115,7 @@ def test_what_the_tile_program_does_not_hold_is_refused_by_name() -> None:
     with pytest.raises(PlanError) as error:
         one.source(target="c", sizes={"b": 2, "n": 8}, dtypes="float32")
     assert str(error.value) == (
-        '`prod_0` is a prod, which the tile program does not reduce yet. Run it with backend="torch".'
+        '`prod_0` is reduced by prod, which the tile program does not do yet. Run it with backend="torch".'
     )
 
 

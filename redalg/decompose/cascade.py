@@ -4,6 +4,7 @@
 
 x is everything that carries the axis; values d and producers stand in terms as `Value` elements, whose indices are
 their free axes. `domain` says where an element counts: every term is its monoid's identity outside it.
+A reduction that selects elements or depends on their order (`is_scalar` is false) reads every element, masked or not.
 """
 
 from __future__ import annotations
@@ -25,17 +26,37 @@ from redalg.monoids import Monoid
 @final
 @dataclass(frozen=True)
 class Reduction:
-    """d = ⊕_axis term(x, d earlier), one value for every element of the free axes."""
+    """d = ⊕_axis term(x, d earlier), one value for every element of the free axes.
+
+    `term` is a Tuple where the monoid takes several operands. `result` names one of several that it gives, and `place`
+    the axis, one of `axes`, that numbers the elements of a result.
+    """
 
     name: str
     monoid: Monoid
     term: Expr
     axes: tuple[Axis, ...]
+    result: str = ""
+    place: Axis | None = None
 
     @property
     def value(self) -> Value:
         """The symbol that stands for this reduction in later terms and outputs."""
         return Value(Label(self.name), *self.axes)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether an element of the monoid is one number, which array libraries reduce by themselves."""
+        return bool(self.monoid.reduction)
+
+    @property
+    def dtype(self) -> str:
+        """What the value is whatever the tensors are (`int64`, `bool`); empty where it follows them."""
+        return "bool" if self.monoid.name in ("any", "all") else self.monoid.result(self.result)[1].dtype
+
+    def written(self, term: Expr, axis: Axis) -> Reduce:
+        """The reduction as an expression, of that term."""
+        return Reduce(self.monoid.name, term, [axis], self.result, self.place)
 
 
 @final
@@ -57,7 +78,7 @@ class Producer:
         """What it is, with its reductions written out."""
         written: dict[Expr, Expr] = {one.value: one.definition for one in self.cascade.producers}
         for one in self.cascade.reductions:
-            written[one.value] = Reduce(one.monoid.name, one.term.xreplace(written), [self.cascade.axis])
+            written[one.value] = one.written(one.term.xreplace(written), self.cascade.axis)
         return self.cascade.outputs[0].expr.xreplace(written)
 
 
@@ -87,7 +108,8 @@ class Cascade:
         lines = [f"cascade over {self.axis}" + ("" if self.domain is S.true else f", where {self.domain}")]
         lines += [f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.definition}" for one in self.producers]
         lines += [
-            f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.monoid} over {self.axis} of {one.term}"
+            f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.monoid}{'.' * bool(one.result)}{one.result} "
+            f"over {self.axis} of {one.term}"
             for one in self.reductions
         ]
         lines += [f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in self.outputs]

@@ -22,10 +22,11 @@ from redalg.expression import Value, Where
 def with_domain(cascade: Cascade) -> Cascade:
     """The cascade with the masks that rule out elements for every reduction named as its domain."""
     reduced = set(cascade.values)
-    candidates = [node.condition for one in cascade.reductions for node in _wheres(one.term)
+    scalars = [one for one in cascade.reductions if one.is_scalar]
+    candidates = [node.condition for one in scalars for node in _wheres(one.term)
                   if not node.condition.atoms(Value) & reduced]  # fmt: skip
     held = [c for c in dict.fromkeys(candidates) if all(
-        collapse(one.term, c) == one.monoid.identity for one in cascade.reductions)]  # fmt: skip
+        collapse(one.term, c) == one.monoid.identity for one in scalars)]  # fmt: skip
     return replace(cascade, domain=And(*held)) if held else cascade
 
 

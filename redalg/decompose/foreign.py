@@ -157,12 +157,14 @@ def unreadable(node: Basic) -> str:
 
 
 def _readable(node: Basic) -> bool:
+    if str(type(node).__module__).startswith("redalg."):
+        return True
     if isinstance(node, Application) and not isinstance(node, Boolean):
         return type(node).__name__ in EVALUATED
     if isinstance(node, Boolean):
         return isinstance(node, And | Or | Not | Relational | BooleanAtom)
     kinds = Add | Mul | Pow | Number | NumberSymbol
-    return isinstance(node, kinds) or not isinstance(node, Expr) or type(node).__module__.startswith("redalg.")
+    return isinstance(node, kinds) or not isinstance(node, Expr)
 
 
 def _reduce(node: Any, axes: dict[Basic, Expr]) -> Expr:

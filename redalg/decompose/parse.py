@@ -113,6 +113,9 @@ def streams(node: Reduce) -> Axis:
     """The axis that a reduction streams: its own, or that of the reduced values when it sums nothing else."""
     inner = list(outermost(node.expr))
     axis = node.bound[0]
+    numbered = [one for one in inner if one.place == axis]
+    if numbered:
+        return streams(numbered[0])
     if node.kind == "sum" and inner and not _bare_elements(node.expr) and any(_cascades(one) for one in inner):
         return streams(inner[0])
     return axis
@@ -139,7 +142,7 @@ def same_names(expr: Expr) -> Expr:
             for place in _places(node.expr, node.bound[0]):
                 other = outer.get(place)
                 if other is not None and other not in node.bound and other not in free_axes(node.expr):
-                    node = Reduce(node.args[0], node.expr.xreplace({node.bound[0]: other}), [other, *node.bound[1:]])
+                    node = node.rebuilt(node.expr.xreplace({node.bound[0]: other}), [other, *node.bound[1:]])
                     break
             outer = {**outer, **{place: axis for axis in node.bound for place in _places(node.expr, axis)}}
         args = [visit(arg, outer) for arg in node.args]
@@ -163,11 +166,13 @@ def unroll(node: Any, streamed: frozenset[Axis] = frozenset()) -> Any:
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
     [axis, *more] = node.bound
     values = [one for one in node.expr.atoms(Reduce) if axis in free_axes(one)]
+    if any(one.place == axis for one in values):  # the elements of one result, which the state holds together
+        return node
     holds = any(streamed & set(one.bound) for one in values) or (values and not streamed and streams(node) != axis)
     if holds and node.kind == "sum" and not more and axis.size is not None and axis.size <= UNROLL_LIMIT:
         return unroll(Add(*(node.expr.subs(axis, place) for place in range(axis.size))), streamed)
     inner = unroll(node.expr, streamed | set(node.bound))
-    return node if inner is node.expr else Reduce(node.args[0], inner, node.bound)
+    return node if inner is node.expr else node.rebuilt(inner, node.bound)
 
 
 # ---- lifting ---------------------------------------------------------------------------------------------------------
@@ -206,7 +211,7 @@ class _Builder:
             term = self.lift(node.expr, inside=True)
             if node.kind == "prod" and any(one.value in term.atoms(Value) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
-            return self._exchanged(node.kind, term) or self._add(node.kind, term, hint)
+            return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
         if not any(self.axis in one.bound for one in node.expr.atoms(Reduce)):
             return self._produce(node, node.bound[0], f"{node.kind}_{node.bound[0]}", hint)
         body = self.lift(node.expr, inside=inside)
@@ -234,11 +239,13 @@ class _Builder:
         first = Reduce("sum", self._add(kind, factor * inner.expr, None), inner.bound)
         return first if rest is S.Zero else first + (self._exchanged(kind, rest) or self._add(kind, rest, None))
 
-    def _add(self, kind: str, term: Expr, hint: str | None) -> Value:
+    def _add(self, kind: str, term: Expr, hint: str | None, result: str = "", place: Axis | None = None) -> Value:
         for one in self.reductions:
-            if one.term == term and one.monoid.name == kind:
+            if (one.monoid.name, one.term, one.result, one.place) == (kind, term, result, place):
                 return one.value
-        made = Reduction(self._name(kind, hint), monoid(kind), term, ordered(free_axes(term) - {self.axis}))
+        axes = free_axes(term) - {self.axis} | ({place} if place else set())
+        name = self._name(f"{kind}_{result}" if result else kind, hint)
+        made = Reduction(name, monoid(kind), term, ordered(axes), result, place)
         self.reductions.append(made)
         return made.value
 

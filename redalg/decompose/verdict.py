@@ -108,20 +108,21 @@ def decompose(cascade: Cascade) -> Decomposition:
     separator = Separator(cascade.axis, cascade.values, facts)
     made = []
     for reduction in cascade.reductions:
-        term = live_term(reduction.term, cascade.domain)
+        term = live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
         try:
             made.append(separation(reduction, term, separator))
         except NotSeparable as finding:
             made.append(audited(reduction, term, finding, separator, cascade))
-        facts[reduction.value] = (reduction.monoid.name, term)
-        note_sign(reduction.value, separator)
+        if reduction.is_scalar:
+            facts[reduction.value] = (reduction.monoid.name, term)
+            note_sign(reduction.value, separator)
     return Decomposition(cascade, tuple(made), separator)
 
 
 def separation(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """The structural route: the reduction's separation, or `NotSeparable`."""
     separator.shifts, separator.roundings = [], []
-    return SEPARATE[reduction.monoid.name](reduction, term, separator)
+    return SEPARATE.get(reduction.monoid.name, separate_other)(reduction, term, separator)
 
 
 def audited(
@@ -218,7 +219,7 @@ def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Sepa
 def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """The extrema of x alone from which the value follows; written as g ⊗ h where h is a term or a factor."""
     kind = reduction.monoid.name
-    if separator.side(term) != MIXED:
+    if not separator.side(term) & D:
         slot = Slot(kind, term, Dummy("slot", extended_real=True))
         return Separation(reduction, {}, (term,), (S.Zero,), "+", extremal=Extremal((slot,), slot.symbol, (), ()))
     found = extremal(kind, term, separator)
@@ -234,8 +235,8 @@ def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) ->
 
 def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """One monomial, so that Π g·h = (Π g)·h^n; a parameter or a value may not stand beside x in a sum."""
-    if separator.side(term) != MIXED:
-        return Separation(reduction, {}, (term,), (S.Zero,), "+")
+    if not separator.side(term) & D:
+        return separate_other(reduction, term, separator)
     polynomial = separator.separate(term)
     columns = laurent.columns(polynomial)
     if len(columns) != 1:
@@ -245,9 +246,18 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
     return Separation(reduction, polynomial, (vector_expr(column, separator),), (separator.atoms.expr(d),), "^")
 
 
-SEPARATE = {
+def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """Any other monoid: of x alone it is its own part of x; of a term that holds d it is not decided."""
+    if not separator.side(term) & D:
+        return Separation(reduction, {}, (term,), (S.Zero,), "+")
+    reason = f"holds d under {reduction.monoid}, for which redalg knows no ⊗ that distributes"
+    raise NotSeparable(term, reason, certain=False)
+
+
+SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
     "sum": separate_sum, "max": separate_extremum, "min": separate_extremum, "prod": separate_product,
 }  # fmt: skip
+"""How a term that holds d is separated, by monoid (a sum's always); the others: `separate_other`."""
 
 
 def fraction(value: Fraction) -> Expr:

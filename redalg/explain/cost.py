@@ -16,6 +16,9 @@ from redalg.expression import Axis, Reduce, Value
 from redalg.incremental import FusedForm
 from redalg.incremental.factors import grouped
 
+INTEGERS = ("count", "index")
+"""Kinds of slots that are integers."""
+
 Cells = tuple[tuple[Part, ...], ...]
 
 
@@ -55,7 +58,7 @@ def passes(form: FusedForm) -> list[Cells]:
 def state_size(form: FusedForm) -> tuple[Part, ...]:
     """`|e| + 2 floats per (b, h, q)`, and what is held once for all."""
     row = row_axes(form)
-    floats = [one for one in form.slots if one.kind != "count"]
+    floats = [one for one in form.slots if one.kind not in INTEGERS]
     sizes = [Mul(*(axis.extent for axis in one.axes if axis not in row)) for one in floats if one.axes or not row]
     parts = _amount(Add(*sizes), "float") if sizes else ()
     parts += (" per ", *per(row)) if row and sizes else ()
@@ -72,7 +75,7 @@ def per(axes: tuple[Axis, ...]) -> tuple[Part, ...]:
 
 
 def _counts(form: FusedForm) -> Expr:
-    return Add(*(Mul(*(axis.extent for axis in one.axes)) for one in form.slots if one.kind == "count"))
+    return Add(*(Mul(*(axis.extent for axis in one.axes)) for one in form.slots if one.kind in INTEGERS))
 
 
 def _amount(number: Expr, unit: str) -> tuple[Part, ...]:
@@ -81,7 +84,7 @@ def _amount(number: Expr, unit: str) -> tuple[Part, ...]:
 
 def row_axes(form: FusedForm) -> tuple[Axis, ...]:
     """The axes that every slot of floats has, those with none aside."""
-    floats = [one.axes for one in form.slots if one.kind != "count" and one.axes]
+    floats = [one.axes for one in form.slots if one.kind not in INTEGERS and one.axes]
     return tuple(axis for axis in (floats[0] if floats else ()) if all(axis in axes for axes in floats))
 
 
@@ -105,6 +108,7 @@ def exponentials(form: FusedForm) -> list[Cells]:
     domain = form.cascade.domain
     terms = [live_term(one.term, domain) for one in form.extrema]
     terms += [live_term(one.term, domain) for one in form.accumulators]
+    terms += [one.term for one in form.structures]
     found = sorted({one for term in terms for one in term.atoms(exp)}, key=str)
     if not found:
         return []

@@ -24,7 +24,9 @@ GREEK = {
     *("rho", "sigma", "tau", "phi", "chi", "psi", "omega"),
 }
 NAMED_FUNCTIONS = {"exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "max", "min"}
-OPERATORS = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
+OPERATORS = {
+    "sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min", "any": r"\bigvee", "all": r"\bigwedge",
+}  # fmt: skip
 
 
 def explain_latex(decomposition: Decomposition, form: FusedForm) -> str:

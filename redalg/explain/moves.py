@@ -14,14 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Mul, S, exp, factor, fraction, together
+from sympy import Abs, Add, Dummy, Expr, Function, Mul, S, Tuple, exp, factor, fraction, together
 
 from redalg.decompose.domain import live_term
+from redalg.decompose.foreign import adopt
 from redalg.explain.model import Equation
 from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, marked
 from redalg.expression import Axis, Reduce, Value
 from redalg.incremental import Accumulator, FusedForm, Pivot
-from redalg.incremental.form import PivotPolicy
+from redalg.incremental.form import PivotPolicy, Structure
+from redalg.incremental.structured import NATIVE, lifted
 
 Naming = Callable[[Value], Expr]
 """What a slot is called in the state that is meant."""
@@ -43,6 +45,21 @@ def primed(value: Value) -> Value:
 def hatted(value: Value) -> Value:
     """The slot of the piece itself."""
     return marked(value, HAT)
+
+
+def whole(parts: tuple[Expr, ...]) -> Expr:
+    """The components of an element together; the only one by itself."""
+    return parts[0] if len(parts) == 1 else Tuple(*parts)
+
+
+def structured(one: Structure, piece: Naming) -> list[Equation]:
+    """a ⊕ b of an element of several components: by name where arrays do it at once, else component by component."""
+    pieces, primes = tuple(map(piece, one.values)), tuple(map(primed, one.values))
+    if one.monoid.name in NATIVE:
+        return [Equation(whole(primes), Function(one.monoid.name)(whole(one.values), whole(pieces)))]
+    return [
+        Equation(prime, adopt(part)) for prime, part in zip(primes, one.monoid.join(one.values, pieces), strict=True)
+    ]
 
 
 def _degree(one: Accumulator) -> int:
@@ -84,6 +101,8 @@ class Moves:
         """The state of a segment, from its elements."""
         form = self.form
         made = [Equation(one.value, self._over(one.monoid.name, one.term)) for one in form.extrema]
+        made += [Equation(whole(one.values), Reduce(one.monoid.name, one.term, (form.cascade.axis,)))
+                 for one in form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += [Equation(one.value, self._over("sum", one.term)) for one in self.still]
         made += [Equation(one.value, self._centre(one), "≈") for one in form.shifted]
@@ -179,6 +198,8 @@ class Moves:
         """The state of many segments j, from theirs."""
         each, fold = self.segment, self._fold
         made = [Equation(one.value, fold(one.monoid.name, each(one.value))) for one in self.form.extrema]
+        made += [Equation(whole(one.values), fold(one.monoid.name, whole(tuple(map(each, one.values)))))
+                 for one in self.form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         deltas = self.displacements(each)
         sums = {
@@ -216,6 +237,7 @@ class Moves:
         """The state after one more piece: `piece` says what the piece's own slots are."""
         form = self.form
         made = [Equation(primed(one.value), one.monoid.combine(one.value, piece(one.value))) for one in form.extrema]
+        made += [equation for one in form.structures for equation in structured(one, piece)]
         made += [Equation(primed(one.value), one.source.xreplace(self._primes())) for one in self.renamed]
         made += self._deltas(own, own, primed, late=False) + self._deltas(hatted, piece, primed, late=False)
         made += [Equation(primed(one.value), self._next(one, piece)) for one in self.still]
@@ -251,6 +273,9 @@ class Moves:
     def element(self, value: Value) -> Expr:
         """The slots of a single element's state: each pivot lies on the element itself."""
         form = self.form
+        for one in form.structures:
+            if value in one.values:
+                return lifted(one.monoid, one.operands, form.cascade.axis)[one.values.index(value)]
         made: dict[Value, Expr] = {one.value: one.term for one in form.extrema}
         made |= {one.value: Abs(one.base) if one.policy is PivotPolicy.SCALE else one.base for one in form.pivots
                  if one.policy is not PivotPolicy.SLOPE}  # fmt: skip

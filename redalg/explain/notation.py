@@ -13,12 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sympy import Abs, Add, And, Expr, Float, Max, Min, Mul, Not, Or, Pow, Rational, S, Symbol, exp, floor
+from sympy import Abs, Add, And, Expr, Float, Max, Min, Mul, Not, Or, Pow, Rational, S, Symbol, Tuple, exp, floor
 from sympy.core.basic import Basic
 from sympy.core.function import Application
 from sympy.core.relational import Relational
 
 from redalg.expression import Cast, Element, Extent, Label, Let, Reduce, RunningCast, Value, Where
+from redalg.monoids.functions import Scaled
 
 PRIME, HAT = "′", "\N{COMBINING CIRCUMFLEX ACCENT}"
 EACH = {"j": "ⱼ", "i": "ᵢ", "s": "ₛ", "t": "ₜ"}
@@ -215,7 +216,8 @@ def _extremum(writer: Writer, expr: Expr) -> tuple[str, int]:
 
 
 def _reduce(writer: Writer, expr: Reduce) -> tuple[str, int]:
-    return writer.reduced(expr.kind, [axis.name for axis in expr.bound], writer.write(expr.expr, PRODUCT)), PRODUCT
+    kind = ".".join(filter(None, (expr.kind, expr.result)))
+    return writer.reduced(kind, [axis.name for axis in expr.bound], writer.write(expr.expr, PRODUCT)), PRODUCT
 
 
 def _relation(writer: Writer, expr: Relational) -> tuple[str, int]:
@@ -244,6 +246,8 @@ RULES: tuple[tuple[type | tuple[type, ...], Rule], ...] = (
     ((Max, Min), _extremum),
     ((Abs, floor), lambda w, e: (w.fenced(type(e).__name__.lower(), w.write(e.args[0])), ATOM)),
     (Reduce, _reduce),
+    (Tuple, lambda w, e: (w.grouped(", ".join(w.many(e.args))), ATOM)),
+    (Scaled, lambda w, e: _product(w, Mul(e.args[0], Pow(2, e.args[1])))),
     (Let, lambda w, e: (w.write(e.expr, ATOM), ATOM)),
     (Where, lambda w, e: (w.cases(*w.many(e.args)), ATOM)),
     (Cast, lambda w, e: (w.function(e.dtype, e.args[:1]), ATOM)),

@@ -8,7 +8,7 @@ from fractions import Fraction
 from sympy import And, Expr, Mul, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose import Decomposition
+from redalg.decompose import Cascade, Decomposition, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.verdict import Separation
 from redalg.explain.cost import cost, definition_passes, state_size
@@ -26,7 +26,7 @@ from redalg.explain.model import (
     sentence,
 )
 from redalg.explain.moves import Moves
-from redalg.expression import Axis, Element, Label, Reduce, Value
+from redalg.expression import Axis, Element, Label, Value
 from redalg.incremental import FusedForm, Pivot
 from redalg.incremental.form import PivotPolicy
 
@@ -65,18 +65,21 @@ def the_cascade(decomposition: Decomposition) -> list[Line]:
         lines.append(
             sentence("An element counts where ", cascade.domain, ". Elsewhere every term is the identity of its ⊕.")
         )
+        if not all(one.is_scalar for one in cascade.reductions):
+            lines.append(sentence("A reduction that keeps places, or the order of elements, reads them all."))
     if cascade.producers:
         made = [Equation(_indexed(one.name, one.axes), one.definition) for one in cascade.producers]
         lines.append(column(("Computed on other axes, as ", cascade.axis, " is streamed"), made))
-    made = [
-        Equation(
-            _indexed(one.name, one.axes), Reduce(one.monoid.name, live_term(one.term, cascade.domain), (cascade.axis,))
-        )
-        for one in cascade.reductions
-    ]
+    made = [Equation(_indexed(one.name, one.axes), one.written(live(one, cascade), cascade.axis))
+            for one in cascade.reductions]  # fmt: skip
     lines.append(column(("Reductions, each of which may use those above it",), made))
     lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in cascade.outputs]))
     return lines
+
+
+def live(reduction: Reduction, cascade: Cascade) -> Expr:
+    """The term where elements count; all of it where every element is read."""
+    return live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
 
 
 def _indexed(name: str, axes: tuple[Axis, ...]) -> Element:
@@ -121,7 +124,7 @@ def used_values(separation: Separation) -> bool:
 def separated(separation: Separation, decomposition: Decomposition) -> Equations:
     """One reduction: F, then its pairs g and h side by side."""
     reduction = separation.reduction
-    term = live_term(reduction.term, decomposition.cascade.domain)
+    term = live(reduction, decomposition.cascade)
     if not used_values(separation) and separation.rank == 1:
         title: tuple[Part, ...] = (reduction.value, f":  ⊕ is {reduction.monoid.sign}, no d in it")
         return column(title, [Equation(F, term)])
@@ -168,12 +171,19 @@ def slots(form: FusedForm) -> Table:
     terms |= {one.value.name: one.term for one in form.extrema}
     kinds = {one.value.name: one.monoid.name for one in form.extrema}
     bases = {one.value.name: one.base for one in form.pivots}
+    whole: dict[str, Expr] = {}
+    for structure in form.structures:
+        for value, part in zip(structure.values, structure.monoid.components, strict=True):
+            kinds[value.name] = f"{structure.monoid} {part.name}".replace("_", " ")
+            whole[value.name] = structure.term
     cells = []
     for slot in form.slots:
         kind = kinds.get(slot.name, {"pivot": "centre", "count": "count (integer)"}.get(slot.kind, "sum"))
-        term = bases[slot.name] if slot.kind == "pivot" else terms[slot.name]
+        term = whole.get(slot.name) or live_term(
+            bases[slot.name] if slot.kind == "pivot" else terms[slot.name], form.cascade.domain
+        )
         axes: tuple[Part, ...] = listed(list(slot.axes)) if slot.axes else ("all rows",)
-        cells.append(((Value(Label(slot.name), *slot.axes),), (kind,), axes, (live_term(term, form.cascade.domain),)))
+        cells.append(((Value(Label(slot.name), *slot.axes),), (kind,), axes, (term,)))
     return Table(("slot", "what", "one per", "of"), tuple(cells))
 
 
@@ -199,7 +209,7 @@ def reasons(pivot: Pivot, form: FusedForm) -> list[tuple[Part, ...]]:
 
 
 def _auxiliary(form: FusedForm) -> list[Pivot]:
-    held = {one.value for one in form.extrema} - set(form.cascade.values)
+    held = {*form.held} - set(form.cascade.values)
     return [one for one in form.pivots if one.value in held]
 
 

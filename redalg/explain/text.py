@@ -96,7 +96,7 @@ class TextWriter(Writer):
         return left + body + right
 
     def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
-        return f"{({'sum': 'Σ', 'prod': 'Π'}).get(kind, kind)}_{','.join(axes)} {body}"
+        return f"{({'sum': 'Σ', 'prod': 'Π', 'any': '⋁', 'all': '⋀'}).get(kind, kind)}_{','.join(axes)} {body}"
 
     def cases(self, condition: str, a: str, b: str) -> str:
         return f"where({condition}, {a}, {b})"

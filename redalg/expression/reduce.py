@@ -9,13 +9,21 @@ from sympy.core.symbol import Str
 
 from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis
+from redalg.expression.masks import as_condition
+from redalg.expression.nodes import Where
 
-LATEX = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
+LATEX = {
+    "sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min", "any": r"\bigvee", "all": r"\bigwedge",
+}  # fmt: skip
 
 
 @final
 class Reduce(Expr):
     """`args = (kind, expr, axes)`. The axes are bound: they are not among the free symbols.
+
+    A reduction of several operands has a Tuple of them for `expr`. One that gives several results names the one that
+    is meant by a fourth argument, `result`; one that gives several elements numbers them by a new axis, the fifth,
+    `place`, which is free.
 
     `subs` respects the binder: a bound axis stays, and is renamed where it would capture a free one. An element that
     holds it (`x[b, n]`) is matched inside, and so are its axes in what replaces it. `xreplace` is structural.
@@ -24,13 +32,20 @@ class Reduce(Expr):
     is_extended_real = True
     is_commutative = True
 
-    def __new__(cls, kind: Any, expr: Any, bound: Any) -> Reduce:
+    def __new__(cls, kind: Any, expr: Any, bound: Any, result: Any = "", place: Any = None) -> Reduce:
         kind = kind if isinstance(kind, Str) else Str(kind)
         bound = bound if isinstance(bound, Tuple) else Tuple(*bound)
         expr = sympify(expr)
         sized = {Axis(axis.name): axis for axis in bound if axis.size is not None}
-        made: Reduce = Expr.__new__(cls, kind, expr.xreplace(sized) if sized else expr, bound)
+        expr = expr.xreplace(sized) if sized else expr
+        named = () if result == "" else (result if isinstance(result, Str) else Str(result),)
+        numbered = () if place is None else (checked_place(place, expr, bound),)
+        made: Reduce = Expr.__new__(cls, kind, expr, bound, *named, *numbered)
         return made
+
+    def rebuilt(self, expr: Expr, bound: Any) -> Reduce:
+        """The same result of the same kind of reduction, of another term over other axes."""
+        return Reduce(self.args[0], expr, bound, *self.args[3:])
 
     @property
     def kind(self) -> str:
@@ -48,10 +63,25 @@ class Reduce(Expr):
         return tuple(self.args[2])
 
     @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The terms that are reduced together, one as a rule."""
+        return tuple(self.expr.args) if isinstance(self.expr, Tuple) else (self.expr,)
+
+    @property
+    def result(self) -> str:
+        """Which of several results is meant; empty where there is one."""
+        return str(self.args[3].name) if len(self.args) > 3 else ""
+
+    @property
+    def place(self) -> Axis | None:
+        """The new axis that numbers the results."""
+        return self.args[4] if len(self.args) > 4 else None
+
+    @property
     def free_symbols(self) -> set[Any]:
-        """Free symbols of the term, less the bound axes."""
+        """Free symbols of the term, less the bound axes, and the axis that numbers the results."""
         free: set[Any] = self.expr.free_symbols - set(self.bound)
-        return free
+        return free if self.place is None else free | {self.place}
 
     @property
     def bound_symbols(self) -> list[Axis]:
@@ -70,29 +100,49 @@ class Reduce(Expr):
         """Rename bound axes so that they clash with no name in `taken` (α-renaming: exact by definition)."""
         names = {symbol.name for symbol in taken | self.expr.free_symbols if hasattr(symbol, "name")}
         renaming = {axis: axis.renamed(_fresh(axis.name, names)) for axis in self.bound if axis in axes}
-        return Reduce(self.args[0], self.expr.xreplace(renaming), [renaming.get(axis, axis) for axis in self.bound])
+        return self.rebuilt(self.expr.xreplace(renaming), [renaming.get(axis, axis) for axis in self.bound])
 
     def _eval_derivative(self, symbol: Expr) -> Expr:
         clash = set(self.bound) & symbol.free_symbols
         node = self.freshened(clash, symbol.free_symbols) if clash else self
-        inner = node.expr.diff(symbol)
-        if inner is S.Zero:
+        inner = [one.diff(symbol) for one in node.operands]
+        if all_zero(inner):
             return S.Zero
         if self.kind == "sum":
-            return _contract_delta(inner, node.bound)
+            return _contract_delta(inner[0], node.bound)
         raise ExpressionError(
             f"`{self}` is not differentiable everywhere (where the {self.kind} is attained twice, or a factor is 0). "
             "Differentiate the sum that it shifts instead, or treat it as a constant by naming it as a tensor."
         )
 
     def _sympystr(self, printer: Any) -> str:
-        bound = ", ".join(axis.name for axis in self.bound)
-        return f"{self.kind}({printer._print(self.expr)}, {bound})"
+        axes = [axis.name for axis in self.bound] + ([] if self.place is None else [self.place.name])
+        suffix = f".{self.result}" if self.result else ""
+        return f"{self.kind}({', '.join([*map(printer._print, self.operands), *axes])}){suffix}"
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
-        operator = LATEX.get(self.kind, rf"\operatorname*{{{self.kind}}}")
-        body = rf"{operator}_{{{','.join(axis.name for axis in self.bound)}}} {printer.parenthesize(self.expr, 40)}"
+        name = ".".join(filter(None, (self.kind, self.result))).replace("_", r"\_")
+        operator = LATEX.get(self.kind, rf"\operatorname*{{{name}}}")
+        term = printer._print(self.expr) if isinstance(self.expr, Tuple) else printer.parenthesize(self.expr, 40)
+        body = rf"{operator}_{{{','.join(axis.name for axis in self.bound)}}} {term}"
         return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
+
+
+def all_zero(exprs: list[Expr]) -> bool:
+    """Whether every expression is 0."""
+    return {*exprs} <= {S.Zero}
+
+
+def checked_place(place: Any, expr: Expr, bound: Tuple) -> Axis:
+    """The new axis of a reduction's results: an axis of fixed size, which no term carries."""
+    if not isinstance(place, Axis) or place.size is None:
+        raise ExpressionError(
+            f"{place!r} should be a new axis of fixed size, which numbers the results. Write "
+            '`j = ra.axis("j", size=4)`.'
+        )
+    if place in expr.free_symbols or place in bound or Axis(place.name) in expr.free_symbols:
+        raise ExpressionError(f"axis {place} stands in the term already; the results need a new axis of their own.")
+    return place
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -114,6 +164,11 @@ def _contract_delta(expr: Expr, bound: tuple[Axis, ...]) -> Expr:
 
 
 def _reduce(kind: str, expr: Any, axes: tuple[Any, ...]) -> Reduce:
+    return Reduce(kind, term_of(kind, expr), checked_axes(kind, axes))
+
+
+def checked_axes(kind: str, axes: tuple[Any, ...]) -> list[Axis]:
+    """The axes of a reduction, each named once."""
     flat = [one for axis in axes for one in (axis if isinstance(axis, tuple | list | Tuple) else (axis,))]
     for axis in flat:
         if not isinstance(axis, Axis):
@@ -125,6 +180,11 @@ def _reduce(kind: str, expr: Any, axes: tuple[Any, ...]) -> Reduce:
         raise ExpressionError(f"{kind}: axis {twice} is given twice. Reduce over each axis once.")
     if not flat:
         raise ExpressionError(f"{kind}: no axis given. Write `ra.{kind}(expr, n)` with `n = ra.axes('n')`.")
+    return flat
+
+
+def term_of(kind: str, expr: Any) -> Expr:
+    """A term as an expression, or an error that names the reduction."""
     try:
         term = sympify(expr)
     except (SympifyError, ValueError, TypeError):
@@ -134,7 +194,7 @@ def _reduce(kind: str, expr: Any, axes: tuple[Any, ...]) -> Reduce:
             f"{kind}: a {type(expr).__name__} is not an expression. Write the term with tensor elements, as in "
             f"`ra.{kind}(ra.tensor('x[b,n]'), n)`, and pass arrays at the call."
         )
-    return Reduce(kind, term, flat)
+    return term
 
 
 def sum(expr: Any, *axes: Any) -> Reduce:  # noqa: A001
@@ -160,3 +220,26 @@ def max(expr: Any, *axes: Any) -> Reduce:  # noqa: A001
 def min(expr: Any, *axes: Any) -> Reduce:  # noqa: A001
     """Smallest `expr` over the axes (+inf over an empty axis)."""
     return _reduce("min", expr, axes)
+
+
+def any(condition: Any, *axes: Any) -> Reduce:  # noqa: A001
+    """1 where `condition` holds for any element, else 0 (0 over an empty axis); an output of it is Boolean.
+
+    A term that is no condition stands for `term != 0`, so that NaN counts as true. The value may be a condition itself:
+    `ra.where(ra.any(x > 0, n), a, b)`.
+
+    >>> from redalg import axes, tensor
+    >>> any(tensor("x[b,n]") > 0, axes("n"))
+    any(where(x[b, n] > 0, 1, 0), n)
+    """
+    return _reduce("any", truth(condition, "any"), axes)
+
+
+def all(condition: Any, *axes: Any) -> Reduce:  # noqa: A001
+    """1 where `condition` holds for all elements, else 0 (1 over an empty axis); see `any`."""
+    return _reduce("all", truth(condition, "all"), axes)
+
+
+def truth(condition: Any, caller: str) -> Expr:
+    """1 where a condition holds, else 0."""
+    return Where(as_condition(condition, caller), S.One, S.Zero)

@@ -2,18 +2,19 @@
 
 Grammar (every node immutable):
 
-    FusedForm   := cascade, Extremum*, Pivot*, Accumulator*, Assignment*, FormOutput*
+    FusedForm   := cascade, Extremum*, Structure*, Pivot*, Accumulator*, Assignment*, FormOutput*
     Extremum    := value, monoid, term u(x)                       state slot  ⊕ u
+    Structure   := values, monoid, terms u(x), place              a state slot for each component of ⊕ lift(u, n)
     Pivot       := value, base u(x), source                       c, by which u is shifted or its exponential scaled
     Accumulator := value, weight, factors, transition             state slot  Σ Π exp(q·(u − c)) · Π factors
     Assignment  := value, expr(slots, earlier assignments)        finish
 """
 
 from redalg.incremental.derive import derive
-from redalg.incremental.form import Accumulator, Assignment, Extremum, FormOutput, FusedForm, Pivot, Slot
+from redalg.incremental.form import Accumulator, Assignment, Extremum, FormOutput, FusedForm, Pivot, Slot, Structure
 from redalg.incremental.variants import variants
 
 __all__ = [
-    "Accumulator", "Assignment", "Extremum", "FormOutput", "FusedForm", "Pivot", "Slot", "derive",
-    "variants",
+    "Accumulator", "Assignment", "Extremum", "FormOutput", "FusedForm", "Pivot", "Slot", "Structure",
+    "derive", "variants",
 ]  # fmt: skip

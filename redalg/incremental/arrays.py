@@ -80,6 +80,36 @@ class ArrayOps(ABC):
     def isfinite(self, array: Any) -> Any:
         """Where an array is finite."""
 
+    @abstractmethod
+    def argmax(self, array: Any, dim: int) -> Any:
+        """Position of the first largest element along a dimension, which stays with length 1; NaN is the largest."""
+
+    @abstractmethod
+    def order(self, array: Any, dim: int, *, descending: bool) -> Any:
+        """Positions that sort along a dimension, equal elements in their order; descending, NaN comes first."""
+
+    @abstractmethod
+    def take(self, array: Any, positions: Any, dim: int) -> Any:
+        """The elements at these positions along a dimension."""
+
+    @abstractmethod
+    def concat(self, arrays: Sequence[Any], dim: int) -> Any:
+        """Arrays one after the other along a dimension."""
+
+    @abstractmethod
+    def frexp(self, array: Any) -> tuple[Any, Any]:
+        """(m, e) with array = m·2^e and 1/2 ≤ |m| < 1, e in 64-bit integers; 0 and what is not finite have e = 0."""
+
+    def scaled(self, mantissa: Any, exponent: Any) -> Any:
+        """m·2^e, by two factors, so that neither leaves the range when the product does not."""
+        half = self.functions["floor"](exponent * 0.5)
+        two = self.scalar(2.0)
+        return mantissa * self.functions["pow"](two, half) * self.functions["pow"](two, exponent - half)
+
+    def cut(self, array: Any, dim: int, start: int, stop: int | None = None, step: int = 1) -> Any:
+        """A slice along a dimension."""
+        return array[(slice(None),) * dim + (slice(start, stop, step),)]
+
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         """a where the condition holds, else b."""
         return self.functions["where"](condition, a, b)

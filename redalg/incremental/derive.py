@@ -54,7 +54,7 @@ def attempt(
     for separation in decomposition.separations:
         resolver.resolve(separation, centred.get(separation.reduction.name))
     form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, pool, resolver),
-                     accumulators, (), ())  # fmt: skip
+                     accumulators, (), (), structures=tuple(placement.structures))  # fmt: skip
     made = outputs(form, resolver)
     form = replace(form, assignments=tuple(resolver.assignments), outputs=())
     form = drop_unused(replace(form, outputs=tuple(replace(one, empty=emptiness(one.expr, form)) for one in made)))

@@ -162,7 +162,10 @@ class Scope:
         condition = self.evaluate(node.condition)
         guarded = any(_gathers(branch) for branch in node.args[1:])
         first, second = (self.under(condition), self.under(~condition)) if guarded else (self, self)
-        return self.ops.where(condition, first.number(node.args[1]), second.number(node.args[2]))
+        a, b = first.evaluate(node.args[1]), second.evaluate(node.args[2])
+        if self.ops.is_float(a) or self.ops.is_float(b):  # of integers alone it is an integer: an index stays exact
+            a, b = self._float(a), self._float(b)
+        return self.ops.where(condition, a, b)
 
     def under(self, condition: Any) -> Scope:
         """The same scope where a condition holds: only there must indices lie within their tensors."""
@@ -188,7 +191,10 @@ class Scope:
         return zero == 0 if node == S.true else zero != 0
 
     def _cast(self, node: Cast) -> Any:
-        return self.ops.round_to(self.number(node.args[0]), node.dtype)
+        made = self.evaluate(node.args[0])
+        if node.dtype == "int64" and not self.ops.is_float(made):
+            return made
+        return self.ops.round_to(self._float(made), node.dtype)
 
     def _running_cast(self, node: RunningCast) -> Any:
         g, h = (self.number(one) for one in node.args[:2])
@@ -293,12 +299,11 @@ RULES: tuple[tuple[Any, Any], ...] = (
 
 def _function(scope: Scope, node: Expr) -> Any:
     name = type(node).__name__
+    if name in ("Max", "Min"):
+        return scope._fold(scope.ops.functions[name], node.args)
     if name not in scope.ops.functions:
         raise InputError(
             f"`{node}`: redalg cannot evaluate `{name}`. Write it by exp, log, sqrt, tanh, Abs and the like."
         )
-    arrays = [scope.number(arg) for arg in node.args]
-    made = arrays[0] if name in ("Max", "Min") else scope.ops.functions[name](*arrays)
-    for other in arrays[1:] if name in ("Max", "Min") else ():
-        made = scope.ops.functions[name](made, other)
-    return made if scope.ops.is_float(made) else scope.ops.to_compute(made)
+    made = scope.ops.functions[name](*(scope.number(arg) for arg in node.args))
+    return made if scope.ops.is_float(made) or name == "Exponent" else scope.ops.to_compute(made)

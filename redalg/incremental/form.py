@@ -1,6 +1,7 @@
 """The FusedForm: what a state holds, how a block of data becomes one, how two merge, and how one is finished.
 
     leaf      extremum   m = ⊕ u(x)                        over the live elements of the block
+              structure  (m, i, …) = ⊕ lift(u(x), n)       over all elements of the block, in their order
               accumulator a = Σ Π exp(q·(u − safe(c))) · Π f(x; c)        a term of zero weight is 0, whatever f is
     merge     c = choose(c₁, c₂);  a = A(c₁→c)·a₁ ⊕ A(c₂→c)·a₂
               A(c→c')  =  Π exp(q·(c − safe(c'))) × polynomial in δ = c' − c      0 where the weight is 0
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import final
 
-from sympy import Expr, Mul, Rational, S, exp
+from sympy import Expr, Mul, Rational, S, Tuple, exp
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Producer
@@ -44,7 +45,10 @@ class PivotPolicy(Enum):
 @final
 @dataclass(frozen=True)
 class Slot:
-    """One array of the state: its name, kind (`extremum`, `pivot`, `accumulator`, `count`) and axes."""
+    """One array of the state: its name, kind and axes.
+
+    Kinds: `extremum`, `component` and `index` (an integer) of a structure, `pivot`, `accumulator`, `count`.
+    """
 
     name: str
     kind: str
@@ -57,11 +61,34 @@ class Slot:
 @final
 @dataclass(frozen=True)
 class Extremum:
-    """A slot for a reduction of x alone: `value` = ⊕ `term` (max, min, or any other monoid without rounding in d)."""
+    """A slot for a reduction of x alone: `value` = ⊕ `term`, where an element of the monoid is one number."""
 
     value: Value
     monoid: Monoid
     term: Expr
+
+
+@final
+@dataclass(frozen=True)
+class Structure:
+    """The slots of a reduction of x alone by a monoid of several components: (value, …) = ⊕ lift(term, …, n).
+
+    Attributes:
+        values: a symbol for each component.
+        monoid: what joins them.
+        term: the operand, a Tuple of several.
+        place: the axis that numbers the elements of a component, where each holds several.
+    """
+
+    values: tuple[Value, ...]
+    monoid: Monoid
+    term: Expr
+    place: Axis | None = None
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The terms that are lifted."""
+        return tuple(self.term.args) if isinstance(self.term, Tuple) else (self.term,)
 
 
 @final
@@ -163,15 +190,29 @@ class FusedForm:
     assignments: tuple[Assignment, ...]
     outputs: tuple[FormOutput, ...]
     kind: str = "online"
+    structures: tuple[Structure, ...] = ()
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The state, in order: extrema, pivots, accumulators."""
+        """The state, in order: extrema, structures, pivots, accumulators."""
         made = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]
+        made += [Slot(value.name, "index" if part.integer else "component", value.indices)
+                 for one in self.structures
+                 for value, part in zip(one.values, one.monoid.components, strict=True)]  # fmt: skip
         made += [Slot(one.value.name, "pivot", one.value.indices) for one in self.pivots if one.has_slot]
         made += [Slot(one.value.name, "count" if one.is_count else "accumulator", one.value.indices)
                  for one in self.accumulators]  # fmt: skip
         return tuple(made)
+
+    @property
+    def held(self) -> tuple[Value, ...]:
+        """The slots of reductions of x alone."""
+        return (*(one.value for one in self.extrema), *(value for one in self.structures for value in one.values))
+
+    @property
+    def ordered(self) -> bool:
+        """Whether pieces must be merged in the order of the streamed axis."""
+        return not all(one.monoid.commutative for one in self.structures)
 
     @property
     def shifted(self) -> tuple[Pivot, ...]:
@@ -194,6 +235,7 @@ class FusedForm:
         if self.cascade.domain is not S.true:
             lines.append(f"  where {self.cascade.domain}")
         lines += [f"  {one.value} = {one.monoid} {one.term}" for one in self.extrema]
+        lines += [f"  {', '.join(map(str, one.values))} = {one.monoid} {one.term}" for one in self.structures]
         lines += [f"  {one.value} := {one.policy.value} pivot of {one.base}: {one.source}" for one in self.pivots]
         for one in self.accumulators:
             moved = " + ".join(f"({c})*{value}" for value, c in one.transition)
@@ -206,10 +248,13 @@ class FusedForm:
 
     def verify(self) -> None:
         """Check the grammar: every symbol is made before it is used, and every transition stays in the state."""
-        known = {one.value for one in self.extrema} | {one.value for one in self.pivots}
+        known = {*self.held} | {one.value for one in self.pivots}
+        for structure in self.structures:
+            if structure.term.atoms(Value) & {*self.held, *self.cascade.values}:
+                raise AssertionError(f"the structure {structure.values} uses values, which no block holds")
         sums = {one.value for one in self.accumulators}
         for pivot in self.pivots:
-            unknown = pivot.source.atoms(Value) - {one.value for one in self.extrema}
+            unknown = pivot.source.atoms(Value) - {*self.held}
             if pivot.has_slot:
                 unknown -= sums | {one.value for one in self.pivots}
             if unknown:

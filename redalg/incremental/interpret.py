@@ -17,9 +17,11 @@ from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
-from redalg.monoids import MONOIDS
+from redalg.incremental.structured import defined, folded, joined
+from redalg.monoids import MONOIDS, Monoid
 
 INF = float("inf")
+SUM = MONOIDS["sum"]
 
 
 Slots = dict[Value, Any]
@@ -37,18 +39,20 @@ class Executor:
         self.magnitudes = {pivot.value for pivot in form.pivots if pivot.policy is PivotPolicy.SCALE}
         self.extrema = {one.value: (one.monoid, live_term(one.term, form.cascade.domain)) for one in form.extrema}
 
+        self.indices = {one.value for one in form.cascade.reductions if one.dtype == "int64"}
+
     # ---- leaf --------------------------------------------------------------------------------------------------------
 
     def leaf(self, scope: Scope) -> Slots:
         """The state of the block that the scope's ranges name."""
         produce(self.form.cascade, scope)
         live = self._live(scope)
-        scope = scope if live is None else scope.under(live)
         slots: Slots = {}
+        for one in self.form.structures:
+            slots |= zip(one.values, folded(one, self.axis, scope), strict=True)
+        scope = scope if live is None else scope.under(live)
         for value, (monoid, term) in self.extrema.items():
-            slots[value] = self._along(
-                monoid.name, scope, self._masked(scope.number(term), live, float(monoid.identity))
-            )
+            slots[value] = self._along(monoid, scope, self._masked(scope.number(term), live, float(monoid.identity)))
         for pivot in self.form.shifted:
             slots[pivot.value] = self._started(pivot, scope, live)
         for _ in range(self._steps()):
@@ -68,14 +72,14 @@ class Executor:
     def _masked(self, array: Any, live: Any, outside: float) -> Any:
         return array if live is None else self.ops.where(live, array, self.ops.scalar(outside))
 
-    def _along(self, kind: str, scope: Scope, array: Any) -> Any:
+    def _along(self, monoid: Monoid, scope: Scope, array: Any) -> Any:
         """⊕ along the streamed axis; its identity over no elements."""
         place, length = scope.place(self.axis), scope.length(self.axis)
         shape = [length if one == place else size for one, size in enumerate(array.shape)]
         if length == 0:
             return self.ops.full([1 if one == place else size for one, size in enumerate(shape)],
-                                 float(MONOIDS[kind].identity))  # fmt: skip
-        return self.ops.reduce(kind, self.ops.expand(array, shape), place)
+                                 float(monoid.identity))  # fmt: skip
+        return self.ops.reduce(monoid.reduction, self.ops.expand(array, shape), place)
 
     def _started(self, pivot: Pivot, scope: Scope, live: Any) -> Any:
         """A pivot of a block before its sums are known; −∞ over no elements marks an empty state."""
@@ -89,15 +93,15 @@ class Executor:
         base = scope.number(live_term(pivot.base, self.form.cascade.domain))
         live = None if live is None else self._reach(live, base)
         far = self._masked(self.ops.functions["Abs"](base - mean), live, INF)
-        found = self.ops.where(far == self._along("min", scope, far), base, self.ops.scalar(-INF))
-        found = self._along("max", scope, self._masked(found, live, -INF))
+        found = self.ops.where(far == self._along(MONOIDS["min"], scope, far), base, self.ops.scalar(-INF))
+        found = self._along(MONOIDS["max"], scope, self._masked(found, live, -INF))
         return self.ops.where(self.ops.isfinite(found), found, mean)
 
     def _block_mean(self, pivot: Pivot, scope: Scope, live: Any) -> Any:
         """Mean of u over the block's live elements (0 where it is not finite, −∞ over none: an empty state)."""
         base = scope.number(live_term(pivot.base, self.form.cascade.domain))
         live = None if live is None else self._reach(live, base)
-        total = self._along("sum", scope, self._masked(base, live, 0.0))
+        total = self._along(SUM, scope, self._masked(base, live, 0.0))
         here = scope.evaluate(S.true) if live is None else live
         number = self.ops.to_compute(self._counted(here, scope))
         mean = total / self.ops.where(number == 0, self.ops.scalar(1.0), number)
@@ -137,7 +141,7 @@ class Executor:
         elif live is not None:
             factors = self._masked_factors(factors, live)
         return self.ops.contract(factors, scope.place(self.axis)) if len(factors) > 1 else \
-            self._along("sum", scope, factors[0])  # fmt: skip
+            self._along(SUM, scope, factors[0])  # fmt: skip
 
     def _weight(self, one: Accumulator, scope: Scope, live: Any) -> Any:
         exponent: Any = None
@@ -205,10 +209,13 @@ class Executor:
     # ---- merge -------------------------------------------------------------------------------------------------------
 
     def merge(self, scope: Scope, a: Slots, b: Slots) -> Slots:
-        """a ⊕ b: choose a pivot, move both there, add."""
+        """a ⊕ b, a before b: choose a pivot, move both there, add."""
         slots: Slots = {}
         for value, (monoid, _) in self.extrema.items():
-            slots[value] = self._combine(monoid.name, a[value], b[value])
+            slots[value] = self._combine(monoid.reduction, a[value], b[value])
+        for one in self.form.structures:
+            first, second = (tuple(state[value] for value in one.values) for state in (a, b))
+            slots |= zip(one.values, joined(one, first, second, self.axis, scope), strict=True)
         for pivot in self.form.shifted:
             slots[pivot.value] = self.ops.where(a[pivot.value] == -INF, b[pivot.value], a[pivot.value])
         if any(pivot.is_found for pivot in self.form.shifted):
@@ -220,7 +227,7 @@ class Executor:
         names = {"max": "Max", "min": "Min"}
         if kind in names:
             return self.ops.functions[names[kind]](a, b)
-        return a * b if kind == "prod" else a + b
+        return a + b
 
     def _sum(self, scope: Scope, target: Slots, a: Slots, b: Slots) -> Slots:
         moved_a, moved_b = self._moved(scope, a, target), self._moved(scope, b, target)
@@ -276,7 +283,8 @@ class Executor:
         values |= {one.value: produced(one, scope.over({})) for one in self.form.parameters}
         inner = scope.over({}, values)
         for one in self.form.assignments:
-            inner.values[one.value] = inner.number(one.expr)
+            read = inner.evaluate if one.value in self.indices else inner.number
+            inner.values[one.value] = read(one.expr)
         made = {}
         for output in self.form.outputs:
             array = inner.evaluate(output.expr)
@@ -305,16 +313,19 @@ def define(cascade: Cascade, scope: Scope) -> None:
     produce(cascade, scope)
     place, length = scope.place(cascade.axis), scope.length(cascade.axis)
     for one in cascade.reductions:
-        scope.values[one.value] = _defined(one.monoid.name, one.term, scope, place, length)
+        if one.is_scalar and not one.monoid.held:
+            scope.values[one.value] = _defined(one.monoid, one.term, scope, place, length)
+        else:
+            scope.values[one.value] = defined(one, cascade.axis, scope)
 
 
-def _defined(kind: str, term: Expr, scope: Scope, place: int, length: int) -> Any:
-    if kind == "sum" and term.is_Mul and length:
+def _defined(monoid: Monoid, term: Expr, scope: Scope, place: int, length: int) -> Any:
+    if monoid is SUM and term.is_Mul and length:
         factors = grouped(term, ())
         if len(factors) > 1:
             return scope.ops.contract([scope.number(one) for one in factors], place)
     array = scope.number(term)
     shape = [length if one == place else size for one, size in enumerate(array.shape)]
     if length == 0:
-        return scope.ops.full([1 if one == place else s for one, s in enumerate(shape)], float(MONOIDS[kind].identity))
-    return scope.ops.reduce(kind, scope.ops.expand(array, shape), place)
+        return scope.ops.full([1 if one == place else s for one, s in enumerate(shape)], float(monoid.identity))
+    return scope.ops.reduce(monoid.reduction, scope.ops.expand(array, shape), place)

@@ -36,6 +36,8 @@ class NumpyOps(ArrayOps):
             "log1p": np.log1p, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2,
             "erf": np.vectorize(math.erf, otypes=[np.float64]), "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
             "where": np.where, "Max": np.maximum, "Min": np.minimum, "pow": np.power,
+            "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0], "Exponent": lambda x: self.frexp(x)[1],
+            "IsNaN": np.isnan,
         }  # fmt: skip
 
     def quiet(self) -> AbstractContextManager[Any]:
@@ -90,3 +92,24 @@ class NumpyOps(ArrayOps):
 
     def isfinite(self, array: Any) -> Any:
         return np.isfinite(array)
+
+    def argmax(self, array: Any, dim: int) -> Any:
+        return np.argmax(array, axis=dim, keepdims=True)
+
+    def order(self, array: Any, dim: int, *, descending: bool) -> Any:
+        made = np.argsort(-array if descending else array, axis=dim, kind="stable")
+        if not descending or not self.is_float(array):
+            return made
+        numbers = ~np.isnan(np.take_along_axis(array, made, dim))
+        return np.take_along_axis(made, np.argsort(numbers, axis=dim, kind="stable"), dim)
+
+    def take(self, array: Any, positions: Any, dim: int) -> Any:
+        return np.take_along_axis(array, positions, dim)
+
+    def concat(self, arrays: Sequence[Any], dim: int) -> Any:
+        return np.concatenate(arrays, dim)
+
+    def frexp(self, array: Any) -> tuple[Any, Any]:
+        mantissa, exponent = np.frexp(array)
+        plain = np.isfinite(array) & (array != 0)
+        return mantissa, np.where(plain, exponent, 0).astype(np.int64)

@@ -24,7 +24,8 @@ from redalg.decompose.laurent import Atom, Polynomial
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value
-from redalg.incremental.form import Extremum, Pivot, PivotPolicy
+from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
+from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
 
 
@@ -38,6 +39,7 @@ class Placement:
     def __init__(self, decomposition: Decomposition) -> None:
         self.decomposition = decomposition
         self.extrema: list[Extremum] = []
+        self.structures: list[Structure] = []
         self.pivots: dict[int, Pivot] = {}
         self.finals: dict[Value, Expr] = {}
         self.slopes: dict[int, tuple[tuple[Value, int, Expr], ...]] = {}  # y -> (β, x, the shift of x)
@@ -97,12 +99,20 @@ def _hold(placement: Placement, separation: Separation) -> None:
         _hold_extrema(placement, separation, separation.extremal)
         return
     reduction, [g], [h] = separation.reduction, separation.g, separation.h
-    value = reduction.value if h is S.Zero else placement.symbol(f"{reduction.name}_x", free_axes(g))
-    placement.extrema.append(Extremum(value, reduction.monoid, g))
+    value = reduction.value
+    if reduction.monoid.held or not reduction.is_scalar:
+        structure, results = structure_of(separation, placement.decomposition)
+        if structure not in placement.structures:
+            placement.structures.append(structure)
+        value = results[reduction.monoid.result(reduction.result)[0]]
+    else:
+        placement.extrema.append(Extremum(value, reduction.monoid, g))
     if h is not S.Zero:  # Π g·h = (Π g)·h^n
         cascade = placement.decomposition.cascade
         [count] = [one.value for one in cascade.reductions if one.monoid.name == "sum" and one.term == S.One]
-        placement.finals[reduction.value] = value * h**count
+        value = value * h**count
+    if value != reduction.value:
+        placement.finals[reduction.value] = value
 
 
 def _hold_extrema(placement: Placement, separation: Separation, found: Extremal) -> None:

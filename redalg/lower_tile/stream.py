@@ -17,7 +17,6 @@ from sympy import Eq, Expr, Mul, S, Symbol
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.domain import live_term
-from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, masked
@@ -25,8 +24,6 @@ from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp
 from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
 from redalg.lower_tile.space import E_, I, J, Space
-
-REDUCTIONS = ("sum", "max", "min")
 
 
 @final
@@ -65,11 +62,6 @@ def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[
     """The state's buffers, and the statements that make it empty."""
     slots, body = Slots(), list[Statement]()
     for one in form.extrema:
-        if one.monoid.name not in REDUCTIONS:
-            raise PlanError(
-                f"`{one.value}` is a {one.monoid}, which the tile program does not reduce yet. Run it with "
-                'backend="torch".'
-            )
         slots.names[one.value] = assembly.row(one.value.name, note=f"{one.monoid} {one.term}")
         body.append(Fill(slots.names[one.value], one.monoid.identity))
         if stands_alone(one, form):

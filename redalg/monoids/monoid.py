@@ -1,67 +1,120 @@
-"""A commutative monoid (S, ⊕, identity) as data.
+"""A monoid (S, ⊕, identity) as data. An element of S has one or more components, each a number or an index.
 
-    associative    (a ⊕ b) ⊕ c = a ⊕ (b ⊕ c)
-    commutative    a ⊕ b = b ⊕ a
-    identity       a ⊕ e = a
-    idempotent     a ⊕ a = a          where declared
+    associative    (a ⊕ b) ⊕ c = a ⊕ (b ⊕ c)     always
+    identity       a ⊕ e = a = e ⊕ a             always
+    commutative    a ⊕ b = b ⊕ a                 where declared; otherwise pieces are merged in order only
+    idempotent     a ⊕ a = a                     where declared
     exact          no rounding in floating point, so every order of merging gives the same bits
 
-A law test checks each declaration on every dtype with generated data, and refutes what is not declared.
+Two maps lead in and out: `lift` takes what stands at one place of the axis to an element (argmax: x at n ↦ (x, n)), and
+`lower` takes an element to what the reduction is (argmax: (value, index) ↦ index). `redalg.monoids.laws` checks every
+declaration on generated elements, and a test refutes what is not declared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
-from sympy import Add, Expr, Max, Min, Mul, S
+from sympy import Expr
 
-from redalg.errors import ExpressionError
+Parts = tuple[Expr, ...]
+"""An element: one expression for each component."""
+
+
+@final
+@dataclass(frozen=True)
+class Component:
+    """One part of an element: its name, its value in the identity, and whether it is an integer (held in 64 bits)."""
+
+    name: str
+    identity: Expr
+    integer: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """One value that a reduction gives: its name (empty for the only one) and dtype (empty: that of the terms)."""
+
+    name: str = ""
+    dtype: str = ""
+
+
+def as_given(*operands: Any) -> Parts:
+    """lift: the operands themselves (the index, last, is not used)."""
+    return operands[:-1]
+
+
+def as_held(*parts: Any) -> Parts:
+    """lower: the components themselves."""
+    return parts
 
 
 @final
 @dataclass(frozen=True)
 class Monoid:
-    """One reduction operator.
+    """One reduction operator. Pickled by name, so that it is itself again where it is read.
 
     Attributes:
-        name: the word used in expressions, in kernels and by array libraries (`sum`, `prod`, `max`, `min`).
+        name: the word used in expressions and in kernels (`sum`, `argmax`).
         sign: the infix sign that derivations print.
-        identity: value over an empty axis.
-        combine: a, b -> a ⊕ b, as a SymPy expression.
-        idempotent: a ⊕ a = a.
-        exact: combining rounds nothing.
+        components: what an element consists of.
+        join: (a, b) -> a ⊕ b, on tuples of components.
+        domains: for each operand, what it may be (a key of `redalg.monoids.laws.DOMAINS`).
+        lift: (operand, …, index) -> components.
+        lower: components -> results.
+        results: what the reduction gives.
+        commutative, idempotent, exact: the laws, as declared.
+        reduction: the array libraries' own word for it, where an element is one number.
+        held: the monoid whose elements the state holds instead, where rounding or range asks for it.
+        edges: operands at which the laws are checked besides random ones.
     """
 
     name: str
     sign: str
-    identity: Expr
-    combine: Callable[..., Expr]
-    idempotent: bool
-    exact: bool
+    components: tuple[Component, ...]
+    join: Callable[[Parts, Parts], Parts]
+    domains: tuple[str, ...] = ("finite",)
+    lift: Callable[..., Parts] = as_given
+    lower: Callable[..., Parts] = as_held
+    results: tuple[Result, ...] = (Result(),)
+    commutative: bool = True
+    idempotent: bool = False
+    exact: bool = False
+    reduction: str = ""
+    held: str = ""
+    edges: tuple[Parts, ...] = ()
 
     def __str__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from redalg.monoids.table import monoid
 
-MONOIDS = {
-    one.name: one
-    for one in (
-        Monoid("sum", "+", S.Zero, Add, idempotent=False, exact=False),
-        Monoid("prod", "·", S.One, Mul, idempotent=False, exact=False),
-        Monoid("max", "max", S.NegativeInfinity, Max, idempotent=True, exact=True),
-        Monoid("min", "min", S.Infinity, Min, idempotent=True, exact=True),
-    )
-}
+        return monoid, (self.name,)
 
+    @property
+    def empty(self) -> Parts:
+        """The identity, component by component."""
+        return tuple(one.identity for one in self.components)
 
-def monoid(name: str) -> Monoid:
-    """The monoid of that name.
+    @property
+    def identity(self) -> Expr:
+        """The identity, where an element is one number."""
+        [identity] = self.empty
+        return identity
 
-    >>> monoid("max").identity
-    -oo
-    """
-    if name not in MONOIDS:
-        raise ExpressionError(f"no monoid is named {name!r}. redalg knows {', '.join(MONOIDS)}.")
-    return MONOIDS[name]
+    def combine(self, a: Expr, b: Expr) -> Expr:
+        """a ⊕ b, where an element is one number."""
+        [made] = self.join((a,), (b,))
+        return made
+
+    def value(self, *operands: Expr) -> Expr:
+        """The first result of one place: lower(lift(…))."""
+        return self.lower(*self.lift(*operands, 0))[0]
+
+    def result(self, name: str) -> tuple[int, Result]:
+        """A result by name, with its number."""
+        return next((number, one) for number, one in enumerate(self.results) if one.name == name)

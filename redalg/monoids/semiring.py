@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, Expr, Mul, Pow
+from sympy import Add, Expr, Max, Min, Mul, Pow
 
 
 @final
@@ -22,7 +22,8 @@ class Semiring:
         times: name of ⊗.
         sign: its infix sign.
         apply: a, c -> a ⊗ c, as a SymPy expression.
-        domain: the `c` for which it holds: `any`, `nonnegative` or `count`.
+        domain: the `c` for which it holds (a key of `redalg.monoids.laws.DOMAINS`).
+        elements: the `a` and `b` for which it holds.
     """
 
     plus: str
@@ -30,15 +31,22 @@ class Semiring:
     sign: str
     apply: Callable[..., Expr]
     domain: str
+    elements: str = "finite"
 
 
 SEMIRINGS = (
     Semiring("sum", "mul", "×", Mul, "any"),
-    Semiring("max", "add", "+", Add, "any"),
+    Semiring("max", "add", "+", Add, "any", "extended"),
     Semiring("max", "mul", "×", Mul, "nonnegative"),
-    Semiring("min", "add", "+", Add, "any"),
+    Semiring("min", "add", "+", Add, "any", "extended"),
     Semiring("min", "mul", "×", Mul, "nonnegative"),
     Semiring("prod", "pow", "^", Pow, "count"),
+    Semiring("logsumexp", "add", "+", Add, "any", "logarithm"),
+    Semiring("max", "min", "min", Min, "extended", "extended"),
+    Semiring("min", "max", "max", Max, "extended", "extended"),
+    Semiring("any", "and", "∧", Min, "truth", "truth"),
+    Semiring("xor", "and", "∧", Mul, "truth", "truth"),
+    Semiring("gcd", "mul", "×", Mul, "natural", "natural"),
 )
 
 
@@ -46,6 +54,6 @@ def semirings(plus: str) -> tuple[Semiring, ...]:
     """The pairs that have this ⊕.
 
     >>> [one.times for one in semirings("max")]
-    ['add', 'mul']
+    ['add', 'mul', 'min']
     """
     return tuple(one for one in SEMIRINGS if one.plus == plus)

@@ -96,7 +96,7 @@ def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
     length = blocks(form, bound.sizes, 1 << 24)
     pieces = ((ranges, unfused(form.cascade, scope.over(ranges)))
               for ranges in chunks(output_axes(form.cascade), bound.sizes, length))  # fmt: skip
-    outputs = {one.name: (one.axes, "float64") for one in form.outputs}
+    outputs = {one.name: (one.axes, own_dtype(one, form) or "float64") for one in form.outputs}
     with ops.quiet():
         return assembled(pieces, outputs, scope, backend)
 
@@ -160,13 +160,22 @@ def to_library(outputs: dict[str, Any], library: str, backend: str) -> dict[str,
 
 
 def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
-    """The inputs' dtype, or the cast's; logarithms and extrema are at least float32."""
+    """The inputs' dtype, the cast's or the value's own; logarithms and extrema are at least float32."""
     if isinstance(output.expr, Cast):
         return output.expr.dtype
+    own = own_dtype(output, form)
+    if own:
+        return own
     wide = output.expr.has(log) or _is_extremum(output.expr, form)
     return result if not wide or WIDTH[result] > 1 else "float32"
 
 
+def own_dtype(output: FormOutput, form: FusedForm) -> str:
+    """What an output is whatever the inputs are: int64 for an index, bool for a truth value; empty for the rest."""
+    written = next(one.expr for one in form.cascade.outputs if one.name == output.name)
+    return next((one.dtype for one in form.cascade.reductions if one.value == written), "")
+
+
 def _is_extremum(expr: Expr, form: FusedForm) -> bool:
-    extrema = {one.value for one in form.cascade.reductions if one.monoid.name in ("max", "min")}
+    extrema = {one.value for one in form.cascade.reductions if one.monoid.name in ("max", "min", "topk")}
     return bool(expr.atoms(Value) & (extrema | {one.value for one in form.extrema}))

@@ -57,7 +57,7 @@ def _preference(form: FusedForm, axis: Axis) -> int:
 
 def _arrays(form: FusedForm) -> list[set[Axis]]:
     """The axes of every array that a block makes."""
-    made = [free_axes(one.term) for one in form.extrema]
+    made = [free_axes(one.term) for one in form.extrema] + [free_axes(one.term) for one in form.structures]
     made += [free_axes(factor) for one in form.accumulators for factor in one.factors]
     made += [free_axes(pivot.base) for one in form.accumulators for pivot, _ in one.weight]
     made += [set(one.value.indices) for one in form.accumulators]
@@ -94,6 +94,7 @@ def output_axes(cascade: Cascade) -> tuple[Axis, ...]:
     found = {axis for one in cascade.outputs for axis in one.axes}
     found |= {axis for one in cascade.reductions for axis in one.axes}
     reduced = {axis for one in cascade.outputs for axis in _epilogue_axes(one.expr)}
+    reduced |= {one.place for one in cascade.reductions if one.place is not None}  # held together in the state
     return tuple(sorted(found - reduced, key=str))
 
 

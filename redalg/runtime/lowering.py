@@ -14,6 +14,7 @@ from redalg.lower_tile.emit import Source, emit
 from redalg.lower_tile.fit import check_fit, check_operands, fits
 from redalg.lower_tile.header import header, self_check
 from redalg.lower_tile.program import TileProgram
+from redalg.lower_tile.reductions import check_reductions
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import FLOATS, check_choice, promoted
 from redalg.strategies import Plan, Problem, choose, smaller
@@ -47,6 +48,7 @@ def lower(
     precision: str = "ieee",
 ) -> Lowered:
     """Plan (unless one is given), build, verify and emit."""
+    check_reductions(form)
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
     for axis in summed_axes(form):
         form = unrolled(form, axis, problem.sizes[axis.name])

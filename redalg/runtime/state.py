@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from redalg.errors import InputError
@@ -29,6 +29,8 @@ class State:
         library: `numpy` or `torch`.
         device: where the arrays lie.
         scalars: the run-time scalars that the leaf was given.
+        covers: (start, stop) of the streamed axis, in global numbering; None where pieces that do not adjoin were
+            merged, which a form whose order matters refuses.
     """
 
     slots: Mapping[str, Any]
@@ -38,6 +40,7 @@ class State:
     library: str
     device: str
     scalars: Mapping[str, float]
+    covers: tuple[int, int] | None = (0, 0)
 
     def __str__(self) -> str:
         return "\n".join(f"{slot}: {tuple(self.slots[slot.name].shape)}" for slot in self.layout)
@@ -58,7 +61,7 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Mapping[Axis, int], e
     scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
     with ops.quiet():
         slots = stream(executor, scope, blocks(form, bound.sizes)[form.cascade.axis])
-    return packed(form, slots, scope, bound)
+    return replace(packed(form, slots, scope, bound), covers=scope.ranges[form.cascade.axis])
 
 
 def empty_state(
@@ -106,10 +109,47 @@ def merge(form: FusedForm, a: State, b: State) -> State:
             f"merge: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make both "
             "with the same."
         )
+    a, b = in_order(form, a, b)
     scope, executor = unpacked_scope(form, a)
     with scope.ops.quiet():
         slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
-    return packed(form, slots, scope, None, like=a)
+    return replace(packed(form, slots, scope, None, like=a), covers=together(a, b))
+
+
+def in_order(form: FusedForm, a: State, b: State) -> tuple[State, State]:
+    """Where order matters, the piece that comes first and then the other, which must adjoin it."""
+    if not form.ordered or a.covers is None or b.covers is None or is_empty(a) or is_empty(b):
+        return a, b
+    if b.covers < a.covers:
+        a, b = b, a
+    if a.covers and b.covers and a.covers[1] != b.covers[0]:
+        raise InputError(misplaced(form, a.covers, b.covers))
+    return a, b
+
+
+def misplaced(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
+    """What lies between two pieces, or in both."""
+    axis = form.cascade.axis
+    kinds = ", ".join(dict.fromkeys(str(one.monoid) for one in form.structures if not one.monoid.commutative))
+    found = (f"elements {a[1]} to {b[0] - 1} of axis {axis} are missing between them" if a[1] < b[0] else
+             f"elements {b[0]} to {min(a[1], b[1]) - 1} of axis {axis} are in both")  # fmt: skip
+    return (
+        f"merge: the states hold elements {a[0]} to {a[1] - 1} and {b[0]} to {b[1] - 1}, and {kinds} depends on the "
+        f"order of elements: {found}. Give every leaf its `start={{{axis}: …}}`, and merge neighbours."
+    )
+
+
+def is_empty(state: State) -> bool:
+    """Whether a state holds no element."""
+    return state.covers is not None and state.covers[0] == state.covers[1]
+
+
+def together(a: State, b: State) -> tuple[int, int] | None:
+    """What two states cover; None where that is no one range."""
+    if is_empty(a) or is_empty(b):
+        return b.covers if is_empty(a) else a.covers
+    adjoin = a.covers is not None and b.covers is not None and a.covers[1] == b.covers[0]
+    return (a.covers[0], b.covers[1]) if adjoin and a.covers and b.covers else None
 
 
 def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str) -> dict[str, Any]:
@@ -202,4 +242,5 @@ def unpack(form: FusedForm, state: State, scope: Scope) -> Slots:
     """The interpreter's arrays of a state."""
     values = {one.value.name: one.value for one in form.extrema} | {one.value.name: one.value for one in form.pivots}
     values |= {one.value.name: one.value for one in form.accumulators}
+    values |= {value.name: value for one in form.structures for value in one.values}
     return {values[slot.name]: from_axes(state.slots[slot.name], slot.axes, scope) for slot in state.layout}

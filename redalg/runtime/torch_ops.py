@@ -25,6 +25,8 @@ class TorchOps(ArrayOps):
             "ceiling": torch.ceil, "erf": torch.erf, "where": torch.where, "Max": torch.maximum, "Min": torch.minimum,
             "pow": torch.pow, "erfc": torch.erfc, "expm1": torch.expm1, "log1p": torch.log1p, "asinh": torch.asinh,
             "acosh": torch.acosh, "atanh": torch.atanh, "atan2": torch.atan2,
+            "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0],
+            "Exponent": lambda x: self.frexp(x)[1], "IsNaN": torch.isnan,
         }  # fmt: skip
 
     def arange(self, start: int, stop: int) -> Any:
@@ -82,3 +84,20 @@ class TorchOps(ArrayOps):
 
     def isfinite(self, array: Any) -> Any:
         return torch.isfinite(array)
+
+    def argmax(self, array: Any, dim: int) -> Any:
+        return array.argmax(dim, keepdim=True)
+
+    def order(self, array: Any, dim: int, *, descending: bool) -> Any:
+        return torch.sort(array, dim=dim, descending=descending, stable=True).indices
+
+    def take(self, array: Any, positions: Any, dim: int) -> Any:
+        return torch.take_along_dim(array, positions, dim)
+
+    def concat(self, arrays: Sequence[Any], dim: int) -> Any:
+        return torch.cat(tuple(arrays), dim)
+
+    def frexp(self, array: Any) -> tuple[Any, Any]:
+        mantissa, exponent = torch.frexp(array)
+        plain = torch.isfinite(array) & (array != 0)
+        return torch.where(plain, mantissa, array), torch.where(plain, exponent, 0).to(torch.int64)

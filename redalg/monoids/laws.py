@@ -1,0 +1,154 @@
+"""The laws of monoids and semirings, checked on generated elements: the first counterexample, or none.
+
+Elements are what the monoid's own `lift` and `join` make of operands from its declared domains, in exact rational
+arithmetic (what is irrational is compared to 40 digits), so that rounding refutes no law. A search from a fixed seed
+proves nothing that it does not find; what it finds is a proof that the law fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any, final
+
+from sympy import Expr, Integer, N, Rational, S
+
+from redalg.monoids.monoid import Monoid, Parts
+from redalg.monoids.semiring import Semiring
+from redalg.monoids.table import monoid
+
+CASES = 64
+DIGITS = 40
+
+
+def finite(random: Random) -> Expr:
+    """A small fraction, often an integer, so that ties occur."""
+    return Rational(random.randint(-6, 6), random.choice((1, 1, 2, 3)))
+
+
+def extended(random: Random) -> Expr:
+    """A fraction or ±∞."""
+    return random.choice((S.Infinity, S.NegativeInfinity)) if random.random() < 0.25 else finite(random)
+
+
+def logarithmic(random: Random) -> Expr:
+    """A fraction or −∞: the logarithm of something nonnegative."""
+    return S.NegativeInfinity if random.random() < 0.2 else finite(random)
+
+
+DOMAINS: dict[str, Callable[[Random], Expr]] = {
+    "finite": finite,
+    "any": finite,
+    "extended": extended,
+    "logarithm": logarithmic,
+    "nonnegative": lambda random: abs(finite(random)),
+    "positive": lambda random: abs(finite(random)) + 1,
+    "count": lambda random: Integer(random.randint(0, 5)),
+    "natural": lambda random: Integer(random.randint(0, 60)),
+    "truth": lambda random: Integer(random.randint(0, 1)),
+}
+"""What operands may be: name -> a sample."""
+
+
+@final
+@dataclass(frozen=True)
+class Violation:
+    """A law that fails: for which elements, and what its two sides are there."""
+
+    law: str
+    elements: tuple[Parts, ...]
+    left: Parts
+    right: Parts
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{name} = {shown(one)}" for name, one in zip("abc", self.elements, strict=False))
+        return f"{self.law} fails at {named}: the left side is {shown(self.left)}, the right side {shown(self.right)}"
+
+
+def shown(element: Parts) -> str:
+    """An element as text: without parentheses when it is one number."""
+    return str(element[0]) if len(element) == 1 else f"({', '.join(map(str, element))})"
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two elements agree, exactly or (where they are irrational) to many digits."""
+    if isinstance(a, tuple) or a == b:
+        return a == b or (isinstance(a, tuple) and len(a) == len(b) and all(map(same, a, b)))
+    finite_numbers = all(getattr(one, "is_number", False) and one.is_finite for one in (a, b))
+    return finite_numbers and abs(N(a - b, DIGITS)) <= 10 ** (10 - DIGITS) * (1 + abs(N(a, DIGITS)))
+
+
+# ---- monoids ---------------------------------------------------------------------------------------------------------
+
+Sides = Callable[..., tuple[Parts, Parts]]
+LAWS: dict[str, tuple[int, Sides]] = {
+    "a ⊕ e = a (identity)": (1, lambda one, a, *_: (one.join(a, one.empty), a)),
+    "e ⊕ a = a (identity)": (1, lambda one, a, *_: (one.join(one.empty, a), a)),
+    "(a ⊕ b) ⊕ c = a ⊕ (b ⊕ c) (associativity)": (
+        3, lambda one, a, b, c: (one.join(one.join(a, b), c), one.join(a, one.join(b, c)))),
+    "a ⊕ b = b ⊕ a (commutativity)": (2, lambda one, a, b, *_: (one.join(a, b), one.join(b, a))),
+    "a ⊕ a = a (idempotence)": (1, lambda one, a, *_: (one.join(a, a), a)),
+}  # fmt: skip
+"""Law -> (how many elements it is about, its two sides)."""
+
+
+def declared(one: Monoid) -> list[str]:
+    """The laws that a monoid declares, those of every monoid among them."""
+    kept = {"commutativity": one.commutative, "idempotence": one.idempotent}
+    return [law for law in LAWS if all(held for word, held in kept.items() if word in law) or
+            not any(word in law for word in kept)]  # fmt: skip
+
+
+def element(one: Monoid, random: Random) -> Parts:
+    """An element: the identity, a lifted place, or several of them joined."""
+    chance = random.random()
+    if chance < 0.1:
+        return one.empty
+    if chance < 0.4:
+        return one.join(element(one, random), element(one, random))
+    operands = [DOMAINS[name](random) for name in one.domains]
+    if one.edges and random.random() < 0.3:
+        operands = list(random.choice(one.edges))
+    return tuple(one.lift(*operands, Integer(random.randint(0, 20))))
+
+
+def violation(one: Monoid, laws: list[str] | None = None, seed: int = 0, cases: int = CASES) -> Violation | None:
+    """The first case in which a declared law (or one of those named) fails."""
+    for law in declared(one) if laws is None else laws:
+        number, sides = LAWS[law]
+        for elements in _samples(one, number, seed, cases):
+            left, right = sides(one, *elements)
+            if not same(tuple(left), tuple(right)):
+                return Violation(law, elements, tuple(left), tuple(right))
+    return None
+
+
+def _samples(one: Monoid, number: int, seed: int, cases: int) -> Iterator[tuple[Parts, ...]]:
+    lifted = [tuple(one.lift(*edge, Integer(place))) for place, edge in enumerate(one.edges)]
+    for place in range(len(lifted)):
+        yield tuple((lifted * 3)[place : place + number])
+    random = Random(seed)
+    for _ in range(cases):
+        yield tuple(element(one, random) for _ in range(number))
+
+
+# ---- semirings -------------------------------------------------------------------------------------------------------
+
+DISTRIBUTES = "(a ⊕ b) ⊗ c = (a ⊗ c) ⊕ (b ⊗ c) (distributivity)"
+
+
+def undistributed(pair: Semiring, seed: int = 0, cases: int = 4 * CASES) -> Violation | None:
+    """The first case in which ⊗ does not distribute over ⊕."""
+    random, plus = Random(seed), monoid(pair.plus)
+
+    def join(a: Expr, b: Expr) -> Expr:
+        return plus.lower(*plus.join(plus.lift(a, 0), plus.lift(b, 0)))[0]
+
+    for _ in range(cases):
+        a, b = (DOMAINS[pair.elements](random) for _ in range(2))
+        c = DOMAINS[pair.domain](random)
+        left, right = pair.apply(join(a, b), c), join(pair.apply(a, c), pair.apply(b, c))
+        if not same((left,), (right,)):
+            return Violation(DISTRIBUTES, ((a,), (b,), (c,)), (left,), (right,))
+    return None

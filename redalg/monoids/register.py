@@ -1,0 +1,152 @@
+"""A monoid of one's own: its laws are checked where it is registered, and a failing law is an error with its case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from random import Random
+from typing import Any, final
+
+from sympy import Integer, Tuple, sympify
+
+from redalg.errors import ExpressionError, LawViolation
+from redalg.monoids.laws import DOMAINS, Violation, violation
+from redalg.monoids.monoid import Component, Monoid, Parts, Result, as_given, as_held
+from redalg.monoids.table import KNOWN, MONOIDS
+
+
+def register_monoid(
+    name: str,
+    *,
+    components: Mapping[str, Any],
+    combine: Callable[[Parts, Parts], Any],
+    lift: Callable[..., Any] | None = None,
+    lower: Callable[..., Any] | None = None,
+    results: Sequence[str] = (),
+    domain: str | Sequence[str] = "finite",
+    sign: str = "⊕",
+    integers: Sequence[str] = (),
+    commutative: bool = True,
+    idempotent: bool = False,
+    exact: bool = False,
+    edges: Sequence[Sequence[Any]] = (),
+) -> Monoid:
+    """Register a monoid, so that `ra.reduce(name, *operands, axis=n)` reduces by it on the array backends.
+
+    All functions take and give SymPy expressions; branches are written by `ra.where`, maxima by SymPy's `Max`.
+
+    Args:
+        name: its word, an identifier; a name that was registered before is replaced, redalg's own are not.
+        components: what an element consists of, with the identity: `{"max": -oo, "count": 0}`.
+        combine: (a, b) -> a ⊕ b, each a tuple of components; a comes before b.
+        lift: (operand, …, index) -> components of one place; left out, the operands are the components.
+        lower: components -> the result or results; left out, the components are the results.
+        results: names of the results where there are several; left out, those of the components.
+        domain: what the operands may be, one word for all or one for each: `finite`, `extended` (with ±∞), `positive`,
+            `nonnegative`, `count`, `natural`, `truth`, `logarithm` (with −∞).
+        sign: the infix sign that derivations print.
+        integers: components that are integers (held in 64 bits).
+        commutative, idempotent, exact: the laws that it declares; pieces of a monoid that is not commutative are
+            merged in order only. `exact`: combining rounds nothing.
+        edges: operands at which the laws are checked besides random ones, a sequence for each case.
+
+    Raises:
+        LawViolation: a law fails; the message and the attributes give the law, the elements and both sides.
+        ExpressionError: the definition is not one.
+
+    >>> import redalg as ra
+    >>> from sympy import Max, Min, oo
+    >>> ra.register_monoid(
+    ...     "bounds", components={"low": oo, "high": -oo}, domain="extended", idempotent=True, exact=True,
+    ...     lift=lambda x, n: (x, x), combine=lambda a, b: (Min(a[0], b[0]), Max(a[1], b[1])),
+    ... ).name
+    'bounds'
+    >>> ra.reduce("bounds", ra.tensor("x[b,n]"), axis=ra.axes("n"))
+    (bounds(x[b, n], n).low, bounds(x[b, n], n).high)
+    """
+    _check_name(name, components, integers)
+    parts = tuple(Component(one, sympify(identity), one in integers) for one, identity in components.items())
+    number = len(parts) if lift is None else len(signature(lift).parameters) - 1
+    domains = (domain,) * number if isinstance(domain, str) else tuple(domain)
+    _check_domains(name, domains, number)
+    cases = tuple(tuple(sympify(one) for one in edge) for edge in edges)
+    lifting = as_given if lift is None else Checked(f"{name}: lift", lift, len(parts))
+    joining = Checked(f"{name}: combine", combine, len(parts))
+    lowering, names = _results(name, lower, tuple(results), parts, lifting(*_first(domains), Integer(0)))
+    made = Monoid(name, sign, parts, joining, domains, lifting, lowering, names, commutative, idempotent, exact,
+                  edges=cases)  # fmt: skip
+    found = violation(made)
+    if found is not None:
+        raise LawViolation(_said(name, found), found.law, found.elements, found.left, found.right)
+    MONOIDS[name] = made
+    return made
+
+
+@final
+class Checked:
+    """A user's function that gives so many expressions (one may stand alone)."""
+
+    def __init__(self, what: str, function: Callable[..., Any], number: int) -> None:
+        self.what, self.function, self.number = what, function, number
+
+    def __call__(self, *args: Any) -> Parts:
+        made = self.function(*args)
+        parts = tuple(made) if isinstance(made, tuple | list | Tuple) else (made,)
+        if len(parts) != self.number:
+            raise ExpressionError(f"register_monoid: {self.what} gives {len(parts)} parts, and {self.number} are due.")
+        return tuple(sympify(one) for one in parts)
+
+
+def _first(domains: tuple[str, ...]) -> list[Any]:
+    return [DOMAINS[one](Random(0)) for one in domains]
+
+
+def _results(
+    name: str, lower: Callable[..., Any] | None, results: tuple[str, ...], parts: tuple[Component, ...], one: Parts
+) -> tuple[Callable[..., Parts], tuple[Result, ...]]:
+    """The map to results, and their names."""
+    if lower is None:
+        names = results or (tuple(part.name for part in parts) if len(parts) > 1 else ("",))
+        lowering: Callable[..., Parts] = as_held
+        number = len(parts)
+    else:
+        made = lower(*one)
+        number = len(made) if isinstance(made, tuple | list | Tuple) else 1
+        names = results or (("",) if number == 1 else tuple(f"result_{place}" for place in range(number)))
+        lowering = Checked(f"{name}: lower", lower, number)
+    if len(names) != number or len({*names}) != number:
+        raise ExpressionError(f"register_monoid: {name} gives {number} results, and {len(names)} names are given.")
+    whole = {part.name for part in parts if part.integer} if lower is None else set[str]()
+    held = [part.name for part in parts] if lower is None else list(names)
+    return lowering, tuple(Result(one, "int64" if own in whole else "") for one, own in zip(names, held, strict=True))
+
+
+def _check_name(name: str, components: Mapping[str, Any], integers: Sequence[str]) -> None:
+    for one in (name, *components):
+        if not isinstance(one, str) or not one.isidentifier():
+            raise ExpressionError(f"register_monoid: {one!r} is not a name. Write an identifier.")
+    if name in {one.name for one in KNOWN}:
+        raise ExpressionError(f"register_monoid: {name} is redalg's own. Give the monoid another name.")
+    unknown = [one for one in integers if one not in components]
+    if not components or unknown:
+        said = f"integers names {unknown[0]}, which is none of them" if unknown else "there are none"
+        raise ExpressionError(f"register_monoid: {name} needs components, name to identity, and {said}.")
+
+
+def _check_domains(name: str, domains: tuple[str, ...], number: int) -> None:
+    unknown = [one for one in domains if one not in DOMAINS]
+    if unknown:
+        raise ExpressionError(f"register_monoid: {unknown[0]!r} is no domain. Use one of {', '.join(DOMAINS)}.")
+    if len(domains) != number or not number:
+        raise ExpressionError(
+            f"register_monoid: {name} has {number} operands, and {len(domains)} domains are given. Give one for each."
+        )
+
+
+def _said(name: str, found: Violation) -> str:
+    advice = "Mend `combine` or the identity."
+    if "commutativity" in found.law:
+        advice = "Mend `combine`, or declare commutative=False: its pieces are then merged in order."
+    if "idempotence" in found.law:
+        advice = "Mend `combine`, or leave idempotent=True out."
+    return f"monoid {name} is none as declared: {found}. {advice}"

@@ -1,0 +1,80 @@
+"""Monoids that carry what plain floating point loses: range in a product, digits in a sum.
+
+    scaled_product     (m, e) ⊕ (n, f)  =  (m·n, e + f), with 1/2 ≤ |m| < 1: no partial product leaves the range
+    compensated_sum    (s, c) ⊕ (t, d)  =  (s + t, c + d + what s + t lost)      0 in exact arithmetic (Knuth's TwoSum)
+    logsumexp          (m, l) ⊕ (n, k)  =  (max, l·e^(m − max) + k·e^(n − max))
+
+Σ log in place of a product loses digits (the relative error grows with the logarithm of the result); (m, e) loses none.
+"""
+
+from __future__ import annotations
+
+from sympy import Abs, Eq, Expr, Max, Rational, S, exp, log
+
+from redalg.monoids.functions import Exponent, Mantissa, Scaled, pick
+from redalg.monoids.monoid import Component, Monoid, Parts
+
+HALF = Rational(1, 2)
+
+
+def parted(x: Expr, _n: Expr) -> Parts:
+    """x ↦ (m, e) with x = m·2^e."""
+    return Mantissa(x), Exponent(x)
+
+
+def multiplied(a: Parts, b: Parts) -> Parts:
+    """a ⊕ b: the mantissas' product is at least 1/4, so that one doubling normalises it."""
+    m, e = a[0] * b[0], a[1] + b[1]
+    small, zero = Abs(m) < HALF, Eq(m, 0)
+    return pick(small, 2 * m, m), pick(zero, S.Zero, pick(small, e - 1, e))
+
+
+def scaled_value(m: Expr, e: Expr) -> Parts:
+    """(m, e) ↦ m·2^e."""
+    return (Scaled(m, e),)
+
+
+def with_no_loss(x: Expr, _n: Expr) -> Parts:
+    """x ↦ (x, 0)."""
+    return x, S.Zero
+
+
+def added(a: Parts, b: Parts) -> Parts:
+    """a ⊕ b in exact arithmetic, where nothing is lost; arrays take up what rounding loses."""
+    return a[0] + b[0], a[1] + b[1]
+
+
+def corrected(s: Expr, c: Expr) -> Parts:
+    """(s, c) ↦ s + c."""
+    return (s + c,)
+
+
+def one_exponential(x: Expr, _n: Expr) -> Parts:
+    """x ↦ (x, 1): e^x = 1·e^x; and −∞ is the identity."""
+    return x, pick(Eq(x, S.NegativeInfinity), S.Zero, S.One)
+
+
+def exponentials(a: Parts, b: Parts) -> Parts:
+    """a ⊕ b of logsumexp."""
+    m = Max(a[0], b[0])
+    parts = [pick(Eq(one[0], S.NegativeInfinity), S.Zero, one[1] * exp(one[0] - m)) for one in (a, b)]
+    return m, parts[0] + parts[1]
+
+
+def logarithm(m: Expr, l: Expr) -> Parts:
+    """(m, l) ↦ m + log l: −∞ over no element."""
+    return (pick(Eq(m, S.NegativeInfinity), S.NegativeInfinity, m + log(l)),)
+
+
+SCALED_PRODUCT = Monoid(
+    "scaled_product", "·", (Component("mantissa", HALF), Component("exponent", S.One, integer=True)), multiplied,
+    lift=parted, lower=scaled_value,
+)  # fmt: skip
+COMPENSATED_SUM = Monoid(
+    "compensated_sum", "+", (Component("sum", S.Zero), Component("lost", S.Zero)), added,
+    lift=with_no_loss, lower=corrected,
+)  # fmt: skip
+LOGSUMEXP = Monoid(
+    "logsumexp", "⊕", (Component("max", S.NegativeInfinity), Component("sum", S.Zero)), exponentials,
+    ("logarithm",), lift=one_exponential, lower=logarithm,
+)  # fmt: skip

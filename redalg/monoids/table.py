@@ -1,0 +1,28 @@
+"""The monoids by name: those that redalg knows, and those that a user registers."""
+
+from __future__ import annotations
+
+from redalg.errors import ExpressionError
+from redalg.monoids.monoid import Monoid
+from redalg.monoids.ordered import AFFINE, FIRST, LAST
+from redalg.monoids.scalar import ALL, ANY, GCD, MAX, MIN, PROD, SUM, XOR
+from redalg.monoids.scaled import COMPENSATED_SUM, LOGSUMEXP, SCALED_PRODUCT
+from redalg.monoids.selection import ARGMAX, ARGMIN, SUM_AT_MAX, TOPK
+
+KNOWN = (
+    SUM, PROD, MAX, MIN, ANY, ALL, XOR, GCD, ARGMAX, ARGMIN, TOPK, SUM_AT_MAX, FIRST, LAST, AFFINE, SCALED_PRODUCT,
+    COMPENSATED_SUM, LOGSUMEXP,
+)  # fmt: skip
+MONOIDS: dict[str, Monoid] = {one.name: one for one in KNOWN}
+"""Filled further by `register_monoid` alone."""
+
+
+def monoid(name: str) -> Monoid:
+    """The monoid of that name.
+
+    >>> monoid("max").identity
+    -oo
+    """
+    if name not in MONOIDS:
+        raise ExpressionError(f"no monoid is named {name!r}. redalg knows {', '.join(MONOIDS)}.")
+    return MONOIDS[name]
