@@ -208,7 +208,7 @@ class Fused:
 
         Returns:
             One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
-            extrema at least float32), dimensions in the order of the output axes.
+            extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
         """
         from redalg.runtime.dispatch import call
 
@@ -258,7 +258,11 @@ class Fused:
         return leaf(self.form, tensors, start or {}, extents or {})
 
     def merge(self, a: Any, b: Any) -> Any:
-        """The state of both pieces together, in any order (the laws hold modulo the pivot: compare `finish`)."""
+        """The state of both pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
+
+        Where a reduction depends on the order of elements (`first`, `last`, `affine`), the pieces must adjoin, as the
+        `start` of their leaves says; the one that comes first is taken first.
+        """
         from redalg.runtime.state import merge
 
         return merge(self.form, a, b)

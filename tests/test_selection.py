@@ -400,6 +400,18 @@ def test_the_tile_program_refuses_them_by_name(name: str) -> None:
     )
 
 
+def test_an_explanation_of_a_selection_reads_well(golden: Any) -> None:
+    """The whole text: a selection with its indices, a scan and a product beside each other."""
+    values, indices = ra.topk(x, n, j)
+    fused = ra.fuse({
+        "gates": (exp(values - ra.logsumexp(x, n)), "t j"), "experts": (indices, "t j"),
+        "h": (ra.affine(w, x, n)[1], "t"), "product": (ra.prod(x, n), "t"), "some": (ra.any(x > 1, n), "t"),
+    })  # fmt: skip
+    golden("selection_text", fused.explain())
+    golden("selection_latex", fused._repr_latex_())
+    golden("selection_form", str(fused.form))
+
+
 @each
 def test_explanations_name_what_is_kept(name: str) -> None:
     fused = FUSED[name]

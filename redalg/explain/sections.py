@@ -147,6 +147,10 @@ def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     lines: list[Line] = [slots(form)]
     for pivot in form.pivots:
         lines += [sentence(*why) for why in reasons(pivot, form)]
+    if form.ordered:
+        held = [value for one in form.structures if not one.monoid.commutative for value in one.values]
+        why = " depend on the order of elements: pieces that adjoin are merged, the earlier before the later."
+        lines.append(sentence(*listed(list(held)), why))
     waiting: dict[tuple[str, Expr], list[Expr]] = {}
     for separation in decomposition.separations:
         for part in deferred(separation, decomposition):
