@@ -228,10 +228,19 @@ def test_a_theorem_that_the_samples_contradict_is_no_refusal() -> None:
     assert made.evidence[-1] == "the rank looks like 2; no separation was found"
 
 
+def test_a_node_of_finite_rank_is_no_reason_to_refuse_a_term_of_a_high_one() -> None:
+    """|x + |x|·d²| has rank 2: times (y − e)⁵·(w − d)³ the term has 48, which fills both matrices."""
+    total, other = ra.sum(x, n), ra.sum(y, n)
+    made = ra.analyze(ra.sum(Abs(x + Abs(x) * total**2) * (y - other) ** 5 * (s - total) ** 3, n))
+    assert isinstance(made, verdicts.Undecided)
+    assert made.evidence[-1] == "the rank looks like 2; no separation was found"
+
+
 CANCELLING = {
     "a difference of squares": lambda d: (x**2 - d**2) / (x - d),
     "a common factor": lambda d: (x * d**2 + x) / (d * y + y * d**3),
     "exponentials": lambda d: (exp(2 * x) - exp(2 * d)) / (exp(x) + exp(d)),
+    "of rank 12": lambda d: (x**4 - d**4) / (x - d) * (s**3 + d**3) / (s + d) * y,
     "a sum of cubes": lambda d: (x**3 + d**3) / (x**2 - x * d + d**2),
 }
 

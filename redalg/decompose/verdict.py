@@ -13,12 +13,12 @@ that stands still sends the term back under other spellings, and what is then st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Mul, Rational, S, cancel, expand_log, expand_trig, factor, log
+from sympy import Abs, Add, Dummy, Expr, Mul, Pow, Rational, S, cancel, expand_log, expand_trig, factor, log
 from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose import laurent
@@ -33,7 +33,7 @@ from redalg.decompose.signs import sign_of
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.errors import NotFusible, Undecided
-from redalg.expression import Value
+from redalg.expression import Value, Where
 
 MIXED = X | D
 
@@ -130,9 +130,20 @@ def audited(
 ) -> Separation:
     """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised."""
     test = measured(reduction, term, separator, cascade)
-    if test.settles and (found := rewritten(reduction, term, separator, cascade)) is not None:
+    divided = isinstance(finding.node, Pow)  # a pole may cancel in a term of any rank
+    rewrites = REWRITES if test.settles else REWRITES[:1] if divided and test.ranks else ()
+    if (found := rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
+    if test.grows and reduction.monoid.name == "sum":
+        test = of_node(finding, test, separator, cascade)
     raise verdict(reduction, finding, test, cascade) from None
+
+
+def of_node(finding: NotSeparable, test: RankTest, separator: Separator, cascade: Cascade) -> RankTest:
+    """The test of the offending node where its rank stands still: then only its product with the rest grew past N."""
+    node = finding.node if isinstance(finding.node, Expr) else Where(finding.node, S.One, S.Zero)
+    alone = rank_test(node, cascade.axis, cascade.values, separator.facts)
+    return alone if alone.settles else test
 
 
 def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> RankTest:
@@ -159,9 +170,15 @@ def respelled(rewrite: Callable[[Expr], Expr], term: Expr) -> Expr:
         return term
 
 
-def rewritten(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Separation | None:
+def rewritten(
+    rewrites: Sequence[Callable[[Expr], Expr]],
+    reduction: Reduction,
+    term: Expr,
+    separator: Separator,
+    cascade: Cascade,
+) -> Separation | None:
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
-    for rewrite in REWRITES if term.count_ops() <= REWRITING_LIMIT else ():
+    for rewrite in rewrites if term.count_ops() <= REWRITING_LIMIT else ():
         other = respelled(rewrite, term)
         if other == term or not equal_on_samples(term, other, cascade.axis, cascade.values, separator.facts):
             continue
