@@ -33,7 +33,9 @@ def with_domain(cascade: Cascade) -> Cascade:
 def live_term(term: Expr, domain: Boolean) -> Expr:
     """The term inside the domain: its masks that the domain implies are dropped."""
     held = set(And.make_args(domain))
-    masks: Mapping[Basic, Basic] = {node: node.args[1] for node in _wheres(term) if node.condition in held}
+    masks: Mapping[Basic, Basic] = {
+        node: node.args[1] for node in _wheres(term) if set(And.make_args(node.condition)) <= held
+    }
     return live_term(term.xreplace(dict(masks)), domain) if masks else term
 
 

@@ -35,14 +35,16 @@ class Candidates:
     def __init__(self, decomposition: Decomposition, centred: dict[str, Centred]) -> None:
         self.atoms = decomposition.separator.atoms
         held = {slot.term for one in decomposition.separations if one.extremal for slot in one.extremal.slots}
-        monomials = [x for one in centred.values() for x, _ in one.polynomial]
+        monomials = [(x, set(one.centres)) for one in centred.values() for x, _ in one.polynomial]
         taken = {atom for one in centred.values() for atom in one.centres}
-        taken |= {atom for x in monomials for atom, q in x if q < 0 or q.denominator != 1}
+        taken |= {atom for x, _ in monomials for atom, q in x if q < 0 or q.denominator != 1}
         powers, products = set[int](), set[int]()
-        for x in monomials:
+        for x, own in monomials:
             shiftable = [(atom, q) for atom, q in x if self._shiftable(atom)]
             powers |= {atom for atom, q in shiftable if q >= 2 or self.atoms.list[atom].base in held}
-            products |= set(self._partners([atom for atom, _ in shiftable], taken))
+            products |= set(self._partners([atom for atom, _ in shiftable], own))
+            squared = {atom for atom, q in shiftable if q >= 2}
+            taken |= {atom for atom, _ in shiftable if squared - {atom}}  # the weight of a square stays as it is
         powers, products = powers - taken, products - taken
         mixes = any(differences(expr) for expr in finished(decomposition))
         mixes |= any(len(laurent.columns(one.polynomial)) > 1 or one.centres for one in centred.values())

@@ -34,8 +34,9 @@ class Canceller:
 
     def __init__(self, separator: Separator, meaning: dict[int, Polynomial], pivots: list[Pivot],
                  extrema: list[Extremum], substituted: Callable[..., Polynomial]) -> None:  # fmt: skip
+        """`pivots` are those that shift a generator."""
         self.separator, self.meaning, self.substituted = separator, meaning, substituted
-        self.pivots = frozenset(one.value for one in pivots if one.has_slot)
+        self.pivots = frozenset(one.value for one in pivots)
         self.vanished: set[Value] = set()
         self.offsets: dict[Value, Assignment] = {}
         self._shifted = {number: poly for one in extrema for number, poly in self._offset(one, pivots)}

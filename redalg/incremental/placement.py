@@ -64,6 +64,10 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         if number in placement.pivots:
             continue
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
+        shared = [one for one in placement.pivots.values() if one.base == atoms[number].base and not one.has_slot]
+        if not centres and shared:  # auxiliary, of what an exponential is scaled by
+            placement.pivots[number] = shared[0]
+            continue
         if not centres:  # auxiliary: its displacement is found when the slots have names
             named = _named(placement, atoms[number])
             placement.pivots[number] = Pivot(named, atoms[number].base, PivotPolicy.BLOCK_MEAN, S.Zero)

@@ -38,8 +38,9 @@ class Resolver:
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
         self.known: dict[int, Polynomial] = {}
         self.found: dict[int, list[Expr]] = {}
-        self.canceller = Canceller(placement.decomposition.separator, self.known, list(placement.pivots.values()),
-                                   placement.extrema, self._substituted)  # fmt: skip
+        shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
+        self.canceller = Canceller(placement.decomposition.separator, self.known, shifting, placement.extrema,
+                                   self._substituted)  # fmt: skip
 
     # ---- one reduction -----------------------------------------------------------------------------------------------
 
