@@ -105,7 +105,7 @@ class Decomposition:
 def decompose(cascade: Cascade) -> Decomposition:
     """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
     facts: dict[Value, tuple[str, Expr]] = {}
-    separator = Separator(cascade.axis, cascade.values, facts)
+    separator = Separator(cascade.reduced, cascade.values, facts)
     made = []
     for reduction in cascade.reductions:
         term = live_term(reduction.term, cascade.domain)

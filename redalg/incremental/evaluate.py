@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, final
 
-from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, floor
+from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, floor, log
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -19,6 +19,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
 from redalg.incremental.arrays import ArrayOps
+from redalg.monoids import MONOIDS
 
 RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
 
@@ -115,9 +116,23 @@ class Scope:
         if above and above[0].is_Rational and not above[0].is_Integer:
             below, above = [S(above[0].q), *below], [*([S(above[0].p)] if above[0].p != 1 else []), *above[1:]]
         top = self._fold(lambda a, b: a * b, above) if above else self._constant(S.One)
-        if not below:
-            return top
-        return self._float(top) / self._float(self._fold(lambda a, b: a * b, below))
+        made = self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
+        return self._weighed(node, made)
+
+    def _weighed(self, node: Mul, made: Any) -> Any:
+        """0 where a weight is 0 beside data, and where 0 stands beside log 0: such an element does not count."""
+        others = [arg for arg in node.args if not isinstance(arg, exp | log)]
+        for arg in node.args:
+            if isinstance(arg, exp) and any(
+                one.has(Element, Value) and one.has(log) for one in node.args if one != arg
+            ):
+                made = self.ops.where(self.number(arg) == 0, self.ops.scalar(0.0), made)
+            if isinstance(arg, log):
+                for one in others:
+                    if not _is_reciprocal(one) and one.has(Element, Value):
+                        nothing = (self.number(one) == 0) & (self.number(arg) == -float("inf"))
+                        made = self.ops.where(nothing, self.ops.scalar(0.0), made)
+        return made
 
     def _fold(self, operation: Any, nodes: Sequence[Expr]) -> Any:
         arrays = [self.evaluate(node) for node in nodes]
@@ -204,7 +219,11 @@ class Scope:
         for axis in node.bound:
             place = self.place(axis)
             shape = [self.length(axis) if one == place else size for one, size in enumerate(made.shape)]
-            made = self.ops.reduce(node.kind, self.ops.expand(made, shape), place)
+            if self.length(axis) == 0:
+                shape[place] = 1
+                made = self.ops.full(shape, float(MONOIDS[node.kind].identity))
+            else:
+                made = self.ops.reduce(node.kind, self.ops.expand(made, shape), place)
         return made
 
     # ---- elements ----------------------------------------------------------------------------------------------------
