@@ -37,16 +37,21 @@ def outermost(expr: Basic) -> Iterator[Reduce]:
 
 
 def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
-    """The axes over which the outputs are reduced, the streamed one first; see `streams` for epilogues."""
+    """The axes over which the outputs are reduced, the streamed one first; see `streams` for epilogues.
+
+    Reductions over other axes that carry one of these are data for a second pass.
+    """
     tops = [node for expr in exprs for node in outermost(expr)]
     if not tops:
         raise ExpressionError(
             f"`{exprs[0]}` reduces over no axis. Write a reduction of it, such as `ra.sum(expr, n)`; "
             "an expression without one needs no fusion."
         )
-    found = list(dict.fromkeys(streams(node) for node in tops))
-    together = max(found, key=len)
-    if not all(one <= together for one in found):
+    over = {node: streams(node) for node in tops}
+    found = list(dict.fromkeys(over.values()))
+    fits = [one for one in found if all(other <= one or free_axes(node) & one for node, other in over.items())]
+    together = max(fits, key=len, default=None)
+    if together is None:
         said = ", ".join(_listed(in_order(one, exprs)) for one in found)
         raise ExpressionError(
             f"the outputs are reduced over unrelated axes {said}: {'; '.join(str(node) for node in tops)}. One pass "
