@@ -62,11 +62,13 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
 
 def _streamed_first(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
     """Of the reduced axes, in order, the first that no reduction over a part of them reduces over is streamed."""
+    if len(together) == 1:
+        return tuple(together)
     order = in_order(together, exprs)
     parts = [node for node in _reductions(exprs) if set(node.bound) < together]
     free = [axis for axis in order if not any(axis in node.bound for node in parts)]
     if not free:
-        listed = "; ".join(f"`{node}`" for node in dict.fromkeys(parts))
+        listed = "; ".join(sorted(f"`{node}`" for node in parts))
         raise ExpressionError(
             f"{listed}: each reduces over a part of the axes {_listed(order)}, which are reduced together, so that "
             "none of these is left to stream. Compute one of them first, and pass it as a tensor."
@@ -74,8 +76,8 @@ def _streamed_first(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
     return (free[0], *(axis for axis in order if axis != free[0]))
 
 
-def _reductions(exprs: Iterable[Expr]) -> list[Reduce]:
-    return sorted({node for expr in exprs for node in expr.atoms(Reduce)}, key=str)
+def _reductions(exprs: Iterable[Expr]) -> set[Reduce]:
+    return {node for expr in exprs for node in expr.atoms(Reduce)}
 
 
 def _listed(axes: Iterable[Axis]) -> str:

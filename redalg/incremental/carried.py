@@ -4,7 +4,9 @@
     exp(u(x))·exp(λ)·v → exp(u + λ)·v          exact; λ is what a value kept back of its pivots (`resolve`)
     q·u(x) + v(d) → q·(u − c) + δ              c the pivot that u has in the state; δ = v + q·c, from which c cancels
 
-The last one is why (x − mean)·rsqrt(var) has digits where x is far from 0: x − c is exact near c, and δ is the sum of
+    q·u − q·m + … → q·(u − m) + …              exact; m the extremum of u; the difference is rounded at its own size
+
+The third is why (x − mean)·rsqrt(var) has digits where x is far from 0: x − c is exact near c, and δ is the sum of
 residuals that the state holds, whereas the mean itself is rounded at the size of x.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Add, Expr, S
+from sympy import Add, Expr
 
 from redalg.decompose.separate import X
 from redalg.expression import Let, Value
@@ -22,7 +24,7 @@ from redalg.incremental.resolve import Resolver
 
 def carried(expr: Expr, resolver: Resolver) -> Expr:
     """The expression of an output that carries a reduced axis, as the second pass evaluates it."""
-    return resolver.finished(shifted(expr, resolver))
+    return paired(resolver.finished(shifted(expr, resolver)), resolver)
 
 
 def shifted(node: Any, resolver: Resolver) -> Any:
@@ -43,11 +45,30 @@ def _about_pivot(node: Add, resolver: Resolver) -> Expr | None:
     u, v = Add(*of_x), Add(*of_d)
     for pivot in resolver.placement.pivots.values():
         factor = u / pivot.base
-        if pivot.has_slot and not pivot.slopes and factor.is_Rational and (delta := resolver.displaced(pivot, factor, v)) is not None:
-            return factor * about(pivot) + delta
+        if not pivot.has_slot or pivot.slopes or not factor.is_Rational:
+            continue
+        if (delta := resolver.displaced(pivot, factor, v)) is not None:
+            return factor * about(pivot, pivot.value) + delta
     return None
 
 
-def about(pivot: Pivot) -> Expr:
+def about(pivot: Pivot, c: Expr) -> Expr:
     """u − c under one node, so that nothing else is added before it."""
-    return Let(f"{pivot.value.name}_shifted", pivot.base - pivot.value) if pivot.base is not S.Zero else S.Zero
+    return Let(f"{pivot.value.name}_shifted", pivot.base - c)
+
+
+def paired(node: Any, resolver: Resolver) -> Any:
+    """q·u − q·m + … → q·(u − m) + …, m the extremum that pivots u: their difference is rounded at its own size."""
+    if not resolver.carries(node) or isinstance(node, Value | Let) or not node.args:
+        return node
+    args = [paired(arg, resolver) for arg in node.args]
+    node = node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    if not isinstance(node, Add) or len(node.args) < 3:
+        return node
+    u = Add(*(term for term in node.args if resolver.side(term) == X))
+    for pivot in resolver.placement.pivots.values():
+        factor = u / pivot.base
+        if not pivot.has_slot and factor.is_Rational and -factor * pivot.source in node.args:
+            rest = [term for term in node.args if resolver.side(term) != X and term != -factor * pivot.source]
+            return Add(factor * about(pivot, pivot.source), *rest)
+    return node

@@ -152,6 +152,7 @@ class Resolver:
         if any(pivot.value in self._atom(number).base.atoms(Value) for _, d in exact for number, _ in d):
             return None
         expr = separator.atoms.polynomial_expr(exact)
+        self.canceller.vanished.add(pivot.value)
         for one in self.assignments:
             if one.expr in (expr, -expr):
                 return one.value if one.expr == expr else -one.value

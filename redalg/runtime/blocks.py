@@ -54,10 +54,9 @@ def blocks(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENT
 
 
 def whole_axes(cascade: Cascade) -> set[Axis]:
-    """The reduced axes that are not cut: a producer or an epilogue reduces over them once more, on its own."""
+    """The axes that are not cut: a producer or an epilogue reduces over them, on its own."""
     within = {axis for one in cascade.producers for axis in producer_axes(one.cascade)}
-    within |= {axis for one in cascade.outputs for axis in _epilogue_axes(one.expr)}
-    return within & set(cascade.reduced)
+    return within | {axis for one in cascade.outputs for axis in _epilogue_axes(one.expr)}
 
 
 def producer_axes(cascade: Cascade) -> set[Axis]:
@@ -106,8 +105,7 @@ def output_axes(cascade: Cascade) -> tuple[Axis, ...]:
     """The axes that any output or value has: those that may be cut into independent chunks."""
     found = {axis for one in cascade.outputs for axis in one.axes}
     found |= {axis for one in cascade.reductions for axis in one.axes}
-    reduced = {axis for one in cascade.outputs for axis in _epilogue_axes(one.expr)}
-    return tuple(sorted(found - reduced - set(cascade.reduced), key=str))
+    return tuple(sorted(found - whole_axes(cascade) - set(cascade.reduced), key=str))
 
 
 def _epilogue_axes(expr: Any) -> set[Axis]:
