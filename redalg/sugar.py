@@ -11,7 +11,6 @@ from redalg.expression import Reduce, eq, where
 from redalg.expression import max as _max
 from redalg.expression import sum as _sum
 
-
 EPS = Rational(1, 10**5)
 """What `layer_norm` adds to a variance unless told otherwise."""
 

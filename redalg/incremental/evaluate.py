@@ -116,22 +116,18 @@ class Scope:
         if above and above[0].is_Rational and not above[0].is_Integer:
             below, above = [S(above[0].q), *below], [*([S(above[0].p)] if above[0].p != 1 else []), *above[1:]]
         top = self._fold(lambda a, b: a * b, above) if above else self._constant(S.One)
-        made = self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
-        return self._weighed(node, made)
+        top = self._weighed(top, above)
+        return self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
 
-    def _weighed(self, node: Mul, made: Any) -> Any:
-        """0 where a weight is 0 beside data, and where 0 stands beside log 0: such an element does not count."""
-        others = [arg for arg in node.args if not isinstance(arg, exp | log)]
-        for arg in node.args:
-            if isinstance(arg, exp) and any(
-                one.has(Element, Value) and one.has(log) for one in node.args if one != arg
-            ):
-                made = self.ops.where(self.number(arg) == 0, self.ops.scalar(0.0), made)
-            if isinstance(arg, log):
-                for one in others:
-                    if not _is_reciprocal(one) and one.has(Element, Value):
-                        nothing = (self.number(one) == 0) & (self.number(arg) == -float("inf"))
-                        made = self.ops.where(nothing, self.ops.scalar(0.0), made)
+    def _weighed(self, product: Any, factors: Sequence[Expr]) -> Any:
+        """0 where a weight is 0 beside a logarithm, and where 0 stands beside log 0: such an element does not count."""
+        made = product
+        for log_factor in (one for one in factors if one.has(log) and one.has(Element, Value)):
+            infinite = self.number(log_factor) == -float("inf")
+            for other in factors:
+                if other is not log_factor and (isinstance(other, exp) or isinstance(log_factor, log)):
+                    nothing = (self.number(other) == 0) & infinite
+                    made = self.ops.where(nothing, self.ops.scalar(0.0), made)
         return made
 
     def _fold(self, operation: Any, nodes: Sequence[Expr]) -> Any:
