@@ -295,8 +295,8 @@ def moments() -> list[Expr]:
     largest = ra.max(p, n)
     weight = exp(p - largest)
     total = ra.sum(weight, n)
-    mean = ra.sum(weight * w, n) / total
-    variance = ra.sum(weight * (w - mean) ** 2, n) / total
+    mean = ra.sum(weight / total * w, n)
+    variance = ra.sum(weight / total * (w - mean) ** 2, n)
     slope = ra.sum(r * (w - mean) / (1 + variance), n)
     return [largest, total, mean, variance, slope, ra.sum(r * p * slope + w, n)]
 
