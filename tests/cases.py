@@ -33,11 +33,11 @@ def defined(
 
 
 def close(got: Any, want: np.ndarray, bound: np.ndarray, compute: str) -> None:
-    """Equal where not finite, and elsewhere within `bound` roundoffs of `compute` and the rounding of the output."""
+    """Equal where not finite; elsewhere within `bound` roundoffs of `compute`, the output's rounding, and underflow."""
     got = np.asarray(got)
     assert got.shape == want.shape
     info = np.finfo(got.dtype)
-    allowed = float(np.finfo(compute).eps) * bound + float(info.eps) * np.abs(want) + float(info.smallest_subnormal)
+    allowed = float(np.finfo(compute).eps) * bound + float(info.eps) * np.abs(want) + float(info.tiny)
     with np.errstate(all="ignore"):
         same = (got == want) | (np.isnan(got) & np.isnan(want))
         wrong = ~(same | (np.abs(got.astype(np.longdouble) - want) <= allowed))

@@ -120,12 +120,12 @@ class Scope:
         return self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
 
     def _weighed(self, product: Any, factors: Sequence[Expr]) -> Any:
-        """0 where a weight is 0 beside a logarithm, and where 0 stands beside log 0: such an element does not count."""
+        """0 where a factor is 0 beside log 0, or beside a sum that holds log 0: such an element does not count."""
         made = product
         for log_factor in (one for one in factors if one.has(log) and one.has(Element, Value)):
             infinite = self.number(log_factor) == -float("inf")
             for other in factors:
-                if other is not log_factor and (isinstance(other, exp) or isinstance(log_factor, log)):
+                if other is not log_factor and other.has(Element, Value):
                     nothing = (self.number(other) == 0) & infinite
                     made = self.ops.where(nothing, self.ops.scalar(0.0), made)
         return made
