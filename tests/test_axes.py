@@ -171,6 +171,20 @@ def test_rows_and_columns() -> None:
         np.testing.assert_allclose(got.columns, table.sum(0), atol=1e-14)
 
 
+def test_marginals_of_a_joint_weight() -> None:
+    """Σ_j of what is reduced over i and j: an epilogue over j, at every i of a second pass."""
+    weight = ra.softmax(x, i, j)
+    exprs = {"rows": (ra.sum(weight, j), "b i"), "top": (ra.max(weight, i), "b j"),
+             "spread": (ra.mean((x - MOMENT) ** 2, j), "b i")}  # fmt: skip
+    sizes = {"b": 2, "i": 5, "j": 7}
+    tensors = drawn({"x": "b i j"}, sizes)
+    for expr, axes in exprs.values():
+        made = ra.fuse(expr, axes=axes)
+        assert set(made.cascade.reduced) == {i, j}
+        for got in (made(**tensors, backend="numpy"), made(**on_torch(tensors)), made.reference(**tensors)):
+            defined(got, expr, axes, tensors, sizes)
+
+
 # ---- extents and pieces ----------------------------------------------------------------------------------------------
 
 

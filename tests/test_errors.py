@@ -101,10 +101,10 @@ EXPRESSIONS: dict[str, Case] = {
         "together, so that none of these is left to stream. Compute one of them first, and pass it as a tensor.",
     ),
     "two sets of axes": Case(
-        lambda: ra.fuse(ra.sum(x * ra.sum(x, b, n), n)),
+        lambda: ra.fuse(ra.sum(ra.tensor("r[n,k]") * ra.sum(x, b, n), n, k)),
         ra.ExpressionError,
-        "`sum(x[b, n], b, n)` reduces over b and n, and what it stands in over n: one cascade reduces over one set of "
-        "axes. Compute one of them first, and pass it as a tensor.",
+        "`sum(x[b, n], b, n)` reduces over b and n, and what it stands in over n and k: one cascade reduces over "
+        "one set of axes. Compute one of them first, and pass it as a tensor.",
     ),
     "reserved name": Case(
         lambda: ra.fuse(ra.sum(ra.tensor("backend[n]"), n)),
