@@ -99,9 +99,9 @@ def streams(node: Reduce) -> Axes:
 
     A part of what its values are reduced over is the axis of an epilogue too, as in the marginals of a joint weight.
     """
-    wider = [one.bound for one in node.expr.atoms(Reduce) if set(one.bound) > set(node.bound)]
+    wider = [frozenset(one.bound) for one in node.expr.atoms(Reduce) if set(one.bound) > set(node.bound)]
     if wider:
-        return frozenset(max(wider, key=len))
+        return max(wider, key=len)
     inner = list(outermost(node.expr))
     if node.kind == "sum" and inner and not _bare_elements(node.expr) and any(_cascades(one) for one in inner):
         return streams(inner[0])
