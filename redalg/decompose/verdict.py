@@ -139,7 +139,7 @@ def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Ca
     if reduction.monoid.name not in ("sum", "prod"):
         return RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}")
     term = term if reduction.monoid.name == "sum" else log(Abs(term))
-    return rank_test(term, cascade.axis, cascade.values, separator.facts)
+    return rank_test(term, cascade.reduced, cascade.values, separator.facts)
 
 
 REWRITES = (cancel, factor, expand_log, expand_trig)
@@ -162,7 +162,7 @@ def rewritten(reduction: Reduction, term: Expr, separator: Separator, cascade: C
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
     for rewrite in REWRITES if term.count_ops() <= REWRITING_LIMIT else ():
         other = respelled(rewrite, term)
-        if other == term or not equal_on_samples(term, other, cascade.axis, cascade.values, separator.facts):
+        if other == term or not equal_on_samples(term, other, cascade.reduced, cascade.values, separator.facts):
             continue
         try:
             return separation(reduction, other, separator)
