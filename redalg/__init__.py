@@ -52,9 +52,9 @@ from redalg.verdicts import Approximate, Exact, Refused
 __version__ = "0.1.0"
 
 __all__ = [
-    "Approximate", "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError", "NotFusible", "PlanError",
-    "RedalgError", "Reduce", "Refused", "Tensor", "Undecided", "analyze", "axes", "axis", "cast",
-    "cosine_similarity", "covariance", "entropy", "eq", "fuse", "layer_norm", "let", "log_softmax", "logical_and",
-    "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "norm", "normalize", "prod", "rms_norm",
-    "scalars", "softmax", "std", "sum", "tensor", "tensors", "var", "where",
+    "Approximate", "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError",
+    "NotFusible", "PlanError", "RedalgError", "Reduce", "Refused", "Tensor", "Undecided", "analyze", "axes", "axis",
+    "cast", "cosine_similarity", "covariance", "entropy", "eq", "fuse", "layer_norm", "let", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "norm", "normalize",
+    "prod", "rms_norm", "scalars", "softmax", "std", "sum", "tensor", "tensors", "var", "where",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from mpmath import MPContext
 from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S
@@ -32,6 +32,7 @@ DIGITS = 120
 NEGLIGIBLE = 90
 """Pivots below 10^-90 of the largest are rounding: 30 digits are left for cancellation in the terms."""
 SEED = 2026
+Axes: TypeAlias = Axis | Sequence[Axis]
 PLACES = range(4 * LARGE)
 """Where samples lie along the axis; integer parameters are drawn from the upper three quarters."""
 SIGNIFICAND = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
@@ -84,7 +85,7 @@ def context() -> Any:
     return made
 
 
-def rank_test(term: Expr, axes: Axis | Sequence[Axis], values: Iterable[Value], facts: Facts) -> RankTest:
+def rank_test(term: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> RankTest:
     """The rank test of a term over the reduced axes, whose reduced values are `values`."""
     try:
         matrix = sampled([term], axes, values, facts)[0]
@@ -93,7 +94,7 @@ def rank_test(term: Expr, axes: Axis | Sequence[Axis], values: Iterable[Value], 
     return RankTest(tuple(rank([row[:size] for row in matrix[:size]]) for size in (SMALL, LARGE)))
 
 
-def equal_on_samples(one: Expr, two: Expr, axes: Axis | Sequence[Axis], values: Iterable[Value], facts: Facts) -> bool:
+def equal_on_samples(one: Expr, two: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:
     """Whether two terms agree at every sample, to all but rounding."""
     try:
         first, second = sampled([one, two], axes, values, facts)
@@ -104,9 +105,7 @@ def equal_on_samples(one: Expr, two: Expr, axes: Axis | Sequence[Axis], values: 
                for a, b in zip(p, q, strict=True))  # fmt: skip
 
 
-def sampled(
-    terms: list[Expr], axes: Axis | Sequence[Axis], values: Iterable[Value], facts: Facts
-) -> list[list[list[Any]]]:
+def sampled(terms: list[Expr], axes: Axes, values: Iterable[Value], facts: Facts) -> list[list[list[Any]]]:
     """The matrices F(x_i, d_j); data that leave a term undefined are drawn again as positive numbers."""
     wanted = tuple(values)
     for positive in (False, True):

@@ -25,7 +25,7 @@ from redalg.decompose.basis import Pool
 from redalg.decompose.cascade import free_axes
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Monomial
-from redalg.decompose.separate import D, X
+from redalg.decompose.theorems import D, X
 from redalg.decompose.verdict import Decomposition
 from redalg.expression import Value, Where
 

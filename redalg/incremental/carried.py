@@ -16,7 +16,7 @@ from typing import Any
 
 from sympy import Add, Expr
 
-from redalg.decompose.separate import X
+from redalg.decompose.theorems import X
 from redalg.expression import Let, Value
 from redalg.incremental.form import Pivot
 from redalg.incremental.resolve import Resolver

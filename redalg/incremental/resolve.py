@@ -18,7 +18,7 @@ from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Monomial, Polynomial
-from redalg.decompose.separate import X
+from redalg.decompose.theorems import X
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
 from redalg.incremental.cancel import Canceller
