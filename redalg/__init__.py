@@ -53,7 +53,21 @@ from redalg.expression import (
 )
 from redalg.fuse import Fused, analyze, fuse
 from redalg.monoids import register_monoid
-from redalg.sugar import logsumexp, mean, softmax, var
+from redalg.sugar import (
+    cosine_similarity,
+    covariance,
+    entropy,
+    layer_norm,
+    log_softmax,
+    logsumexp,
+    mean,
+    norm,
+    normalize,
+    rms_norm,
+    softmax,
+    std,
+    var,
+)
 from redalg.verdicts import Approximate, Exact, Refused
 
 __version__ = "0.1.0"
@@ -61,8 +75,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Approximate", "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError",
     "LawViolation", "NotFusible", "PlanError", "RedalgError", "Reduce", "Refused", "Tensor", "Undecided", "affine",
-    "all", "analyze", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum", "eq", "first", "fuse",
-    "last", "let", "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "prod",
-    "reduce", "register_monoid", "scalars", "softmax", "sum", "sum_at_max", "tensor", "tensors", "topk", "var",
-    "where",
+    "all", "analyze", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum", "cosine_similarity",
+    "covariance", "entropy", "eq", "first", "fuse", "last", "layer_norm", "let", "log_softmax", "logical_and",
+    "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "norm", "normalize", "prod", "reduce",
+    "register_monoid", "rms_norm", "scalars", "softmax", "std", "sum", "sum_at_max", "tensor", "tensors", "topk",
+    "var", "where",
 ]  # fmt: skip

@@ -57,7 +57,6 @@ def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), 
     """
     wanted, single = named_outputs(expr, axes)
     cascade = parse(wanted)  #                     which axis, which reductions, which producers
-    refuse_carried(cascade)
     check_names(cascade, inputs)
     decomposition = decompose(cascade)  #          F = Σ h·g of each reduction, or a witness that there is none
     first = None
@@ -123,16 +122,6 @@ def check_spelling(expr: Any, axes: Any) -> None:
         if not isinstance(name, str) or not name.isidentifier() or iskeyword(name) or name.startswith("_"):
             raise ExpressionError(f"fuse: an output cannot be named {name!r}: outputs are the fields of a namedtuple. "
                                   "Use an identifier without a leading underscore.")  # fmt: skip
-
-
-def refuse_carried(cascade: Cascade) -> None:
-    """Outputs that carry the reduced axis are represented, and refused by name for now."""
-    carried = [one.name for one in cascade.outputs if one.carries]
-    if carried:
-        raise ExpressionError(
-            f"output `{carried[0]}` carries the reduced axis {cascade.axis}, which redalg represents but does not run "
-            f"yet. Reduce it over {cascade.axis}, or fuse the reduced values and apply the last step with torch."
-        )
 
 
 def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
@@ -267,11 +256,20 @@ class Fused:
 
         return merge(self.form, a, b)
 
-    def finish(self, state: Any, tensors: Mapping[str, Any] | None = None, empty: str = "nan") -> Any:
-        """The outputs of a state; `tensors` gives those that stand in the outputs themselves."""
+    def finish(self, state: Any, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
+               start: Mapping[Axis, int] | None = None) -> Any:  # fmt: skip
+        """The outputs of a state.
+
+        Args:
+            state: the state of all the data.
+            tensors: those that stand in the outputs themselves. An output that carries the reduced axis is made for
+                the piece of it that they hold: pass piece after piece to make it part by part.
+            empty: what a ratio over no elements is, `"nan"` or `"zero"`.
+            start: `{axis: global number of the piece's first element}` (0 where left out), for masks over the axis.
+        """
         from redalg.runtime.state import finish
 
-        return self._outputs(finish(self.form, state, tensors, empty))
+        return self._outputs(finish(self.form, state, tensors, empty, start or {}))
 
     def empty_state(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | None = None, device: str = "cpu",
                     library: str = "torch") -> Any:  # fmt: skip

@@ -11,7 +11,8 @@ each value it carries a first-order bound on the error that arithmetic of unit r
 
 so that a tolerance is a small multiple of u times this bound: never a number chosen to make a test pass.
 
-    exp of a sum with a term −∞ is 0, and 0 · anything that is not finite is 0 beside such a weight (THEORY, section 4)
+    exp of a sum with a term −∞ is 0, and 0 · anything that is not finite is 0 beside such a weight; so is 0 · log 0
+    (THEORY, section 4)
 """
 
 from collections.abc import Callable, Mapping
@@ -100,12 +101,15 @@ class Oracle:
         return ranges
 
     def mul(self, node: Mul) -> Pair:
-        (value, bound), *rest = map(self, sorted(node.args, key=lambda one: bool(one.is_Pow and one.exp.is_negative)))
-        for other, its in rest:
+        above = [one for one in node.args if not (one.is_Pow and one.exp.is_negative)]
+        value, bound = self.exact(1.0)
+        for one in [*above, *(one for one in node.args if one not in above)]:
+            other, its = self(one)
             bound = finite(np.abs(value) * its) + finite(np.abs(other) * bound)
             value = value * other
             bound = bound + finite(np.abs(value))
-        value = np.where(zero_weight(self, node), 0, value)
+            if above and one is above[-1]:  # a weight of 0 counts for nothing, but 0/0 is not 0
+                value = np.where(no_weight(self, above), 0, value)
         return value, finite(bound)
 
     def power(self, node: Pow) -> Pair:
@@ -242,10 +246,13 @@ ROWS: dict[str, Callable[[list[np.ndarray], int], dict[str, Any]]] = {
 }
 
 
-def zero_weight(oracle: Oracle, node: Mul) -> np.ndarray:
-    """Where a factor of the product is an exponential (or a reciprocal power of none) that is exactly 0."""
-    weights = [oracle(one)[0] == 0 for one in node.args if isinstance(one, exp)]
-    return np.any(np.broadcast_arrays(*weights), axis=0) if weights else np.zeros(1, bool)
+def no_weight(oracle: Oracle, factors: list[Basic]) -> np.ndarray:
+    """Where one of the factors is an exponential that is exactly 0, or is 0 beside log 0."""
+    none = [oracle(one)[0] == 0 for one in factors if isinstance(one, exp)]
+    for one in (one for one in factors if isinstance(one, log)):
+        rest = (oracle(other)[0] == 0 for other in factors if other is not one)
+        none += [(oracle(one)[0] == -np.inf) & zero for zero in rest]
+    return np.any(np.broadcast_arrays(*none), axis=0) if none else np.zeros(1, bool)
 
 
 def finite(bound: np.ndarray) -> np.ndarray:

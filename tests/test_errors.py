@@ -70,12 +70,6 @@ EXPRESSIONS: dict[str, Case] = {
         "where: the condition is the Python bool False, which Python made before redalg saw it (`==` and `!=` compare "
         "expressions as written). Write `ra.eq(a, b)` or `ra.ne(a, b)`.",
     ),
-    "output carries the axis": Case(
-        lambda: ra.fuse({"p": (ra.softmax(x, n), "b n")}),
-        ra.ExpressionError,
-        "output `p` carries the reduced axis n, which redalg represents but does not run yet. Reduce it over n, or "
-        "fuse the reduced values and apply the last step with torch.",
-    ),
     "no reduction": Case(
         lambda: ra.fuse(2 * x),
         ra.ExpressionError,
@@ -95,16 +89,22 @@ EXPRESSIONS: dict[str, Case] = {
         "imaginary part as two outputs.",
     ),
     "unrelated axes": Case(
-        lambda: ra.fuse({"rows": (ra.sum(x, n), "b"), "columns": (ra.sum(x, b), "n")}),
+        lambda: ra.fuse({"rows": (ra.sum(x, n), "b"), "other": (ra.sum(ra.tensor("y[k]"), k), "")}),
         ra.ExpressionError,
-        "the outputs are reduced over unrelated axes n, b: sum(x[b, n], n); sum(x[b, n], b). One pass streams one "
-        "axis: fuse them one by one.",
+        "the outputs are reduced over unrelated axes n, k: sum(x[b, n], n); sum(y[k], k). One pass streams one axis: "
+        "fuse them one by one.",
     ),
-    "several axes at once": Case(
-        lambda: ra.fuse(ra.sum(x, b, n)),
+    "no axis left to stream": Case(
+        lambda: ra.fuse(ra.sum(x * ra.max(x, n) * ra.max(x, b), b, n)),
         ra.ExpressionError,
-        "`sum(x[b, n], b, n)` reduces over 2 axes at once, which is not supported yet. Nest it: "
-        "`ra.sum(ra.sum(expr, n), b)`.",
+        "`max(x[b, n], b)`; `max(x[b, n], n)`: each reduces over a part of the axes b and n, which are reduced "
+        "together, so that none of these is left to stream. Compute one of them first, and pass it as a tensor.",
+    ),
+    "two sets of axes": Case(
+        lambda: ra.fuse(ra.sum(ra.tensor("r[n,k]") * ra.sum(x, b, n), n, k)),
+        ra.ExpressionError,
+        "`sum(x[b, n], b, n)` reduces over b and n, and what it stands in over n and k: one cascade reduces over "
+        "one set of axes. Compute one of them first, and pass it as a tensor.",
     ),
     "reserved name": Case(
         lambda: ra.fuse(ra.sum(ra.tensor("backend[n]"), n)),

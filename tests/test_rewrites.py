@@ -71,13 +71,15 @@ import redalg as ra
 from redalg.decompose import laurent
 from redalg.decompose.domain import live_term
 from redalg.decompose.foreign import adopt
+from redalg.decompose.parse import without_names
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value, Where
 from redalg.incremental.unroll import unrolled
 
 ROOT = Path(ra.__file__).parent
-MODULES = ("decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre", "decompose/domain",
-           "decompose/foreign", "incremental/unroll", "lower_tile/join")  # fmt: skip
+MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
+           "decompose/domain", "decompose/foreign", "incremental/carried", "incremental/unroll",
+           "lower_tile/join")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -139,6 +141,58 @@ def alpha_renaming() -> None:
     inner = ra.max(ra.tensor("x[b,i]"), i)
     one, two = ra.fuse(ra.sum(exp(x - inner), n)), ra.fuse(ra.sum(exp(x - ra.max(x, n)), n))
     assert one.cascade == two.cascade
+
+
+def joining() -> None:
+    means = ra.mean(ra.mean(r, j), n)
+    one, two = ra.fuse(ra.mean(r**2, n, j) - means**2), ra.fuse(ra.mean(r**2, n, j) - ra.mean(r, n, j) ** 2)
+    assert str(one.form) == str(two.form)
+    same_value(ra.mean(r**2, n, j) - means**2, ra.var(r, n, j), r=data(2, 7, 3))
+
+
+def total() -> None:
+    made = ra.fuse(ra.sum(r, n, j) / (n.extent**2 * j.extent**2))
+    assert made.cascade.extents() == ()
+    np.testing.assert_allclose(made(r=data(2, 7, 3)), data(2, 7, 3).sum((1, 2)) / 21**2)
+    sized = r.xreplace({j: ra.axis("j", size=3)})
+    alone = ra.fuse(ra.sum(sized, n, ra.axis("j", size=3)) / n.extent)
+    assert alone.cascade.extents() == ()
+    np.testing.assert_allclose(alone(r=data(2, 7, 3)), data(2, 7, 3).sum((1, 2)) / 7)
+
+
+def in_a_second_pass(expr: Expr, plain: Expr, values: np.ndarray) -> None:
+    """What the second pass evaluates, as the definition gives it where that neither overflows nor cancels."""
+    made = ra.fuse(expr)
+    assert without_names(made.form.outputs[0].expr) == plain
+    np.testing.assert_allclose(made(x=values), made.reference(x=values), rtol=1e-12)
+
+
+def logarithm_of_an_exponential() -> None:
+    m, l = Value(Label("max_0"), b), Value(Label("sum_0"), b)
+    in_a_second_pass(log(ra.softmax(x, n)), x - m - log(l), data(2, 7))
+
+
+def exponentials_in_one() -> None:
+    m, l = Value(Label("aux_0"), b), Value(Label("sum_0_scaled"), b)
+    in_a_second_pass(exp(x) / ra.sum(exp(x), n), exp(x - m) / l, data(2, 7))
+    assert np.isfinite(ra.fuse(exp(x) / ra.sum(exp(x), n))(x=1e4 * data(2, 7))).all()
+
+
+def about_a_pivot() -> None:
+    c = Value(Label("c_0"), b)
+    made = ra.fuse(x - ra.mean(x, n)).form
+    [shift] = made.assignments
+    assert (shift.expr * -made.accumulators[0].value / made.accumulators[1].value) == 1
+    assert made.outputs[0].expr.xreplace({c: S.Zero}).has(shift.value)
+    in_a_second_pass(x - ra.mean(x, n), x - c + shift.value, data(2, 7))
+
+
+def beside_its_maximum() -> None:
+    made = ra.fuse(ra.log_softmax(x, n)).form.outputs[0].expr
+    assert [one.expr for one in made.atoms(ra.expression.Let)] == [x - Value(Label("max_0"), b)]
+    far = data(2, 7) - 1e15  # in eighths: x − m is exact, and log l is lost beside x
+    logs = ra.fuse(ra.log_softmax(x, n))(x=far)
+    np.testing.assert_allclose(np.exp(logs).sum(1), 1, rtol=1e-14)
 
 
 def unrolling() -> None:
@@ -242,6 +296,12 @@ def writing_out() -> None:
 
 PROPERTIES: dict[str, Callable[[], None]] = {
     "α-renaming       Σ_i f(X[i])": alpha_renaming,
+    "joining          Σ_i A·Σ_j f": joining,
+    "total            |i|·|j|": total,
+    "log(exp(u)·v)": logarithm_of_an_exponential,
+    "exp(u(x))·exp(λ)·v": exponentials_in_one,
+    "q·u(x) + v(d)": about_a_pivot,
+    "q·u − q·m + …": beside_its_maximum,
     "unrolling        Σ_j f(j)": unrolling,
     "exchange         Σ_n A·Σ_j g + C": exchange,
     "count            |n|": count,

@@ -1,8 +1,9 @@
-"""The Cascade: ordered reductions over one axis, the producers that feed them, and the outputs.
+"""The Cascade: ordered reductions over one set of axes, the producers that feed them, and the outputs.
 
     d_i = ⊕ⁱ_axis F_i(x; d_1 … d_{i-1})
 
-x is everything that carries the axis; values d and producers stand in terms as `Value` elements, whose indices are
+Of the reduced axes one is streamed, `axis`; `inner` holds those that are reduced along with it. x is everything that
+carries any of them; values d and producers stand in terms as `Value` elements, whose indices are
 their free axes. `domain` says where an element counts: every term is its monoid's identity outside it.
 A reduction that selects elements or depends on their order (`is_scalar` is false) reads every element, masked or not.
 """
@@ -54,9 +55,9 @@ class Reduction:
         """What the value is whatever the tensors are (`int64`, `bool`); empty where it follows them."""
         return "bool" if self.monoid.name in ("any", "all") else self.monoid.result(self.result)[1].dtype
 
-    def written(self, term: Expr, axis: Axis) -> Reduce:
+    def written(self, term: Expr, reduced: tuple[Axis, ...]) -> Reduce:
         """The reduction as an expression, of that term."""
-        return Reduce(self.monoid.name, term, [axis], self.result, self.place)
+        return Reduce(self.monoid.name, term, reduced, self.result, self.place)
 
 
 @final
@@ -78,14 +79,14 @@ class Producer:
         """What it is, with its reductions written out."""
         written: dict[Expr, Expr] = {one.value: one.definition for one in self.cascade.producers}
         for one in self.cascade.reductions:
-            written[one.value] = one.written(one.term.xreplace(written), self.cascade.axis)
+            written[one.value] = one.written(one.term.xreplace(written), self.cascade.reduced)
         return self.cascade.outputs[0].expr.xreplace(written)
 
 
 @final
 @dataclass(frozen=True)
 class Output:
-    """An output: an expression of the values, over ordered axes (`carries` where the reduced axis is one of them)."""
+    """An output: an expression of the values, over ordered axes (`carries` where a reduced axis is one of them)."""
 
     name: str
     expr: Expr
@@ -103,22 +104,29 @@ class Cascade:
     producers: tuple[Producer, ...]
     outputs: tuple[Output, ...]
     domain: Boolean = S.true
+    inner: tuple[Axis, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"cascade over {self.axis}" + ("" if self.domain is S.true else f", where {self.domain}")]
+        over = ", ".join(map(str, self.reduced))
+        lines = [f"cascade over {over}" + ("" if self.domain is S.true else f", where {self.domain}")]
         lines += [f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.definition}" for one in self.producers]
         lines += [
             f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.monoid}{'.' * bool(one.result)}{one.result} "
-            f"over {self.axis} of {one.term}"
+            f"over {over} of {one.term}"
             for one in self.reductions
         ]
         lines += [f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in self.outputs]
         return "\n".join(lines)
 
     @property
+    def reduced(self) -> tuple[Axis, ...]:
+        """Every axis that the reductions reduce over, the streamed one first."""
+        return (self.axis, *self.inner)
+
+    @property
     def parameters(self) -> tuple[Producer, ...]:
-        """The producers that do not carry the streamed axis: they stand on the side of d, and `finish` needs them."""
-        return tuple(one for one in self.producers if self.axis not in one.axes)
+        """The producers that carry no reduced axis: they stand on the side of d, and `finish` needs them."""
+        return tuple(one for one in self.producers if not set(self.reduced) & set(one.axes))
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -185,7 +193,7 @@ class Cascade:
 
     @cached_property
     def _axes(self) -> tuple[Axis, ...]:
-        found = {one for expr in self.expressions() for one in expr.atoms(Axis)} | {self.axis}
+        found = {one for expr in self.expressions() for one in expr.atoms(Axis)} | set(self.reduced)
         found |= {axis for producer in self.producers for axis in producer.cascade.axes()}
         return tuple(sorted(found, key=lambda one: str(one.name)))
 
@@ -203,7 +211,7 @@ class Cascade:
             unknown = one.term.atoms(Value) - known
             if unknown:
                 raise ExpressionError(f"reduction `{one.name}` uses {sorted(map(str, unknown))} before they are made.")
-            if not free_axes(one.term) - {self.axis} <= set(one.axes):
+            if not free_axes(one.term) - set(self.reduced) <= set(one.axes):
                 raise ExpressionError(f"reduction `{one.name}` has more free axes than {one.axes}.")
             known.add(one.value)
 

@@ -12,11 +12,11 @@ and goes a little beyond, as in a later prefix. Parameters are drawn once.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from mpmath import MPContext
 from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S
@@ -32,6 +32,7 @@ DIGITS = 120
 NEGLIGIBLE = 90
 """Pivots below 10^-90 of the largest are rounding: 30 digits are left for cancellation in the terms."""
 SEED = 2026
+Axes: TypeAlias = Axis | Sequence[Axis]
 PLACES = range(4 * LARGE)
 """Where samples lie along the axis; integer parameters are drawn from the upper three quarters."""
 SIGNIFICAND = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
@@ -84,19 +85,19 @@ def context() -> Any:
     return made
 
 
-def rank_test(term: Expr, axis: Axis, values: Iterable[Value], facts: Facts) -> RankTest:
-    """The rank test of a term over one axis, whose reduced values are `values`."""
+def rank_test(term: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> RankTest:
+    """The rank test of a term over the reduced axes, whose reduced values are `values`."""
     try:
-        matrix = sampled([term], axis, values, facts)[0]
+        matrix = sampled([term], axes, values, facts)[0]
     except Unavailable as why:
         return RankTest((), str(why))
     return RankTest(tuple(rank([row[:size] for row in matrix[:size]]) for size in (SMALL, LARGE)))
 
 
-def equal_on_samples(one: Expr, two: Expr, axis: Axis, values: Iterable[Value], facts: Facts) -> bool:
+def equal_on_samples(one: Expr, two: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:
     """Whether two terms agree at every sample, to all but rounding."""
     try:
-        first, second = sampled([one, two], axis, values, facts)
+        first, second = sampled([one, two], axes, values, facts)
     except Unavailable:
         return False
     small = context().mpf(10) ** -NEGLIGIBLE
@@ -104,12 +105,12 @@ def equal_on_samples(one: Expr, two: Expr, axis: Axis, values: Iterable[Value], 
                for a, b in zip(p, q, strict=True))  # fmt: skip
 
 
-def sampled(terms: list[Expr], axis: Axis, values: Iterable[Value], facts: Facts) -> list[list[list[Any]]]:
+def sampled(terms: list[Expr], axes: Axes, values: Iterable[Value], facts: Facts) -> list[list[list[Any]]]:
     """The matrices F(x_i, d_j); data that leave a term undefined are drawn again as positive numbers."""
     wanted = tuple(values)
     for positive in (False, True):
         try:
-            samples = Samples(axis, wanted, facts, integers(terms), positive=positive)
+            samples = Samples(axes, wanted, facts, integers(terms), positive=positive)
             return [[[samples.real(term, i, j) for j in range(LARGE)] for i in range(LARGE)] for term in terms]
         except Unavailable as why:
             if positive or not why.data:
@@ -160,9 +161,16 @@ class Samples:
     """Values of nodes at the samples (x_i, d_j), each computed once for the samples that it depends on."""
 
     def __init__(
-        self, axis: Axis, values: tuple[Value, ...], facts: Facts, labels: Mapping[Element, range], *, positive: bool
+        self,
+        axes: Axis | Sequence[Axis],
+        values: tuple[Value, ...],
+        facts: Facts,
+        labels: Mapping[Element, range],
+        *,
+        positive: bool,
     ) -> None:
-        self.axis, self.values, self.facts, self.positive = axis, values, facts, positive
+        self.axes = (axes,) if isinstance(axes, Axis) else tuple(axes)
+        self.values, self.facts, self.positive = values, facts, positive
         self.labels = labels
         self.random = random.Random(SEED)
         self.places = self.random.sample(PLACES, 3 * LARGE)
@@ -193,18 +201,18 @@ class Samples:
             if node in self.values:
                 found = (False, True)
             elif isinstance(node, Element | Value):
-                found = (self.axis in node.free_symbols, False)
+                found = (not node.free_symbols.isdisjoint(self.axes), False)
             else:
                 parts = [self.sides(arg) for arg in node.args]
-                found = (node == self.axis or any(x for x, _ in parts), any(d for _, d in parts))
+                found = (node in self.axes or any(x for x, _ in parts), any(d for _, d in parts))
             self._sides[node] = found
         return self._sides[node]
 
     # ---- leaves ------------------------------------------------------------------------------------------------------
 
     def _evaluated(self, node: Basic, i: int, j: int) -> Any:
-        if node == self.axis:
-            return self.ctx.mpf(self.places[i])
+        if node in self.axes:  # the places of one axis after another's, so that no two move together
+            return self.ctx.mpf(self.places[i - self.axes.index(node)])
         if node in self.values:
             return self._value(node, j)
         if isinstance(node, Element | Value):

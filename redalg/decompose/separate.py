@@ -66,11 +66,12 @@ def rational(number: Expr) -> Fraction | None:
 
 @final
 class Separator:
-    """Separates terms over one axis. `facts` says what each value is: its monoid's name and its term."""
+    """Separates terms over reduced axes. `facts` says what each value is: its monoid's name and its term."""
 
-    def __init__(self, axis: Axis, values: Iterable[Value], facts: Facts) -> None:
+    def __init__(self, axes: Axis | Iterable[Axis], values: Iterable[Value], facts: Facts) -> None:
         self.atoms = Atoms()
-        self.axis, self.values, self.facts = axis, frozenset(values), facts
+        self.axes = frozenset((axes,) if isinstance(axes, Axis) else axes)
+        self.values, self.facts = frozenset(values), facts
         self.shifts: list[tuple[Expr, Expr]] = []
         self.roundings: list[Rounding] = []
         self.signs: dict[Value, Expr] = {}  # values of known sign -> symbols that SymPy knows to have it
@@ -81,7 +82,7 @@ class Separator:
         if node not in self._sides:
             if node in self.values:
                 found = D
-            elif node == self.axis:
+            elif node in self.axes:
                 found = X
             else:
                 found = 0

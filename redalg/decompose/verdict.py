@@ -105,7 +105,7 @@ class Decomposition:
 def decompose(cascade: Cascade) -> Decomposition:
     """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
     facts: dict[Value, tuple[str, Expr]] = {}
-    separator = Separator(cascade.axis, cascade.values, facts)
+    separator = Separator(cascade.reduced, cascade.values, facts)
     made = []
     for reduction in cascade.reductions:
         term = live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
@@ -151,7 +151,7 @@ def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Ca
     if reduction.monoid.name not in ("sum", "prod"):
         return RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}")
     term = term if reduction.monoid.name == "sum" else log(Abs(term))
-    return rank_test(term, cascade.axis, cascade.values, separator.facts)
+    return rank_test(term, cascade.reduced, cascade.values, separator.facts)
 
 
 REWRITES = (cancel, factor, expand_log, expand_trig)
@@ -180,7 +180,7 @@ def rewritten(
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
     for rewrite in rewrites if term.count_ops() <= REWRITING_LIMIT else ():
         other = respelled(rewrite, term)
-        if other == term or not equal_on_samples(term, other, cascade.axis, cascade.values, separator.facts):
+        if other == term or not equal_on_samples(term, other, cascade.reduced, cascade.values, separator.facts):
             continue
         try:
             return separation(reduction, other, separator)

@@ -12,9 +12,10 @@ from redalg.decompose.cascade import free_axes
 from redalg.decompose.domain import live_term
 from redalg.explain.model import Line, Part, Table, listed
 from redalg.explain.notation import is_negative
-from redalg.expression import Axis, Reduce, Value
+from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.incremental import FusedForm
 from redalg.incremental.factors import grouped
+from redalg.incremental.form import FormOutput
 
 INTEGERS = ("count", "index")
 """Kinds of slots that are integers."""
@@ -45,11 +46,28 @@ def definition_passes(cascade: Cascade) -> int:
     return len(longest_chain(cascade))
 
 
+def over(cascade: Cascade) -> tuple[Part, ...]:
+    """The reduced axes, as parts of prose."""
+    return listed(list(cascade.reduced), " and ")
+
+
+def carried(form: FusedForm) -> list[FormOutput]:
+    """The outputs that carry a reduced axis, for which the data are read once more."""
+    return [one for one in form.outputs if one.carries]
+
+
 def passes(form: FusedForm) -> list[Cells]:
-    """One pass, against the chain of the definition."""
-    chain = longest_chain(form.cascade)
-    against: tuple[Part, ...] = (f"; the definition needs {len(chain)}: ", *listed(list(chain), ", then "))
-    return [((f"passes over {form.cascade.axis}",), (Integer(1), *(against if len(chain) > 1 else ())))]
+    """One pass, or two where an output carries a reduced axis, against the chain of the definition."""
+    chain: list[Basic] = list(longest_chain(form.cascade))
+    later: list[Basic] = [Label(one.name) for one in carried(form)]
+    needed = len(chain) + bool(later)
+    against: tuple[Part, ...] = (f"; the definition needs {needed}: ", *listed(chain, ", then "))
+    against += (", then ", *listed(later)) if later else ()
+    here: tuple[Part, ...] = (Integer(1),)
+    if later:
+        here = (Integer(2), ": pass 1 for the state, pass 2 for ", *listed(later))
+    name = ("passes over ", *over(form.cascade))
+    return [(name, (*here, *(against if len(chain) > 1 else ())))]
 
 
 # ---- state -----------------------------------------------------------------------------------------------------------
@@ -94,10 +112,31 @@ def row_axes(form: FusedForm) -> tuple[Axis, ...]:
 def reads(form: FusedForm) -> list[Cells]:
     """The tensors that stream along the axis, and those that stay."""
     elements = form.cascade.elements()
-    streamed = [one for one in elements if form.cascade.axis in free_axes(one)]
+    streamed = [one for one in elements if free_axes(one) & set(form.cascade.reduced)]
     resident = [one for one in elements if one not in streamed]
-    rows: list[Cells] = [(("read once",), listed(list(streamed)))]
+    first, second = of_the_state(form), of_the_outputs(form)
+    both = [one for one in streamed if one in first and one in second]
+    rows: list[Cells] = [(("read twice",), (*listed(list(both)), "; once where a row fits on chip"))] if both else []
+    once = [one for one in streamed if one not in both]
+    rows += [(("read once",), listed(list(once)))] if once else []
     return rows + ([(("stays at hand",), listed(list(resident)))] if resident else [])
+
+
+def of_the_state(form: FusedForm) -> set[Element]:
+    """The elements that pass 1 reads."""
+    return _read(form, [one.term for one in form.cascade.reductions])
+
+
+def of_the_outputs(form: FusedForm) -> set[Element]:
+    """The elements that pass 2 reads."""
+    return _read(form, [one.expr for one in carried(form)])
+
+
+def _read(form: FusedForm, exprs: list[Expr]) -> set[Element]:
+    values = {value for expr in exprs for value in expr.atoms(Value)}
+    used = [one.cascade for one in form.cascade.producers if one.value in values]
+    exprs = exprs + [expr for cascade in used for expr in cascade.expressions()]
+    return {element for expr in exprs for element in expr.atoms(Element)}
 
 
 # ---- arithmetic ------------------------------------------------------------------------------------------------------
@@ -112,7 +151,7 @@ def exponentials(form: FusedForm) -> list[Cells]:
     found = sorted({one for term in terms for one in term.atoms(exp)}, key=str)
     if not found:
         return []
-    where = [_streamed_last(all_axes(one), form.cascade.axis) for one in found]
+    where = [_streamed_last(all_axes(one), set(form.cascade.reduced)) for one in found]
     parts: tuple[Part, ...] = ()
     for axes in dict.fromkeys(where):
         parts += (*((", ",) if parts else ()), Integer(where.count(axes)), " per ", *per(axes))
@@ -121,14 +160,14 @@ def exponentials(form: FusedForm) -> list[Cells]:
     return [(("exponentials",), (*parts, merge))]
 
 
-def _streamed_last(axes: set[Axis], streamed: Axis) -> tuple[Axis, ...]:
-    return tuple(sorted(axes, key=lambda one: (one == streamed, one.name)))
+def _streamed_last(axes: set[Axis], streamed: set[Axis]) -> tuple[Axis, ...]:
+    return tuple(sorted(axes, key=lambda one: (one in streamed, one.name)))
 
 
 def contractions(form: FusedForm) -> list[Cells]:
     """The sums whose factors share no more than the reduced axis and a batch: matrix products."""
     found = [
-        (one.value, form.cascade.axis, _factors(one.weight, one.factors))
+        (one.value, form.cascade.reduced, _factors(one.weight, one.factors))
         for one in form.accumulators
         if len(one.factors) > 1
     ]
@@ -136,14 +175,14 @@ def contractions(form: FusedForm) -> list[Cells]:
         for one in producer.cascade.reductions:
             factors = grouped(one.term, ()) if one.monoid.name == "sum" else ()
             if len(factors) > 1:
-                found.insert(0, (producer.value, producer.cascade.axis, factors))
+                found.insert(0, (producer.value, producer.cascade.reduced, factors))
     rows: list[Cells] = []
-    for value, axis, factors in found:
+    for value, reduced, factors in found:
         live = [live_term(one, form.cascade.domain) for one in factors]
         axes = sorted({place for one in live for place in all_axes(one)}, key=str)
         most = "at most " if form.cascade.domain is not S.true else ""
         flops = Mul(Integer(2), *(place.extent for place in axes))
-        rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), (axis,)))))
+        rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), reduced))))
         rows.append((("",), (most, flops, " floating-point operations")))
     return rows
 

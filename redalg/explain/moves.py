@@ -113,7 +113,7 @@ class Moves:
         return live_term(term, self.form.cascade.domain)
 
     def _over(self, kind: str, term: Expr) -> Expr:
-        return Reduce(kind, self.live(term), (self.form.cascade.axis,))
+        return Reduce(kind, self.live(term), self.form.cascade.reduced)
 
     def _centre(self, pivot: Pivot) -> Expr:
         """The natural centre of a segment: its displacement from 0, with the sums that it moves taken at 0."""

@@ -11,7 +11,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose import Cascade, Decomposition, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.verdict import Separation
-from redalg.explain.cost import cost, definition_passes, state_size
+from redalg.explain.cost import carried, cost, definition_passes, over, state_size
 from redalg.explain.model import (
     Derivation,
     Equation,
@@ -45,13 +45,23 @@ def derivation(decomposition: Decomposition, form: FusedForm) -> Derivation:
         Section("Cost", tuple(cost(form))),
     )
     outputs = listed([_indexed(one.name, one.axes) for one in cascade.outputs])
-    return Derivation((*outputs, " in one pass over ", cascade.axis), _summary(form), sections)
+    passes = " in two passes over " if carried(form) else " in one pass over "
+    return Derivation((*outputs, passes, *over(cascade)), _summary(form), sections)
 
 
 def _summary(form: FusedForm) -> Sentence:
-    passes, extent = definition_passes(form.cascade), form.cascade.axis.extent
+    passes, extents = definition_passes(form.cascade), [axis.extent for axis in form.cascade.reduced]
+    size = Mul(*extents, evaluate=False) if len(extents) > 1 else extents[0]
+    held: tuple[Part, ...] = ("with a state of ", *state_size(form), ", whatever ", size, " is.")
+    later = carried(form)
+    if later:
+        instead = f" instead of {passes + 1}" if passes > 1 else ""
+        which = "the outputs that carry " if len(later) > 1 else "the output that carries "
+        again = ". Where a row fits on chip, it is read once."
+        return sentence(f"Two passes{instead}: pass 1 for the state, pass 2 for {which}", *over(form.cascade),
+                        "; ", *held[:-1], " is", again)  # fmt: skip
     instead = f"One pass instead of {passes}" if passes > 1 else "One pass"
-    return sentence(f"{instead}, with a state of ", *state_size(form), ", whatever ", extent, " is.")
+    return sentence(f"{instead}, ", *held)
 
 
 # ---- 1 ---------------------------------------------------------------------------------------------------------------
@@ -69,8 +79,9 @@ def the_cascade(decomposition: Decomposition) -> list[Line]:
             lines.append(sentence("A reduction that keeps places, or the order of elements, reads them all."))
     if cascade.producers:
         made = [Equation(_indexed(one.name, one.axes), one.definition) for one in cascade.producers]
-        lines.append(column(("Computed on other axes, as ", cascade.axis, " is streamed"), made))
-    made = [Equation(_indexed(one.name, one.axes), one.written(live(one, cascade), cascade.axis))
+        streamed = " is streamed" if len(cascade.reduced) == 1 else " are streamed"
+        lines.append(column(("Computed on other axes, as ", *over(cascade), streamed), made))
+    made = [Equation(_indexed(one.name, one.axes), one.written(live(one, cascade), cascade.reduced))
             for one in cascade.reductions]  # fmt: skip
     lines.append(column(("Reductions, each of which may use those above it",), made))
     lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in cascade.outputs]))
@@ -91,11 +102,11 @@ def _indexed(name: str, axes: tuple[Axis, ...]) -> Element:
 
 def the_decomposition(decomposition: Decomposition) -> list[Line]:
     """F, g and h of each reduction, and what the ranks mean."""
-    axis, separations = decomposition.cascade.axis, decomposition.separations
+    separations = decomposition.separations
     lines: list[Line] = [
         sentence(
             "In RedFuser's notation x is what varies along ",
-            axis,
+            *over(decomposition.cascade),
             ", d what the reductions above gave. Where F(x, d) ",
             "is a ⊕ of products g(x) ⊗ h(d), and ⊗ distributes over ⊕, h moves out of the reduction and can be ",
             "exchanged for a later one.",
@@ -252,10 +263,10 @@ def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[t
 
 def the_forms(form: FusedForm) -> list[Line]:
     """One segment, many, one more piece, one more element; and what that is in exact arithmetic."""
-    moves, axis = Moves(form), form.cascade.axis
+    moves = Moves(form)
     segment = Symbol(moves.index)
     lines: list[Line] = [
-        column(("One segment of ", axis, ": first level"), moves.first_level(), "RedFuser Eq. 6-8"),
+        column(("One segment of ", *over(form.cascade), ": first level"), moves.first_level(), "RedFuser Eq. 6-8"),
         column(("Many segments ", segment, " into one: the next level"), moves.level(), "RedFuser Eq. 11"),
         column(("One more piece, whose own state wears the hat: incremental",), moves.incremental(), "RedFuser Eq. 15"),
     ]
@@ -288,7 +299,12 @@ def the_finish(form: FusedForm) -> list[Line]:
     lines: list[Line] = []
     if form.assignments:
         lines.append(column(("From the state",), [Equation(one.value, one.expr) for one in form.assignments]))
-    lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in form.outputs]))
+    now = [Equation(_indexed(one.name, one.axes), one.expr) for one in form.outputs if not one.carries]
+    if now:
+        lines.append(column(("Outputs",), now))
+    later = [Equation(_indexed(one.name, one.axes), one.expr) for one in carried(form)]
+    if later:
+        lines.append(column(("Pass 2, at every element of ", *over(form.cascade)), later))
     why = " is 0/0: NaN, or 0 if the call says so."
     lines += [
         sentence("Where ", absorbed(one.empty), ", as where no element counts, ", Label(one.name), why)

@@ -7,7 +7,7 @@ elementwise work is broadcasting, and a contraction is an einsum over the dimens
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -118,17 +118,16 @@ class ArrayOps(ABC):
         """e^array."""
         return self.functions["exp"](array)
 
-    def contract(self, arrays: Sequence[Any], dim: int) -> Any:
-        """Σ over `dim` of the product of the arrays; `dim` stays with length 1."""
+    def contract(self, arrays: Sequence[Any], dims: Mapping[int, int]) -> Any:
+        """Σ over `dims` (place -> length) of the product of the arrays; those dimensions stay with length 1."""
         sizes = [[one.shape[place] for one in arrays] for place in range(arrays[0].ndim)]
-        shape = [0 if 0 in each else max(each) for each in sizes]
+        shape = [dims.get(place, 0 if 0 in each else max(each)) for place, each in enumerate(sizes)]
         if 0 in shape:
-            return self.full([1 if place == dim else size for place, size in enumerate(shape)], 0.0)
-        arrays = [self.expand(one, [shape[dim] if place == dim else size for place, size in enumerate(one.shape)])
-                  for one in arrays]  # fmt: skip
-        kept = [[place for place, size in enumerate(one.shape) if size > 1 or place == dim] for one in arrays]
-        out = [place for place, size in enumerate(shape) if size > 1 and place != dim]
+            return self.full([1 if place in dims else size for place, size in enumerate(shape)], 0.0)
+        arrays = [self.expand(one, [dims.get(place, size) for place, size in enumerate(one.shape)]) for one in arrays]
+        kept = [[place for place, size in enumerate(one.shape) if size > 1 or place in dims] for one in arrays]
+        out = [place for place, size in enumerate(shape) if size > 1 and place not in dims]
         spec = ",".join("".join(LETTERS[place] for place in places) for places in kept)
         flat = [one.reshape([one.shape[place] for place in places]) for one, places in zip(arrays, kept, strict=True)]
         made = self.einsum(f"{spec}->{''.join(LETTERS[place] for place in out)}", *flat)
-        return made.reshape([1 if place == dim else size for place, size in enumerate(shape)])
+        return made.reshape([1 if place in dims else size for place, size in enumerate(shape)])

@@ -3,7 +3,8 @@
 A raw moment Σ x² is large beside the variance that is made of it. Shifting x by any c is exact, and pays where a sum
 of values loses c again (`cancel`), as in Q/n − (S/n)². The candidates are tried, and kept only where that happened.
 
-    first     generators to a natural power of 2 or more, and those whose extremum is held beside their sum
+    first     generators to a natural power of 2 or more, those whose extremum is held beside their sum, and those
+              that an output carries beside values
     then      generators in products with each other (Σ x·y, of which a covariance is made)
 
 c is the weighted mean of the block, Σ w·z / Σ w for a weight w of known sign that the basis holds beside w·z;
@@ -24,6 +25,7 @@ from redalg.decompose.basis import Pool
 from redalg.decompose.cascade import free_axes
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Monomial
+from redalg.decompose.theorems import D, X
 from redalg.decompose.verdict import Decomposition
 from redalg.expression import Value, Where
 
@@ -35,18 +37,19 @@ class Candidates:
     def __init__(self, decomposition: Decomposition, centred: dict[str, Centred]) -> None:
         self.atoms = decomposition.separator.atoms
         held = {slot.term for one in decomposition.separations if one.extremal for slot in one.extremal.slots}
+        beside = set(carried_sums(decomposition))
         monomials = [(x, set(one.centres)) for one in centred.values() for x, _ in one.polynomial]
         taken = {atom for one in centred.values() for atom in one.centres}
         taken |= {atom for x, _ in monomials for atom, q in x if q < 0 or q.denominator != 1}
         powers, products = set[int](), set[int]()
         for x, own in monomials:
             shiftable = [(atom, q) for atom, q in x if self._shiftable(atom)]
-            powers |= {atom for atom, q in shiftable if q >= 2 or self.atoms.list[atom].base in held}
+            powers |= {atom for atom, q in shiftable if q >= 2 or self.atoms.list[atom].base in held | beside}
             products |= set(self._partners([atom for atom, _ in shiftable], own))
             squared = {atom for atom, q in shiftable if q >= 2}
             taken |= {atom for atom, _ in shiftable if squared - {atom}}  # the weight of a square stays as it is
         powers, products = powers - taken, products - taken
-        mixes = any(differences(expr) for expr in finished(decomposition))
+        mixes = bool(beside) or any(differences(expr) for expr in finished(decomposition))
         mixes |= any(len(laurent.columns(one.polynomial)) > 1 or one.centres for one in centred.values())
         self.powers = frozenset(powers) if mixes else frozenset()
         self.products = frozenset(products - powers) if mixes else frozenset()
@@ -73,6 +76,16 @@ def finished(decomposition: Decomposition) -> Iterator[Expr]:
         if one.extremal is not None:
             yield one.extremal.final
         yield from {atoms[number].base for _, d in one.polynomial for number, _ in d}
+
+
+def carried_sums(decomposition: Decomposition) -> Iterator[Expr]:
+    """u of every sum q·u(x) + v(d) in an output that carries a reduced axis."""
+    separator = decomposition.separator
+    for output in decomposition.cascade.outputs:
+        for node in output.expr.atoms(Add) if output.carries else ():
+            of_x = [term for term in node.args if separator.side(term) == X]
+            if of_x and any(separator.side(term) == D for term in node.args):
+                yield Add(*of_x).as_coeff_Mul()[1]
 
 
 def differences(expr: Basic) -> bool:

@@ -18,6 +18,7 @@ from redalg.decompose.laurent import Atom
 from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.expression import Label, Let, Value
 from redalg.incremental.auxiliary import Candidates, natural_move
+from redalg.incremental.carried import carried
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.placement import Placement, place, scaled_atoms
@@ -187,7 +188,11 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
 
 def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
     """The cascade's outputs in terms of what `finish` assigns."""
-    return tuple(FormOutput(one.name, resolver.finished(one.expr), one.axes, S.false) for one in form.cascade.outputs)
+    made = []
+    for one in form.cascade.outputs:
+        expr = carried(one.expr, resolver) if one.carries else resolver.finished(one.expr)
+        made.append(FormOutput(one.name, expr, one.axes, S.false, one.carries))
+    return tuple(made)
 
 
 def emptiness(expr: Expr, form: FusedForm) -> Boolean:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, final
 
-from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, floor
+from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, floor, log
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -19,6 +19,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
 from redalg.incremental.arrays import ArrayOps
+from redalg.monoids import MONOIDS
 
 RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
 
@@ -115,9 +116,19 @@ class Scope:
         if above and above[0].is_Rational and not above[0].is_Integer:
             below, above = [S(above[0].q), *below], [*([S(above[0].p)] if above[0].p != 1 else []), *above[1:]]
         top = self._fold(lambda a, b: a * b, above) if above else self._constant(S.One)
-        if not below:
-            return top
-        return self._float(top) / self._float(self._fold(lambda a, b: a * b, below))
+        top = self._weighed(top, above)
+        return self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
+
+    def _weighed(self, product: Any, factors: Sequence[Expr]) -> Any:
+        """0 where a factor is 0 beside log 0, or beside a sum that holds log 0: such an element does not count."""
+        made = product
+        for log_factor in (one for one in factors if one.has(log) and one.has(Element, Value)):
+            infinite = self.number(log_factor) == -float("inf")
+            for other in factors:
+                if other is not log_factor and other.has(Element, Value):
+                    nothing = (self.number(other) == 0) & infinite
+                    made = self.ops.where(nothing, self.ops.scalar(0.0), made)
+        return made
 
     def _fold(self, operation: Any, nodes: Sequence[Expr]) -> Any:
         arrays = [self.evaluate(node) for node in nodes]
@@ -210,7 +221,11 @@ class Scope:
         for axis in node.bound:
             place = self.place(axis)
             shape = [self.length(axis) if one == place else size for one, size in enumerate(made.shape)]
-            made = self.ops.reduce(node.kind, self.ops.expand(made, shape), place)
+            if self.length(axis) == 0:
+                shape[place] = 1
+                made = self.ops.full(shape, float(MONOIDS[node.kind].identity))
+            else:
+                made = self.ops.reduce(node.kind, self.ops.expand(made, shape), place)
         return made
 
     # ---- elements ----------------------------------------------------------------------------------------------------

@@ -170,12 +170,16 @@ class Assignment:
 @final
 @dataclass(frozen=True)
 class FormOutput:
-    """An output of `finish`; `empty` holds where its denominator and all that it uses are exactly zero."""
+    """An output of `finish`; `empty` holds where its denominator and all that it uses are exactly zero.
+
+    One that `carries` a reduced axis is made in a second pass, from the data and the finished values.
+    """
 
     name: str
     expr: Expr
     axes: tuple[Axis, ...]
     empty: Boolean
+    carries: bool = False
 
 
 @final
@@ -231,7 +235,7 @@ class FusedForm:
         return Value(pivot.value.label.func(f"delta_{pivot.value.name}"), *pivot.value.indices)
 
     def __str__(self) -> str:
-        lines = [f"{self.kind} form over {self.cascade.axis}"]
+        lines = [f"{self.kind} form over {', '.join(map(str, self.cascade.reduced))}"]
         if self.cascade.domain is not S.true:
             lines.append(f"  where {self.cascade.domain}")
         lines += [f"  {one.value} = {one.monoid} {one.term}" for one in self.extrema]
@@ -263,11 +267,13 @@ class FusedForm:
             if not {value for value, _ in accumulator.transition} <= sums:
                 raise AssertionError(f"the transition of {accumulator.value} leaves the state")
         known |= sums | {one.value for one in self.cascade.parameters}
+        produced = {one.value for one in self.cascade.producers}
         for assignment in self.assignments:
             unknown = assignment.expr.atoms(Value) - known
             if unknown:
                 raise AssertionError(f"finish uses {unknown} before they are made, in {assignment.value}")
             known.add(assignment.value)
         for output in self.outputs:
-            if output.expr.atoms(Value) - known:
-                raise AssertionError(f"output {output.name} uses {output.expr.atoms(Value) - known}, never made")
+            unknown = output.expr.atoms(Value) - known - (produced if output.carries else set())
+            if unknown:
+                raise AssertionError(f"output {output.name} uses {unknown}, never made")

@@ -12,7 +12,7 @@ from sympy import Expr, S
 from redalg.decompose import Producer
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.domain import live_term
-from redalg.expression import Value
+from redalg.expression import Axis, Value
 from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.factors import grouped
@@ -33,8 +33,8 @@ class Executor:
 
     def __init__(self, form: FusedForm, ops: ArrayOps, policy: str = "nan") -> None:
         self.form, self.ops, self.policy = form, ops, policy
-        self.axis = form.cascade.axis
-        self.place = form.cascade.axes().index(self.axis)
+        self.axis, self.reduced = form.cascade.axis, form.cascade.reduced
+        self.places = tuple(form.cascade.axes().index(axis) for axis in self.reduced)
         self.scales = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
         self.magnitudes = {pivot.value for pivot in form.pivots if pivot.policy is PivotPolicy.SCALE}
         self.extrema = {one.value: (one.monoid, live_term(one.term, form.cascade.domain)) for one in form.extrema}
@@ -49,7 +49,7 @@ class Executor:
         live = self._live(scope)
         slots: Slots = {}
         for one in self.form.structures:
-            slots |= zip(one.values, folded(one, self.axis, scope), strict=True)
+            slots |= zip(one.values, folded(one, self.reduced, scope), strict=True)
         scope = scope if live is None else scope.under(live)
         for value, (monoid, term) in self.extrema.items():
             slots[value] = self._along(monoid, scope, self._masked(scope.number(term), live, float(monoid.identity)))
@@ -73,13 +73,8 @@ class Executor:
         return array if live is None else self.ops.where(live, array, self.ops.scalar(outside))
 
     def _along(self, monoid: Monoid, scope: Scope, array: Any) -> Any:
-        """⊕ along the streamed axis; its identity over no elements."""
-        place, length = scope.place(self.axis), scope.length(self.axis)
-        shape = [length if one == place else size for one, size in enumerate(array.shape)]
-        if length == 0:
-            return self.ops.full([1 if one == place else size for one, size in enumerate(shape)],
-                                 float(monoid.identity))  # fmt: skip
-        return self.ops.reduce(monoid.reduction, self.ops.expand(array, shape), place)
+        """⊕ along the reduced axes; its identity over no elements."""
+        return along(monoid, scope, array, self.reduced)
 
     def _started(self, pivot: Pivot, scope: Scope, live: Any) -> Any:
         """A pivot of a block before its sums are known; −∞ over no elements marks an empty state."""
@@ -109,9 +104,10 @@ class Executor:
         return self.ops.where(number == 0, self.ops.scalar(-INF), mean)
 
     def _counted(self, condition: Any, scope: Scope) -> Any:
-        place = scope.place(self.axis)
-        shape = [scope.length(self.axis) if one == place else size for one, size in enumerate(condition.shape)]
-        return self.ops.count(self.ops.expand(condition, shape), place)
+        counted = self.ops.count(spread(condition, scope, self.reduced), self.places[0])
+        for place in self.places[1:]:
+            counted = self.ops.reduce("sum", counted, place)
+        return counted
 
     def _accumulators(self, scope: Scope, slots: Slots, live: Any) -> Slots:
         extrema = {value: slots[value] for value in self.extrema}  # a running scale is made of them
@@ -140,7 +136,7 @@ class Executor:
             factors[1:] = [self._reached(factor, live) for factor in factors[1:]]
         elif live is not None:
             factors = self._masked_factors(factors, live)
-        return self.ops.contract(factors, scope.place(self.axis)) if len(factors) > 1 else \
+        return contracted(scope, factors, self.reduced) if len(factors) > 1 else \
             self._along(SUM, scope, factors[0])  # fmt: skip
 
     def _weight(self, one: Accumulator, scope: Scope, live: Any) -> Any:
@@ -165,7 +161,7 @@ class Executor:
     def _reach(self, live: Any, array: Any) -> Any:
         """Where an array's element counts for any element of the axes that it lacks."""
         for place, size in enumerate(array.shape):
-            if size == 1 and live.shape[place] > 1 and place != self.place:
+            if size == 1 and live.shape[place] > 1 and place not in self.places:
                 live = self.ops.any(live, place)
         return live
 
@@ -278,15 +274,28 @@ class Executor:
     # ---- finish ------------------------------------------------------------------------------------------------------
 
     def finish(self, scope: Scope, slots: Slots) -> dict[str, Any]:
-        """The outputs of a state, each with one dimension per axis."""
+        """The outputs of a state that carry no reduced axis, each with one dimension per axis."""
+        return self.outputs(scope, self.resolved(scope, slots), carries=False)
+
+    def resolved(self, scope: Scope, slots: Slots) -> Slots:
+        """What `finish` knows: the slots, the pivots, and every value that it assigns."""
         values = {**slots, **self._safe_pivots(scope, slots), **{k: v for k, v in slots.items() if k in self.extrema}}
         values |= {one.value: produced(one, scope.over({})) for one in self.form.parameters}
         inner = scope.over({}, values)
         for one in self.form.assignments:
             read = inner.evaluate if one.value in self.indices else inner.number
             inner.values[one.value] = read(one.expr)
-        made = {}
-        for output in self.form.outputs:
+        return inner.values
+
+    def outputs(self, scope: Scope, values: Slots, *, carries: bool) -> dict[str, Any]:
+        """The outputs from the resolved values; those that carry a reduced axis over the scope's ranges of it."""
+        inner, made = scope.over({}, dict(values)), {}
+        wanted = [one for one in self.form.outputs if one.carries is carries]
+        used = {value for one in wanted for value in one.expr.atoms(Value)}
+        for producer in self.form.cascade.producers:
+            if producer.value in used and producer.value not in values:
+                inner.values[producer.value] = produced(producer, scope)
+        for output in wanted:
             array = inner.evaluate(output.expr)
             if self.policy == "zero" and output.empty != S.false:
                 array = self.ops.where(inner.evaluate(output.empty), self.ops.scalar(0.0), inner.number(output.expr))
@@ -311,21 +320,42 @@ def produced(producer: Producer, scope: Scope) -> Any:
 def define(cascade: Cascade, scope: Scope) -> None:
     """The definition, reduction by reduction: the interpreter of the Cascade (and the unfused reference)."""
     produce(cascade, scope)
-    place, length = scope.place(cascade.axis), scope.length(cascade.axis)
     for one in cascade.reductions:
         if one.is_scalar and not one.monoid.held:
-            scope.values[one.value] = _defined(one.monoid, one.term, scope, place, length)
+            scope.values[one.value] = _defined(one.monoid, one.term, scope, cascade.reduced)
         else:
-            scope.values[one.value] = defined(one, cascade.axis, scope)
+            scope.values[one.value] = defined(one, cascade.reduced, scope)
 
 
-def _defined(monoid: Monoid, term: Expr, scope: Scope, place: int, length: int) -> Any:
-    if monoid is SUM and term.is_Mul and length:
-        factors = grouped(term, ())
-        if len(factors) > 1:
-            return scope.ops.contract([scope.number(one) for one in factors], place)
-    array = scope.number(term)
-    shape = [length if one == place else size for one, size in enumerate(array.shape)]
-    if length == 0:
-        return scope.ops.full([1 if one == place else s for one, s in enumerate(shape)], float(monoid.identity))
-    return scope.ops.reduce(monoid.reduction, scope.ops.expand(array, shape), place)
+def _defined(monoid: Monoid, term: Expr, scope: Scope, reduced: tuple[Axis, ...]) -> Any:
+    factors = grouped(term, ()) if monoid is SUM and term.is_Mul else ()
+    if len(factors) > 1:
+        return contracted(scope, [scope.number(one) for one in factors], reduced)
+    return along(monoid, scope, scope.number(term), reduced)
+
+
+# ---- along the reduced axes ------------------------------------------------------------------------------------------
+
+
+def spread(array: Any, scope: Scope, axes: tuple[Axis, ...]) -> Any:
+    """The array with the full length of the axes, whether it varies along them or not."""
+    lengths = {scope.place(axis): scope.length(axis) for axis in axes}
+    return scope.ops.expand(array, [lengths.get(place, size) for place, size in enumerate(array.shape)])
+
+
+def along(monoid: Monoid, scope: Scope, array: Any, axes: tuple[Axis, ...]) -> Any:
+    """⊕ along the axes, which stay with length 1; its identity over no elements."""
+    places = {scope.place(axis) for axis in axes}
+    if not all(scope.length(axis) for axis in axes):
+        shape = [1 if place in places else size for place, size in enumerate(array.shape)]
+        return scope.ops.full(shape, float(monoid.identity))
+    array = spread(array, scope, axes)
+    for place in sorted(places, reverse=True):
+        array = scope.ops.reduce(monoid.reduction, array, place)
+    return array
+
+
+def contracted(scope: Scope, factors: list[Any], axes: tuple[Axis, ...]) -> Any:
+    """Σ over the axes of a product, as a contraction; an axis that no factor varies along counts its elements."""
+    lengths = {scope.place(axis): scope.length(axis) for axis in axes}
+    return scope.ops.contract(factors, lengths)

@@ -46,7 +46,7 @@ class Placement:
 
     def symbol(self, name: str, axes: set[Axis]) -> Value:
         """A slot's symbol with the given free axes."""
-        return Value(Label(name), *ordered(axes - {self.decomposition.cascade.axis}))
+        return Value(Label(name), *ordered(axes - set(self.decomposition.cascade.reduced)))
 
 
 def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool) -> Placement:

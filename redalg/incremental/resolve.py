@@ -18,6 +18,7 @@ from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Monomial, Polynomial
+from redalg.decompose.theorems import X
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
 from redalg.incremental.cancel import Canceller
@@ -136,9 +137,28 @@ class Resolver:
             if one.expr == expr:
                 return one.value
         name = f"delta_{separation.reduction.name}" + (f"_{pivot.value.name}" if len(centred.centres) > 1 else "")
+        return self._valued(name, expr)
+
+    def _valued(self, name: str, expr: Expr) -> Value:
         value = Value(Label(name), *self.placement.symbol(name, _axes(expr)).indices)
         self._assign_plain(value, expr)
         return value
+
+    def displaced(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
+        """v(d) + factor·c under a name of its own, None where c does not cancel."""
+        separator = self.placement.decomposition.separator
+        here = laurent.scale(self._symbol_polynomial(pivot.value), Fraction(int(factor.p), int(factor.q)))
+        there = (self._substituted(separator.pure(term), self.known) for term in Add.make_args(v))
+        exact = laurent.add(*there, here)
+        if any(pivot.value in self._atom(number).base.atoms(Value) for _, d in exact for number, _ in d):
+            return None
+        expr = separator.atoms.polynomial_expr(exact)
+        self.canceller.vanished.add(pivot.value)
+        for one in self.assignments:
+            if one.expr in (expr, -expr):
+                return one.value if one.expr == expr else -one.value
+        taken = sum(one.value.name.startswith("offset_") for one in self.assignments)
+        return self._valued(f"offset_{taken}", expr) if expr.atoms(Value) else expr
 
     def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
         """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
@@ -269,17 +289,21 @@ class Resolver:
         """An expression of values as (λ, v) with expr = exp(λ)·v."""
         if expr in self.exponents:
             return self.exponents[expr]
-        if not any(value in self.exponents for value in expr.atoms(Value)):
+        of_x = self.carries(expr)
+        if not any(value in self.exponents for value in expr.atoms(Value)) and not (of_x and expr.has(exp)):
             return S.Zero, expr
+        if isinstance(expr, exp) and of_x:
+            return self.safe(expr.args[0]), S.One
         if isinstance(expr, Mul):
             parts = [self.graded(arg) for arg in expr.args]
-            return Add(*(scale for scale, _ in parts)).expand(), Mul(*(v for _, v in parts))
+            return self._exponent(*(scale for scale, _ in parts)), Mul(*(v for _, v in parts))
         if isinstance(expr, Pow) and expr.exp.is_Rational:
             scale, v = self.graded(expr.base)
-            return (scale * expr.exp).expand(), v**expr.exp
+            return self._exponent(scale * expr.exp), v**expr.exp
         if isinstance(expr, log):
             scale, v = self.graded(expr.args[0])
-            return S.Zero, scale + log(v)
+            inverse = v.is_Pow and v.exp is S.NegativeOne
+            return S.Zero, scale - log(v.base) if inverse else scale + log(v)
         if isinstance(expr, Add):
             parts = [self.graded(arg) for arg in expr.args]
             if len({scale for scale, _ in parts}) == 1:
@@ -290,6 +314,20 @@ class Resolver:
         """The expression with exponents cancelled as far as they go."""
         scale, v = self.graded(expr)
         return v if scale is S.Zero else exp(scale) * v
+
+    def _exponent(self, *scales: Expr) -> Expr:
+        """Their sum, with what is of d alone expanded to cancel; what holds x stays as it was written."""
+        terms = [term for scale in scales for term in Add.make_args(scale)]
+        of_d = Add(*(term for term in terms if not self.carries(term))).expand()
+        return Add(*(term for term in terms if self.carries(term)), of_d)
+
+    def side(self, expr: Expr) -> int:
+        """Which of x and d an expression depends on (`separate`)."""
+        return self.placement.decomposition.separator.side(expr)
+
+    def carries(self, expr: Expr) -> bool:
+        """Whether an expression depends on x."""
+        return bool(self.side(expr) & X)
 
     # ---- atoms -------------------------------------------------------------------------------------------------------
 

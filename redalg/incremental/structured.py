@@ -65,19 +65,23 @@ def layout(structure: Structure, axis: Axis, scope: Scope) -> Layout:
     return Layout(scope.ops, scope.place(axis), scope.place(structure.place), scope.length(structure.place))
 
 
-def folded(structure: Structure, axis: Axis, scope: Scope) -> Element:
-    """The element of all that the scope's range of the axis holds."""
-    lies, length = layout(structure, axis, scope), scope.length(axis)
+def folded(structure: Structure, reduced: tuple[Axis, ...], scope: Scope) -> Element:
+    """The element of all that the scope's ranges of the reduced axes hold: along the first, then along the others."""
+    axis, *others = reduced
+    lies, lengths = layout(structure, axis, scope), {scope.place(one): scope.length(one) for one in reduced}
     parts = lifted(structure.monoid, structure.operands, axis)
     arrays = [scope.evaluate(part) if component.integer else scope.number(part)
               for part, component in zip(parts, structure.monoid.components, strict=True)]  # fmt: skip
     sizes = [[one.shape[dim] for one in arrays] for dim in range(len(scope.axes))]
-    shape = [length if dim == lies.dim else 0 if 0 in size else max(size) for dim, size in enumerate(sizes)]
-    if length == 0:
-        return empty(structure.monoid, lies, shape)
+    shape = [lengths.get(dim, 0 if 0 in size else max(size)) for dim, size in enumerate(sizes)]
+    if 0 in lengths.values():
+        return empty(structure.monoid, lies, [1 if dim in lengths else size for dim, size in enumerate(shape)])
     element = tuple(scope.ops.expand(one, shape) for one in arrays)
     native = NATIVE.get(structure.monoid.name)
-    return native.fold(element, lies) if native else tree(structure.monoid, element, lies.dim, scope)
+    element = native.fold(element, lies) if native else tree(structure.monoid, element, lies.dim, scope)
+    for other in others:
+        element = tree(structure.monoid, element, scope.place(other), scope)
+    return element
 
 
 def lifted(one: Monoid, operands: tuple[Expr, ...], axis: Axis) -> tuple[Expr, ...]:
@@ -110,11 +114,11 @@ def joined(structure: Structure, a: Element, b: Element, axis: Axis, scope: Scop
     return native.join(a, b, layout(structure, axis, scope)) if native else combined(structure.monoid, a, b, scope)
 
 
-def defined(reduction: Reduction, axis: Axis, scope: Scope) -> Any:
+def defined(reduction: Reduction, reduced: tuple[Axis, ...], scope: Scope) -> Any:
     """A reduction's value by the definition."""
     one = held_as(reduction.monoid)
     symbols = parts_of(one, "v")
-    element = folded(Structure(symbols, one, reduction.term, reduction.place), axis, scope)
+    element = folded(Structure(symbols, one, reduction.term, reduction.place), reduced, scope)
     number, result = reduction.monoid.result(reduction.result)
     inner = scope.over({}, dict(zip(symbols, element, strict=True)))
     expr = adopt(one.lower(*symbols)[number])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, final
 
-from sympy import Add, Integer
+from sympy import Add, Integer, Max, Min, Mul
 from sympy.core.basic import Basic
 
 from redalg.decompose import Cascade
@@ -21,6 +21,8 @@ from redalg.incremental.form import Accumulator, FusedForm, Pivot
 
 LIMIT = 16
 """Longest axis that is written out."""
+WRITTEN = {"sum": Add, "prod": Mul, "max": Max, "min": Min}
+"""What stands between the elements that are written out."""
 
 
 def summed_axes(form: FusedForm) -> tuple[Axis, ...]:
@@ -62,9 +64,9 @@ class _Unrolling:
         return range(self.length) if self.axis in free_axes(node) else range(1)
 
     def summed(self, node: Any) -> Any:
-        """Σ_j f(j) → f(0) + f(1) + …"""
+        """Σ_j f(j) → f(0) + f(1) + …, and so for the other kinds"""
         found = {
-            one: Add(*(self.at(one.expr, place) for place in range(self.length)))
+            one: WRITTEN[one.kind](*(self.at(one.expr, place) for place in range(self.length)))
             for one in node.atoms(Reduce)
             if one.bound == (self.axis,)
         }

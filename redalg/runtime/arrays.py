@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sympy import Expr, log
@@ -14,7 +14,7 @@ from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.interpret import Executor
-from redalg.runtime.blocks import blocks, chunks, output_axes, stream, unfused
+from redalg.runtime.blocks import Ranges, blocks, output_axes, pieces, stream, unfused
 from redalg.runtime.inputs import WIDTH, Bound
 
 
@@ -76,16 +76,21 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
     scope = scope_for(form.cascade, bound, ops, tensors)
     length = blocks(form, bound.sizes)
 
-    def piece(ranges: dict[Axis, tuple[int, int]]) -> dict[str, Any]:
+    def made(ranges: Ranges) -> Iterator[tuple[Ranges, dict[str, Any]]]:
         inner = scope.over(ranges)
-        if inner.length(executor.axis) == 0 and empty == "nan":  # the definition: every reduction is its identity
-            return unfused(form.cascade, inner)
-        return executor.finish(inner, stream(executor, inner, length[form.cascade.axis]))
+        if 0 in map(inner.length, executor.reduced) and empty == "nan":  # the definition: reductions are identities
+            yield ranges, unfused(form.cascade, inner)
+            return
+        values = executor.resolved(inner, stream(executor, inner, length))
+        yield ranges, executor.outputs(inner, values, carries=False)
+        if any(one.carries for one in form.outputs):
+            for part in pieces(executor.reduced, inner, length):
+                yield {**ranges, **part}, executor.outputs(inner.over(part), values, carries=True)
 
-    pieces = ((ranges, piece(ranges)) for ranges in chunks(output_axes(form.cascade), bound.sizes, length))
+    chunks = (one for ranges in pieces(output_axes(form.cascade), scope, length) for one in made(ranges))
     outputs = {one.name: (one.axes, output_dtype(one, form, bound.result)) for one in form.outputs}
     with ops.quiet():
-        return to_library(assembled(pieces, outputs, scope, backend), bound.library, backend)
+        return to_library(assembled(chunks, outputs, scope, backend), bound.library, backend)
 
 
 def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
@@ -94,23 +99,24 @@ def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
     ops, tensors = ops_for(bound, backend, "float64"), tensors_for(bound, backend)
     scope = scope_for(form.cascade, bound, ops, tensors)
     length = blocks(form, bound.sizes, 1 << 24)
-    pieces = ((ranges, unfused(form.cascade, scope.over(ranges)))
-              for ranges in chunks(output_axes(form.cascade), bound.sizes, length))  # fmt: skip
+    chunks = ((ranges, unfused(form.cascade, scope.over(ranges)))
+              for ranges in pieces(output_axes(form.cascade), scope, length))  # fmt: skip
     outputs = {one.name: (one.axes, own_dtype(one, form) or "float64") for one in form.outputs}
     with ops.quiet():
-        return assembled(pieces, outputs, scope, backend)
+        return assembled(chunks, outputs, scope, backend)
 
 
 def assembled(
-    pieces: Iterable[tuple[dict[Axis, tuple[int, int]], dict[str, Any]]],
+    chunks: Iterable[tuple[Ranges, dict[str, Any]]],
     outputs: Mapping[str, tuple[tuple[Axis, ...], str]],
     scope: Scope,
     backend: str,
 ) -> dict[str, Any]:
     """Write the chunks' outputs into whole arrays, in the outputs' axis order and dtype."""
     whole: dict[str, Any] = {}
-    for ranges, made in pieces:
-        for name, (axes, dtype) in outputs.items():
+    for ranges, made in chunks:
+        for name in made:
+            axes, dtype = outputs[name]
             shape = [scope.length(axis) for axis in axes]
             if name not in whole:
                 whole[name] = empty_array(shape, dtype, scope, backend)
@@ -119,7 +125,7 @@ def assembled(
             base = {axis: scope.ranges[axis][0] for axis in axes}
             key = tuple(slice(inner.ranges[a][0] - base[a], inner.ranges[a][1] - base[a]) for a in axes)
             whole[name][key] = part
-    return whole
+    return {name: whole[name] for name in outputs}
 
 
 def to_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
@@ -166,6 +172,8 @@ def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
     own = own_dtype(output, form)
     if own:
         return own
+    if output.carries:  # as many numbers as the inputs have: their dtype, as of any elementwise function
+        return result
     wide = output.expr.has(log) or _is_extremum(output.expr, form)
     return result if not wide or WIDTH[result] > 1 else "float32"
 

@@ -1,7 +1,7 @@
 """Streaming a form over blocks: memory is bounded by the block, whatever the sizes.
 
-Free axes are cut into independent chunks; within a chunk the streamed axis is cut into blocks, and the blocks' states
-are merged one after the other.
+Free axes are cut into independent chunks; within a chunk the reduced axes are cut into blocks, and the blocks' states
+are merged one after the other. Outputs that carry a reduced axis are made block by block from the finished values.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ BLOCK_ELEMENTS = 1 << 20
 """Elements of the largest array of a block: 4 MiB in float32. Larger blocks leave a core's cache, smaller ones make
 short matrix products; a few temporaries of this size stay below 50 MiB."""
 SMALLEST_BLOCK = 128
+Ranges = dict[Axis, tuple[int, int]]
+"""Axis -> its first element and that after its last, in global numbering."""
 
 
 def blocks(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENTS) -> dict[Axis, int]:
@@ -35,24 +37,36 @@ def blocks(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENT
     inner -= {
         axis for one in (*form.cascade.values, *(p.value for p in form.cascade.producers)) for axis in one.indices
     }
-    inner -= {form.cascade.axis}
+    inner -= set(form.cascade.reduced)
+    whole = whole_axes(form.cascade)
     arrays = [axes - inner for axes in _arrays(form)]
     while True:
         largest = max(arrays, key=lambda axes: prod(length[axis] for axis in axes))
         if prod(length[axis] for axis in largest) <= limit:
             return length
-        axis = max(
-            sorted(largest, key=str),
-            key=lambda one: (length[one] > SMALLEST_BLOCK, _preference(form, one), length[one]),
-        )
+        cut = sorted(largest - whole, key=str)
+        if max((length[axis] for axis in cut), default=1) == 1:
+            return length
+        axis = max(cut, key=lambda one: (length[one] > SMALLEST_BLOCK, _preference(form, one), length[one]))
         if length[axis] == 1:
-            axis = max(sorted(largest, key=str), key=lambda one: length[one])
+            axis = max(cut, key=lambda one: length[one])
         length[axis] = (length[axis] + 1) // 2
+
+
+def whole_axes(cascade: Cascade) -> set[Axis]:
+    """The axes that are not cut: a producer or an epilogue reduces over them, on its own."""
+    within = {axis for one in cascade.producers for axis in producer_axes(one.cascade)}
+    return within | {axis for one in cascade.outputs for axis in _epilogue_axes(one.expr)}
+
+
+def producer_axes(cascade: Cascade) -> set[Axis]:
+    """The axes over which a producer and its own producers reduce."""
+    return set(cascade.reduced).union(*(producer_axes(one.cascade) for one in cascade.producers))
 
 
 def _preference(form: FusedForm, axis: Axis) -> int:
     """Batch axes (those of every output) are cut only when the two long axes are small already."""
-    return int(axis == form.cascade.axis or any(axis in one.axes for one in form.outputs))
+    return int(axis in form.cascade.reduced or any(axis in one.axes for one in form.outputs))
 
 
 def _arrays(form: FusedForm) -> list[set[Axis]]:
@@ -63,39 +77,36 @@ def _arrays(form: FusedForm) -> list[set[Axis]]:
     made += [set(one.value.indices) for one in form.accumulators]
     made += [free_axes(form.cascade.domain)] if form.cascade.domain is not S.true else []
     made += [set(one.axes) for one in form.cascade.producers]
-    return [*made, {form.cascade.axis}]
+    made += [set(one.expr.atoms(Axis)) for one in form.outputs if one.carries]
+    return [*made, set(form.cascade.reduced)]
 
 
-def chunks(
-    axes: tuple[Axis, ...], sizes: Mapping[str, int], length: Mapping[Axis, int]
-) -> Iterator[dict[Axis, tuple[int, int]]]:
-    """Every combination of ranges of the given axes (one empty range where an axis has no elements)."""
-    cuts = []
-    for axis in axes:
-        size = sizes[axis.name]
-        cuts.append([(start, min(start + length[axis], size)) for start in range(0, max(size, 1), length[axis])])
-    for ranges in product(*cuts):
-        yield dict(zip(axes, ranges, strict=True))
-
-
-def stream(executor: Executor, scope: Scope, length: int) -> Slots:
-    """The state of the scope's whole range of the streamed axis, block after block."""
-    axis = executor.axis
-    start, stop = scope.ranges[axis]
+def stream(executor: Executor, scope: Scope, length: Mapping[Axis, int]) -> Slots:
+    """The state of the scope's whole ranges of the reduced axes, block after block."""
     state: Slots | None = None
-    for first in range(start, max(stop, start + 1), length):
-        block = executor.leaf(scope.over({axis: (first, min(first + length, stop))}))
+    for ranges in pieces(executor.reduced, scope, length):
+        block = executor.leaf(scope.over(ranges))
         state = block if state is None else executor.merge(scope, state, block)
     return executor.identity(scope) if state is None else state
+
+
+def pieces(axes: tuple[Axis, ...], scope: Scope, length: Mapping[Axis, int]) -> Iterator[Ranges]:
+    """The scope's ranges of the given axes, cut into blocks (one empty range where an axis has no elements)."""
+    cuts = []
+    for axis in axes:
+        start, stop = scope.ranges[axis]
+        firsts = range(start, max(stop, start + 1), length[axis])
+        cuts.append([(first, min(first + length[axis], stop)) for first in firsts])
+    for ranges in product(*cuts):
+        yield dict(zip(axes, ranges, strict=True))
 
 
 def output_axes(cascade: Cascade) -> tuple[Axis, ...]:
     """The axes that any output or value has: those that may be cut into independent chunks."""
     found = {axis for one in cascade.outputs for axis in one.axes}
     found |= {axis for one in cascade.reductions for axis in one.axes}
-    reduced = {axis for one in cascade.outputs for axis in _epilogue_axes(one.expr)}
-    reduced |= {one.place for one in cascade.reductions if one.place is not None}  # held together in the state
-    return tuple(sorted(found - reduced, key=str))
+    held = {one.place for one in cascade.reductions if one.place is not None}  # held together in the state
+    return tuple(sorted(found - whole_axes(cascade) - set(cascade.reduced) - held, key=str))
 
 
 def _epilogue_axes(expr: Any) -> set[Axis]:

@@ -49,6 +49,7 @@ def lower(
 ) -> Lowered:
     """Plan (unless one is given), build, verify and emit."""
     check_reductions(form)
+    check_form(form)
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
     for axis in summed_axes(form):
         form = unrolled(form, axis, problem.sizes[axis.name])
@@ -63,6 +64,19 @@ def lower(
     check_operands(program, chosen, precision)
     source = emit(program, chosen, header(form, chosen), self_check(program))
     return Lowered(form, problem, chosen, program, source, results)
+
+
+def check_form(form: FusedForm) -> None:
+    """Refuse what the tile program does not hold: several reduced axes, and outputs that carry a reduced axis."""
+    instead = 'which the tile program does not do yet. Run it with backend="torch".'
+    for cascade in (form.cascade, *(one.cascade for one in form.cascade.producers)):
+        if cascade.inner:
+            said = " and ".join(map(str, cascade.reduced))
+            raise PlanError(f"`{cascade.outputs[0].name}` is reduced over axes {said} at once, {instead}")
+    carried = next((one for one in form.outputs if one.carries), None)
+    if carried is not None:
+        raise PlanError(f"output `{carried.name}` carries the reduced axis {form.cascade.axis}: it takes a second "
+                        f"pass over the data, {instead}")  # fmt: skip
 
 
 def fitting(candidates: Iterable[tuple[Plan, TileProgram]]) -> tuple[Plan, TileProgram]:

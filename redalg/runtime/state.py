@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+from sympy import Expr
+
 from redalg.errors import InputError
-from redalg.expression import Axis, Element
+from redalg.expression import Axis, Element, Value
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FusedForm, Slot
 from redalg.incremental.interpret import Executor, Slots
-from redalg.runtime.arrays import from_axes, ops_for, output_dtype, scope_for, tensors_for, to_axes, to_library
-from redalg.runtime.blocks import blocks, stream
+from redalg.runtime.arrays import (
+    assembled,
+    from_axes,
+    ops_for,
+    output_dtype,
+    scope_for,
+    tensors_for,
+    to_axes,
+    to_library,
+)
+from redalg.runtime.blocks import Ranges, blocks, pieces, stream
 from redalg.runtime.inputs import Bound, bind, check_choice, library_of
 
 
@@ -48,20 +59,38 @@ class State:
 
 def leaf(form: FusedForm, given: Mapping[str, Any], start: Mapping[Axis, int], extents: Mapping[str, int]) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
-    for axis, first in start.items():
-        if axis not in form.cascade.axes() or not isinstance(first, int) or first < 0:
-            axes = ", ".join(map(str, form.cascade.axes()))
-            raise InputError(
-                "leaf: start should give an axis its first element's number, as in "
-                f"start={{{form.cascade.axis}: 128}}, not {{{axis!r}: {first!r}}}. The axes are {axes}."
-            )
+    check_start(form, start, "leaf")
+    lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
+    if lone:
+        raise InputError(
+            f"leaf: an expression holds the extent of axis {lone[0]}, of which a piece has a part, and a state counts "
+            f"the elements of {' and '.join(reduced_names(form))} together alone. Pass its total, "
+            f'`leaf(…, extents={{"{lone[0]}": …}})`.'
+        )
     bound = bind(form.cascade, given, extents, chunked=True)
     ops = ops_for(bound, bound.library)
     executor = Executor(form, ops)
     scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
     with ops.quiet():
-        slots = stream(executor, scope, blocks(form, bound.sizes)[form.cascade.axis])
-    return replace(packed(form, slots, scope, bound), covers=scope.ranges[form.cascade.axis])
+        slots = stream(executor, scope, blocks(form, bound.sizes))
+    made = packed(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
+    return replace(made, covers=scope.ranges[form.cascade.axis])
+
+
+def reduced_names(form: FusedForm) -> tuple[str, ...]:
+    """The names of the reduced axes."""
+    return tuple(str(axis.name) for axis in form.cascade.reduced)
+
+
+def check_start(form: FusedForm, start: Mapping[Axis, int], method: str) -> None:
+    """Refuse a start that gives no axis of the expression the number of an element."""
+    for axis, first in start.items():
+        if axis not in form.cascade.axes() or not isinstance(first, int) or first < 0:
+            axes = ", ".join(map(str, form.cascade.axes()))
+            raise InputError(
+                f"{method}: start should give an axis its first element's number, as in "
+                f"start={{{form.cascade.axis}: 128}}, not {{{axis!r}: {first!r}}}. The axes are {axes}."
+            )
 
 
 def empty_state(
@@ -78,11 +107,17 @@ def empty_state(
         given = {name: torch.zeros(shape, dtype=getattr(torch, dtypes.get(name, "float32")), device=device)
                  for name, shape in shapes.items()}  # fmt: skip
     given |= {one.name: 1.0 for one in form.cascade.scalars()}
-    return leaf(form, given, {}, {**sizes, form.cascade.axis.name: 0})
+    given_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
+    return leaf(form, given, {}, {**given_sizes, **dict.fromkeys(reduced_names(form), 0), **_totals(form, sizes)})
+
+
+def _totals(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The extents of reduced axes that stand in expressions by themselves."""
+    return {name: sizes[name] for name in reduced_names(form) if name in form.cascade.extents() and name in sizes}
 
 
 def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
-    if index == form.cascade.axis:
+    if index in form.cascade.reduced:
         return 0
     if isinstance(index, Axis):
         if index.name not in sizes and index.size is None:
@@ -152,13 +187,18 @@ def together(a: State, b: State) -> tuple[int, int] | None:
     return (a.covers[0], b.covers[1]) if adjoin and a.covers and b.covers else None
 
 
-def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str) -> dict[str, Any]:
-    """The outputs of a state; `given` holds the tensors and scalars that stand in the outputs themselves."""
+def finish(
+    form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str, start: Mapping[Axis, int]
+) -> dict[str, Any]:
+    """The outputs of a state; `given` holds the tensors and scalars that stand in the outputs themselves.
+
+    Outputs that carry a reduced axis are made for the piece of it that `given` holds, which begins at `start`.
+    """
     check(form, state)
-    exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
-    exprs += [expr for producer in form.parameters for expr in producer.cascade.expressions()]
-    needed = {one.name: one for expr in exprs for one in expr.atoms(Element)}
-    missing = sorted(str(one) for name, one in needed.items() if name not in (given or {}))
+    given = given or {}
+    check_start(form, start, "finish")
+    needed = {one.name: one for expr in finished_exprs(form) for one in expr.atoms(Element)}
+    missing = sorted(str(one) for name, one in needed.items() if name not in given)
     if missing:
         raise InputError(
             f"finish: the outputs hold {', '.join(missing)}, which a state does not. Pass them as tensors: "
@@ -166,38 +206,66 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
         )
     check_choice("empty", empty, "finish: ")
     known = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
-    unknown = [name for name in given or {} if name not in known]
+    unknown = [name for name in given if name not in known]
     if unknown:
         raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(known))}.")
+    piece = piece_sizes(form, state, {name: given[name] for name in needed})
     for name, element in needed.items():
-        check_given(name, (given or {})[name], element, state)
-    scope, executor = unpacked_scope(form, state, given or {}, empty)
+        check_given(given[name], element, state.library, {**state.sizes, **piece})
+        check_kind(given[name], element, name in form.cascade.value_tensors())
+    scope, executor = unpacked_scope(form, state, given, empty, piece=piece, start=start)
     with scope.ops.quiet():
-        made = executor.finish(scope, unpack(form, state, scope))
-    outputs = {}
-    for one in form.outputs:
-        array = to_axes(made[one.name], one.axes, scope)
-        outputs[one.name] = _rounded(array, output_dtype(one, form, state.result), state.library)
-    return to_library(outputs, state.library, state.library)
+        made = assembled(finished(form, executor, scope, unpack(form, state, scope), piece),
+                         {one.name: (one.axes, output_dtype(one, form, state.result)) for one in form.outputs},
+                         scope, state.library)  # fmt: skip
+    return to_library(made, state.library, state.library)
 
 
-def _rounded(array: Any, dtype: str, library: str) -> Any:
-    if library == "numpy":
-        return array.astype(dtype)
-    import torch
+def finished(
+    form: FusedForm, executor: Executor, scope: Scope, slots: Slots, piece: Mapping[str, int]
+) -> Iterator[tuple[Ranges, dict[str, Any]]]:
+    """The outputs without a reduced axis, then block after block those with one."""
+    values = executor.resolved(scope, slots)
+    yield {}, executor.outputs(scope, values, carries=False)
+    if any(one.carries for one in form.outputs):
+        sizes = {str(axis.name): scope.length(axis) for axis in form.cascade.axes()} | dict(piece)
+        for part in pieces(executor.reduced, scope, blocks(form, sizes)):
+            yield part, executor.outputs(scope.over(part), values, carries=True)
 
-    return array.to(getattr(torch, dtype))
+
+def finished_exprs(form: FusedForm) -> list[Expr]:
+    """What `finish` evaluates: outputs, assignments, and the producers that stand in them."""
+    exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
+    used = {value for expr in exprs for value in expr.atoms(Value)}
+    produced = [one for one in form.cascade.producers if one.value in used]
+    return exprs + [expr for one in produced for expr in one.cascade.expressions()]
 
 
-def check_given(name: str, array: Any, element: Element, state: State) -> None:
-    """Refuse what does not fit an output's own tensor: of another library, rank, size or kind."""
-    if library_of(array) != state.library:
-        raise InputError(f"finish: tensor `{name}` is a {type(array).__name__}, and the state is of {state.library}.")
-    wanted = [state.sizes.get(str(index), size) for index, size in zip(element.indices, array.shape, strict=False)]
+def piece_sizes(form: FusedForm, state: State, given: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of axes that the tensors of `finish` have and a state has not: those of the piece."""
+    exprs = finished_exprs(form)
+    sizes: dict[str, int] = {}
+    for element in sorted({one for expr in exprs for one in expr.atoms(Element)}, key=str):
+        for index, size in zip(element.indices, given[element.name].shape, strict=False):
+            if isinstance(index, Axis) and (index.name in reduced_names(form) or index.name not in state.sizes):
+                sizes.setdefault(index.name, int(size))
+    return sizes
+
+
+def check_given(array: Any, element: Element, library: str, sizes: Mapping[str, int]) -> None:
+    """Refuse what does not fit an output's own tensor: of another library, rank or size."""
+    name = element.name
+    if library_of(array) != library:
+        raise InputError(f"finish: tensor `{name}` is a {type(array).__name__}, and the state is of {library}.")
+    wanted = [sizes.get(str(index), size) for index, size in zip(element.indices, array.shape, strict=False)]
     if len(array.shape) != len(element.indices) or list(array.shape) != wanted:
         raise InputError(f"finish: tensor `{name}` has shape {tuple(array.shape)}; `{element}` needs {tuple(wanted)}.")
-    if getattr(array, "requires_grad", False) or "float" not in str(array.dtype):
-        raise InputError(f"finish: tensor `{name}` should hold floating-point numbers without a gradient.")
+
+
+def check_kind(array: Any, element: Element, is_value: bool) -> None:
+    """Refuse a gradient, and integers or booleans where they stand in arithmetic."""
+    if getattr(array, "requires_grad", False) or (is_value and "float" not in str(array.dtype)):
+        raise InputError(f"finish: tensor `{element.name}` should hold floating-point numbers without a gradient.")
 
 
 def check(form: FusedForm, state: State) -> None:
@@ -218,23 +286,31 @@ def packed(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None, lik
         return State(arrays, form.slots, like.sizes, like.result, like.library, like.device, like.scalars)
     if bound is None:
         raise AssertionError("a new state needs its inputs")
-    sizes = {name: size for name, size in bound.sizes.items() if name != form.cascade.axis.name}
+    sizes = {name: size for name, size in bound.sizes.items() if name not in reduced_names(form)}
+    sizes |= _totals(form, bound.sizes)
     return State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars))
 
 
 def unpacked_scope(
-    form: FusedForm, state: State, given: Mapping[str, Any] | None = None, empty: str = "nan"
+    form: FusedForm,
+    state: State,
+    given: Mapping[str, Any] | None = None,
+    empty: str = "nan",
+    *,
+    piece: Mapping[str, int] | None = None,
+    start: Mapping[Axis, int] | None = None,
 ) -> tuple[Scope, Executor]:
-    """A scope over the state's free axes (the streamed axis is empty in it), and an executor of its library."""
+    """A scope over the state's free axes and a piece of the reduced ones (empty unless given), and an executor."""
     dtype = next(
         (str(a.dtype).removeprefix("torch.") for a in state.slots.values() if "float" in str(a.dtype)), "float32"
     )
-    sizes = {**state.sizes, form.cascade.axis.name: 0}
+    sizes = {**state.sizes, **dict.fromkeys(reduced_names(form), 0), **(piece or {})}
     scalars = {**state.scalars, **{k: v for k, v in (given or {}).items() if isinstance(v, int | float)}}
     tensors = {k: v for k, v in (given or {}).items() if k not in scalars}
     bound = Bound(tensors, scalars, sizes, {}, state.library, state.device, dtype, state.result)
     ops = ops_for(bound, state.library)
-    scope = scope_for(form.cascade, bound, ops, tensors)
+    totals = _totals(form, state.sizes)
+    scope = scope_for(form.cascade, bound, ops, tensors, start=start, extents=totals)
     return scope, Executor(form, ops, empty)
 
 

@@ -1,0 +1,232 @@
+"""Which axes are reduced together, which of them is streamed, and names that make this plain.
+
+Rewrites, each exact:
+
+    α-renaming       Σ_i f(X[i]) → Σ_n f(X[n])              n not free in f; both index the same tensor dimension
+    joining          Σ_i A·Σ_j f → A·Σ_{i,j} f              A free of i and j; where others reduce over i and j at once
+    total            |i|·|j| → |i j|                        the number of elements over all the reduced axes i, j; where
+                                                            one extent alone is unknown it follows from the total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from typing import Any
+
+from sympy import Expr, Mul, Pow, S, Tuple
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import free_axes
+from redalg.errors import ExpressionError
+from redalg.expression import Axis, Element, Extent, Reduce
+
+Axes = frozenset[Axis]
+
+
+def outermost(expr: Basic) -> Iterator[Reduce]:
+    """The reductions that stand in no other reduction."""
+    if isinstance(expr, Reduce):
+        yield expr
+    else:
+        for arg in expr.args:
+            yield from outermost(arg)
+
+
+# ---- which axes ------------------------------------------------------------------------------------------------------
+
+
+def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
+    """The axes over which the outputs are reduced, the streamed one first; see `streams` for epilogues.
+
+    Reductions over other axes that carry one of these are data for a second pass.
+    """
+    tops = [node for expr in exprs for node in outermost(expr)]
+    if not tops:
+        raise ExpressionError(
+            f"`{exprs[0]}` reduces over no axis. Write a reduction of it, such as `ra.sum(expr, n)`; "
+            "an expression without one needs no fusion."
+        )
+    over = {node: streams(node) for node in tops}
+    found = list(dict.fromkeys(over.values()))
+    fits = [one for one in found if all(other <= one or free_axes(node) & one for node, other in over.items())]
+    together = max(fits, key=len, default=None)
+    if together is None:
+        said = ", ".join(_listed(in_order(one, exprs)) for one in found)
+        raise ExpressionError(
+            f"the outputs are reduced over unrelated axes {said}: {'; '.join(str(node) for node in tops)}. One pass "
+            "streams one axis: fuse them one by one."
+        )
+    return _streamed_first(together, exprs)
+
+
+def _streamed_first(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
+    """Of the reduced axes, in order, the first that no reduction over a part of them reduces over is streamed."""
+    if len(together) == 1:
+        return tuple(together)
+    order = in_order(together, exprs)
+    parts = [node for node in _reductions(exprs) if set(node.bound) < together]
+    free = [axis for axis in order if not any(axis in node.bound for node in parts)]
+    if not free:
+        listed = "; ".join(sorted(f"`{node}`" for node in parts))
+        raise ExpressionError(
+            f"{listed}: each reduces over a part of the axes {_listed(order)}, which are reduced together, so that "
+            "none of these is left to stream. Compute one of them first, and pass it as a tensor."
+        )
+    return (free[0], *(axis for axis in order if axis != free[0]))
+
+
+def _reductions(exprs: Iterable[Expr]) -> set[Reduce]:
+    return {node for expr in exprs for node in expr.atoms(Reduce)}
+
+
+def _listed(axes: Iterable[Axis]) -> str:
+    return " and ".join(map(str, axes))
+
+
+def in_order(axes: Iterable[Axis], exprs: Iterable[Expr]) -> tuple[Axis, ...]:
+    """Axes in the order in which tensors are indexed by them: by the first dimension of each, then by name."""
+    first: dict[Axis, int] = {}
+    for element in {one for expr in exprs for one in expr.atoms(Element)}:
+        for place, index in enumerate(element.indices):
+            if isinstance(index, Axis):
+                first[index] = min(place, first.get(index, place))
+    return tuple(sorted(axes, key=lambda one: (first.get(one, len(first)), str(one.name))))
+
+
+def streams(node: Reduce) -> Axes:
+    """The axes that a reduction streams: its own, or those of the reduced values when it sums nothing else.
+
+    A part of what its values are reduced over is the axis of an epilogue too, as in the marginals of a joint weight.
+    """
+    wider = [frozenset(one.bound) for one in node.expr.atoms(Reduce) if set(one.bound) > set(node.bound)]
+    if wider:
+        return max(wider, key=len)
+    inner = list(outermost(node.expr))
+    numbered = [one for one in inner if one.place in node.bound]
+    if numbered:
+        return streams(numbered[0])
+    if node.kind == "sum" and inner and not _bare_elements(node.expr) and any(_cascades(one) for one in inner):
+        return streams(inner[0])
+    return frozenset(node.bound)
+
+
+def _bare_elements(expr: Basic) -> bool:
+    if isinstance(expr, Reduce):
+        return False
+    return isinstance(expr, Element) or any(map(_bare_elements, expr.args))
+
+
+def _cascades(node: Reduce) -> bool:
+    return any(set(one.bound) == set(node.bound) for one in node.expr.atoms(Reduce))
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def same_names(expr: Expr) -> Expr:
+    """α-rename inner bound axes to the outer ones that index the same tensor dimensions, and order them by name."""
+
+    def visit(node: Basic, outer: Mapping[tuple[str, int], Axis]) -> Basic:
+        if isinstance(node, Reduce):
+            node = _renamed(node, outer)
+            outer = {**outer, **{place: axis for axis in node.bound for place in _places(node.expr, axis)}}
+        args = [visit(arg, outer) for arg in node.args]
+        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+    return visit(expr, {})
+
+
+def _renamed(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
+    taken, renaming = {*node.bound, *free_axes(node.expr)}, dict[Basic, Basic]()
+    for axis in node.bound:
+        others = (outer[place] for place in _places(node.expr, axis) if place in outer)
+        other = next((one for one in others if one not in taken), None)
+        if other is not None:
+            renaming[axis] = other
+            taken.add(other)
+    bound = sorted((renaming.get(axis, axis) for axis in node.bound), key=lambda one: str(one.name))
+    same = not renaming and tuple(bound) == node.bound
+    return node if same else node.rebuilt(node.expr.xreplace(renaming), bound)
+
+
+def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
+    return sorted({(one.name, place) for one in expr.atoms(Element) for place, index in enumerate(one.indices)
+                   if index == axis})  # fmt: skip
+
+
+def joined(exprs: dict[str, Expr]) -> dict[str, Expr]:
+    """Nested sums over axes that other reductions reduce over at once, as one sum (see the module)."""
+    reductions = _reductions(exprs.values())
+    several = {frozenset(node.bound) for node in reductions if len(node.bound) > 1}
+    nests = {node: nest[0] for node in reductions if (nest := _nest(node)) is not None}
+    several |= {axes for node, axes in nests.items() if any(nests.get(one) == axes for one in node.expr.atoms(Reduce))}
+    return {name: _joined(expr, several) for name, expr in exprs.items()} if several else exprs
+
+
+def _nest(node: Reduce) -> tuple[Axes, Expr, Expr] | None:
+    """Σ_i A·Σ_j f as (the axes i and j, A, f), where A is free of both."""
+    inner = [one for one in Mul.make_args(node.expr) if isinstance(one, Reduce) and one.kind == node.kind]
+    if len(inner) != 1 or set(inner[0].bound) & set(node.bound):
+        return None
+    axes = frozenset((*node.bound, *inner[0].bound))
+    factor = Mul(*(one for one in Mul.make_args(node.expr) if one is not inner[0]))
+    if free_axes(factor) & axes or (factor is not S.One and node.kind != "sum"):
+        return None
+    return axes, factor, inner[0].expr
+
+
+def _joined(node: Any, several: set[Axes]) -> Any:
+    args = [_joined(arg, several) for arg in node.args]
+    node = node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    nest = _nest(node) if isinstance(node, Reduce) else None
+    if nest is None or nest[0] not in several:
+        return node
+    axes, factor, term = nest
+    return factor * Reduce(node.kind, term, sorted(axes, key=lambda one: str(one.name)))
+
+
+# ---- how many elements -----------------------------------------------------------------------------------------------
+
+
+def total_extent(reduced: Iterable[Axis]) -> Extent:
+    """The symbol of the number of elements over all the reduced axes: the axis' own extent where there is one."""
+    return Extent(" ".join(str(axis.name) for axis in reduced))
+
+
+def with_totals(node: Any, reduced: tuple[Axis, ...]) -> Any:
+    """Products of the reduced axes' extents as their total, outside of what is reduced over other axes alone."""
+    unknown = [Extent(axis.name) for axis in reduced if axis.size is None]
+    if len(reduced) == 1 or not unknown:
+        return node
+    known = prod(axis.size for axis in reduced if axis.size is not None)
+    if len(unknown) == 1:
+        total = total_extent(reduced) / known if known else unknown[0]
+        return _outside(node, reduced, lambda one: total if one == unknown[0] else None)
+    return _outside(
+        node, reduced, lambda one: _collected(one, unknown, total_extent(reduced) / known if known else None)
+    )
+
+
+def _outside(node: Any, reduced: tuple[Axis, ...], rule: Any) -> Any:
+    if isinstance(node, Reduce) and set(node.bound) != set(reduced) and not any(
+            set(one.bound) == set(reduced) for one in node.expr.atoms(Reduce)):  # fmt: skip
+        return node
+    if isinstance(node, Tuple | Element):
+        return node
+    args = [_outside(arg, reduced, rule) for arg in node.args]
+    node = node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    made = rule(node)
+    return node if made is None else made
+
+
+def _collected(node: Any, unknown: list[Extent], total: Expr | None) -> Expr | None:
+    """|i|^p·|j|^q·rest → total^p·|j|^(q − p)·rest, for the power nearest to 0 where all have one sign."""
+    if not node.is_Mul or total is None:
+        return None
+    powers = node.as_powers_dict()
+    found = [powers.get(one, S.Zero) for one in unknown]
+    if not (all(p.is_positive for p in found) or all(p.is_negative for p in found)):
+        return None
+    least = min(found, key=abs)
+    return Pow(total, least) * node * Mul(*(Pow(one, -least) for one in unknown))
