@@ -1,0 +1,165 @@
+"""THEORY.md section 6, held to its word: verdict, rank, state and float32 error of every row, in every spelling.
+
+All the kinds of data stand side by side along the free axis, so that one run of a pattern meets every combination of
+its tensors' kinds. The reference is the definition in extended precision, several passes (`tests/oracle.py`), and the
+measure that of `tests/data_kinds.py`: |got − reference| / Σ |summand| of the table's spelling.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, final
+
+import numpy as np
+import pytest
+from sympy import Abs, Add, Mul, Pow
+
+import redalg as ra
+from tests.corpus import Pattern, orders
+from tests.data_kinds import KINDS, LENGTH, ROWS, make
+from tests.oracle import Oracle
+from tests.theory import NOES
+from tests.theory import ROWS as TABLE
+from tests.theory import Facts, Row
+
+UNIT = 2.0**-24
+COMBINATIONS = 64
+"""More combinations of kinds than this are cut: tensors of one role then share a kind."""
+pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+
+
+@final
+@dataclass(frozen=True)
+class Columns:
+    """A row's data: every tensor over (n, c), with `labels[column]` naming the kinds that the column is made of."""
+
+    tensors: Mapping[str, np.ndarray]
+    labels: tuple[str, ...]
+
+
+def kinds(row: Row) -> Iterator[tuple[str, ...]]:
+    """The combinations of kinds, one kind for each tensor."""
+    names, roles = list(row.pattern.roles), list(row.pattern.roles.values())
+    choices = [row.kinds.get(name, tuple(kind for one, kind in KINDS if one == role))
+               for name, role in row.pattern.roles.items()]  # fmt: skip
+    everything = list(product(*choices))
+    for combination in everything:
+        chosen = dict(zip(names, combination, strict=True))
+        together = all(chosen[names[roles.index(role)]] == kind
+                       for role, kind in zip(roles, combination, strict=True))  # fmt: skip
+        if together or len(everything) <= COMBINATIONS:
+            yield combination
+
+
+@functools.cache
+def columns(name: str) -> Columns:
+    """A row's data, all combinations side by side."""
+    row = named(name)
+    made: dict[str, list[np.ndarray]] = {tensor: [] for tensor in row.pattern.roles}
+    labels: list[str] = []
+    for combination in kinds(row):
+        for seed, ((tensor, role), kind) in enumerate(zip(row.pattern.roles.items(), combination, strict=True)):
+            made[tensor].append(np.broadcast_to(make(role, kind, seed), (LENGTH, ROWS)))
+        labels += [" ".join(combination)] * ROWS
+    return Columns({tensor: np.concatenate(parts, 1) for tensor, parts in made.items()}, tuple(labels))
+
+
+def named(name: str) -> Row:
+    return next(row for row in TABLE if row.pattern.name == name)
+
+
+def magnitude(expr: Any) -> Any:
+    """Σ |summand|: every sum made one of absolute values, and what is computed of sums likewise."""
+    if isinstance(expr, ra.Reduce):
+        return ra.sum(Abs(expr.expr), *expr.bound) if expr.kind == "sum" else Abs(expr)
+    if isinstance(expr, Add | Mul):
+        return expr.func(*map(magnitude, expr.args))
+    if isinstance(expr, Pow) and expr.exp.is_positive:
+        return magnitude(expr.base) ** expr.exp
+    return Abs(expr)
+
+
+@functools.cache
+def defined(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The definition's value and Σ |summand|, in extended precision."""
+    row, data = named(name), columns(name)
+    expr = (row.reference or row.pattern.build)()
+    oracle = Oracle(data.tensors, row.pattern.scalars, {"n": LENGTH, "c": len(data.labels)})
+    return oracle.output(expr, "c")[0], oracle.output(magnitude(expr), "c")[0]
+
+
+def allowed(row: Row) -> np.ndarray:
+    """max(2 · the table's figure, eight roundings) of Σ |summand|, at least float32's least normal number."""
+    return np.maximum(2 * row.error, 8 * UNIT) * defined(row.pattern.name)[1] + np.finfo(np.float32).tiny
+
+
+def spelled() -> list[Any]:
+    """Every row in every spelling."""
+    return [pytest.param(row, build, id=f"{row.pattern.name}, {spelling}" if spelling else row.pattern.name)
+            for row in TABLE for spelling, build in {"": row.pattern.build, **row.spellings}.items()]  # fmt: skip
+
+
+def facts(made: ra.Fused) -> Facts:
+    form = made.form
+    droppable = sum(one.droppable for one in form.accumulators)
+    return Facts(len(form.accumulators), droppable, len(form.extrema))
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.pattern.name)
+def test_rank_and_state(row: Row) -> None:
+    made = row.pattern.fuse()
+    assert made.rank[made.cascade.reductions[-1].name] == row.rank
+    assert facts(made) == (row.fewer[0] if row.fewer else row.facts)
+
+
+@pytest.mark.parametrize(("row", "build"), spelled())
+def test_every_spelling_fuses_into_no_larger_a_state(row: Row, build: Any) -> None:
+    verdict = ra.analyze(build(), "c")
+    assert type(verdict).__name__ == row.pattern.verdict, verdict
+    got, table = facts(verdict.fused), row.facts
+    assert got.accumulators + got.extrema <= table.accumulators + table.extrema
+
+
+@pytest.mark.parametrize(("row", "build"), spelled())
+def test_error(row: Row, build: Any) -> None:
+    """On every kind of data, in every order."""
+    data = columns(row.pattern.name)
+    want, _ = defined(row.pattern.name)
+    made = ra.fuse(build(), "c")
+    tensors = {**data.tensors, **row.pattern.scalars}
+    for order, outputs in orders(made, tensors, {"n": LENGTH, "c": len(data.labels)}):
+        assert_close(outputs["out"], want, row, order)
+
+
+def assert_close(got: np.ndarray, want: np.ndarray, row: Row, order: str) -> None:
+    assert got.dtype == np.float32
+    with np.errstate(all="ignore"):
+        off = np.abs(got.astype(np.longdouble) - want)
+        fine = (off <= allowed(row)) | (got == want) | (np.isnan(got) & np.isnan(want))
+        figure = off / defined(row.pattern.name)[1]
+    data = columns(row.pattern.name)
+    wrong = {label: float(figure[[one == label for one in data.labels]].max())
+             for label in dict.fromkeys(np.array(data.labels)[~fine])}  # fmt: skip
+    assert not wrong, f"{order}: errors {wrong}, where {max(2 * row.error, 8 * UNIT):.1e} is allowed"
+
+
+@pytest.mark.parametrize("pattern", NOES, ids=lambda one: one.name)
+def test_what_cannot_be_fused(pattern: Pattern) -> None:
+    """The verdict, its reason, what to do, and evidence that can be checked."""
+    verdict = pattern.analyze()
+    assert type(verdict).__name__ == pattern.verdict, verdict
+    if pattern.verdict == "Refused":
+        assert pattern.why in verdict.reason
+        assert verdict.hint
+        assert verdict.evidence
+        with pytest.raises(ra.NotFusible):
+            pattern.fuse()
+
+
+def test_a_rounding_that_mixes_is_refused_where_exactness_is_asked() -> None:
+    pattern = next(one for one in NOES if one.verdict == "Approximate")
+    with pytest.raises(ra.NotFusible):
+        ra.fuse(pattern.build(), pattern.axes, exact=True)
