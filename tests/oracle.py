@@ -243,9 +243,14 @@ ROWS: dict[str, Callable[[list[np.ndarray], int], dict[str, Any]]] = {
 
 
 def zero_weight(oracle: Oracle, node: Mul) -> np.ndarray:
-    """Where a factor of the product is an exponential (or a reciprocal power of none) that is exactly 0."""
+    """Where a factor of the product is an exponential that is exactly 0, and it is not divided by a sum of nothing."""
     weights = [oracle(one)[0] == 0 for one in node.args if isinstance(one, exp)]
-    return np.any(np.broadcast_arrays(*weights), axis=0) if weights else np.zeros(1, bool)
+    totals = [oracle(one.base)[0] == 0 for one in node.args if one.is_Pow and isinstance(one.base, Reduce)
+              and one.exp.is_negative]  # fmt: skip
+    if not weights:
+        return np.zeros(1, bool)
+    vanishes = np.any(np.broadcast_arrays(*weights), axis=0)
+    return vanishes & ~np.any(np.broadcast_arrays(*totals), axis=0) if totals else vanishes
 
 
 def finite(bound: np.ndarray) -> np.ndarray:
