@@ -1,8 +1,8 @@
 """THEORY.md section 6 as data: every pattern of its table, in every spelling, and every "no" with its reason.
 
 A row's errors are those of the table: |got − definition| / Σ |summand|, in float32, over every kind of
-`tests/data_kinds.py` that its tensors' roles have. `Row.facts` keeps the table's counts; where the engine's are smaller
-for a good reason, `Row.fewer` says how many and why.
+`tests/data_kinds.py` that its tensors' roles have. `Row.facts` keeps the table's counts; where a
+spelling's differ for a good reason, `Row.counted` says how many and why.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Row:
         facts: the table's counts.
         error: the table's figure.
         spellings: equivalent expressions, which must be as good.
-        fewer: the engine's counts, where they are smaller, and why.
+        counted: spelling -> its own counts, where they differ from the table's, and why ("" is the table's spelling).
         reference: what defines the value where the spelling itself overflows any arithmetic.
         kinds: tensor -> the kinds of its role that make sense here (all, where it is left out).
         terms: Σ |terms| of `finish`, where they are not the summands: what the condition number is made of.
@@ -60,7 +60,7 @@ class Row:
     facts: Facts
     error: float
     spellings: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    fewer: tuple[Facts, str] | None = None
+    counted: Mapping[str, tuple[Facts, str]] = field(default_factory=dict)
     reference: Callable[[], Any] | None = None
     kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     terms: Callable[[], Any] | None = None
@@ -220,7 +220,8 @@ ROWS = (
     row("Pearson r", pearson, VV, False, 4, Facts(6, 2), 5e-7, spellings={"raw moments": pearson_raw}),
     row("regression SSE", lambda: total((dev(y) - slope() * dev(x)) ** 2), VV, False, 6, Facts(6, 2), 5e-7),
     row("moment of inertia, 3-D", inertia, {"w": "weight", "x": "value", "y": "value", "z": "value"}, False, 5,
-        Facts(5, 3), 5e-7, spellings={"axis by axis": inertia_by_axis}),
+        Facts(5, 3), 5e-7, spellings={"axis by axis": inertia_by_axis},
+        counted={"axis by axis": (Facts(7, 3), "three reductions, each with a second moment of its own")}),
     row("RMSNorm → matvec", lambda: total(x * u / sqrt(mean(x**2) + eps)), VU, True, 1, Facts(3), 5e-7),
     row("LayerNorm → matvec", lambda: total(dev(x) / sqrt(mean(dev(x) ** 2) + eps) * u), VU, False, 2, Facts(5, 1),
         5e-7, spellings={"by ra.var": lambda: total(dev(x) / sqrt(ra.var(x, n) + eps) * u)}),
