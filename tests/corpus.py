@@ -18,7 +18,22 @@ import redalg as ra
 from tests.data_kinds import number_of
 
 Outputs = Mapping[str, tuple[Any, str]]
-SIZES = {"b": 2, "h": 2, "g": 1, "q": 3, "k": 77, "n": 77, "m": 7, "c": 3, "d": 4, "e": 3, "t": 5, "f": 16}
+SIZES = {
+    "b": 2,
+    "h": 2,
+    "g": 1,
+    "q": 3,
+    "k": 77,
+    "n": 77,
+    "m": 7,
+    "c": 3,
+    "d": 4,
+    "e": 3,
+    "t": 5,
+    "f": 16,
+    "i": 3,
+    "j": 3,
+}
 
 
 @final

@@ -1,4 +1,4 @@
-"""Patterns from the literature, each with its source: losses, normalizations, information, statistics, attention, scans.
+"""Patterns from the literature, with their sources: losses, normalizations, information, statistics, attention, scans.
 
 `PATTERNS` fuse; `CARRIED` fuse into an output that carries the reduced axis; `NOES` have no state of fixed size, and
 `why` is what the reason must say.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from sympy import Abs, Max, Min, Rational, atan2, cos, cosh, exp, log, oo, pi, sin, sqrt, tanh
 
 import redalg as ra
@@ -18,7 +19,7 @@ i, j = ra.axis("i", size=3), ra.axis("j", size=3)
 x, y, z, s, t, w, p, g = ra.tensors("x[b,n] y[b,n] z[b,n] s[b,n] t[b,n] w[b,n] p[b,n] g[b,n]")
 image, label, rate = ra.tensors("image[b,n,c] label[b] rate[h]")
 Q, K, V, Q2, K2 = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e] Q2[b,h,q,f] K2[b,h,k,f]")
-shared, shared_values, bias, past = (ra.Tensor(name) for name in ("shared", "shared_values", "bias", "x"))
+shared, shared_values, bias, past = (ra.Tensor(name) for name in ("shared", "shared_values", "bias", "past"))
 tau, delta, beta, alpha = ra.scalars("tau delta beta alpha", positive=True)
 eps, half = Rational(1, 10**6), Rational(1, 2)
 N = n.extent
@@ -69,6 +70,11 @@ def labels(rng: Any, shape: tuple[int, ...]) -> Any:
     return rng.integers(0, 77, shape)
 
 
+def series(rng: Any, shape: tuple[int, ...]) -> Any:
+    """The same for every tensor: `past[b, n - 1]` is the element before x[b, n]."""
+    return np.random.default_rng(1).standard_normal((2, 77))
+
+
 def yes(name: str, source: str, expr: Any, roles: Any, axes: str = "b", **more: Any) -> Pattern:
     return Pattern(name, lambda: expr, axes, roles, source, **more)
 
@@ -76,6 +82,7 @@ def yes(name: str, source: str, expr: Any, roles: Any, axes: str = "b", **more: 
 X, XY, S, SY, W, P = ({"x": "value"}, {"x": "free", "y": "free"}, {"s": "logit"}, {"s": "logit", "t": "logit"},
                       {"w": "weight"}, {"p": "weight", "g": "weight"})  # fmt: skip
 SL = {"s": "logit", "label": labels}
+SERIES = {"x": series, "past": series}
 ERROR = x - y
 PS, PT = ra.softmax(s, n), ra.softmax(t, n)
 ELU_Q, ELU_K = (ra.where(one > 0, one + 1, exp(one)) for one in (Q, K))
@@ -170,9 +177,9 @@ STATISTICS = (
     yes("cosines about the mean", "von Mises 1918", total(cos(dev(x))), {"x": "free"}),
     yes("hyperbolic cosines about the maximum", "addition theorem", total(cosh((x - ra.max(x, n)) / 4)), {"x": "free"}),
     yes("autocorrelation at lag 1", "Box and Jenkins 1970",
-        total(ra.where(n >= 1, dev(x) * (past[b, n - 1] - mean(x)), 0)) / total(dev(x) ** 2), {"x": "free"}),
+        total(ra.where(n >= 1, dev(x) * (past[b, n - 1] - mean(x)), 0)) / total(dev(x) ** 2), SERIES),
     yes("Durbin-Watson", "Durbin and Watson 1950",
-        total(ra.where(n >= 1, (x - past[b, n - 1]) ** 2, 0)) / total(x**2), {"x": "free"}),
+        total(ra.where(n >= 1, (x - past[b, n - 1]) ** 2, 0)) / total(x**2), SERIES),
     yes("mean without the extremes", "Tukey 1962", (total(x) - ra.max(x, n) - ra.min(x, n)) / (N - 2), X),
     yes("midrange and range", "Gumbel 1958", (ra.max(x, n) + ra.min(x, n)) / (2 * (ra.max(x, n) - ra.min(x, n))), X),
     yes("lower partial moment", "Bawa 1975", mean(Max(delta - x, 0) ** 2), {"x": "free"}, scalars={"delta": 0.2}),

@@ -1,7 +1,7 @@
 """Patterns from the literature: verdicts, and values on every array backend, streamed and merged in any order.
 
-The tolerance is the running error bound of the definition (`tests/oracle.py`) at float32's roundoff, and the rounding of
-the output: no free factor.
+The tolerance is the running error bound of the definition (`tests/oracle.py`) at float32's roundoff, and the rounding
+of the output: no free factor.
 """
 
 from __future__ import annotations
