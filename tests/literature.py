@@ -84,6 +84,8 @@ X, XY, S, SY, W, P = ({"x": "value"}, {"x": "free", "y": "free"}, {"s": "logit"}
 SL = {"s": "logit", "label": labels}
 SERIES = {"x": series, "past": series}
 ERROR = x - y
+PP, PG, PW = Abs(p), Abs(g), Abs(w)
+"""Counts: their ratio to a sum splits under a logarithm or a root only where both have one sign."""
 PS, PT = ra.softmax(s, n), ra.softmax(t, n)
 ELU_Q, ELU_K = (ra.where(one > 0, one + 1, exp(one)) for one in (Q, K))
 
@@ -130,14 +132,14 @@ INFORMATION = (
     yes("Rényi entropy of order 3", "Rényi 1961", -log(total(PS**3)) / 2, S),
     yes("Rényi entropy of any order", "Rényi 1961", log(total(PS**alpha)) / (1 - alpha), S, scalars={"alpha": 1.5}),
     yes("Tsallis entropy", "Tsallis 1988", 1 - total(PS**2), S),
-    yes("Hellinger distance", "Hellinger 1909", sqrt(1 - total(sqrt(share(p) * share(g)))), P),
+    yes("Hellinger distance", "Hellinger 1909", sqrt(1 - total(sqrt(share(PP) * share(PG)))), P),
     yes("Bhattacharyya distance of softmaxes", "Bhattacharyya 1943", -log(total(sqrt(PS * PT))), SY),
     yes("χ² divergence", "Pearson 1900", total((share(p) - share(g)) ** 2 / share(g)), P),
-    yes("Kullback-Leibler of counts", "Kullback and Leibler 1951", total(share(p) * log(share(p) / share(g))), P),
+    yes("Kullback-Leibler of counts", "Kullback and Leibler 1951", total(share(PP) * log(share(PP) / share(PG))), P),
     yes("total variation of distributions", "Levin et al. 2009", total(Abs(p - g)) / 2, P),
     yes("effective sample size", "Kish 1965", total(w) ** 2 / total(w**2), W),
     yes("Gini impurity", "Breiman et al. 1984", 1 - total(share(w) ** 2), W),
-    yes("Theil index", "Theil 1967", mean(w / mean(w) * log(w / mean(w))), W),
+    yes("Theil index", "Theil 1967", mean(PW / mean(PW) * log(PW / mean(PW))), W),
     yes("Atkinson index", "Atkinson 1970", 1 - exp(mean(log(w))) / mean(w), W),
 )
 

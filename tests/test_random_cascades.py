@@ -20,7 +20,7 @@ from tests.oracle import Oracle
 from tests.random_cascades import SCALARS, case, sizes, tensors
 
 CASES, BLOCK = 2000, 100
-VERDICTS = ("Exact", "Approximate", "Refused", "UndecidedVerdict")
+VERDICTS = ("Exact", "Approximate", "Refused", "Undecided")
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
 

@@ -236,7 +236,7 @@ ROWS = (
 
 # ---- what can't be fused ---------------------------------------------------------------------------------------------
 
-KINK, THRESHOLD, COUPLED, MIXED = "has a kink", "moves with d", "couples x and d", "a sum that mixes"
+KINK, MOVES, COUPLED = "has a kink", "moves with d", "couples x and d"
 
 
 def no(name: str, build: Callable[[], Any], why: str, verdict: str = "Refused") -> Pattern:
@@ -251,13 +251,13 @@ def jensen_shannon() -> Any:
 
 NOES = (
     no("Σ |x − mean|", lambda: total(Abs(dev(x))), KINK),
-    no("Σ max(x, mean)", lambda: total(Max(x, mean(x))), THRESHOLD),
-    no("count above the mean", lambda: total(ra.where(x > mean(x), 1, 0)), THRESHOLD),
+    no("Σ max(x, mean)", lambda: total(Max(x, mean(x))), MOVES),
+    no("count above the mean", lambda: total(ra.where(x > mean(x), 1, 0)), MOVES),
     no("Σ σ(x·m)", lambda: total(1 / (1 + exp(-x * mean(x)))), COUPLED),
     no("Σ exp(x·d)", lambda: total(exp(x * total(x))), COUPLED),
     no("a Gaussian about the mean", lambda: total(exp(-(dev(x) ** 2) / 2)), COUPLED),
-    no("Jensen-Shannon", jensen_shannon, MIXED),
-    no("1/(x − m)", lambda: total(1 / dev(x)), MIXED),
-    no("⌊127·x/amax⌋", lambda: total(floor(127 * x / ra.max(Abs(x), n)) * u), "round"),
+    no("Jensen-Shannon", jensen_shannon, MOVES),
+    no("1/(x − m)", lambda: total(1 / dev(x)), "has a pole"),
+    no("⌊127·x/amax⌋", lambda: total(floor(127 * x / ra.max(Abs(x), n)) * u), "jumps"),
     no("round(x/amax)", lambda: total(ra.cast(127 * x / ra.max(Abs(x), n), "int8") * u), "", "Approximate"),
 )
