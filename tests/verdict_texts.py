@@ -1,4 +1,4 @@
-"""Every text that a verdict has, hashed, for every pattern: `python -m tests.verdict_texts` prints one line for each."""
+"""Every text that a verdict has, for every pattern: `python -m tests.verdict_texts` prints a line with its hash."""
 
 from __future__ import annotations
 
