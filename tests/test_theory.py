@@ -154,7 +154,7 @@ def test_rank_and_state(row: Row) -> None:
 
 @pytest.mark.parametrize(("row", "spelling"), spelled())
 def test_every_spelling_fuses_into_no_larger_a_state(row: Row, spelling: str) -> None:
-    verdict = ra.analyze(built(row, spelling), "c")
+    verdict: Any = ra.analyze(built(row, spelling), "c")
     assert type(verdict).__name__ == row.pattern.verdict, verdict
     got, table = facts(verdict.fused), counted(row, spelling)
     assert got.accumulators + got.extrema <= table.accumulators + table.extrema
