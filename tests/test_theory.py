@@ -18,7 +18,7 @@ import pytest
 from sympy import Abs, Add, Mul, Pow
 
 import redalg as ra
-from tests.corpus import Pattern, orders
+from tests.corpus import Pattern, Runner, orders
 from tests.data_kinds import KINDS, LENGTH, ROWS, make
 from tests.oracle import Oracle
 from tests.theory import NOES, Facts, Row
@@ -196,7 +196,19 @@ def test_what_cannot_be_fused(pattern: Pattern) -> None:
             pattern.fuse()
 
 
-def test_a_rounding_that_mixes_is_refused_where_exactness_is_asked() -> None:
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_a_rounding_that_mixes_is_bounded_in_one_pass_and_exact_in_two(backend: str) -> None:
+    """⌊127·x / max |x|⌉ with max |x| = 127 found late: the rounded elements are known, far from where rounding turns."""
     pattern = next(one for one in NOES if one.verdict == "Approximate")
-    with pytest.raises(ra.NotFusible):
-        ra.fuse(pattern.build(), pattern.axes, exact=True)
+    rng = np.random.default_rng(0)
+    x = (rng.integers(-120, 120, (LENGTH, ROWS)) + 0.25).astype(np.float32)
+    x[700], u = 127, rng.standard_normal((LENGTH, ROWS)).astype(np.float32)
+    terms = np.rint(x).astype(np.longdouble) * u
+    rounding = 8 * UNIT * np.abs(terms).sum(0)
+    given = Runner(pattern.fuse(), {"x": x, "u": u}, {"n": LENGTH, "c": ROWS})
+    exact = Runner(ra.fuse(pattern.build(), "c", exact=True), given.tensors, given.sizes)
+    assert (np.abs(exact.call(backend)["out"] - terms.sum(0)) <= rounding).all()
+    verdict: Any = pattern.analyze()
+    [bound] = verdict.bound.values()
+    most = Oracle(given.tensors, {}, given.sizes).output(bound, "c")[0]
+    assert (np.abs(given.call(backend)["out"] - terms.sum(0)) <= most + rounding).all()
