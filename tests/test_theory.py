@@ -198,7 +198,7 @@ def test_what_cannot_be_fused(pattern: Pattern) -> None:
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_a_rounding_that_mixes_is_bounded_in_one_pass_and_exact_in_two(backend: str) -> None:
-    """⌊127·x / max |x|⌉ with max |x| = 127 found late: the rounded elements are known, far from where rounding turns."""
+    """127·x / max |x| with max |x| = 127 found late: what is rounded is known, and far from where rounding turns."""
     pattern = next(one for one in NOES if one.verdict == "Approximate")
     rng = np.random.default_rng(0)
     x = (rng.integers(-120, 120, (LENGTH, ROWS)) + 0.25).astype(np.float32)
