@@ -43,6 +43,8 @@ def first_refused(cascade: Cascade) -> str | None:
 
 def takes(reduction: Reduction, cascade: Cascade) -> bool:
     """Whether one reduction has rank 1 by the rule."""
+    if reduction.monoid.name not in {*TIMES, "prod"}:  # a product goes through Σ log
+        return False
     counts = {one.value for one in cascade.reductions if one.term == S.One}
     later = sorted(reduction.term.atoms(Value) & set(cascade.values) - counts, key=str)
     if not later:

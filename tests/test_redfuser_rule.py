@@ -11,7 +11,7 @@ import redalg as ra
 from redalg.decompose import parse
 from redalg.errors import ExpressionError
 from redalg.fuse import named_outputs
-from tests import literature, theory
+from tests import literature, literature_order, theory
 from tests.conftest import Golden
 from tests.redfuser_rule import accepts, first_refused
 
@@ -26,7 +26,8 @@ def spellings() -> Iterator[tuple[str, Any, str | None]]:
         yield row.pattern.name, *row.pattern.asked()
         for name, build in row.spellings.items():
             yield f"{row.pattern.name}: {name}", build(), row.pattern.axes
-    everything = (*theory.NOES, *literature.PATTERNS, *literature.CARRIED, *literature.NOES)
+    everything = (*theory.NOES, *literature.PATTERNS, *literature_order.PATTERNS, *literature.CARRIED,
+                  *literature.NOES)  # fmt: skip
     for pattern in everything:
         yield pattern.name, *pattern.asked()
 

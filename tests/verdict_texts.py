@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import redalg as ra
 from redalg.errors import ExpressionError
-from tests import literature, theory
+from tests import literature, literature_order, theory
 from tests.corpus import Pattern
 
 PATTERNS = (
     *(row.pattern for row in theory.ROWS), *theory.NOES,
-    *literature.PATTERNS, *literature.CARRIED, *literature.NOES,
+    *literature.PATTERNS, *literature_order.PATTERNS, *literature.CARRIED, *literature.NOES,
 )  # fmt: skip
 
 
