@@ -133,8 +133,6 @@ def value(rng: random.Random, earlier: Sequence[Expr], *, poisoned: bool) -> Exp
 def other(rng: random.Random, earlier: Sequence[Expr]) -> Expr:
     """Values of the monoids that have no ⊗ in the theory: the greatest place, and truth."""
     kind = rng.choice(("any", "all", "argmax"))
-    if not hasattr(ra, kind):  # until the monoid is part of the surface
-        return ra.max(x_piece(rng), n) * (earlier[-1] if earlier else 1)
     made = getattr(ra, kind)(x_piece(rng) if kind == "argmax" else rng.choice(CONDITIONS), n)
     made = made / 8 if kind == "argmax" else made
     return made * (earlier[-1] if earlier else 1)
