@@ -20,6 +20,7 @@ from rich.table import Table
 from tests.source import ROOT
 
 RUNS = 20
+RANDOM_CASES = 200
 IMPORT = "import sympy, time; start = time.perf_counter(); import redalg; print(time.perf_counter() - start)"
 
 
@@ -79,6 +80,26 @@ def renamed(pattern: Callable[[str], tuple[Any, str]]) -> Callable[[], float]:
     return lambda: fuse_ms(*pattern(str(next(count))))
 
 
+def analyze_ms(expression: Any, axes: str | None) -> float:
+    import redalg as ra
+
+    start = time.perf_counter()
+    ra.analyze(expression, axes)
+    return 1e3 * (time.perf_counter() - start)
+
+
+def verdicts_ms() -> list[float]:
+    """How long each verdict takes: the theory's patterns, those of the literature, and random cascades.
+
+    Every expression is new to the process: SymPy's caches know its parts, and redalg's nothing of it.
+    """
+    from tests.random_cascades import case
+    from tests.verdict_texts import PATTERNS
+
+    asked = [one.asked() for one in PATTERNS] + [(case(seed).outputs, None) for seed in range(RANDOM_CASES)]
+    return [analyze_ms(*one) for one in track(asked, description="verdicts", console=Console(stderr=True))]
+
+
 def budgets() -> list[Budget]:
     return [
         Budget("import redalg, beyond import sympy", import_ms, 150),
@@ -99,6 +120,11 @@ def main() -> int:
     for column in ("what", "median ms", "least ms", "most ms", "limit ms", ""):
         table.add_column(column, justify="left" if column in {"what", ""} else "right")
     over = False
+    verdicts = verdicts_ms()
+    for name, taken, most in (("verdict, median", median(verdicts), 5.0), ("verdict, worst", max(verdicts), 250.0)):
+        over = over or taken >= most
+        spread = (f"{taken:.1f}", f"{min(verdicts):.1f}", f"{max(verdicts):.1f}")
+        table.add_row(f"{name} of {len(verdicts)}", *spread, f"{most:g}", "OVER" if taken >= most else "ok")
     for budget in budgets():
         samples = measure(budget)
         too_slow = budget.limit_ms is not None and median(samples) >= budget.limit_ms

@@ -19,7 +19,29 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from sympy import Abs, Add, And, Expr, Max, Min, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, log, tanh
+from sympy import (
+    Abs,
+    Add,
+    And,
+    Expr,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    Pow,
+    S,
+    atan2,
+    cos,
+    cosh,
+    exp,
+    expand_mul,
+    log,
+    sin,
+    sinh,
+    tanh,
+)  # fmt: skip
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
@@ -113,6 +135,8 @@ class Oracle:
         return value, finite(bound)
 
     def power(self, node: Pow) -> Pair:
+        if not node.exp.is_number:
+            return self(exp(node.exp * log(node.base)))
         base, bound = self(node.base)
         exponent, _ = self(node.exp)
         value = base**exponent
@@ -135,6 +159,20 @@ class Oracle:
     def tanh(self, node: tanh) -> Pair:
         argument, bound = self(node.args[0])
         return np.tanh(argument), bound + np.abs(np.tanh(argument))
+
+    def wave(self, node: sin | cos) -> Pair:
+        argument, bound = self(node.args[0])
+        return (np.sin if isinstance(node, sin) else np.cos)(argument), bound + 1
+
+    def hyperbolic(self, node: sinh | cosh) -> Pair:
+        argument, bound = self(node.args[0])
+        top = np.cosh(argument)
+        return (np.sinh(argument) if isinstance(node, sinh) else top), top * (bound + np.abs(argument) + 1)
+
+    def angle(self, node: atan2) -> Pair:
+        (up, bound_up), (along, bound_along) = map(self, node.args)
+        off = (np.abs(along) * bound_up + np.abs(up) * bound_along) / (up**2 + along**2)
+        return np.arctan2(up, along), finite(off) + np.abs(np.arctan2(up, along))
 
     def abs(self, node: Abs) -> Pair:
         argument, bound = self(node.args[0])
@@ -293,6 +331,9 @@ RULES: tuple[tuple[Any, Callable[[Oracle, Any], Any]], ...] = (
     (Pow, Oracle.power),
     (log, Oracle.log),
     (tanh, Oracle.tanh),
+    (sin | cos, Oracle.wave),
+    (sinh | cosh, Oracle.hyperbolic),
+    (atan2, Oracle.angle),
     (Abs, Oracle.abs),
     (Max | Min, Oracle.extremum),
     (Mod, lambda self, node: self.exact(np.mod(*(self(one)[0] for one in node.args)))),

@@ -36,7 +36,9 @@ class Reduce(Expr):
         kind = kind if isinstance(kind, Str) else Str(kind)
         bound = bound if isinstance(bound, Tuple) else Tuple(*bound)
         expr = sympify(expr)
-        sized = {Axis(axis.name): axis for axis in bound if axis.size is not None}
+        sized = {
+            Axis(axis.name): axis for axis in bound if getattr(axis, "size", None) is not None
+        }  # SymPy may bind others
         expr = expr.xreplace(sized) if sized else expr
         named = () if result == "" else (result if isinstance(result, Str) else Str(result),)
         numbered = () if place is None else (checked_place(place, expr, bound),)

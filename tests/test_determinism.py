@@ -1,0 +1,23 @@
+"""Verdicts and forms read the same in every process: Python's string hashing, which differs, decides nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.source import ROOT
+
+SEEDS = ("0", "1", "4242")
+
+
+def test_every_text_is_the_same_under_any_hash_seed() -> None:
+    runs = [subprocess.Popen([sys.executable, "-m", "tests.verdict_texts"], cwd=ROOT, text=True, encoding="utf-8",
+                             stdout=subprocess.PIPE, env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONUTF8": "1"})
+            for seed in SEEDS]  # fmt: skip
+    first, *others = [run.communicate()[0].splitlines() for run in runs]
+    assert all(run.returncode == 0 for run in runs)
+    assert len(first) > 500
+    for seed, lines in zip(SEEDS[1:], others, strict=True):
+        differing = {a.rsplit(" ", 2)[0] for a, b in zip(first, lines, strict=True) if a != b}
+        assert differing == set(), f"PYTHONHASHSEED={seed}"

@@ -1,0 +1,88 @@
+"""Two thousand random cascades: no crash, no wrong yes, and enough of each verdict that the test means something.
+
+Each fused case equals the definition in float64, within the running error bound of the definition, from one call and
+from states merged in random order. The numeric rank of every reduction is at most the rank that the form claims.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from tests.conftest import Golden
+from tests.corpus import Runner
+from tests.oracle import Oracle
+from tests.random_cascades import SCALARS, case, sizes, tensors
+
+CASES, BLOCK = 2000, 100
+VERDICTS = ("Exact", "Approximate", "Refused", "Undecided")
+pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+
+
+@functools.cache
+def verdict(seed: int) -> Any:
+    return ra.analyze(case(seed).outputs)
+
+
+def highest_rank(seed: int) -> int:
+    fused = getattr(verdict(seed), "fused", None)
+    return max(fused.rank.values(), default=0) if fused else 0
+
+
+@pytest.mark.parametrize("block", range(CASES // BLOCK))
+def test_no_crash_and_no_wrong_yes(block: int) -> None:
+    wrong = {}
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        try:
+            check(seed)
+        except Exception as error:  # noqa: BLE001 - each case reports
+            wrong[seed] = f"{type(error).__name__}: {error}"
+    assert not wrong, "\n".join(f"case({seed}): {text}" for seed, text in wrong.items())
+
+
+def check(seed: int) -> None:
+    made = verdict(seed)
+    assert type(made).__name__ in VERDICTS
+    if not hasattr(made, "fused"):
+        assert made.reason
+        assert made.evidence
+        return
+    runner = Runner(made.fused, {**tensors(seed), **SCALARS}, sizes(seed))
+    definition = Oracle(tensors(seed), SCALARS, sizes(seed))
+    for outputs in (runner.call("numpy"), runner.random(seed, pieces=4)):
+        for name, (expr, axes) in case(seed).outputs.items():
+            assert_defined(outputs[name], *definition.output(expr, axes))
+
+
+def assert_defined(got: np.ndarray, want: np.ndarray, bound: np.ndarray) -> None:
+    """Finite where the definition is, and within its running error bound there."""
+    with np.errstate(all="ignore"):
+        allowed = np.finfo(np.float64).eps * (bound + np.abs(want))
+        fine = np.abs(got - want) <= allowed
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+    wrong = np.isfinite(want) & ~fine
+    assert not wrong.any(), f"got {got[wrong][:2]}, wanted {want[wrong][:2]} ± {allowed[wrong][:2]}"
+
+
+def test_the_mixture(golden: Golden) -> None:
+    """verdict × highest rank × depth, as a table; a quarter fuses beyond rank 1, and a seventh is refused."""
+    counts = Counter((type(verdict(seed)).__name__, highest_rank(seed), case(seed).depth) for seed in range(CASES))
+    beyond = sum(number for (kind, rank, _), number in counts.items() if kind == "Exact" and rank >= 2)
+    refused = sum(number for (kind, _, _), number in counts.items() if kind == "Refused")
+    assert beyond >= CASES // 4
+    assert refused >= 15 * CASES // 100
+    lines = [f"{kind:17} {rank:4} {depth:5} {number:6}" for (kind, rank, depth), number in sorted(counts.items())]
+    golden("histogram", "\n".join(["verdict           rank depth  cases", *lines]))
+
+
+def test_a_poisoned_case_is_never_exact_by_luck() -> None:
+    """The terms that must be refused are, unless what stands around them takes them away."""
+    poisoned = [seed for seed in range(0, CASES, 4) if case(seed).poisoned]
+    fused = [seed for seed in poisoned if type(verdict(seed)).__name__ == "Exact"]
+    assert len(poisoned) > CASES // 20
+    assert fused == []
