@@ -17,9 +17,9 @@ from typing import Any
 from sympy import Expr, Mul, Pow, S, Tuple
 from sympy.core.basic import Basic
 
-from redalg.decompose.cascade import free_axes
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Reduce
+from redalg.expression.contents import elements_of, free_axes, reductions_of
 
 Axes = frozenset[Axis]
 
@@ -77,7 +77,7 @@ def _streamed_first(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
 
 
 def _reductions(exprs: Iterable[Expr]) -> set[Reduce]:
-    return {node for expr in exprs for node in expr.atoms(Reduce)}
+    return {node for expr in exprs for node in reductions_of(expr)}
 
 
 def _listed(axes: Iterable[Axis]) -> str:
@@ -87,7 +87,7 @@ def _listed(axes: Iterable[Axis]) -> str:
 def in_order(axes: Iterable[Axis], exprs: Iterable[Expr]) -> tuple[Axis, ...]:
     """Axes in the order in which tensors are indexed by them: by the first dimension of each, then by name."""
     first: dict[Axis, int] = {}
-    for element in {one for expr in exprs for one in expr.atoms(Element)}:
+    for element in {one for expr in exprs for one in elements_of(expr)}:
         for place, index in enumerate(element.indices):
             if isinstance(index, Axis):
                 first[index] = min(place, first.get(index, place))
@@ -99,7 +99,7 @@ def streams(node: Reduce) -> Axes:
 
     A part of what its values are reduced over is the axis of an epilogue too, as in the marginals of a joint weight.
     """
-    wider = [frozenset(one.bound) for one in node.expr.atoms(Reduce) if set(one.bound) > set(node.bound)]
+    wider = [frozenset(one.bound) for one in reductions_of(node.expr) if set(one.bound) > set(node.bound)]
     if wider:
         return max(wider, key=len)
     inner = list(outermost(node.expr))
@@ -118,7 +118,7 @@ def _bare_elements(expr: Basic) -> bool:
 
 
 def _cascades(node: Reduce) -> bool:
-    return any(set(one.bound) == set(node.bound) for one in node.expr.atoms(Reduce))
+    return any(set(one.bound) == set(node.bound) for one in reductions_of(node.expr))
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _renamed(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
 
 
 def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
-    return sorted({(one.name, place) for one in expr.atoms(Element) for place, index in enumerate(one.indices)
+    return sorted({(one.name, place) for one in elements_of(expr) for place, index in enumerate(one.indices)
                    if index == axis})  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def joined(exprs: dict[str, Expr]) -> dict[str, Expr]:
     reductions = _reductions(exprs.values())
     several = {frozenset(node.bound) for node in reductions if len(node.bound) > 1}
     nests = {node: nest[0] for node in reductions if (nest := _nest(node)) is not None}
-    several |= {axes for node, axes in nests.items() if any(nests.get(one) == axes for one in node.expr.atoms(Reduce))}
+    several |= {axes for node, axes in nests.items() if any(nests.get(one) == axes for one in reductions_of(node.expr))}
     return {name: _joined(expr, several) for name, expr in exprs.items()} if several else exprs
 
 
@@ -210,7 +210,7 @@ def with_totals(node: Any, reduced: tuple[Axis, ...]) -> Any:
 
 def _outside(node: Any, reduced: tuple[Axis, ...], rule: Any) -> Any:
     if isinstance(node, Reduce) and set(node.bound) != set(reduced) and not any(
-            set(one.bound) == set(reduced) for one in node.expr.atoms(Reduce)):  # fmt: skip
+            set(one.bound) == set(reduced) for one in reductions_of(node.expr)):  # fmt: skip
         return node
     if isinstance(node, Tuple | Element):
         return node

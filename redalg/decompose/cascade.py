@@ -21,6 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value, Where
+from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.monoids import Monoid
 
 
@@ -143,7 +144,7 @@ class Cascade:
 
     @cached_property
     def _elements(self) -> tuple[Element, ...]:
-        found = {one for expr in self.expressions() for one in expr.atoms(Element)}
+        found = {one for expr in self.expressions() for one in elements_of(expr)}
         return tuple(sorted(found, key=lambda one: (one.name, str(one))))
 
     def elements(self) -> tuple[Element, ...]:
@@ -208,14 +209,9 @@ class Cascade:
             raise ExpressionError(f"two parts of the cascade bear one name: {sorted(names)}. Rename one by `ra.let`.")
         known = {one.value for one in self.producers}
         for one in self.reductions:
-            unknown = one.term.atoms(Value) - known
+            unknown = values_of(one.term) - known
             if unknown:
                 raise ExpressionError(f"reduction `{one.name}` uses {sorted(map(str, unknown))} before they are made.")
             if not free_axes(one.term) - set(self.reduced) <= set(one.axes):
                 raise ExpressionError(f"reduction `{one.name}` has more free axes than {one.axes}.")
             known.add(one.value)
-
-
-def free_axes(expr: Expr) -> set[Axis]:
-    """The axes on which an expression depends."""
-    return {symbol for symbol in expr.free_symbols if isinstance(symbol, Axis)}

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
+from sympy import Expr, S
+
 from redalg.decompose import laurent
-from redalg.decompose.cascade import free_axes
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.separate import Separator
 from redalg.decompose.verdict import Separation
+from redalg.expression.contents import elements_of, free_axes, values_of
 
 
 @final
@@ -95,10 +97,27 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple
 
 
 def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
-    """Whether v is linear in other generators, and varies along no axis that the generator lacks."""
+    """Whether v is a line in other generators as a regression has it: its slopes are ratios of values.
+
+    A state holds no tensors, so that v may hold no parameter; an exponential's reciprocal may overflow; and v varies
+    along no axis that the generator lacks.
+    """
     atoms = separator.atoms
     linear = all(len(x) <= 1 and all(q == 1 and not atoms.list[number].exponential for number, q in x) for x, _ in v)
-    return linear and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
+    of_d = [atoms.list[number] for _, d in v for number, _ in d]
+    held = not any(one.exponential or not of_state(one.base, separator) for one in of_d)
+    ratios = all(any(q < 0 and not is_count(atoms.list[number].base, separator) for number, q in d) for x, d in v if x)
+    return linear and held and ratios and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
+
+
+def of_state(expr: Expr, separator: Separator) -> bool:
+    """Whether an expression is of reductions' values, scalars and numbers alone."""
+    return not elements_of(expr) and values_of(expr) <= separator.values
+
+
+def is_count(expr: Expr, separator: Separator) -> bool:
+    """Whether a value is a number of elements."""
+    return separator.facts.get(expr, ("", None))[1] is S.One
 
 
 def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:

@@ -16,7 +16,8 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade
-from redalg.expression import Value, Where
+from redalg.expression import Where
+from redalg.expression.contents import values_of
 
 
 def with_domain(cascade: Cascade) -> Cascade:
@@ -24,7 +25,7 @@ def with_domain(cascade: Cascade) -> Cascade:
     reduced = set(cascade.values)
     scalars = [one for one in cascade.reductions if one.is_scalar]
     candidates = [node.condition for one in scalars for node in _wheres(one.term)
-                  if not node.condition.atoms(Value) & reduced]  # fmt: skip
+                  if not values_of(node.condition) & reduced]  # fmt: skip
     held = [c for c in dict.fromkeys(candidates) if all(
         collapse(one.term, c) == one.monoid.identity for one in scalars)]  # fmt: skip
     return replace(cascade, domain=And(*held)) if held else cascade

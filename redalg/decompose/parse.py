@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, final
 
 from sympy import Add, Dummy, Expr, S
 from sympy.core.basic import Basic
 
 from redalg.decompose.axes import joined, outermost, reduced_axes, same_names, streams, total_extent, with_totals
-from redalg.decompose.cascade import Cascade, Output, Producer, Reduction, free_axes
+from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Let, Reduce, Value
+from redalg.expression.contents import elements_of, free_axes, reductions_of, values_of
 from redalg.monoids import monoid
 
 UNROLL_LIMIT = 16
@@ -100,7 +102,7 @@ def unroll(node: Any, streamed: frozenset[Axis] = frozenset()) -> Any:
 def _written_out(node: Reduce, axis: Axis, streamed: frozenset[Axis]) -> bool:
     if axis.size is None or axis.size > UNROLL_LIMIT:
         return False
-    values = [one for one in node.expr.atoms(Reduce) if axis in free_axes(one)]
+    values = [one for one in reductions_of(node.expr) if axis in free_axes(one)]
     if any(one.place == axis for one in values):  # the elements of one result, which the state holds together
         return False
     rest = set(node.bound) - {axis}
@@ -144,7 +146,7 @@ class _Builder:
     def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:
         if set(node.bound) == self.together:
             term = self.lift(node.expr, inside=True)
-            if node.kind == "prod" and any(one.value in term.atoms(Value) for one in self.reductions):
+            if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
             return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
         holds = self._holds_values(node)
@@ -167,11 +169,11 @@ class _Builder:
         )
 
     def _holds_values(self, node: Basic) -> bool:
-        return any(set(one.bound) == self.together for one in node.args[1].atoms(Reduce))
+        return any(set(one.bound) == self.together for one in reductions_of(node.args[1]))
 
     def _exchanged(self, kind: str, term: Expr) -> Expr | None:
         """Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C."""
-        inner = next((one for one in sorted(term.atoms(Reduce), key=str)), None)
+        inner = next((one for one in sorted(reductions_of(term), key=str)), None)
         if inner is None:
             return None
         hole = Dummy("hole")
@@ -210,7 +212,7 @@ class _Builder:
     def _other_axes(self, node: Basic) -> tuple[Axis, ...] | None:
         """The axes, not the reduced ones, over which a named expression is reduced: it is a producer as a whole."""
         bounds = {one.bound for one in outermost(node)}
-        streamed = any(self.together & set(one.bound) for one in node.atoms(Reduce))
+        streamed = any(self.together & set(one.bound) for one in reductions_of(node))
         return bounds.pop() if len(bounds) == 1 and not streamed else None
 
     def _produce(self, node: Expr, reduced: tuple[Axis, ...], stem: str, hint: str | None) -> Value:
@@ -224,7 +226,7 @@ class _Builder:
         return self.producers[-1].value
 
 
-def ordered(axes: set[Axis]) -> tuple[Axis, ...]:
+def ordered(axes: AbstractSet[Axis]) -> tuple[Axis, ...]:
     """Axes in order of name: a canonical order where no one else gives one."""
     return tuple(sorted(axes, key=lambda axis: str(axis.name)))
 
@@ -250,10 +252,10 @@ def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, reduced: tuple
     return Output(name, expr, axes, carries=bool(free & set(reduced)))
 
 
-def total_order(free: set[Axis], expr: Expr) -> tuple[Axis, ...]:
+def total_order(free: AbstractSet[Axis], expr: Expr) -> tuple[Axis, ...]:
     """The one order of `free` that the tensors' index orders fix, or an error that writes the call to make."""
     after: dict[Axis, set[Axis]] = {}
-    for element in expr.atoms(Element):
+    for element in elements_of(expr):
         plain = [index for index in element.indices if isinstance(index, Axis)]
         for place, one in enumerate(plain):
             after.setdefault(one, set()).update(plain[place + 1 :])

@@ -26,7 +26,8 @@ from redalg.decompose import laurent
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.signs import UP, sign_of
 from redalg.decompose.theorems import CLIPS, JUMP, KINK, THRESHOLD, D, NotSeparable, X
-from redalg.expression import Axis, Element, Where
+from redalg.expression import Axis, Where
+from redalg.expression.contents import elements_of
 
 if TYPE_CHECKING:
     from redalg.decompose.separate import Separator
@@ -117,7 +118,7 @@ def where_rule(separator: Separator, node: Expr) -> Polynomial:
 
 def _under(separator: Separator, condition: Boolean, branch: Expr) -> Polynomial:
     """[c]·branch; what the branch reads by computed indices is read only where c holds."""
-    guarded: dict[Basic, Basic] = {one: Where(condition, one, S.Zero) for one in branch.atoms(Element)
+    guarded: dict[Basic, Basic] = {one: Where(condition, one, S.Zero) for one in elements_of(branch)
                if not all(isinstance(index, Axis) or index.is_Integer for index in one.indices)}  # fmt: skip
     holds = separator.pure(Where(condition, S.One, S.Zero))
     return laurent.multiply(holds, separator.separate(branch.xreplace(guarded)))

@@ -55,6 +55,7 @@ from redalg.decompose.rounding import Rounding
 from redalg.decompose.signs import UP, Facts, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import Axis, Cast, RunningCast, Value, Where
+from redalg.expression.contents import values_of
 
 
 def rational(number: Expr) -> Fraction | None:
@@ -267,7 +268,7 @@ class Separator:
             h *= content
         except NotSeparable:
             g, h = S.Zero, S.One
-        running = self.extrema >= h.atoms(Value) & self.values and g is not S.Zero
+        running = self.extrema >= values_of(h) & self.values and g is not S.Zero
         self.roundings.append(Rounding(node, h if running else None))
         if not running:
             return made

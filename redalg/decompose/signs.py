@@ -17,6 +17,7 @@ from typing import Literal
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cosh, exp
 
 from redalg.expression import Cast, Let, Value, Where
+from redalg.expression.contents import values_of
 
 Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
 Facts = Mapping[Value, tuple[str, Expr]]
@@ -139,7 +140,7 @@ def _extremum(expr: Max | Min, facts: Facts) -> Sign | None:
 
 def _difference(expr: Add, facts: Facts) -> Sign | None:
     """c·(max u − u) and c·(max u − min u) have the sign of c; those of a minimum the other one."""
-    for value in sorted(expr.atoms(Value) & facts.keys(), key=str):
+    for value in sorted(values_of(expr) & facts.keys(), key=str):
         monoid, u = facts[value]
         factor = expr.coeff(value)
         if monoid not in ("max", "min") or factor is None or factor == 0:

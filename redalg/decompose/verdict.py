@@ -34,6 +34,7 @@ from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Value, Where
+from redalg.expression.contents import values_of
 
 MIXED = X | D
 
@@ -192,7 +193,7 @@ def rewritten(
 def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade) -> NotFusible | Undecided:
     """The exception for a finding: a refusal where a theorem and the samples, or the samples alone, say no."""
     known = {one.value for one in cascade.reductions if one.term == S.One}  # a count is known beforehand
-    used = sorted(str(one) for one in reduction.term.atoms(Value) & set(cascade.values) - known)
+    used = sorted(str(one) for one in values_of(reduction.term) & set(cascade.values) - known)
     values, them = " and ".join(used), "them as tensors" if len(used) > 1 else "it as a tensor"
     reason = str(finding)
     looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")

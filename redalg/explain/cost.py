@@ -8,11 +8,11 @@ from sympy import Abs, Add, Expr, Integer, Mul, S, Symbol, exp
 from sympy.core.basic import Basic
 
 from redalg.decompose import Cascade
-from redalg.decompose.cascade import free_axes
 from redalg.decompose.domain import live_term
 from redalg.explain.model import Line, Part, Table, listed
 from redalg.explain.notation import is_negative
 from redalg.expression import Axis, Element, Label, Reduce, Value
+from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental import FusedForm
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import FormOutput
@@ -36,7 +36,7 @@ def longest_chain(cascade: Cascade) -> tuple[Value, ...]:
     """The longest chain of reductions each of which needs the one before (of equals, the last)."""
     chains: dict[Value, tuple[Value, ...]] = {}
     for one in cascade.reductions:
-        before = [chains[value] for value in cascade.values if value in chains and value in one.term.atoms(Value)]
+        before = [chains[value] for value in cascade.values if value in chains and value in values_of(one.term)]
         chains[one.value] = (*max(reversed(before), key=len, default=()), one.value)
     return max(reversed(chains.values()), key=len, default=())
 
@@ -133,10 +133,10 @@ def of_the_outputs(form: FusedForm) -> set[Element]:
 
 
 def _read(form: FusedForm, exprs: list[Expr]) -> set[Element]:
-    values = {value for expr in exprs for value in expr.atoms(Value)}
+    values = {value for expr in exprs for value in values_of(expr)}
     used = [one.cascade for one in form.cascade.producers if one.value in values]
     exprs = exprs + [expr for cascade in used for expr in cascade.expressions()]
-    return {element for expr in exprs for element in expr.atoms(Element)}
+    return {element for expr in exprs for element in elements_of(expr)}
 
 
 # ---- arithmetic ------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from redalg.decompose.foreign import adopt
 from redalg.explain.model import Equation
 from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, marked
 from redalg.expression import Axis, Reduce, Value
+from redalg.expression.contents import values_of
 from redalg.incremental import Accumulator, FusedForm, Pivot
 from redalg.incremental.form import PivotPolicy, Structure
 from redalg.incremental.structured import NATIVE, lifted
@@ -139,13 +140,13 @@ class Moves:
     @property
     def displaced(self) -> tuple[Pivot, ...]:
         """Pivots whose displacement stands in a transition."""
-        used = {value for one in self.form.accumulators for _, c in one.transition for value in c.atoms(Value)}
+        used = {value for one in self.form.accumulators for _, c in one.transition for value in values_of(c)}
         return tuple(one for one in self.form.pivots if self.form.displacement(one) in used)
 
     def moves(self, one: Accumulator) -> bool:
         """Whether a sum depends on where a centre found from the data lies."""
         deltas = {self.form.displacement(pivot) for pivot in self.form.shifted}
-        return any(c.atoms(Value) & deltas for _, c in one.transition)
+        return any(values_of(c) & deltas for _, c in one.transition)
 
     @property
     def still(self) -> list[Accumulator]:

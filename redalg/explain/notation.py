@@ -19,6 +19,7 @@ from sympy.core.function import Application
 from sympy.core.relational import Relational
 
 from redalg.expression import Cast, Element, Extent, Label, Let, Reduce, RunningCast, Value, Where
+from redalg.expression.contents import values_of
 from redalg.monoids.functions import Scaled
 
 PRIME, HAT = "′", "\N{COMBINING CIRCUMFLEX ACCENT}"
@@ -59,7 +60,7 @@ def is_negative(expr: Expr) -> bool:
 
 def _term_rank(term: Expr) -> tuple[bool, int, bool]:
     values = list(_values(term))
-    piece = any(HAT in one.name for one in term.atoms(Value)) or not values
+    piece = any(HAT in one.name for one in values_of(term)) or not values
     return piece, displacement_degree(term), not isinstance(term, Value)
 
 

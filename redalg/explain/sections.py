@@ -27,6 +27,7 @@ from redalg.explain.model import (
 )
 from redalg.explain.moves import Moves
 from redalg.expression import Axis, Element, Label, Value
+from redalg.expression.contents import values_of
 from redalg.incremental import FusedForm, Pivot
 from redalg.incremental.form import PivotPolicy
 
@@ -129,7 +130,7 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
 
 def used_values(separation: Separation) -> bool:
     """Whether the term uses earlier results."""
-    return any(one.atoms(Value) for one in (*separation.h, separation.shift))
+    return any(values_of(one) for one in (*separation.h, separation.shift))
 
 
 def separated(separation: Separation, decomposition: Decomposition) -> Equations:
@@ -216,7 +217,7 @@ def reasons(pivot: Pivot, form: FusedForm) -> list[tuple[Part, ...]]:
     if pivot.policy is PivotPolicy.SLOPE:
         why = ". Found from each block: a residual is small, and the two products that it is the difference of are not."
         return [*made, ("Pivot ", pivot.value, ": a slope on ", base, why)]
-    if any(pivot.value in factor.atoms(Value) for one in form.accumulators for factor in one.factors):
+    if any(pivot.value in values_of(factor) for one in form.accumulators for factor in one.factors):
         why = " grow large and cancel in finish."
         made.append(("Pivot ", pivot.value, ": shifts ", base, ". ", _chosen(pivot), *_known(pivot)))
         made[-1] += (" Without it, sums of ", base, why)

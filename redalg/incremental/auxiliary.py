@@ -22,12 +22,12 @@ from sympy.core.basic import Basic
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import Pool
-from redalg.decompose.cascade import free_axes
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Monomial
 from redalg.decompose.theorems import D, X
 from redalg.decompose.verdict import Decomposition
 from redalg.expression import Value, Where
+from redalg.expression.contents import free_axes
 
 
 @final

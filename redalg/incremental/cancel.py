@@ -20,6 +20,7 @@ from redalg.decompose import laurent
 from redalg.decompose.laurent import Atom, Polynomial
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value
+from redalg.expression.contents import values_of
 from redalg.incremental.form import Assignment, Extremum, Pivot
 
 TERMS_LIMIT = 6
@@ -38,6 +39,7 @@ class Canceller:
         self.separator, self.meaning, self.substituted = separator, meaning, substituted
         self.pivots = frozenset(one.value for one in pivots)
         self.vanished: set[Value] = set()
+        self.brought: dict[int, frozenset[Value]] = {}
         self.offsets: dict[Value, Assignment] = {}
         self._shifted = {number: poly for one in extrema for number, poly in self._offset(one, pivots)}
 
@@ -53,37 +55,46 @@ class Canceller:
 
     def cancelled(self, node: Expr) -> Expr:
         """The expression with pivots cancelled in every sum where they can be."""
-        if not node.args or isinstance(node, Value) or not node.atoms(Value):
+        if not node.args or isinstance(node, Value) or not self._brings(node):
             return node
         if node.is_Add and (made := self._sum(list(node.args))) is not None:
             return made
         args = [self.cancelled(arg) if isinstance(arg, Expr) else arg for arg in node.args]
         return node if args == list(node.args) else node.func(*args)
 
+    def _brings(self, node: Expr) -> bool:
+        """Whether a pivot stands in the expression, or in what one of its values is."""
+        return any(value in self.pivots or self._brought_by(value) for value in values_of(node))
+
+    def _brought_by(self, value: Value) -> frozenset[Value]:
+        """The pivots in what a value is."""
+        number = self._number(value)
+        if number not in self.brought:
+            meaning = self._shifted.get(number) or self.meaning.get(number)
+            if meaning is None:  # not known yet
+                return frozenset()
+            self.brought[number] = frozenset(self._pivots_of(meaning))
+        return self.brought[number]
+
     def _sum(self, terms: list[Expr]) -> Expr | None:
-        if (made := self._cancelling(terms)) is not None:
-            return made
-        for size in range(len(terms) - 1, 1, -1) if len(terms) <= TERMS_LIMIT else ():
-            for chosen in combinations(range(len(terms)), size):
-                made = self._cancelling([terms[place] for place in chosen])
-                if made is not None:
+        """The sum with the most terms cancelled against each other; only those that bring a pivot can be."""
+        moving = [place for place, term in enumerate(terms) if self._brings(term)]
+        known = {**self.meaning, **self._shifted}
+        polys = {place: self.polynomial(terms[place]) for place in moving}
+        substituted = {place: self.substituted(poly, known) for place, poly in polys.items()}
+        smallest = 1 if len(moving) <= TERMS_LIMIT else len(moving)
+        for size in range(len(moving), smallest - 1, -1):
+            for chosen in combinations(moving, size):
+                made = laurent.add(*(substituted[place] for place in chosen))
+                if len(made) <= SIZE_LIMIT and not self._pivots_of(made) and not self._exponentials(made):
+                    self.vanished |= {value for place in chosen for value in self._all_brought(terms[place])}
                     rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
-                    return Add(made, *rest)
+                    return Add(self.separator.atoms.polynomial_expr(made), *rest)
         return None
 
-    def _cancelling(self, terms: list[Expr]) -> Expr | None:
-        """The sum in terms of the state, if a pivot comes in and every one is gone again."""
-        poly = laurent.add(*map(self.polynomial, terms))
-        known = {**self.meaning, **self._shifted}
-        brought = {value for _, d in poly for number, _ in d for value in self._pivots_of(known.get(number, {}))}
-        brought |= self._pivots_of(poly)
-        if not brought:
-            return None
-        made = self.substituted(poly, known)
-        if len(made) > SIZE_LIMIT or brought & self._pivots_of(made) or self._exponentials(made):
-            return None
-        self.vanished |= brought
-        return self.separator.atoms.polynomial_expr(made)
+    def _all_brought(self, term: Expr) -> set[Value]:
+        values = values_of(term)
+        return {pivot for value in values for pivot in self._brought_by(value)} | (values & self.pivots)
 
     def polynomial(self, node: Expr) -> Polynomial:
         """An expression of values as a polynomial, with sums and their natural powers written out."""
@@ -99,7 +110,7 @@ class Canceller:
         return self.separator.pure(node)
 
     def _pivots_of(self, poly: Polynomial) -> set[Value]:
-        found = (self.separator.atoms.list[number].base.atoms(Value) for _, d in poly for number, _ in d)
+        found = (values_of(self.separator.atoms.list[number].base) for _, d in poly for number, _ in d)
         return {value for values in found for value in values} & self.pivots
 
     def _exponentials(self, poly: Polynomial) -> bool:

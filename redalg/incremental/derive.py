@@ -12,11 +12,11 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import Function, Pool
-from redalg.decompose.cascade import free_axes
 from redalg.decompose.centre import Centred, centre
 from redalg.decompose.laurent import Atom
 from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.expression import Label, Let, Value
+from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
 from redalg.incremental.factors import grouped
@@ -32,12 +32,16 @@ def derive(decomposition: Decomposition) -> FusedForm:
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
     candidates = Candidates(decomposition, centred)
-    form, kept = attempt(decomposition, centred, candidates.powers | needed)
-    kept |= needed
-    if candidates.products and (both := attempt(decomposition, centred, kept | candidates.products)[1]) > kept:
-        form, kept = attempt(decomposition, centred, both | needed)
-    elif kept != candidates.powers | needed:
-        form, _ = attempt(decomposition, centred, kept)
+    tried = candidates.powers | needed
+    form, kept = attempt(decomposition, centred, tried)
+    wanted = kept | needed
+    if candidates.products:
+        further = wanted | candidates.products
+        other, kept = attempt(decomposition, centred, further)
+        if kept - wanted:
+            form, tried, wanted = other, further, kept | needed
+    if wanted != tried:
+        form, _ = attempt(decomposition, centred, wanted)
     form.verify()
     return form
 
@@ -180,7 +184,7 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
             continue
         source = resolver.move(pivot)
         held = {*resolver.accumulators, *(one.value for one in placement.extrema)}
-        local = source.atoms(Value) <= held
+        local = values_of(source) <= held
         mean = replace(pivot, policy=PivotPolicy.BLOCK_MEAN, source=S.Zero)
         made[pivot.value] = replace(pivot, source=source) if local else mean
     return tuple(made.values())
@@ -203,8 +207,8 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
     while todo:
         one = todo.pop()
         denominators.update({power.base: None for power in sorted(one.atoms(Pow), key=str)
-                             if power.exp.is_negative and power.base.atoms(Value)})  # fmt: skip
-        for value in sorted(one.atoms(Value), key=str):
+                             if power.exp.is_negative and values_of(power.base)})  # fmt: skip
+        for value in sorted(values_of(one), key=str):
             if value in sums:
                 used[value] = None
             if value in meaning and value not in seen:
@@ -218,12 +222,12 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
 def drop_unused(form: FusedForm) -> FusedForm:
     """Assignments that no output and no pivot needs are dropped (the reductions' own values stay)."""
     kept: list[Assignment] = []
-    needed = {value for one in form.outputs for value in one.expr.atoms(Value)}
-    needed |= {value for one in form.outputs for value in one.empty.atoms(Value)}
+    needed = {value for one in form.outputs for value in values_of(one.expr)}
+    needed |= {value for one in form.outputs for value in values_of(one.empty)}
     for one in reversed(form.assignments):
         if one.value in needed:
             kept.append(one)
-            needed |= one.expr.atoms(Value)
+            needed |= values_of(one.expr)
     return replace(form, assignments=tuple(reversed(kept)))
 
 

@@ -18,6 +18,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
+from redalg.expression.contents import elements_of
 from redalg.incremental.arrays import ArrayOps
 from redalg.monoids import MONOIDS
 
@@ -294,7 +295,7 @@ def _infinite_terms(exponent: Expr) -> tuple[Expr, ...]:
 
 
 def _gathers(node: Basic) -> bool:
-    return any(not isinstance(index, Axis) for one in node.atoms(Element) for index in one.indices)
+    return any(not isinstance(index, Axis) for one in elements_of(node) for index in one.indices)
 
 
 def _is_reciprocal(node: Expr) -> bool:

@@ -6,13 +6,15 @@ array backends and to lowering alike. A factor joins a group whose axes include 
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from sympy import Expr, Mul, S
 
-from redalg.decompose.cascade import free_axes
 from redalg.expression import Axis, Value
+from redalg.expression.contents import free_axes
 from redalg.incremental.form import Pivot
 
-Group = tuple[set[Axis], list[Expr]]
+Group = tuple[AbstractSet[Axis], list[Expr]]
 
 
 def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr, ...]:

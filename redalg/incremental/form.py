@@ -21,6 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Producer
 from redalg.expression import Axis, Value
+from redalg.expression.contents import values_of
 from redalg.monoids import Monoid
 
 
@@ -227,7 +228,7 @@ class FusedForm:
     def parameters(self) -> tuple[Producer, ...]:
         """The producers that `finish` computes, from tensors that a state does not hold."""
         exprs = [one.expr for one in self.assignments] + [one.expr for one in self.outputs]
-        used = {value for expr in exprs for value in expr.atoms(Value)}
+        used = {value for expr in exprs for value in values_of(expr)}
         return tuple(one for one in self.cascade.parameters if one.value in used)
 
     def displacement(self, pivot: Pivot) -> Value:
@@ -254,11 +255,11 @@ class FusedForm:
         """Check the grammar: every symbol is made before it is used, and every transition stays in the state."""
         known = {*self.held} | {one.value for one in self.pivots}
         for structure in self.structures:
-            if structure.term.atoms(Value) & {*self.held, *self.cascade.values}:
+            if values_of(structure.term) & {*self.held, *self.cascade.values}:
                 raise AssertionError(f"the structure {structure.values} uses values, which no block holds")
         sums = {one.value for one in self.accumulators}
         for pivot in self.pivots:
-            unknown = pivot.source.atoms(Value) - {*self.held}
+            unknown = values_of(pivot.source) - {*self.held}
             if pivot.has_slot:
                 unknown -= sums | {one.value for one in self.pivots}
             if unknown:
@@ -269,11 +270,11 @@ class FusedForm:
         known |= sums | {one.value for one in self.cascade.parameters}
         produced = {one.value for one in self.cascade.producers}
         for assignment in self.assignments:
-            unknown = assignment.expr.atoms(Value) - known
+            unknown = values_of(assignment.expr) - known
             if unknown:
                 raise AssertionError(f"finish uses {unknown} before they are made, in {assignment.value}")
             known.add(assignment.value)
         for output in self.outputs:
-            unknown = output.expr.atoms(Value) - known - (produced if output.carries else set())
+            unknown = values_of(output.expr) - known - (produced if output.carries else set())
             if unknown:
                 raise AssertionError(f"output {output.name} uses {unknown}, never made")

@@ -13,6 +13,7 @@ from redalg.decompose import Producer
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Value
+from redalg.expression.contents import values_of
 from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.factors import grouped
@@ -291,7 +292,7 @@ class Executor:
         """The outputs from the resolved values; those that carry a reduced axis over the scope's ranges of it."""
         inner, made = scope.over({}, dict(values)), {}
         wanted = [one for one in self.form.outputs if one.carries is carries]
-        used = {value for one in wanted for value in one.expr.atoms(Value)}
+        used = {value for one in wanted for value in values_of(one.expr)}
         for producer in self.form.cascade.producers:
             if producer.value in used and producer.value not in values:
                 inner.values[producer.value] = produced(producer, scope)

@@ -11,19 +11,21 @@ a residual y − v − b·x           slope pivots β, found from each block, an
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import final
 
 from sympy import Abs, Add, Expr, S, log
 
 from redalg.decompose.basis import FIRST_SLOPE, Pool
-from redalg.decompose.cascade import Cascade, free_axes
+from redalg.decompose.cascade import Cascade
 from redalg.decompose.centre import Centred
 from redalg.decompose.extremal import Extremal
 from redalg.decompose.laurent import Atom, Polynomial
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value
+from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
@@ -44,7 +46,7 @@ class Placement:
         self.finals: dict[Value, Expr] = {}
         self.slopes: dict[int, tuple[tuple[Value, int, Expr], ...]] = {}  # y -> (β, x, the shift of x)
 
-    def symbol(self, name: str, axes: set[Axis]) -> Value:
+    def symbol(self, name: str, axes: AbstractSet[Axis]) -> Value:
         """A slot's symbol with the given free axes."""
         return Value(Label(name), *ordered(axes - set(self.decomposition.cascade.reduced)))
 
@@ -202,7 +204,7 @@ def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) ->
 def _without_tensors(centre: Expr, cascade: Cascade) -> Expr:
     """Drop terms that hold parameters: a state holds no tensors, and merges without them."""
     parameters = {one.value for one in cascade.parameters}
-    return Add(*(term for term in Add.make_args(centre) if not (term.atoms(Element) | term.atoms(Value) & parameters)))
+    return Add(*(term for term in Add.make_args(centre) if not (elements_of(term) | values_of(term) & parameters)))
 
 
 def _without_logs(centre: Expr) -> Expr:

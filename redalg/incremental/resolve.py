@@ -21,6 +21,7 @@ from redalg.decompose.laurent import Atom, Monomial, Polynomial
 from redalg.decompose.theorems import X
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
+from redalg.expression.contents import values_of
 from redalg.incremental.cancel import Canceller
 from redalg.incremental.form import Assignment, Pivot
 from redalg.incremental.placement import Placement
@@ -116,7 +117,7 @@ class Resolver:
         pivot = self.placement.pivots[atom]
         if atom not in centred.centres:
             return -pivot.value
-        inside = {value for _, d in exact for number, _ in d for value in self._atom(number).base.atoms(Value)}
+        inside = {value for _, d in exact for number, _ in d for value in values_of(self._atom(number).base)}
         cancelled = not inside & ({pivot.value} | (self.canceller.pivots if pivot.slopes else frozenset()))
         atoms = self.placement.decomposition.separator.atoms
         raw = atoms.polynomial_expr(centred.shift(atom)) - pivot.value
@@ -131,12 +132,14 @@ class Resolver:
 
     def _named(self, separation: Separation, centred: Centred, pivot: Pivot, expr: Expr) -> Expr:
         """A displacement as a value, unless it is a number."""
-        if not expr.atoms(Value):
+        if not values_of(expr):
             return expr
         for one in self.assignments:
             if one.expr == expr:
                 return one.value
-        name = f"delta_{separation.reduction.name}" + (f"_{pivot.value.name}" if len(centred.centres) > 1 else "")
+        name = f"delta_{separation.reduction.name}"
+        if len(centred.centres) > 1 or any(one.value.name == name for one in self.assignments):
+            name += f"_{pivot.value.name}"
         return self._valued(name, expr)
 
     def _valued(self, name: str, expr: Expr) -> Value:
@@ -150,7 +153,7 @@ class Resolver:
         here = laurent.scale(self._symbol_polynomial(pivot.value), Fraction(int(factor.p), int(factor.q)))
         there = (self._substituted(separator.pure(term), self.known) for term in Add.make_args(v))
         exact = laurent.add(*there, here)
-        if any(pivot.value in self._atom(number).base.atoms(Value) for _, d in exact for number, _ in d):
+        if any(pivot.value in values_of(self._atom(number).base) for _, d in exact for number, _ in d):
             return None
         expr = separator.atoms.polynomial_expr(exact)
         self.canceller.vanished.add(pivot.value)
@@ -158,7 +161,7 @@ class Resolver:
             if one.expr in (expr, -expr):
                 return one.value if one.expr == expr else -one.value
         taken = sum(one.value.name.startswith("offset_") for one in self.assignments)
-        return self._valued(f"offset_{taken}", expr) if expr.atoms(Value) else expr
+        return self._valued(f"offset_{taken}", expr) if values_of(expr) else expr
 
     def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
         """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
@@ -209,7 +212,7 @@ class Resolver:
             meaning[one.value] = one.expr.xreplace(meaning)
         found = [meaning[value] for value in self.found.get(key, ()) if value in meaning]
         held = {*self.accumulators, *(one.value for one in self.placement.pivots.values())}
-        return next((one for one in found if one.atoms(Value) <= held), S.Zero)
+        return next((one for one in found if values_of(one) <= held), S.Zero)
 
     def move(self, pivot: Pivot) -> Expr:
         """Displacement of a tile-local pivot to its natural centre, in terms of the slots."""
@@ -259,7 +262,7 @@ class Resolver:
         """The expression with pivots cancelled; what that names is assigned first."""
         made = self.canceller.cancelled(expr)
         assigned = {one.value for one in self.assignments}
-        for value in sorted(made.atoms(Value) - assigned, key=str):
+        for value in sorted(values_of(made) - assigned, key=str):
             if value in self.canceller.offsets:
                 self.assignments.append(self.canceller.offsets[value])
         return made
@@ -290,7 +293,7 @@ class Resolver:
         if expr in self.exponents:
             return self.exponents[expr]
         of_x = self.carries(expr)
-        if not any(value in self.exponents for value in expr.atoms(Value)) and not (of_x and expr.has(exp)):
+        if not any(value in self.exponents for value in values_of(expr)) and not (of_x and expr.has(exp)):
             return S.Zero, expr
         if isinstance(expr, exp) and of_x:
             return self.safe(expr.args[0]), S.One
@@ -349,4 +352,4 @@ class Resolver:
 
 
 def _axes(expr: Expr) -> set[Axis]:
-    return {axis for value in expr.atoms(Value) for axis in value.indices}
+    return {axis for value in values_of(expr) for axis in value.indices}

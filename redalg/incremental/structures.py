@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from sympy import Expr, S
 
-from redalg.decompose.cascade import Reduction, free_axes
+from redalg.decompose.cascade import Reduction
 from redalg.decompose.foreign import adopt
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Label, Value
+from redalg.expression.contents import free_axes
 from redalg.incremental.form import Structure
 from redalg.incremental.structured import held_as
 

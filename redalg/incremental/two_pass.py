@@ -15,6 +15,7 @@ from sympy import Expr
 from redalg.decompose import Cascade, Output
 from redalg.decompose.domain import with_domain
 from redalg.expression import Element, Label, Value
+from redalg.expression.contents import values_of
 
 
 def split(cascade: Cascade, needed: Iterable[Value]) -> tuple[Cascade, Cascade]:
@@ -38,17 +39,17 @@ def substituted(cascade: Cascade, given: Mapping[Expr, Expr]) -> Cascade:
 
 def pruned(cascade: Cascade) -> Cascade:
     """The cascade without the reductions and producers that no output needs."""
-    used = {value for one in cascade.outputs for value in one.expr.atoms(Value)} | cascade.domain.atoms(Value)
+    used = {value for one in cascade.outputs for value in values_of(one.expr)} | values_of(cascade.domain)
     kept = []
     for one in reversed(cascade.reductions):
         if one.value in used:
             kept.append(one)
-            used |= one.term.atoms(Value)
+            used |= values_of(one.term)
     producers = tuple(one for one in cascade.producers if one.value in used or _feeds(one.value, cascade, used))
     return replace(cascade, reductions=tuple(reversed(kept)), producers=producers)
 
 
 def _feeds(value: Value, cascade: Cascade, used: set[Value]) -> bool:
     """Whether a producer stands in another that is used."""
-    return any(value in expr.atoms(Value) for one in cascade.producers if one.value in used
+    return any(value in values_of(expr) for one in cascade.producers if one.value in used
                for expr in one.cascade.expressions())  # fmt: skip

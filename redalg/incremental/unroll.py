@@ -14,9 +14,9 @@ from sympy import Add, Integer, Max, Min, Mul
 from sympy.core.basic import Basic
 
 from redalg.decompose import Cascade
-from redalg.decompose.cascade import free_axes
 from redalg.errors import PlanError
-from redalg.expression import Axis, Label, Reduce, Value
+from redalg.expression import Axis, Label, Value
+from redalg.expression.contents import free_axes, reductions_of, values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot
 
 LIMIT = 16
@@ -27,7 +27,7 @@ WRITTEN = {"sum": Add, "prod": Mul, "max": Max, "min": Min}
 
 def summed_axes(form: FusedForm) -> tuple[Axis, ...]:
     """The axes over which outputs sum reduced values, in order of name."""
-    found = {axis for one in form.outputs for node in one.expr.atoms(Reduce) for axis in node.bound}
+    found = {axis for one in form.outputs for node in reductions_of(one.expr) for axis in node.bound}
     return tuple(sorted(found, key=str))
 
 
@@ -51,7 +51,7 @@ class _Unrolling:
 
     def at(self, node: Any, place: int) -> Any:
         """An expression at one element of the axis."""
-        values = {one: self.renamed(one, place) for one in node.atoms(Value) if self.axis in one.indices}
+        values = {one: self.renamed(one, place) for one in values_of(node) if self.axis in one.indices}
         return node.xreplace(values).xreplace({self.axis: Integer(place)})
 
     def renamed(self, value: Value, place: int) -> Value:
@@ -67,7 +67,7 @@ class _Unrolling:
         """Σ_j f(j) → f(0) + f(1) + …, and so for the other kinds"""
         found = {
             one: WRITTEN[one.kind](*(self.at(one.expr, place) for place in range(self.length)))
-            for one in node.atoms(Reduce)
+            for one in reductions_of(node)
             if one.bound == (self.axis,)
         }
         return node.xreplace(found)

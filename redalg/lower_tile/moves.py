@@ -16,6 +16,7 @@ from sympy import Add, Eq, Expr, Mul, Or, S
 from sympy.core.basic import Basic
 
 from redalg.expression import Value, Where
+from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.program import IsFinite, Load, ScaledExp, Statement
@@ -99,7 +100,7 @@ class Merge:
             held = self.row(f"{pivot.value.name}_new", Where(Eq(old, S.NegativeInfinity), new, old))
             self.body.append(self.assembly.over_rows((held.name, safe(held))))
             self.merged[pivot.value] = held
-        wanted = {value for pivot in shifted for value in pivot.source.atoms(Value)}
+        wanted = {value for pivot in shifted for value in values_of(pivot.source)}
         sums = self._sums(wanted, "trial")
         for pivot in shifted:
             c = self.merged[pivot.value]

@@ -11,9 +11,9 @@ from typing import final
 from sympy import Eq, Expr, Integer, S, Symbol
 
 from redalg.decompose import Producer, Reduction
-from redalg.decompose.cascade import free_axes
 from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Value, Where
+from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.factors import grouped
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.moves import numeric_factor
@@ -35,7 +35,7 @@ class Operands:
     def staged(self, space: Space, expr: Expr, body: list[Statement], least: int = 2) -> Space:
         """The space with every floating-point element of the expression that spans `least` axes of the tile staged."""
         found = {}
-        for element in sorted(expr.atoms(Element), key=str):
+        for element in sorted(elements_of(expr), key=str):
             part = space.region(element)
             floating = space.problem.dtypes[element.name].startswith(("float", "bfloat"))
             if part is not None and floating and len(part[1]) >= least and element not in space.staged:
@@ -134,7 +134,7 @@ class Operands:
         """(row factor, streamed factor) of a term that is a product of the two, in one dtype."""
         factors = grouped(term, ())
         streamed, row = space.plan.binding.streamed, space.plan.binding.row
-        if len(factors) != 2 or term.atoms(Value):
+        if len(factors) != 2 or values_of(term):
             return None
         b, a = sorted(factors, key=lambda one: streamed not in free_axes(one))
         if streamed not in free_axes(b) or streamed in free_axes(a) or (row is not None and row in free_axes(b)):
@@ -158,7 +158,7 @@ class Operands:
 
 def operand_dtype(space: Space, expr: Expr) -> str:
     """The dtype in which a factor enters a contraction: its own when it is one input's, else the arithmetic's."""
-    found = {space.problem.dtypes[one.name] for one in expr.atoms(Element)}
+    found = {space.problem.dtypes[one.name] for one in elements_of(expr)}
     found = {dtype for dtype in found if dtype.startswith(("float", "bfloat"))}
     if isinstance(expr, Cast):
         return expr.dtype

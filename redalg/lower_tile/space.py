@@ -10,6 +10,7 @@ from sympy import And, Expr, Integer, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, Scalar, Value
+from redalg.expression.contents import elements_of
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Load, Region, index
 from redalg.strategies import Plan, Problem
@@ -84,7 +85,7 @@ class Space:
             if isinstance(one, Axis) and one in self.start and one not in axes:
                 place.append(self.start[one])
                 axes.append(one)
-            elif one.free_symbols & set(self.start) or one.atoms(Element):
+            elif one.free_symbols & set(self.start) or elements_of(one):
                 return None
             else:
                 place.append(self.read(one))

@@ -18,6 +18,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Value, Where
+from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp
@@ -84,7 +85,7 @@ def stands_alone(one: Extremum, form: FusedForm) -> bool:
     """Whether an output holds the extremum without a sum that it scales, in which a NaN would come through."""
     scaled = {a.value for a in form.accumulators if any(pivot.source.has(one.value) for pivot, _ in a.weight)}
     used = [output.expr for output in form.outputs] + [step.expr for step in form.assignments]
-    return any(expr.has(one.value) and not expr.atoms(Value) & scaled for expr in used)
+    return any(expr.has(one.value) and not values_of(expr) & scaled for expr in used)
 
 
 @final
@@ -236,7 +237,7 @@ class Step:
     def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:
         """c + δ for every tile-local pivot, δ from the tile's sums at c."""
         shifted = [one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL]
-        wanted = {value for pivot in shifted for value in pivot.source.atoms(Value)}
+        wanted = {value for pivot in shifted for value in values_of(pivot.source)}
         first = {
             one.value: Load(self._row_sum(one, merge, "first"), I)
             for one in self.form.accumulators

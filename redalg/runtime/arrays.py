@@ -9,7 +9,8 @@ from sympy import Expr, log
 
 from redalg.decompose import Cascade
 from redalg.errors import BackendError
-from redalg.expression import Axis, Cast, Value
+from redalg.expression import Axis, Cast
+from redalg.expression.contents import values_of
 from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FormOutput, FusedForm
@@ -186,4 +187,4 @@ def own_dtype(output: FormOutput, form: FusedForm) -> str:
 
 def _is_extremum(expr: Expr, form: FusedForm) -> bool:
     extrema = {one.value for one in form.cascade.reductions if one.monoid.name in ("max", "min", "topk")}
-    return bool(expr.atoms(Value) & (extrema | {one.value for one in form.extrema}))
+    return bool(values_of(expr) & (extrema | {one.value for one in form.extrema}))

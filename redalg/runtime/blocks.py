@@ -7,6 +7,7 @@ are merged one after the other. Outputs that carry a reduced axis are made block
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import product
 from math import prod
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 from sympy import S
 
 from redalg.decompose import Cascade
-from redalg.decompose.cascade import free_axes
-from redalg.expression import Axis, Reduce
+from redalg.expression import Axis
+from redalg.expression.contents import free_axes, reductions_of
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FusedForm
 from redalg.incremental.interpret import Executor, Slots, define
@@ -69,9 +70,11 @@ def _preference(form: FusedForm, axis: Axis) -> int:
     return int(axis in form.cascade.reduced or any(axis in one.axes for one in form.outputs))
 
 
-def _arrays(form: FusedForm) -> list[set[Axis]]:
+def _arrays(form: FusedForm) -> list[AbstractSet[Axis]]:
     """The axes of every array that a block makes."""
-    made = [free_axes(one.term) for one in form.extrema] + [free_axes(one.term) for one in form.structures]
+    made: list[AbstractSet[Axis]] = []
+    made += [free_axes(one.term) for one in form.extrema]
+    made += [free_axes(one.term) for one in form.structures]
     made += [free_axes(factor) for one in form.accumulators for factor in one.factors]
     made += [free_axes(pivot.base) for one in form.accumulators for pivot, _ in one.weight]
     made += [set(one.value.indices) for one in form.accumulators]
@@ -110,7 +113,7 @@ def output_axes(cascade: Cascade) -> tuple[Axis, ...]:
 
 
 def _epilogue_axes(expr: Any) -> set[Axis]:
-    return {axis for node in expr.atoms(Reduce) for axis in node.bound}
+    return {axis for node in reductions_of(expr) for axis in node.bound}
 
 
 def unfused(cascade: Cascade, scope: Scope) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any, final
 from sympy import Expr
 
 from redalg.errors import InputError
-from redalg.expression import Axis, Element, Value
+from redalg.expression import Axis, Element
+from redalg.expression.contents import elements_of, values_of
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FusedForm, Slot
 from redalg.incremental.interpret import Executor, Slots
@@ -197,7 +198,7 @@ def finish(
     check(form, state)
     given = given or {}
     check_start(form, start, "finish")
-    needed = {one.name: one for expr in finished_exprs(form) for one in expr.atoms(Element)}
+    needed = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
     missing = sorted(str(one) for name, one in needed.items() if name not in given)
     if missing:
         raise InputError(
@@ -236,7 +237,7 @@ def finished(
 def finished_exprs(form: FusedForm) -> list[Expr]:
     """What `finish` evaluates: outputs, assignments, and the producers that stand in them."""
     exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
-    used = {value for expr in exprs for value in expr.atoms(Value)}
+    used = {value for expr in exprs for value in values_of(expr)}
     produced = [one for one in form.cascade.producers if one.value in used]
     return exprs + [expr for one in produced for expr in one.cascade.expressions()]
 
@@ -245,7 +246,7 @@ def piece_sizes(form: FusedForm, state: State, given: Mapping[str, Any]) -> dict
     """The sizes of axes that the tensors of `finish` have and a state has not: those of the piece."""
     exprs = finished_exprs(form)
     sizes: dict[str, int] = {}
-    for element in sorted({one for expr in exprs for one in expr.atoms(Element)}, key=str):
+    for element in sorted({one for expr in exprs for one in elements_of(expr)}, key=str):
         for index, size in zip(element.indices, given[element.name].shape, strict=False):
             if isinstance(index, Axis) and (index.name in reduced_names(form) or index.name not in state.sizes):
                 sizes.setdefault(index.name, int(size))

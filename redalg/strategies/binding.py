@@ -9,12 +9,13 @@ Derived from the axes of the form's factors alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import final
 
-from redalg.decompose.cascade import free_axes
 from redalg.errors import PlanError
-from redalg.expression import Axis, RunningCast, Value
+from redalg.expression import Axis, RunningCast
+from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
 
 
@@ -94,7 +95,7 @@ def _ordered_free(form: FusedForm) -> list[Axis]:
     return list(found)
 
 
-def _sides(one: Accumulator, streamed: Axis) -> tuple[set[Axis], set[Axis]]:
+def _sides(one: Accumulator, streamed: Axis) -> tuple[AbstractSet[Axis], AbstractSet[Axis]]:
     first = {axis for pivot, _ in one.weight for axis in free_axes(pivot.base)} | free_axes(one.factors[0])
     return first - {streamed}, free_axes(one.factors[1]) - {streamed}
 
@@ -122,7 +123,7 @@ def _check_columns(form: FusedForm, binding: Binding) -> None:
                 f"accumulator `{accumulator.value}` sums along the column axis {binding.column} without a row "
                 'factor, which the tile program does not hold yet. Run it with backend="torch".'
             )
-        if len(accumulator.factors) > 1 and accumulator.factors[1].atoms(Value):
+        if len(accumulator.factors) > 1 and values_of(accumulator.factors[1]):
             raise PlanError(
                 f"accumulator `{accumulator.value}` multiplies two computed factors; the tile program holds one. "
                 'Run it with backend="torch".'

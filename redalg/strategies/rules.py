@@ -13,8 +13,8 @@ from typing import final
 
 from sympy import And
 
-from redalg.decompose.cascade import free_axes
 from redalg.expression import Axis, Element
+from redalg.expression.contents import elements_of, free_axes
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
@@ -115,7 +115,7 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
 def trims(form: FusedForm) -> bool:
     """Whether the domain relates the streamed axis to other axes."""
     return any(
-        form.cascade.axis in free_axes(one) and not one.atoms(Element) for one in And.make_args(form.cascade.domain)
+        form.cascade.axis in free_axes(one) and not elements_of(one) for one in And.make_args(form.cascade.domain)
     )
 
 
