@@ -6,6 +6,7 @@
     max_l max(a, b)             → max(max a, max b)
     max_l where(c, a, b)        → max(max over c of a, max over ¬c of b)      c of x alone
     max_l (g(x)·h(d) + v(d))    → (max g)·h + v                       h ≥ 0; g of several generators
+    argmax_l, topk_l φ_d(u_l)   → those of u, their values φ_d(…)     φ strictly rising in u
 
 and the same for min with the order turned. Over no element an extremum is its identity, which φ need not give: there
 max u < min u, or a slot of its own, the maximum of 0 over the elements, is −∞.
@@ -111,7 +112,7 @@ class _Finder:
 
     def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
         generators: dict[Expr, Dummy] = {}
-        opened = self._opened(node, generators)
+        opened = self.opened(node, generators)
         if len(generators) > 1 and (written := node.expand()) != node:
             return self._composed(written, kind, where)
         if len(generators) > 1:
@@ -141,7 +142,7 @@ class _Finder:
             return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)
         return value if safe else self.present(value, kind, where)
 
-    def _opened(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
+    def opened(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
         """The node with its maximal parts of x alone replaced by symbols, equal ones by one."""
         if self.separator.side(node) == X:
             coefficient, u = node.as_coeff_Mul() if node.is_Mul else (S.One, node)
@@ -155,9 +156,9 @@ class _Finder:
             return node
         if node.is_Add or node.is_Mul:
             of_x = [arg for arg in node.args if self.separator.side(arg) == X]
-            rest = [self._opened(arg, generators) for arg in node.args if self.separator.side(arg) != X]
-            return node.func(*rest, self._opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
-        return node.func(*(self._opened(arg, generators) for arg in node.args))
+            rest = [self.opened(arg, generators) for arg in node.args if self.separator.side(arg) != X]
+            return node.func(*rest, self.opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
+        return node.func(*(self.opened(arg, generators) for arg in node.args))
 
     def _separated(self, node: Expr) -> Polynomial:
         """The polynomial of a node; a theorem that says that it has none speaks of sums, not of extrema."""
@@ -179,6 +180,25 @@ class _Finder:
                                certain=True)  # fmt: skip
         g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
         return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
+
+
+def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
+    """A term as φ_d(u(x)) with φ strictly rising in u for every d: (u, φ of `GENERATOR`), or `NotSeparable`.
+
+    Which elements are selected, and in which order, is then known from u alone.
+    """
+    generators: dict[Expr, Dummy] = {}
+    opened = _Finder(separator).opened(term, generators)
+    if len(generators) > 1:
+        generators = {}
+        opened = _Finder(separator).opened(term.expand(), generators)
+    if len(generators) == 1:
+        [(u, variable)] = generators.items()
+        found = curvature(opened.xreplace(separator.signs), variable)
+        if found.strict and found.direction:
+            return found.direction * u, opened.xreplace({variable: found.direction * GENERATOR})
+    raise NotSeparable(term, "is not known to rise strictly with one function of x for every d, so that which elements "
+                       "are selected may change with d", certain=False)  # fmt: skip
 
 
 def _keeps_infinity(phi: Expr, variable: Expr, signs: dict[Value, Expr]) -> bool:

@@ -20,6 +20,7 @@ from sympy.core.basic import Basic
 from redalg.decompose.axes import joined, outermost, reduced_axes, same_names, streams, total_extent, with_totals
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
+from redalg.decompose.ties import at_extremum
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Let, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, reductions_of, values_of
@@ -148,6 +149,8 @@ class _Builder:
             term = self.lift(node.expr, inside=True)
             if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
+            if node.kind == "sum" and (ties := at_extremum(term, self.reductions)) is not None:
+                return self._add("sum_at_max", ties, hint)
             return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
         holds = self._holds_values(node)
         if self.together & set(node.bound) and (self.reduced[0] in node.bound or (holds and inside)):

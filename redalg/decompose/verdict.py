@@ -24,7 +24,7 @@ from sympy.polys.polyerrors import PolynomialError
 from redalg.decompose import laurent
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
-from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal
+from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
 from redalg.decompose.laurent import Monomial, Polynomial
 from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
 from redalg.decompose.rounding import Rounding
@@ -272,8 +272,17 @@ def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Se
     raise NotSeparable(term, reason, certain=False)
 
 
+def separate_selection(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """Which elements are selected is known from u(x), and their values from those of u."""
+    if not separator.side(term) & D:
+        return separate_other(reduction, term, separator)
+    u, phi = increasing(term, separator)
+    return Separation(reduction, {}, (u,), (phi,), "∘")
+
+
 SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
     "sum": separate_sum, "max": separate_extremum, "min": separate_extremum, "prod": separate_product,
+    "argmax": separate_selection, "argmin": separate_selection, "topk": separate_selection,
 }  # fmt: skip
 """How a term that holds d is separated, by monoid (a sum's always); the others: `separate_other`."""
 

@@ -20,11 +20,11 @@ from sympy import Abs, Add, Expr, S, log
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.centre import Centred
-from redalg.decompose.extremal import Extremal
+from redalg.decompose.extremal import GENERATOR, Extremal
 from redalg.decompose.laurent import Atom, Polynomial
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
-from redalg.expression import Axis, Element, Label, Value
+from redalg.expression import Axis, Element, Label, Value, Where
 from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.structures import structure_of
@@ -105,7 +105,7 @@ def _hold(placement: Placement, separation: Separation) -> None:
         _hold_extrema(placement, separation, separation.extremal)
         return
     reduction, [g], [h] = separation.reduction, separation.g, separation.h
-    value = reduction.value
+    value, results = reduction.value, tuple[Expr, ...]()
     if reduction.monoid.held or not reduction.is_scalar:
         structure, results = structure_of(separation, placement.decomposition)
         if structure not in placement.structures:
@@ -113,12 +113,21 @@ def _hold(placement: Placement, separation: Separation) -> None:
         value = results[reduction.monoid.result(reduction.result)[0]]
     else:
         placement.extrema.append(Extremum(value, reduction.monoid, g))
-    if h is not S.Zero:  # Π g·h = (Π g)·h^n
+    if separation.times == "∘":
+        value = value if reduction.dtype else selected(separation, value, results)
+    elif h is not S.Zero:  # Π g·h = (Π g)·h^n
         cascade = placement.decomposition.cascade
         [count] = [one.value for one in cascade.reductions if one.monoid.name == "sum" and one.term == S.One]
         value = value * h**count
     if value != reduction.value:
         placement.finals[reduction.value] = value
+
+
+def selected(separation: Separation, value: Expr, results: tuple[Expr, ...]) -> Expr:
+    """φ of a selected value of u; a place that no element fills keeps what fills it."""
+    one = separation.reduction
+    [index] = [result for result, what in zip(results, one.monoid.results, strict=True) if what.dtype]
+    return Where(index < 0, value, separation.h[0].xreplace({GENERATOR: value}))
 
 
 def _hold_extrema(placement: Placement, separation: Separation, found: Extremal) -> None:
