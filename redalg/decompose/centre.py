@@ -18,9 +18,10 @@ from typing import final
 from sympy import Expr, S
 
 from redalg.decompose import laurent
-from redalg.decompose.laurent import Polynomial
+from redalg.decompose.laurent import Monomial, Polynomial
 from redalg.decompose.separate import Separator
 from redalg.decompose.verdict import Separation
+from redalg.expression import Element
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 
@@ -97,7 +98,8 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple
 
 
 def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
-    """Whether v is a line in other generators as a regression has it: its slopes are ratios of values.
+    """Whether v is a line in other generators as a regression has it: its slopes are ratios of values, of which the one
+    above is a sum over both.
 
     A state holds no tensors, so that v may hold no parameter; an exponential's reciprocal may overflow; and v varies
     along no axis that the generator lacks.
@@ -106,8 +108,17 @@ def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
     linear = all(len(x) <= 1 and all(q == 1 and not atoms.list[number].exponential for number, q in x) for x, _ in v)
     of_d = [atoms.list[number] for _, d in v for number, _ in d]
     held = not any(one.exponential or not of_state(one.base, separator) for one in of_d)
-    ratios = all(any(q < 0 and not is_count(atoms.list[number].base, separator) for number, q in d) for x, d in v if x)
+    ratios = all(_is_slope(d, elements_of(atoms.list[atom].base) | elements_of(atoms.expr(x)), separator)
+                 for x, d in v if x)  # fmt: skip
     return linear and held and ratios and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
+
+
+def _is_slope(d: Monomial, both: frozenset[Element], separator: Separator) -> bool:
+    """N/D, N a sum whose term holds what both generators are made of."""
+    bases = [(separator.atoms.list[number].base, q) for number, q in d]
+    above = [separator.facts[base] for base, q in bases if q > 0 and base in separator.facts]
+    divided = any(q < 0 and not is_count(base, separator) for base, q in bases)
+    return divided and any(kind == "sum" and both <= elements_of(term) for kind, term in above)
 
 
 def of_state(expr: Expr, separator: Separator) -> bool:

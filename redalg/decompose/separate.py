@@ -74,6 +74,7 @@ class Separator:
         self.axes = frozenset((axes,) if isinstance(axes, Axis) else axes)
         self.values, self.facts = frozenset(values), facts
         self.shifts: list[tuple[Expr, Expr]] = []
+        self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
         self.signs: dict[Value, Expr] = {}  # values of known sign -> symbols that SymPy knows to have it
         self._sides: dict[Basic, int] = {}
@@ -112,7 +113,7 @@ class Separator:
         if node.is_Number and (value := rational(node)) is not None:
             return laurent.constant(value)
         if node.is_Mul:
-            return self._product(node.args)
+            return self._pure_product(node)
         if isinstance(node, exp):
             return self.exponential(node.args[0])
         if node.is_Pow and (value := rational(node.exp)) is not None:
@@ -128,6 +129,25 @@ class Separator:
         if node.is_Add and node.could_extract_minus_sign():
             return laurent.scale(self.atoms.polynomial(Atom(-node, on_x, exponential=False)), -1)
         return self._opaque(node)
+
+    def _pure_product(self, node: Expr) -> Polynomial:
+        """The factors' product; those of a product that is shifted somewhere are one generator together."""
+        left, out = list(node.args), laurent.ONE
+        for whole in self.products:
+            if all(factor in left for factor in whole.args):
+                left = [factor for factor in left if factor not in whole.args]
+                out = laurent.multiply(out, self._opaque(whole))
+        return laurent.multiply(out, self._product(left))
+
+    def keep_products(self, terms: Iterable[Expr]) -> None:
+        """Products of x that stand beside values in a sum, x·y − v(d), are generators of their own."""
+        for term in terms:
+            for node in sorted((one for one in term.atoms(Add) if self.side(one) == X | D), key=str):
+                of_x = [one for one in node.args if self.side(one) == X]
+                plain = len(of_x) == 1 and all(self.side(one) != X | D for one in node.args)
+                whole = of_x[0].as_coeff_Mul()[1] if plain else S.One
+                if whole.is_Mul and len(whole.args) > 1 and not whole.has(exp, Where):
+                    self.products[whole] = None
 
     def _opaque(self, node: Expr) -> Polynomial:
         return self.atoms.polynomial(Atom(node, self.side(node) == X, exponential=False))

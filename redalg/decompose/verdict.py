@@ -107,6 +107,7 @@ def decompose(cascade: Cascade) -> Decomposition:
     """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
     facts: dict[Value, tuple[str, Expr]] = {}
     separator = Separator(cascade.reduced, cascade.values, facts)
+    separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
     made = []
     for reduction in cascade.reductions:
         term = live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term

@@ -81,19 +81,23 @@ class Canceller:
         moving = [place for place, term in enumerate(terms) if self._brings(term)]
         known = {**self.meaning, **self._shifted}
         polys = {place: self.polynomial(terms[place]) for place in moving}
-        substituted = {place: self.substituted(poly, known) for place, poly in polys.items()}
+        brought = {place: self._brought_in(poly) for place, poly in polys.items()}
+        moving = [place for place in moving if brought[place]]  # others hide their pivots in a function
+        substituted = {place: self.substituted(polys[place], known) for place in moving}
         smallest = 1 if len(moving) <= TERMS_LIMIT else len(moving)
         for size in range(len(moving), smallest - 1, -1):
             for chosen in combinations(moving, size):
                 made = laurent.add(*(substituted[place] for place in chosen))
                 if len(made) <= SIZE_LIMIT and not self._pivots_of(made) and not self._exponentials(made):
-                    self.vanished |= {value for place in chosen for value in self._all_brought(terms[place])}
+                    self.vanished |= {value for place in chosen for value in brought[place]}
                     rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
                     return Add(self.separator.atoms.polynomial_expr(made), *rest)
         return None
 
-    def _all_brought(self, term: Expr) -> set[Value]:
-        values = values_of(term)
+    def _brought_in(self, poly: Polynomial) -> set[Value]:
+        """The pivots that a polynomial's own values bring, and those that stand in it themselves."""
+        bases = {self.separator.atoms.list[number].base for _, d in poly for number, _ in d}
+        values = {base for base in bases if isinstance(base, Value)}
         return {pivot for value in values for pivot in self._brought_by(value)} | (values & self.pivots)
 
     def polynomial(self, node: Expr) -> Polynomial:
