@@ -141,6 +141,8 @@ class Runner:
     def leaf(self, start: int, stop: int) -> Any:
         """The state of the elements from `start` to `stop`."""
         others = {name: size for name, size in self.extents().items() if name != self.axis.name}
+        if not any(self.axis in one.indices for one in self.made.cascade.elements()):  # no tensor says how many
+            others[self.axis.name] = stop - start
         return self.made.leaf(self.piece(start, stop), start={self.axis: start}, extents=others)
 
     def piece(self, start: int, stop: int) -> dict[str, Any]:
