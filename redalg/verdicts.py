@@ -7,6 +7,8 @@
 
 `Exact` rests on an algebraic identity. `Refused` rests on a theorem (`certificate`), or says up to which rank no state
 was found. What is `Undecided` is neither: the rank test may hint at a state, and no separation was found.
+
+In a notebook a verdict shows its derivation, or its reasons, as HTML or LaTeX; `explain()` gives them as text.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from redalg.decompose import Decomposition
 from redalg.decompose.rounding import EXACT_FORMS, said
 from redalg.errors import NotFusible
 from redalg.errors import Undecided as UndecidedError
+from redalg.explain import explain_html, explain_latex, explain_refusal, explain_text
+from redalg.incremental import FusedForm
 
 
 class Analysed(Protocol):
@@ -29,6 +33,14 @@ class Analysed(Protocol):
     @property
     def decomposition(self) -> Decomposition:
         """Its reductions, separated."""
+
+    @property
+    def form(self) -> FusedForm:
+        """Its state, and how that is made, merged and finished."""
+
+    @property
+    def first(self) -> FusedForm | None:
+        """The form of the first of two passes."""
 
     @property
     def bound(self) -> dict[str, Expr]:
@@ -48,6 +60,19 @@ class Exact(Generic[F]):
     """
 
     fused: F
+
+    def explain(self) -> str:
+        """The derivation in text."""
+        return explain_text(self.fused.decomposition, self.fused.form, self.fused.first)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def _repr_latex_(self) -> str:
+        return explain_latex(self.fused.decomposition, self.fused.form, self.fused.first)
+
+    def _repr_html_(self) -> str:
+        return explain_html(self.fused.decomposition, self.fused.form, self.fused.first)
 
 
 @final
@@ -93,6 +118,12 @@ class Approximate(Generic[F]):
     def __str__(self) -> str:
         return self.explain()
 
+    def _repr_latex_(self) -> str:
+        return explain_latex(self.fused.decomposition, self.fused.form, self.fused.first)
+
+    def _repr_html_(self) -> str:
+        return explain_html(self.fused.decomposition, self.fused.form, self.fused.first)
+
 
 @final
 @dataclass(frozen=True)
@@ -121,6 +152,12 @@ class Refused:
     def __str__(self) -> str:
         return self.explain()
 
+    def _repr_latex_(self) -> str:
+        return explain_refusal(self, "latex")
+
+    def _repr_html_(self) -> str:
+        return explain_refusal(self, "html")
+
 
 @final
 @dataclass(frozen=True)
@@ -142,6 +179,12 @@ class Undecided:
 
     def __str__(self) -> str:
         return self.explain()
+
+    def _repr_latex_(self) -> str:
+        return explain_refusal(self, "latex")
+
+    def _repr_html_(self) -> str:
+        return explain_refusal(self, "html")
 
 
 def of_error(error: NotFusible | UndecidedError) -> Refused | Undecided:

@@ -1,7 +1,12 @@
-"""Text, LaTeX and HTML of a derivation: one model of what is said (`model`, `sections`), three ways to write it."""
+"""Text, LaTeX and HTML of a derivation: one model of what is said (`model`, `sections`), three ways to write it.
+
+explain_text, explain_latex, explain_html      the derivation of a form; of two passes, with the form of the first
+explain_refusal                                a verdict that has none
+"""
 
 from redalg.explain.html import explain_html
 from redalg.explain.latex import explain_latex
-from redalg.explain.text import explain_refusal, explain_text
+from redalg.explain.refusal import explain_refusal
+from redalg.explain.text import explain_text
 
 __all__ = ["explain_html", "explain_latex", "explain_refusal", "explain_text"]

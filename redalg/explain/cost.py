@@ -1,16 +1,15 @@
-"""What a form costs, before sizes are known: passes, state, reads, exponentials, matrix products, what to watch."""
+"""What a form costs, before sizes are known: passes, state, reads, exponentials, matrix products."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sympy import Abs, Add, Expr, Integer, Mul, S, Symbol, exp
+from sympy import Add, Expr, Integer, Mul, S, exp
 from sympy.core.basic import Basic
 
 from redalg.decompose import Cascade
 from redalg.decompose.domain import live_term
 from redalg.explain.model import Line, Part, Table, listed
-from redalg.explain.notation import is_negative
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental import FusedForm
@@ -26,7 +25,7 @@ Cells = tuple[tuple[Part, ...], ...]
 def cost(form: FusedForm) -> list[Line]:
     """The table of costs."""
     rows: list[Cells] = [*passes(form), (("state",), state_size(form)), *reads(form), *exponentials(form)]
-    return [Table((), (*rows, *contractions(form), *conditions(form)))]
+    return [Table((), (*rows, *contractions(form)))]
 
 
 # ---- passes ----------------------------------------------------------------------------------------------------------
@@ -195,20 +194,3 @@ def _factors(weight: Iterable[tuple[object, object]], factors: tuple[Expr, ...])
 def all_axes(expr: Basic) -> set[Axis]:
     """The axes on which an expression depends, its values' own among them."""
     return {one for one in expr.free_symbols if isinstance(one, Axis)}
-
-
-# ---- conditions ------------------------------------------------------------------------------------------------------
-
-
-def conditions(form: FusedForm) -> list[Cells]:
-    """κ = Σ|terms| / |value| of every difference that `finish` takes about a centre found from the data."""
-    if not form.shifted:
-        return []
-    rows: list[Cells] = []
-    for one in form.assignments:
-        terms = Add.make_args(one.expr)
-        if len(terms) > 1 and any(map(is_negative, terms)):
-            ratio = Add(*(Abs(term) for term in terms)) / Abs(one.value)
-            rows.append((("condition",), (Symbol("κ"), " = ", ratio)))
-    about = "about 1 as a rule; where it nears 1/ε of the float type, no digit is left"
-    return [*rows, (("",), (about,))] if rows else []

@@ -11,7 +11,7 @@ from html import escape
 from redalg.decompose import Decomposition
 from redalg.explain import text
 from redalg.explain.latex import WRITER, aligned
-from redalg.explain.model import Derivation, Equations, Line, Part, Section, Sentence, Table
+from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
 from redalg.explain.sections import derivation
 from redalg.incremental import FusedForm
 
@@ -19,9 +19,9 @@ LEFT = 'style="text-align:left"'
 """Notebooks align cells to the right unless told otherwise."""
 
 
-def explain_html(decomposition: Decomposition, form: FusedForm) -> str:
+def explain_html(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> str:
     """The derivation as HTML."""
-    return render(derivation(decomposition, form))
+    return render(derivation(decomposition, form, first))
 
 
 def render(derived: Derivation) -> str:
@@ -31,6 +31,12 @@ def render(derived: Derivation) -> str:
         lines += sectioned(number, section)
     lines += ["<details><summary>As plain text</summary>", f"<pre>{escape(text.render(derived))}</pre>", "</details>"]
     return "\n".join([*lines, "</article>"])
+
+
+def noticed(notice: Notice) -> str:
+    """The heading, and the entries under their labels."""
+    entries = (f"<dt>{escape(label)}</dt><dd {LEFT}>{prose(one.parts)}</dd>" for label, one in notice.entries)
+    return "\n".join(["<article>", f"<h3>{escape(notice.heading)}</h3>", "<dl>", *entries, "</dl>", "</article>"])
 
 
 def sectioned(number: int, section: Section) -> Iterator[str]:
@@ -64,7 +70,14 @@ def tabulated(table: Table) -> Iterator[str]:
 
 def prose(parts: Sequence[Part]) -> str:
     """Prose with mathematics in it."""
-    return "".join(escape(one) if isinstance(one, str) else mathematics(WRITER.write(one)) for one in parts)
+    return "".join(map(part, parts))
+
+
+def part(one: Part) -> str:
+    """One part of prose."""
+    if isinstance(one, Code):
+        return f"<code>{escape(one)}</code>"
+    return escape(one) if isinstance(one, str) else mathematics(WRITER.write(one))
 
 
 def mathematics(body: str) -> str:

@@ -9,7 +9,7 @@ from sympy import Expr, Pow, S, latex
 from sympy.core.basic import Basic
 
 from redalg.decompose import Decomposition
-from redalg.explain.model import Derivation, Equation, Equations, Line, Part, Section, Sentence, Table
+from redalg.explain.model import Code, Derivation, Equation, Equations, Line, Notice, Part, Section, Sentence, Table
 from redalg.explain.notation import ATOM, EACH, HAT, POWER, PRIME, PRODUCT, Writer, is_negative, ordered_terms, unmarked
 from redalg.explain.sections import derivation
 from redalg.explain.text import WRITER as PLAIN
@@ -21,17 +21,18 @@ LINE = 100
 
 GREEK = {
     *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda", "mu", "nu", "xi", "pi"),
-    *("rho", "sigma", "tau", "phi", "chi", "psi", "omega"),
+    *("rho", "sigma", "tau", "phi", "chi", "psi", "omega", "varphi", "varepsilon", "Delta"),
 }
+LETTERS = {"κ": "kappa", "φ": "varphi", "ε": "varepsilon", "Δ": "Delta"}
 NAMED_FUNCTIONS = {"exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "max", "min"}
 OPERATORS = {
     "sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min", "any": r"\bigvee", "all": r"\bigwedge",
 }  # fmt: skip
 
 
-def explain_latex(decomposition: Decomposition, form: FusedForm) -> str:
+def explain_latex(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> str:
     """The derivation as LaTeX."""
-    return render(derivation(decomposition, form))
+    return render(derivation(decomposition, form, first))
 
 
 # ---- the writer ------------------------------------------------------------------------------------------------------
@@ -60,7 +61,7 @@ class LatexWriter(Writer):
         return body + ("'" if PRIME in marks else "")
 
     def symbol(self, name: str) -> str:
-        return self.name(name).replace("κ", r"\kappa")
+        return self.name("".join(LETTERS.get(one, one) for one in name))
 
     def indexed(self, name: str, indices: Sequence[Basic]) -> str:
         head, below = self.name(name), ",".join(self.many(indices))
@@ -89,7 +90,8 @@ class LatexWriter(Writer):
     def function(self, name: str, args: Sequence[Basic]) -> str:
         if name == "exp" and not any(is_negative(one.exp) for one in args[0].atoms(Pow)):
             return f"e^{{{self.write(args[0])}}}"
-        head = rf"\{name}" if name in NAMED_FUNCTIONS else rf"\operatorname{{{escaped(name)}}}"
+        name = LETTERS.get(name, name)
+        head = rf"\{name}" if name in GREEK or name in NAMED_FUNCTIONS else rf"\operatorname{{{escaped(name)}}}"
         return head + self.grouped(", ".join(self.many(args)))
 
     def fenced(self, kind: str, body: str) -> str:
@@ -137,6 +139,14 @@ def render(derived: Derivation) -> str:
     return "\n\n".join(blocks)
 
 
+def noticed(notice: Notice) -> str:
+    """A block: the heading, and the entries under their labels."""
+    rows = list(prose_rows((notice.heading,), r"\textbf"))
+    for label, one in notice.entries:
+        rows += [rf"\textit{{{escaped(label)}}}", *(rf"\quad {row}" for row in prose_rows(one.parts))]
+    return displayed(rows)
+
+
 def displayed(rows: Sequence[str]) -> str:
     """Rows, one below the other at the left, as displayed mathematics."""
     body = " \\\\[4pt]\n".join(f"& {row}" for row in rows)
@@ -165,8 +175,16 @@ def line_rows(line: Line) -> Iterator[str]:
 
 def prose(parts: Sequence[Part], style: str = r"\text") -> str:
     """Prose with mathematics in it, in one row."""
-    written = (rf"{style}{{{escaped(one)}}}" if isinstance(one, str) else WRITER.write(one) for one in parts)
-    return " ".join(one for one in written if one != rf"{style}{{}}")
+    return " ".join(written for one in parts if (written := part(one, style)))
+
+
+def part(one: Part, style: str) -> str:
+    """One part of prose."""
+    if isinstance(one, Code):
+        return rf"\texttt{{{escaped(one)}}}"
+    if isinstance(one, str):
+        return rf"{style}{{{escaped(one)}}}" if one else ""
+    return WRITER.write(one)
 
 
 def prose_rows(parts: Sequence[Part], style: str = r"\text") -> Iterator[str]:
@@ -185,7 +203,7 @@ def prose_rows(parts: Sequence[Part], style: str = r"\text") -> Iterator[str]:
 def words(parts: Sequence[Part]) -> Iterator[Part]:
     """Parts with prose split after every space."""
     for part in parts:
-        if isinstance(part, str):
+        if isinstance(part, str) and not isinstance(part, Code):
             pieces = part.split(" ")
             yield from (piece + " " for piece in pieces[:-1])
             yield from pieces[-1:]
@@ -197,8 +215,9 @@ def merged(row: Sequence[Part]) -> list[Part]:
     """Neighbouring strings joined."""
     made = list[Part]()
     for one in row:
-        if made and isinstance(one, str) and isinstance(made[-1], str):
-            made[-1] += one
+        last = made[-1] if made else None
+        if isinstance(one, str) and isinstance(last, str) and not isinstance(one, Code) and not isinstance(last, Code):
+            made[-1] = last + one
         else:
             made.append(one)
     return made
@@ -235,7 +254,7 @@ def equated(one: Equation) -> str:
 
 def relation(one: Equation) -> str:
     """Its sign."""
-    return {"≈": r"\approx"}.get(one.relation, one.relation)
+    return {"≈": r"\approx", "≤": r"\le"}.get(one.relation, one.relation)
 
 
 def tabulated(table: Table) -> str:

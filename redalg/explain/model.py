@@ -7,7 +7,8 @@ Grammar:
     Line       := Sentence(Part*) | Equations(title Part*, source, Row*) | Table(header, cells Part*)
     Row        := Equation, …              what stands side by side: g_k beside h_k
     Equation   := left relation right
-    Part       := prose (a string: no mathematics, no name) | an expression
+    Part       := prose (a string: no mathematics, no name) | Code | an expression
+    Notice     := heading, (label, Sentence)*      a verdict that has no form to derive
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ from typing import TypeAlias, final
 from sympy.core.basic import Basic
 
 Part: TypeAlias = str | Basic
+
+
+@final
+class Code(str):
+    """What would be typed, within prose."""
+
+    __slots__ = ()
 
 
 @final
@@ -87,9 +95,30 @@ class Derivation:
                     yield from ((section.title, one) for one in row)
 
 
+@final
+@dataclass(frozen=True)
+class Notice:
+    """A heading, and sentences under labels."""
+
+    heading: str
+    entries: tuple[tuple[str, Sentence], ...]
+
+
 def sentence(*parts: Part) -> Sentence:
-    """A sentence of its parts."""
-    return Sentence(parts)
+    """A sentence of its parts; what stands between `…` in prose is code."""
+    return Sentence(tuple(one for part in parts for one in (coded(part) if isinstance(part, str) else (part,))))
+
+
+def coded(prose: str) -> Iterator[Part]:
+    """Prose with its code apart.
+
+    >>> list(coded("call `f(x)` twice"))
+    ['call ', 'f(x)', ' twice']
+    """
+    pieces = prose.split("`")
+    for place, one in enumerate(pieces):
+        if one:
+            yield Code(one) if place % 2 and place < len(pieces) - 1 else one
 
 
 def column(title: tuple[Part, ...], equations: list[Equation], source: str = "") -> Equations:

@@ -20,7 +20,7 @@ from redalg.decompose.domain import live_term
 from redalg.decompose.foreign import adopt
 from redalg.explain.model import Equation
 from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, marked
-from redalg.expression import Axis, Reduce, Value
+from redalg.expression import Axis, Let, Reduce, Value
 from redalg.expression.contents import values_of
 from redalg.incremental import Accumulator, FusedForm, Pivot
 from redalg.incremental.form import PivotPolicy, Structure
@@ -83,6 +83,11 @@ def from_the_piece(expr: Expr) -> Expr:
         and not all(isinstance(term, Value) or isinstance(-term, Value) for term in one.args)
     ]
     return -expr / others[0] * -others[0] if others and is_negative(expr) else expr
+
+
+def _unnamed_zeros(expr: Expr) -> Expr:
+    """let(name, 0) → 0: what lies on its own pivot."""
+    return expr.xreplace({one: one.expr for one in expr.atoms(Let) if one.expr.is_number})
 
 
 def _falls(term: Expr) -> bool:
@@ -281,7 +286,7 @@ class Moves:
         made |= {one.value: Abs(one.base) if one.policy is PivotPolicy.SCALE else one.base for one in form.pivots
                  if one.policy is not PivotPolicy.SLOPE}  # fmt: skip
         made |= {one.value: S.Zero for one in form.pivots if one.policy is PivotPolicy.SLOPE}
-        made |= {one.value: one.term.xreplace(made) for one in form.accumulators}
+        made |= {one.value: _unnamed_zeros(one.term.xreplace(made)) for one in form.accumulators}
         return self.live(made[value])
 
     # ---- in exact arithmetic -----------------------------------------------------------------------------------------

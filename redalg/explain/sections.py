@@ -8,9 +8,11 @@ from fractions import Fraction
 from sympy import And, Expr, Mul, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose import Cascade, Decomposition, Reduction
+from redalg.decompose import Cascade, Decomposition, Reduction, decompose
 from redalg.decompose.domain import live_term
 from redalg.decompose.verdict import Separation
+from redalg.explain import extrema
+from redalg.explain.condition import the_condition
 from redalg.explain.cost import carried, cost, definition_passes, over, state_size
 from redalg.explain.model import (
     Derivation,
@@ -26,43 +28,68 @@ from redalg.explain.model import (
     sentence,
 )
 from redalg.explain.moves import Moves
+from redalg.explain.pivots import the_pivots
+from redalg.explain.rounding import the_roundings
 from redalg.expression import Axis, Element, Label, Value
 from redalg.expression.contents import values_of
-from redalg.incremental import FusedForm, Pivot
+from redalg.incremental import FusedForm
 from redalg.incremental.form import PivotPolicy
 
 F = Symbol("F")
 
 
-def derivation(decomposition: Decomposition, form: FusedForm) -> Derivation:
-    """Everything that an explanation says, in the order of the stages."""
-    cascade = decomposition.cascade
-    sections = (
-        Section("The cascade, as defined", tuple(the_cascade(decomposition))),
-        Section("The decomposition of each reduction", tuple(the_decomposition(decomposition))),
-        Section("The state, and what is placed where", tuple(the_state(decomposition, form))),
-        Section("The fused and incremental forms", tuple(the_forms(form))),
-        Section("Finish", tuple(the_finish(form))),
-        Section("Cost", tuple(cost(form))),
-    )
-    outputs = listed([_indexed(one.name, one.axes) for one in cascade.outputs])
+def derivation(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> Derivation:
+    """Everything that an explanation says, in the order of the stages; of two passes, where `first` is one of them."""
+    if first is not None:
+        return in_two_passes(decomposition, form, first)
+    outputs = listed([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
     passes = " in two passes over " if carried(form) else " in one pass over "
-    return Derivation((*outputs, passes, *over(cascade)), _summary(form), sections)
+    heading = (*outputs, passes, *over(decomposition.cascade))
+    return Derivation(heading, _summary(decomposition, form), tuple(stages(decomposition, form)))
 
 
-def _summary(form: FusedForm) -> Sentence:
+def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> Iterator[Section]:
+    """The sections of one pass."""
+    made = [
+        ("The cascade, as defined", the_cascade(decomposition)),
+        ("The decomposition of each reduction", the_decomposition(decomposition)),
+        ("The state, and what is placed where", the_state(decomposition, form)),
+        ("The fused and incremental forms", the_forms(form)),
+        ("Finish", the_finish(form)),
+        ("Cost", cost(form)),
+        ("Condition", the_condition(decomposition, form)),
+    ]
+    if decomposition.roundings:
+        made.insert(2, ("What is rounded otherwise than in the definition", the_roundings(decomposition)))
+    for title, lines in made:
+        yield Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines))
+
+
+def in_two_passes(decomposition: Decomposition, form: FusedForm, first: FusedForm) -> Derivation:
+    """The exact form where one pass only approximates: first what the roundings need, then the rest, given it."""
+    given = listed([_indexed(one.name, one.axes) for one in first.outputs])
+    outputs = listed([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
+    summary = sentence("Two passes, of which the first makes ", *given, ", with a state of ", *state_size(first),
+                       ", and the second, to which that is a tensor, all else, with a state of ", *state_size(form),
+                       ". Every rounding is then the definition's own, of data and parameters alone.")  # fmt: skip
+    sections = (*stages(decompose(first.cascade), first, "Pass 1: "), *stages(decomposition, form, "Pass 2: "))
+    return Derivation((*outputs, " in two passes over ", *over(decomposition.cascade)), summary, sections)
+
+
+def _summary(decomposition: Decomposition, form: FusedForm) -> Sentence:
     passes, extents = definition_passes(form.cascade), [axis.extent for axis in form.cascade.reduced]
     size = Mul(*extents, evaluate=False) if len(extents) > 1 else extents[0]
     held: tuple[Part, ...] = ("with a state of ", *state_size(form), ", whatever ", size, " is.")
+    rounded = (" Approximate: section 3 says what is rounded otherwise.",) if decomposition.roundings else ()
     later = carried(form)
     if later:
         instead = f" instead of {passes + 1}" if passes > 1 else ""
         which = "the outputs that carry " if len(later) > 1 else "the output that carries "
         again = ". Where a row fits on chip, it is read once."
         return sentence(f"Two passes{instead}: pass 1 for the state, pass 2 for {which}", *over(form.cascade),
-                        "; ", *held[:-1], " is", again)  # fmt: skip
+                        "; ", *held[:-1], " is", again, *rounded)  # fmt: skip
     instead = f"One pass instead of {passes}" if passes > 1 else "One pass"
-    return sentence(f"{instead}, ", *held)
+    return sentence(f"{instead}, ", *held, *rounded)
 
 
 # ---- 1 ---------------------------------------------------------------------------------------------------------------
@@ -114,8 +141,11 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
         )
     ]
     lines += [separated(one, decomposition) for one in separations]
-    first = [one.reduction.value for one in separations if used_values(one) and one.rank == 1]
-    higher = [one.reduction.value for one in separations if used_values(one) and one.rank > 1]
+    ends = [one for one in separations if extrema.composed(one)]
+    lines += extrema.reasons(ends, decomposition)
+    factored = [one for one in separations if used_values(one) and one not in ends]
+    first = [one.reduction.value for one in factored if one.rank == 1 and any(map(values_of, one.h))]
+    higher = [one.reduction.value for one in factored if one.rank > 1]
     if first:
         lines.append(sentence("Rank 1 (", *listed(first), ") is RedFuser's condition (ACRF, Eq. 23-25): one g, one h."))
     if higher:
@@ -123,20 +153,34 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
         lines.append(
             sentence("Rank r > 1 (", *listed(higher), beyond, "functions of x, so that r sums know it for every d.")
         )
+    met = " stands for what it is when x is met: a running value, and no d to be separated."
+    lines += [
+        sentence("In the g of ", one.reduction.value, ", ", *listed(list(running(one))), met)
+        for one in separations
+        if running(one)
+    ]
     if any(one.times == "^" for one in separations):
         lines.append(sentence("In a product over n elements, h moves out as its n-th power."))
     return lines
 
 
 def used_values(separation: Separation) -> bool:
-    """Whether the term uses earlier results."""
-    return any(values_of(one) for one in (*separation.h, separation.shift))
+    """Whether the term uses earlier results, be it at their running values only."""
+    return any(values_of(one) for one in (*separation.h, separation.shift)) or bool(running(separation))
+
+
+def running(separation: Separation) -> list[Value]:
+    """The earlier results that stand in g, as the scale of a rounding."""
+    scales = {value for one in separation.roundings if one.scale is not None for value in values_of(one.scale)}
+    return sorted(scales & {value for one in separation.g for value in values_of(one)}, key=str)
 
 
 def separated(separation: Separation, decomposition: Decomposition) -> Equations:
     """One reduction: F, then its pairs g and h side by side."""
     reduction = separation.reduction
     term = live(reduction, decomposition.cascade)
+    if extrema.composed(separation):
+        return extrema.extremum(separation, term, decomposition.cascade.reduced)
     if not used_values(separation) and separation.rank == 1:
         title: tuple[Part, ...] = (reduction.value, f":  ⊕ is {reduction.monoid.sign}, no d in it")
         return column(title, [Equation(F, term)])
@@ -157,8 +201,7 @@ def separated(separation: Separation, decomposition: Decomposition) -> Equations
 def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """Slots, pivots, what waits for `finish`, and the residuals that are kept."""
     lines: list[Line] = [slots(form)]
-    for pivot in form.pivots:
-        lines += [sentence(*why) for why in reasons(pivot, form)]
+    lines += the_pivots(decomposition, form)
     if form.ordered:
         held = [value for one in form.structures if not one.monoid.commutative for value in one.values]
         why = " depend on the order of elements: pieces that adjoin are merged, the earlier before the later."
@@ -186,6 +229,7 @@ def slots(form: FusedForm) -> Table:
     terms = {one.value.name: one.term for one in form.accumulators}
     terms |= {one.value.name: one.term for one in form.extrema}
     kinds = {one.value.name: one.monoid.name for one in form.extrema}
+    kinds |= {one.value.name: "slope" for one in form.pivots if one.policy is PivotPolicy.SLOPE}
     bases = {one.value.name: one.base for one in form.pivots}
     whole: dict[str, Expr] = {}
     for structure in form.structures:
@@ -203,51 +247,13 @@ def slots(form: FusedForm) -> Table:
     return Table(("slot", "what", "one per", "of"), tuple(cells))
 
 
-def reasons(pivot: Pivot, form: FusedForm) -> list[tuple[Part, ...]]:
-    """What a pivot scales or shifts, how it is chosen, and why."""
-    made: list[tuple[Part, ...]] = []
-    base = live_term(pivot.base, form.cascade.domain)
-    if any(weighing == pivot for one in form.accumulators for weighing, _ in one.weight):
-        extra = ", a maximum that the definition lacks" if pivot in _auxiliary(form) else ""
-        why = ". Running: the largest so far, so that no exponential exceeds 1 and none overflows."
-        made.append(("Pivot ", pivot.value, f"{extra}: scales the exponential of ", base, why))
-    if pivot.policy is PivotPolicy.SCALE:
-        why = ", the largest magnitude so far, so that no power of it overflows and none vanishes."
-        return [*made, ("Pivot ", pivot.value, ": divides ", base, why)]
-    if pivot.policy is PivotPolicy.SLOPE:
-        why = ". Found from each block: a residual is small, and the two products that it is the difference of are not."
-        return [*made, ("Pivot ", pivot.value, ": a slope on ", base, why)]
-    if any(pivot.value in values_of(factor) for one in form.accumulators for factor in one.factors):
-        why = " grow large and cancel in finish."
-        made.append(("Pivot ", pivot.value, ": shifts ", base, ". ", _chosen(pivot), *_known(pivot)))
-        made[-1] += (" Without it, sums of ", base, why)
-    return made
-
-
-def _auxiliary(form: FusedForm) -> list[Pivot]:
-    held = {*form.held} - set(form.cascade.values)
-    return [one for one in form.pivots if one.value in held]
-
-
-def _chosen(pivot: Pivot) -> str:
-    if pivot.policy is PivotPolicy.RUNNING:
-        return "Running: it is "
-    if pivot.policy is PivotPolicy.TILE_LOCAL:
-        return "Tile-local: every block is taken about its own centre, and a merge finds the common one."
-    if pivot.policy is PivotPolicy.MEMBER:
-        return "An element of the first block: however far an outlier lies, the others keep their digits."
-    why = "the centre proper has more axes, and to shift by it would destroy a matrix product."
-    return f"Block mean: {why} Any value near it will do."
-
-
-def _known(pivot: Pivot) -> tuple[Part, ...]:
-    return (pivot.source, ", known before the sums are.") if pivot.policy is PivotPolicy.RUNNING else ()
-
-
 def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:
     """What needs no x: an extremum's v(d), and the factor that all d-monomials share but for exponentials."""
     if separation.times == "+" and separation.h[0] is not S.Zero:
         yield "term", separation.h[0]
+    if separation.extremal and separation.times == "×":
+        yield from (("term", separation.shift),) if separation.shift is not S.Zero else ()
+        yield from (("factor", separation.h[0]),) if not separation.h[0].is_number else ()
     atoms = decomposition.separator.atoms
     monomials = [dict(d) for _, d in separation.polynomial] if separation.times == "×" else []
     shared: list[Expr] = []
@@ -303,6 +309,7 @@ def the_finish(form: FusedForm) -> list[Line]:
     now = [Equation(_indexed(one.name, one.axes), one.expr) for one in form.outputs if not one.carries]
     if now:
         lines.append(column(("Outputs",), now))
+    lines += extrema.guards(form)
     later = [Equation(_indexed(one.name, one.axes), one.expr) for one in carried(form)]
     if later:
         lines.append(column(("Pass 2, at every element of ", *over(form.cascade)), later))

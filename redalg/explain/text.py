@@ -1,4 +1,4 @@
-"""Text: plain Unicode for a terminal, at most 100 columns, aligned; and refusals, which have no other form."""
+"""Text: plain Unicode for a terminal, at most 100 columns, aligned."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from sympy import Expr, S
 from sympy.core.basic import Basic
 
 from redalg.decompose import Decomposition
-from redalg.errors import NotFusible, Undecided
-from redalg.explain.model import Derivation, Equations, Line, Part, Section, Sentence, Table
+from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
 from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, Writer, unmarked
 from redalg.explain.sections import derivation
 from redalg.incremental import FusedForm
@@ -25,19 +24,9 @@ GLUE = "⊗=≤≥<>≠"
 """No line ends at these: they hold their neighbours together."""
 
 
-def explain_text(decomposition: Decomposition, form: FusedForm) -> str:
+def explain_text(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> str:
     """The derivation as text."""
-    return render(derivation(decomposition, form))
-
-
-def explain_refusal(error: NotFusible | Undecided) -> str:
-    """A refusal as text: which reduction, why, what was looked at, what to do next."""
-    certain = isinstance(error, NotFusible)
-    heading = "Not fusible: no state of fixed size exists" if certain else "Undecided: no form found, and none excluded"
-    entries = [("reduction", error.reduction), ("because", error.reason)]
-    entries += [("looked at", one) for one in error.evidence if one not in error.reason]
-    entries.append(("instead" if certain else "try", error.hint))
-    return "\n".join([heading, "─" * len(heading), *labelled(entries)])
+    return render(derivation(decomposition, form, first))
 
 
 # ---- the writer ------------------------------------------------------------------------------------------------------
@@ -102,7 +91,7 @@ class TextWriter(Writer):
         return f"where({condition}, {a}, {b})"
 
     def foreign(self, expr: Basic) -> str:
-        return "∞" if expr is S.Infinity else str(expr)
+        return {S.Infinity: "∞", S.NaN: "NaN"}.get(expr, str(expr))
 
 
 WRITER = TextWriter()
@@ -110,7 +99,9 @@ WRITER = TextWriter()
 
 def prose(parts: Sequence[Part]) -> str:
     """Parts as one string."""
-    return "".join(one if isinstance(one, str) else WRITER.write(one) for one in parts)
+    written = (f"`{one}`" if isinstance(one, Code) else one if isinstance(one, str) else WRITER.write(one)
+               for one in parts)  # fmt: skip
+    return "".join(written)
 
 
 # ---- layout ----------------------------------------------------------------------------------------------------------
@@ -123,6 +114,12 @@ def render(derived: Derivation) -> str:
     for number, section in enumerate(derived.sections, 1):
         lines += ["", *sectioned(number, section)]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def noticed(notice: Notice) -> str:
+    """The heading, ruled, and a labelled paragraph for every entry."""
+    entries = [(label, prose(one.parts)) for label, one in notice.entries]
+    return "\n".join([notice.heading, "─" * len(notice.heading), *labelled(entries)])
 
 
 def sectioned(number: int, section: Section) -> Iterator[str]:

@@ -1,0 +1,178 @@
+"""The condition number to watch: by how much the terms of a value outweigh it.
+
+    κ(v) = Σ|terms| / |v|        of every sum in `finish` whose terms may differ in sign
+    Σ_l |B(x_l; c)| for |a|      where the terms of an accumulator a may differ in sign
+
+About κ·ε of v is lost in a type of unit roundoff ε (Higham 2002, section 4.2). A difference of two numbers that carry
+no rounding, as that of an extremum and a pivot, is left out, and so are displacements: a pivot makes them small, and
+what they stand beside is counted. All of it follows from the form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+from sympy import Abs, Add, Expr, Function, Mul, Symbol, exp
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose import Decomposition
+from redalg.decompose.domain import live_term
+from redalg.decompose.signs import sign_of
+from redalg.explain.model import Equation, Line, Part, column, listed, sentence
+from redalg.explain.notation import DELTA
+from redalg.expression import Element, Label, Reduce, Value
+from redalg.expression.contents import free_axes
+from redalg.incremental import Accumulator, FusedForm
+from redalg.incremental.form import FormOutput
+
+KAPPA, EPSILON = Symbol("κ"), Symbol("ε")
+ABOVE, BELOW = ("positive", "nonnegative"), ("negative", "nonpositive")
+
+
+@final
+@dataclass(frozen=True)
+class Watched:
+    """κ of one sum: the value whose sum it is, the sum as it stands, and Σ|terms|."""
+
+    value: Expr
+    whole: Expr
+    terms: Expr
+
+    @property
+    def equation(self) -> Equation:
+        """κ(value) = Σ|terms| / |value|"""
+        return Equation(Function("κ")(self.value), Mul(self.terms, 1 / Abs(self.whole), evaluate=False))
+
+
+def the_condition(decomposition: Decomposition, form: FusedForm) -> list[Line]:
+    """κ of every difference and of every sum over terms of both signs, with what it is as a rule."""
+    conditions = Conditions(decomposition, form)
+    found = {one.name: conditions.of(one) for one in form.outputs}
+    watched = list(dict.fromkeys(one for several in found.values() for one in several))
+    lines: list[Line] = []
+    if watched:
+        lines.append(
+            column(
+                (
+                    KAPPA,
+                    " = Σ|terms| / |value|",
+                ),
+                [one.equation for one in watched],
+            )
+        )
+        lost = (" of a value is lost, where ", EPSILON, " is the unit roundoff of the state's type. Where ", KAPPA)
+        lines.append(sentence("About ", Mul(EPSILON, KAPPA), *lost, " nears 1/ε, no digit is left."))
+        lines += [sentence(*one) for one in conditions.as_a_rule(watched)]
+    plain: list[Any] = [Label(name) for name, several in found.items() if not several]
+    if plain:
+        why = ": no difference of rounded numbers is taken, and no sum has terms of both signs."
+        lines.append(sentence("For ", *listed(plain), " it is 1" if watched else " the condition number is 1", why))
+    return lines
+
+
+@final
+class Conditions:
+    """What may cancel in one form."""
+
+    def __init__(self, decomposition: Decomposition, form: FusedForm) -> None:
+        self.form, domain = form, form.cascade.domain
+        self.facts = dict(decomposition.separator.facts)
+        self.facts |= {one.value: ("sum", live_term(one.term, domain)) for one in form.accumulators}
+        self.facts |= {one.value: (one.monoid.name, live_term(one.term, domain)) for one in form.extrema}
+        self.signed = {one.value: one for one in form.accumulators
+                       if not one.droppable and sign_of(one.value, self.facts) is None}  # fmt: skip
+        self.unrounded = {*form.held, *(one.value for one in form.pivots)}
+
+    def of(self, output: FormOutput) -> tuple[Watched, ...]:
+        """What to watch of an output, in the order in which finish makes it."""
+        meaning = {one.value: one.expr for one in self.form.assignments}
+        reached, todo = dict[Value, None](), sorted(output.expr.atoms(Value), key=str)
+        while todo:
+            value = todo.pop(0)
+            if value in meaning and value not in reached:
+                reached[value] = None
+                todo += sorted(meaning[value].atoms(Value), key=str)
+        made = [one for value in meaning if value in reached and not value.name.startswith(DELTA)
+                for one in self.watched(value, meaning[value])]  # fmt: skip
+        return tuple(dict.fromkeys([*made, *self.watched(Label(output.name), output.expr)]))
+
+    def watched(self, value: Expr, expr: Expr) -> Iterator[Watched]:
+        """The sums of an expression, then its sums over terms of both signs that stand in none of them."""
+        sums = [one for one in sums_of(expr) if self.cancels(one)]
+        for one in sums:
+            yield Watched(value, value if one == expr and isinstance(value, Value) else one, self.magnitude(one))
+        inside = {symbol for one in sums for symbol in one.atoms(Value)}
+        for symbol in sorted(factors_of(expr) - inside, key=str):
+            if symbol in self.signed:
+                yield Watched(symbol, symbol, self.magnitude(symbol))
+
+    def cancels(self, node: Expr) -> bool:
+        """Whether the terms of a sum of rounded numbers may differ in sign."""
+        if any(set(self.form.cascade.reduced) & free_axes(one) for one in node.atoms(Element)):
+            return False  # a second pass takes it at every element
+        if all(one in self.unrounded or -one in self.unrounded for one in node.args):
+            return False
+        signs = [sign_of(term, self.facts) for term in node.args]
+        return not (all(one in ABOVE for one in signs) or all(one in BELOW for one in signs))
+
+    def magnitude(self, expr: Expr) -> Expr:
+        """Σ|terms|, with Σ|terms| for every accumulator over terms of both signs."""
+        return Add(*(Mul(*map(self._absolute, Mul.make_args(one))) for one in Add.make_args(expr)))
+
+    def _absolute(self, factor: Expr) -> Expr:
+        base, power = factor.as_base_exp()
+        if base in self.signed and power.is_Integer and power > 0:
+            return self._summed(self.signed[base]) ** power
+        sign = sign_of(factor, self.facts)
+        return factor if sign in ABOVE else -factor if sign in BELOW else Abs(factor)
+
+    def _summed(self, one: Accumulator) -> Expr:
+        term = live_term(one.term, self.form.cascade.domain)
+        return Reduce("sum", Mul(*map(self._absolute, Mul.make_args(term))), self.form.cascade.reduced)
+
+    # ---- as a rule ---------------------------------------------------------------------------------------------------
+
+    def as_a_rule(self, watched: list[Watched]) -> Iterator[tuple[Part, ...]]:
+        """What κ is as a rule, and when it is large."""
+        about = [one.value for one in self.form.shifted]
+        moved = {one.value for one in self.form.accumulators if self._holds(one, {*about})}
+        differences = [one for one in watched if one.whole not in self.signed]
+        centred = [one for one in differences if one.whole.atoms(Value) & moved or self._made_of(one, moved)]
+        if centred:
+            yield ("In a difference about ", *listed(about), " it is about 1 as a rule, since what the terms share is ",
+                   "taken off before they are summed; large where the result is small beside the deviations from ",
+                   *listed(about), ".")  # fmt: skip
+        if len(centred) < len(differences):
+            yield ("Where no centre shifts the terms it is about 1 unless they cancel: the value is then small beside ",
+                   "what it is made of, in the definition too.")  # fmt: skip
+        if any(one.terms.atoms(Reduce) for one in watched):
+            yield ("Σ|…| over the elements stands for a sum whose terms may differ in sign: no more than that sum ",
+                   "where one sign prevails, and large beside it where they cancel, as in the definition.")  # fmt: skip
+
+    def _holds(self, one: Accumulator, values: set[Value]) -> bool:
+        return any(factor.atoms(Value) & values for factor in one.factors)
+
+    def _made_of(self, watched: Watched, values: set[Value]) -> bool:
+        return any(one.expr.atoms(Value) & values for one in self.form.assignments if one.value == watched.value)
+
+
+def sums_of(node: Any) -> Iterator[Expr]:
+    """The sums in an expression, the outer before the inner; exponents, conditions and reductions aside."""
+    if isinstance(node, exp | Boolean | Reduce | Value):
+        return
+    if isinstance(node, Add):
+        yield node
+    for arg in node.args:
+        if isinstance(arg, Expr):
+            yield from sums_of(arg)
+
+
+def factors_of(node: Any) -> set[Value]:
+    """The values in an expression, exponents and conditions aside."""
+    if isinstance(node, Value):
+        return {node}
+    if isinstance(node, exp | Boolean):
+        return set()
+    return {value for arg in node.args for value in factors_of(arg)}

@@ -1,0 +1,109 @@
+"""Extrema of terms that mix x and d: which end of whose range gives them, and why.
+
+max F = max(φ(max u), φ(min u))        F = φ(u), φ quasiconvex; of a rising or a falling φ one of the two
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sympy import Dummy, Expr, S, Symbol
+from sympy.core.relational import StrictLessThan
+
+from redalg.decompose import Decomposition
+from redalg.decompose.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature
+from redalg.decompose.extremal import GENERATOR, Extremal
+from redalg.decompose.verdict import Separation
+from redalg.explain.model import Equation, Equations, Line, Part, sentence
+from redalg.expression import Axis, Reduce, Where
+from redalg.incremental import FusedForm
+
+F = Symbol("F")
+WANTED = {"max": (CONVEX, QUASICONVEX), "min": (CONCAVE, QUASICONCAVE)}
+TURNED = {"max": "min", "min": "max"}
+
+
+def composed(separation: Separation) -> bool:
+    """Whether an extremum follows from others than the extremum of its g."""
+    found = separation.extremal
+    if found is None or not found.h:
+        return False
+    return separation.times == "∘" or any(one.kind != separation.reduction.monoid.name for one in shown(found))
+
+
+def shown(found: Extremal) -> list[Any]:
+    """The slots that hold an extremum of data, those that only say whether there is an element left out."""
+    return [one for one in found.slots if one.term.xreplace({S.NegativeInfinity: S.Zero}) != S.Zero
+            and not _is_presence(one.term)]  # fmt: skip
+
+
+def _is_presence(term: Expr) -> bool:
+    return isinstance(term, Where) and term.args[1] is S.Zero
+
+
+def unguarded(expr: Any, symbols: set[Expr]) -> Any:
+    """where(no element, identity, value) → value, of the guards that stand on slots alone."""
+    if not isinstance(expr, Expr) or not expr.args:
+        return expr
+    if isinstance(expr, Where) and isinstance(expr.args[0], StrictLessThan) and expr.args[0].lhs in symbols:
+        return unguarded(expr.args[2], symbols)
+    return expr.func(*(unguarded(one, symbols) for one in expr.args))
+
+
+def extremum(separation: Separation, term: Expr, reduced: tuple[Axis, ...]) -> Equations:
+    """F; the different φ with their g; and the extremum of F from those of x."""
+    reduction, found = separation.reduction, separation.extremal
+    assert found is not None
+    kind = reduction.monoid.name
+    pairs = list(dict.fromkeys(zip(found.g, found.h, strict=True)))
+    rows: list[tuple[Equation, ...]] = [(Equation(F, term),)]
+    for number, (g, h) in enumerate(pairs, 1):
+        suffix = f"_{number}" if len(pairs) > 1 else ""
+        rows.append((Equation(Symbol(f"g{suffix}"), g), Equation(phi(suffix), named(h, suffix))))
+    symbols: dict[Expr, Expr] = {one.symbol: Reduce(one.kind, one.term, reduced) for one in found.slots}
+    final = unguarded(found.final, set(symbols)).xreplace(symbols)
+    rows.append((Equation(Reduce(kind, F, reduced), final),))
+    ends = "an end" if len(pairs) == 1 else "ends"
+    return Equations((reduction.value, f":  ⊕ is {reduction.monoid.sign}, and lies at {ends} of the range of g"),
+                     tuple(rows))  # fmt: skip
+
+
+def phi(suffix: str) -> Symbol:
+    """The symbol of φ."""
+    return Symbol(f"φ{suffix}")
+
+
+def named(h: Expr, suffix: str) -> Expr:
+    """φ of g under the name that g has here."""
+    return h.xreplace({GENERATOR: Symbol(f"g{suffix}")})
+
+
+def reasons(separations: list[Separation], decomposition: Decomposition) -> Iterator[Line]:
+    """Why each extremum lies where it is said to lie."""
+    for one in separations:
+        found, kind = one.extremal, one.reduction.monoid.name
+        pairs = list(dict.fromkeys(zip(found.g, found.h, strict=True))) if found else []
+        for number, (g, h) in enumerate(pairs, 1):
+            suffix = f"_{number}" if len(pairs) > 1 else ""
+            yield sentence("In ", one.reduction.value, ", ", phi(suffix), *shape(g, h, kind, decomposition))
+
+
+def shape(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tuple[Part, ...]:
+    """How φ varies with g, and what follows for its extremum."""
+    variable = Dummy("g", nonnegative=True) if g.is_extended_nonnegative else Dummy("g", extended_real=True)
+    found = curvature(h.xreplace({GENERATOR: variable}).xreplace(decomposition.separator.signs), variable)
+    if found.direction:
+        rises, end = ("rises", kind) if found.direction > 0 else ("falls", TURNED[kind])
+        return (f" {rises} with ", g, f" whatever d is, so that its {kind} lies at the {end} of ", g, ".")
+    word = next(one for one in WANTED[kind] if one in found.shape)
+    return (f" is {word} in ", g, f" whatever d is, so that its {kind} lies at the max of ", g, " or at its min.")
+
+
+def guards(form: FusedForm) -> Iterator[Line]:
+    """What the guards of finish are for."""
+    held = {one.value for one in form.extrema}
+    found = {node.args[0]: node.args[1] for one in form.assignments for node in one.expr.atoms(Where)
+             if isinstance(node.args[0], StrictLessThan) and node.args[0].lhs in held}  # fmt: skip
+    for condition, identity in sorted(found.items(), key=str):
+        yield sentence("Where ", condition, ", no element was met, and the extremum is ", identity, ".")

@@ -1,0 +1,117 @@
+"""Why each pivot is there, how it is chosen and how it moves, read off the form and what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+from sympy import Expr, S
+from sympy.core.basic import Basic
+
+from redalg.decompose import Decomposition
+from redalg.decompose.centre import centre
+from redalg.decompose.domain import live_term
+from redalg.explain.model import Line, Part, listed, sentence
+from redalg.expression import Element, Value
+from redalg.expression.contents import free_axes
+from redalg.incremental import FusedForm, Pivot
+from redalg.incremental.form import PivotPolicy
+
+Parts = tuple[Part, ...]
+
+
+def the_pivots(decomposition: Decomposition, form: FusedForm) -> list[Line]:
+    """A sentence for every role of every pivot."""
+    told = Reasons(decomposition, form)
+    return [sentence(*one) for pivot in form.pivots for one in told.of(pivot)]
+
+
+@final
+class Reasons:
+    """What is said of the pivots of one form."""
+
+    def __init__(self, decomposition: Decomposition, form: FusedForm) -> None:
+        self.form = form
+        self.written = written_centres(decomposition)
+        self.parameters = {one.value for one in decomposition.cascade.parameters}
+
+    def of(self, pivot: Pivot) -> Iterator[Parts]:
+        """What a pivot scales, divides, tilts or shifts."""
+        base = self._live(pivot.base)
+        if any(weighing == pivot for one in self.form.accumulators for weighing, _ in one.weight):
+            extra = ", a maximum that the definition lacks" if self._is_added(pivot) else ""
+            why = ". Running: the largest so far, so that no exponential exceeds 1 and none overflows."
+            yield "Pivot ", pivot.value, f"{extra}: scales the exponential of ", base, why
+        if pivot.policy is PivotPolicy.SCALE:
+            yield from self._scale(pivot)
+        elif pivot.policy is PivotPolicy.SLOPE:
+            yield from self._slope(pivot)
+        elif self._shifts(pivot):
+            yield ("Pivot ", pivot.value, ": shifts ", base, ". ", *self._chosen(pivot), *self._why(pivot))
+
+    def _live(self, expr: Expr) -> Expr:
+        return live_term(expr, self.form.cascade.domain)
+
+    def _is_added(self, pivot: Pivot) -> bool:
+        return pivot.value in {*self.form.held} - set(self.form.cascade.values)
+
+    def _shifts(self, pivot: Pivot) -> bool:
+        return any(pivot.value in factor.atoms(Value) for one in self.form.accumulators for factor in one.factors)
+
+    # ---- by kind -----------------------------------------------------------------------------------------------------
+
+    def _scale(self, pivot: Pivot) -> Iterator[Parts]:
+        delta = self.form.displacement(pivot)
+        yield ("Pivot ", pivot.value, ": divides ", self._live(pivot.base), ", the largest magnitude so far, so that ",
+               "no power of it overflows and none vanishes.")  # fmt: skip
+        yield ("A scale moves by a ratio, not by a difference: ", delta, " is the old ", pivot.value,
+               " over the new one, and a sum of p-th powers is multiplied by its p-th power.")  # fmt: skip
+
+    def _slope(self, pivot: Pivot) -> Iterator[Parts]:
+        tilted: list[Basic] = [one.base for one in self.form.pivots if pivot.value in dict(one.slopes)]
+        on: Parts = (": a slope of ", *listed(tilted), " on ") if tilted else (": a slope on ",)
+        taken = ", found from each block. What is summed is the residual, which is small; the two products that it is "
+        yield ("Pivot ", pivot.value, *on, pivot.base, taken, "the difference of are not.")
+
+    # ---- shifts ------------------------------------------------------------------------------------------------------
+
+    def _chosen(self, pivot: Pivot) -> Parts:
+        if pivot.policy is PivotPolicy.RUNNING:
+            return ("Running: it is ", pivot.source, ", known before the sums are.")
+        if pivot.policy is PivotPolicy.TILE_LOCAL:
+            return ("Tile-local: every block is taken about its own centre, and a merge finds the common one.",)
+        if pivot.policy is PivotPolicy.MEMBER:
+            along = " It then follows the line about which residuals have mean 0." if pivot.is_found else ""
+            return ("An element of the first block: however far an outlier lies, the others keep their digits.", along)
+        return (f"Block mean: {self._not_the_centre(pivot)} Any value near the data will do.",)
+
+    def _not_the_centre(self, pivot: Pivot) -> str:
+        """Why the mean of the first block stands for the natural centre."""
+        centres = self.written.get(pivot.base)
+        if centres is None:
+            return "the state holds no sum of weights of one sign by which a centre could be found anew."
+        if any(free_axes(one) - free_axes(pivot.base) for one in centres):
+            return "the centre proper has more axes, and to shift by it would destroy a matrix product."
+        if all(one.atoms(Element) or one.atoms(Value) & self.parameters for one in centres):
+            return "the centre as written is made of tensors, which a state does not hold."
+        return "the centre as written is no mean of the data, and may lie far from them."
+
+    def _why(self, pivot: Pivot) -> Parts:
+        base = self._live(pivot.base)
+        if pivot.base in self.written:
+            return (" Without it, sums of ", base, " grow large and cancel in finish.")
+        return (" No term was written about a centre: ", base, " is shifted because finish loses ", pivot.value,
+                " again, where raw sums of ", base, " would grow large and cancel.")  # fmt: skip
+
+
+def written_centres(decomposition: Decomposition) -> dict[Expr, list[Expr]]:
+    """The generators that terms are written about a centre of, each with its centres."""
+    separator, made = decomposition.separator, dict[Expr, list[Expr]]()
+    for one in decomposition.separations:
+        if one.reduction.monoid.name != "sum":
+            continue
+        found = centre(one, separator)
+        for atom in found.centres:
+            shift = separator.atoms.polynomial_expr(found.shift(atom)) if found.shift(atom) else S.Zero
+            made.setdefault(separator.atoms.list[atom].base, []).append(shift)
+    return made
