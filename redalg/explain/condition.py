@@ -28,6 +28,8 @@ from redalg.incremental import Accumulator, FusedForm
 from redalg.incremental.form import FormOutput
 
 KAPPA, EPSILON = Symbol("κ"), Symbol("ε")
+RELATIVE = ("scaled_product",)
+"""Monoids whose rounding is relative: no terms cancel in them."""
 ABOVE, BELOW = ("positive", "nonnegative"), ("negative", "nonpositive")
 
 
@@ -65,7 +67,11 @@ def the_condition(decomposition: Decomposition, form: FusedForm) -> list[Line]:
         lost = (" of a value is lost, where ", EPSILON, " is the unit roundoff of the state's type. Where ", KAPPA)
         lines.append(sentence("About ", Mul(EPSILON, KAPPA), *lost, " nears 1/ε, no digit is left."))
         lines += [sentence(*one) for one in conditions.as_a_rule(watched)]
-    plain: list[Any] = [Label(name) for name, several in found.items() if not several]
+    other = [one.name for one in form.outputs if conditions.reached(one) & conditions.unfollowed]
+    if other:
+        why = ": what a monoid of several components loses by rounding is not followed here."
+        lines.append(sentence("Of ", *listed([Label(name) for name in other]), why))
+    plain: list[Any] = [Label(name) for name, several in found.items() if not several and name not in other]
     if plain:
         why = ": no difference of rounded numbers is taken, and no sum has terms of both signs."
         lines.append(sentence("For ", *listed(plain), " it is 1" if watched else " the condition number is 1", why))
@@ -83,20 +89,25 @@ class Conditions:
         self.facts |= {one.value: (one.monoid.name, live_term(one.term, domain)) for one in form.extrema}
         self.signed = {one.value: one for one in form.accumulators
                        if not one.droppable and sign_of(one.value, self.facts) is None}  # fmt: skip
+        self.unfollowed = {value for one in form.structures for value in one.values
+                           if not one.monoid.exact and one.monoid.name not in RELATIVE}  # fmt: skip
         self.unrounded = {*form.held, *(one.value for one in form.pivots)}
 
     def of(self, output: FormOutput) -> tuple[Watched, ...]:
         """What to watch of an output, in the order in which finish makes it."""
-        meaning = {one.value: one.expr for one in self.form.assignments}
-        reached, todo = dict[Value, None](), sorted(output.expr.atoms(Value), key=str)
-        while todo:
-            value = todo.pop(0)
-            if value in meaning and value not in reached:
-                reached[value] = None
-                todo += sorted(meaning[value].atoms(Value), key=str)
-        made = [one for value in meaning if value in reached and not value.name.startswith(DELTA)
-                for one in self.watched(value, meaning[value])]  # fmt: skip
+        reached = self.reached(output)
+        made = [one for step in self.form.assignments if step.value in reached and not step.value.name.startswith(DELTA)
+                for one in self.watched(step.value, step.expr)]  # fmt: skip
         return tuple(dict.fromkeys([*made, *self.watched(Label(output.name), output.expr)]))
+
+    def reached(self, output: FormOutput) -> set[Value]:
+        """The values of which an output is made, at any remove."""
+        meaning = {one.value: one.expr for one in self.form.assignments}
+        reached, todo = set[Value](), set(output.expr.atoms(Value))
+        while todo:
+            reached |= todo
+            todo = {value for one in todo if one in meaning for value in meaning[one].atoms(Value)} - reached
+        return reached
 
     def watched(self, value: Expr, expr: Expr) -> Iterator[Watched]:
         """The sums of an expression, then its sums over terms of both signs that stand in none of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from redalg.errors import Undecided
 from redalg.explain import html, latex, text
 from redalg.explain.model import Notice, Sentence, sentence
 
@@ -61,11 +62,16 @@ def notice(found: Negative) -> Notice:
 
 def heading(found: Negative) -> str:
     """How sure it is: only a refusal says whether a theorem stands behind it."""
-    certificate = getattr(found, "certificate", None)
-    if certificate is None:
+    if not refuses(found):
         return "Undecided: no form found, and none excluded"
-    return ("Not fusible: no state of fixed size exists" if certificate
-            else "Not fusible, as far as samples show: no state of fixed size found")  # fmt: skip
+    if getattr(found, "certificate", False):
+        return "Not fusible: no state of fixed size exists"
+    return "Not fusible, as far as samples show: no state of fixed size found"
+
+
+def refuses(found: Negative) -> bool:
+    """Whether it says no, rather than nothing."""
+    return hasattr(found, "certificate") and not isinstance(found, Undecided)
 
 
 def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:
@@ -75,7 +81,7 @@ def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:
     for one in found.evidence:
         if one not in found.reason:
             yield "looked at", sentence(typed(one))
-    yield "instead" if hasattr(found, "certificate") else "try", sentence(found.hint)
+    yield "instead" if refuses(found) else "try", sentence(found.hint)
 
 
 def typed(evidence: str) -> str:

@@ -143,7 +143,12 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
     lines += [separated(one, decomposition) for one in separations]
     ends = [one for one in separations if extrema.composed(one)]
     lines += extrema.reasons(ends, decomposition)
-    factored = [one for one in separations if used_values(one) and one not in ends]
+    lines += [
+        sentence("In ", one.reduction.value, ", F rises with g whatever d is, so that the same elements are selected.")
+        for one in separations
+        if selects(one)
+    ]
+    factored = [one for one in separations if used_values(one) and one not in ends and not selects(one)]
     first = [one.reduction.value for one in factored if one.rank == 1 and any(map(values_of, one.h))]
     higher = [one.reduction.value for one in factored if one.rank > 1]
     if first:
@@ -169,6 +174,11 @@ def used_values(separation: Separation) -> bool:
     return any(values_of(one) for one in (*separation.h, separation.shift)) or bool(running(separation))
 
 
+def selects(separation: Separation) -> bool:
+    """Whether the term is an increasing function of g, among whose elements the reduction selects."""
+    return separation.times == "∘" and separation.extremal is None
+
+
 def running(separation: Separation) -> list[Value]:
     """The earlier results that stand in g, as the scale of a rounding."""
     scales = {value for one in separation.roundings if one.scale is not None for value in values_of(one.scale)}
@@ -185,7 +195,8 @@ def separated(separation: Separation, decomposition: Decomposition) -> Equations
         title: tuple[Part, ...] = (reduction.value, f":  ⊕ is {reduction.monoid.sign}, no d in it")
         return column(title, [Equation(F, term)])
     times = "·" if separation.times == "^" else separation.times
-    title = (reduction.value, f":  ⊕ is {reduction.monoid.sign}, ⊗ is {times}, rank {separation.rank}")
+    how = "F is h of g" if selects(separation) else f"⊗ is {times}, rank {separation.rank}"
+    title = (reduction.value, f":  ⊕ is {reduction.monoid.sign}, {how}")
     rows: list[tuple[Equation, ...]] = [(Equation(F, term),)]
     for number, (g, h) in enumerate(zip(separation.g, separation.h, strict=True), 1):
         suffix = f"_{number}" if separation.rank > 1 else ""
@@ -229,6 +240,7 @@ def slots(form: FusedForm) -> Table:
     terms = {one.value.name: one.term for one in form.accumulators}
     terms |= {one.value.name: one.term for one in form.extrema}
     kinds = {one.value.name: one.monoid.name for one in form.extrema}
+    kinds |= {one.value.name: f"{one.monoid.name} (−∞: none met)" for one in form.extrema if one.term is S.Zero}
     kinds |= {one.value.name: "slope" for one in form.pivots if one.policy is PivotPolicy.SLOPE}
     bases = {one.value.name: one.base for one in form.pivots}
     whole: dict[str, Expr] = {}

@@ -199,9 +199,14 @@ def wrapped(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
         cut = _break(text, WIDTH - width(lead))
         if cut is None:
             break
-        yield lead + text[:cut]
-        text, lead = text[cut + 1 :], hang
+        yield lead + text[:cut].rstrip()
+        text, lead = text[cut:].lstrip(), hang
     yield lead + text
+
+
+def _after_a_factor(text: str, room: int) -> list[tuple[int, int]]:
+    """Where there is no space: after the last dot of a product."""
+    return [(0, -place - 1) for place, one in enumerate(text) if one == "·" and place < room]
 
 
 def _break(text: str, room: int) -> int | None:
@@ -211,5 +216,5 @@ def _break(text: str, room: int) -> int | None:
         if one == " " and place <= room:
             glued = text[place + 1] in GLUE or text[place - 1] in GLUE + "+−"
             found.append((depth + glued, -place))
-    late = [one for one in found if -one[1] > room // 4] or found
+    late = [one for one in found if -one[1] > room // 4] or found or _after_a_factor(text, room)
     return -min(late)[1] if late else None
