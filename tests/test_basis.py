@@ -1,10 +1,11 @@
-"""Transitions of a basis, in exact arithmetic: B(z − δ), and on slopes B(z_x − δ, z_y − ε − σ·z_x), is what they say."""
+"""Transitions of a basis, in exact arithmetic: B(z − δ), on slopes B(z_x − δ, z_y − ε − σ·z_x), is what they say."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from math import prod
 
 import pytest
 from sympy import Expr, exp
@@ -87,9 +88,8 @@ def test_a_transition_is_the_basis_moved(name: str) -> None:
             for other, row in pool.transition(number).items():
                 assert pool.functions[other].grade == function.grade
                 for shift, c in row.items():
-                    for key, power in shift:
-                        c *= delta[key] ** int(power)
-                    told += c * evaluated(pool.functions[other].vector, point)
+                    size = prod((delta[key] ** int(power) for key, power in shift), start=c)
+                    told += size * evaluated(pool.functions[other].vector, point)
             assert told == evaluated(function.vector, after)
 
 

@@ -75,11 +75,13 @@ from redalg.decompose.parse import without_names
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value, Where
 from redalg.incremental.unroll import unrolled
+from tests import extrema, rewrites_of_forms
 
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
-           "decompose/domain", "decompose/foreign", "incremental/carried", "incremental/unroll",
-           "lower_tile/join")  # fmt: skip
+           "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
+           "incremental/carried", "incremental/unroll", "incremental/cancel", "incremental/two_pass",
+           "incremental/auxiliary", "incremental/placement", "incremental/structured", "lower_tile/join")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -88,12 +90,18 @@ a = ra.scalars("a", positive=True)
 
 
 def stated() -> list[str]:
-    """The rewrites in the modules' docstrings: what stands before the first arrow."""
+    """The rewrites in the modules' docstrings: what stands before the first arrow, or right after one that leads."""
     found = []
     for module in MODULES:
         text = ast.get_docstring(ast.parse((ROOT / f"{module}.py").read_text(encoding="utf-8"))) or ""
-        found += [line.split("→")[0].strip() for line in text.splitlines() if "→" in line and "separate(F)" not in line]
+        found += [named(line) for line in text.splitlines() if "→" in line and "separate(F)" not in line]
     return found
+
+
+def named(line: str) -> str:
+    """`a` of `a → b`; `→ b` of a line that goes on from the one before it."""
+    before, after = line.split("→")[:2]
+    return before.strip() or "→ " + after.split("  ")[0].strip()
 
 
 def at(expr: Expr, point: dict[Expr, float]) -> float:
@@ -338,6 +346,19 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Heaviside(u, h)": foreign_step,
     "a ⇒ b, a ⊻ b, ITE(c, a, b)": foreign_conditions,
     "a[b, j]": writing_out,
+    "max_l φ_d(u_l)": lambda: extrema.extrema_are(extrema.RISING),
+    "→ φ_d(min u)": lambda: extrema.extrema_are(extrema.FALLING),
+    "→ max(φ_d(max u), φ_d(min u))": lambda: extrema.extrema_are(extrema.CONVEX),
+    "max_l max(a, b)": lambda: extrema.extrema_are(extrema.LATTICE),
+    "max_l where(c, a, b)": lambda: extrema.extrema_are(extrema.BRANCHES),
+    "max_l (g(x)·h(d) + v(d))": lambda: extrema.extrema_are(extrema.SCALED),
+    "argmax_l, topk_l φ_d(u_l)": lambda: extrema.selections_are(extrema.SELECTED),
+    "Σ where(u = max u, w, 0)": lambda: rewrites_of_forms.at_the_extremum(ra.max),
+    "Σ where(u = min u, w, 0)": lambda: rewrites_of_forms.at_the_extremum(ra.min),
+    "Q/n − (S/n)²": rewrites_of_forms.raw_moments,
+    "max u − S/n": rewrites_of_forms.extremum_less_mean,
+    "d_i = ⊕ F_i(x; d_1 … d_{i-1})": rewrites_of_forms.two_passes,
+    "fold     (e₀, e₁, …)": rewrites_of_forms.folds,
     "parallel i: A;  parallel i: B": lambda: None,
 }
 ELSEWHERE = {"parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing"}

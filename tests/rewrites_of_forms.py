@@ -1,0 +1,114 @@
+"""Properties of the rewrites that change a form: cancelled pivots, two passes, folds, sums at an extremum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from math import nextafter, ulp
+from typing import Any
+
+import numpy as np
+from sympy import Abs, Ge, Le
+
+import redalg as ra
+from redalg.expression import Element
+from redalg.incremental.two_pass import split
+
+b, n = ra.axes("b n")
+x, y, w = ra.tensors("x[b,n] y[b,n] w[b,n]")
+EPSILON = 2.0**-53
+FAR = 2.0**40
+
+
+def eighths(*shape: int, seed: int = 0) -> np.ndarray:
+    """Values to which FAR is added without rounding."""
+    return np.random.default_rng(seed).integers(-16, 17, shape) / 8
+
+
+def pieces(fused: ra.Fused, **tensors: np.ndarray) -> Any:
+    """`finish` of merged pieces, of lengths 2, 1 and the rest."""
+    length = next(iter(tensors.values())).shape[1]
+    parts = [
+        fused.leaf({name: one[:, start:end] for name, one in tensors.items()}, start={n: start})
+        for start, end in pairwise((0, 2, 3, length))
+    ]
+    return fused.finish(fused.merge(fused.merge(parts[0], parts[1]), parts[2]))
+
+
+def raw_moments() -> None:
+    """From raw moments of data at 2^40, a variance and a covariance lose what their deviations lose, no more."""
+    near, beside = eighths(2, 12), eighths(2, 12, seed=1)
+    for expr, wanted in (
+        (ra.mean(x**2, n) - ra.mean(x, n) ** 2, near.var(1)),
+        (ra.mean(x * y, n) - ra.mean(x, n) * ra.mean(y, n),
+         ((near - near.mean(1, keepdims=True)) * (beside - beside.mean(1, keepdims=True))).mean(1)),
+    ):  # fmt: skip
+        fused = ra.fuse(expr)
+        size = 4 * near.std(1) * beside.std(1) + 4 * near.var(1)  # of the sums of products that are rounded
+        tensors = {name: one + FAR for name, one in (("x", near), ("y", beside)) if name in fused.cascade.inputs()}
+        for got in (fused(**tensors, backend="numpy"), pieces(fused, **tensors)):
+            assert (np.abs(got - wanted) <= 64 * EPSILON * size).all()
+    assert 64 * EPSILON * size.max() < ulp(FAR**2) / 1e6, "raw moments would not pass"
+
+
+def extremum_less_mean() -> None:
+    """The largest deviation of data at 2^40, to its own last digits; as rounded at 2^40, only 13 bits are left."""
+    near = eighths(2, 12)
+    for expr, wanted in (
+        (ra.max(x, n) - ra.mean(x, n), near.max(1) - near.mean(1)),
+        (ra.max(Abs(x - ra.mean(x, n)), n), np.abs(near - near.mean(1, keepdims=True)).max(1)),
+    ):
+        fused = ra.fuse(expr)
+        for got in (fused(x=near + FAR, backend="numpy"), pieces(fused, x=near + FAR)):
+            assert (np.abs(got - wanted) <= 32 * EPSILON * np.abs(near).max()).all()
+    assert nextafter(FAR, 2 * FAR) - FAR > 1e8 * 32 * EPSILON
+
+
+def two_passes() -> None:
+    """The second pass takes the first one's values as tensors, and rounds exactly as the definition does."""
+    largest = ra.max(Abs(x), n)
+    expr = ra.sum(ra.cast(x / largest * 448, "float8_e4m3fn") * largest / 448 * w, n)
+    exact = ra.fuse(expr, exact=True)
+    assert exact.first is not None
+    values = np.exp2(np.random.default_rng(0).uniform(-3, 3, (3, 64))).cumsum(1)  # the scale grows all along
+    weights = np.random.default_rng(1).standard_normal((3, 64))
+    wanted = exact.reference(x=values, w=weights)
+    size = (np.abs(values) * np.abs(weights)).sum(1)
+    got = exact(x=values, w=weights, backend="numpy")
+    assert (np.abs(got - wanted) <= 64 * EPSILON * size).all()
+    rounded = pieces(ra.fuse(expr), x=values, w=weights)
+    assert (np.abs(rounded - wanted) > 1e6 * EPSILON * size).any(), "the rounding would not tell the two apart"
+    first, second = split(exact.cascade, [one.value for one in exact.cascade.reductions if one.name == "max_0"])
+    assert [one.name for one in first.outputs] == ["max_0"]
+    assert not any(one.name == "max_0" for one in second.reductions)
+    assert any(isinstance(one, Element) and one.name == "max_0" for one in second.elements())
+
+
+def folds() -> None:
+    """A block folded at once, and in any pieces, is what joining one element after the other gives."""
+    scale, shift = np.random.default_rng(0).uniform(-1, 1, (2, 3, 11))
+    fused = ra.fuse({"scan": (ra.affine(w, x, n).shift, "b"), "best": (ra.argmax(x, n), "b"),
+                     "total": (ra.compensated_sum(x, n), "b"), "product": (ra.prod(w, n), "b")})  # fmt: skip
+    state, size = np.zeros(3), np.zeros(3)
+    for place in range(11):
+        state = scale[:, place] * state + shift[:, place]
+        size = np.abs(scale[:, place]) * size + np.abs(shift[:, place])
+    for got in (fused(w=scale, x=shift, backend="numpy"), pieces(fused, w=scale, x=shift)):
+        assert (np.abs(got.scan - state) <= 22 * EPSILON * size).all()
+        np.testing.assert_array_equal(got.best, shift.argmax(1))
+        np.testing.assert_allclose(got.total, shift.sum(1), rtol=0, atol=11 * EPSILON * np.abs(shift).sum())
+        np.testing.assert_allclose(got.product, scale.prod(1), rtol=22 * EPSILON)
+
+
+def at_the_extremum(extremum: Callable[..., Any]) -> None:
+    """Every element that attains the extremum counts, ties included, and no other."""
+    reached = extremum(x, n)
+    beyond = Ge(x, reached) if extremum is ra.max else Le(x, reached)
+    of_x = np.random.default_rng(0).integers(-2, 3, (4, 9)).astype(float)
+    of_w = np.random.default_rng(1).integers(-8, 9, (4, 9)).astype(float)
+    best = of_x.max(1, keepdims=True) if extremum is ra.max else of_x.min(1, keepdims=True)
+    wanted = np.where(of_x == best, of_w, 0).sum(1)
+    for condition in (ra.eq(x, reached), beyond):
+        fused = ra.fuse(ra.sum(ra.where(condition, w, 0), n))
+        for got in (fused(x=of_x, w=of_w, backend="numpy"), pieces(fused, x=of_x, w=of_w)):
+            np.testing.assert_array_equal(got, wanted)
