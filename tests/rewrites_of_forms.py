@@ -87,7 +87,7 @@ def two_passes() -> None:
 def folds() -> None:
     """A block folded at once, and in any pieces, is what joining one element after the other gives."""
     scale, shift = np.random.default_rng(0).uniform(-1, 1, (2, 3, 11))
-    fused = ra.fuse({"scan": (ra.affine(w, x, n).shift, "b"), "best": (ra.argmax(x, n), "b"),
+    fused = ra.fuse({"scan": (ra.affine(w, x, n)[1], "b"), "best": (ra.argmax(x, n), "b"),
                      "total": (ra.compensated_sum(x, n), "b"), "product": (ra.prod(w, n), "b")})  # fmt: skip
     state, size = np.zeros(3), np.zeros(3)
     for place in range(11):
