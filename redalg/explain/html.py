@@ -20,7 +20,7 @@ LEFT = 'style="text-align:left"'
 
 
 def explain_html(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> str:
-    """The derivation as HTML."""
+    """The derivation as HTML, with LaTeX for a notebook's MathJax in it; arguments as of `explain_text`."""
     return render(derivation(decomposition, form, first))
 
 

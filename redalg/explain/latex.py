@@ -31,7 +31,7 @@ OPERATORS = {
 
 
 def explain_latex(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> str:
-    """The derivation as LaTeX."""
+    """The derivation as LaTeX: a displayed block for each section, for MathJax; arguments as of `explain_text`."""
     return render(derivation(decomposition, form, first))
 
 

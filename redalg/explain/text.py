@@ -25,7 +25,15 @@ GLUE = "⊗=≤≥<>≠"
 
 
 def explain_text(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> str:
-    """The derivation as text."""
+    """The derivation as text.
+
+    Args:
+        decomposition, form: the stages of one pass, `Fused.decomposition` and `Fused.form`.
+        first: `Fused.first`, the form of the first of two passes; both are then shown.
+
+    Returns:
+        Lines of at most 100 columns.
+    """
     return render(derivation(decomposition, form, first))
 
 
