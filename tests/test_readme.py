@@ -46,3 +46,12 @@ def test_its_paths_exist(path: Path) -> None:
 
 def test_every_document_is_linked() -> None:
     assert [path.name for path in DOCUMENTS[1:] if f"(docs/{path.name})" not in README] == []
+
+
+def test_the_glossary_names_what_exists() -> None:
+    """Every identifier of a row stands in one of the row's files."""
+    table = (ROOT / "docs" / "GLOSSARY.md").read_text(encoding="utf-8").split("|---|---|---|\n")[1]
+    for _, meaning, places in (row.strip("| ").split(" | ") for row in table.strip().splitlines()):
+        text = "".join((ROOT / "redalg" / one).read_text(encoding="utf-8") for one in re.findall(r"`([^`]+)`", places))
+        words = {word for code in re.findall(r"`([^`]+)`", meaning) for word in re.findall(r"[A-Za-z]\w+", code)}
+        assert [word for word in sorted(words) if not re.search(rf"\b{word}", text)] == [], meaning
