@@ -79,7 +79,25 @@ def in_two_passes(decomposition: Decomposition) -> tuple[FusedForm, Decompositio
 def analyze(
     expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = ()
 ) -> Exact[Fused] | Approximate[Fused] | Refused | verdicts.Undecided:
-    """The verdict of `fuse` as a value, never raising for a cascade that has none."""
+    """The verdict of `fuse` as a value, never raising for a cascade that has none.
+
+    Args:
+        expr, axes, inputs: as those of `fuse`.
+
+    Returns:
+        `Exact(fused)`; `Approximate(fused)`, where one pass rounds otherwise than the definition, by at most `.bound`;
+        `Refused`, by a theorem where `.certificate`; or `Undecided`. All but the first can `explain()` themselves.
+
+    Raises:
+        ExpressionError: the expression is not a cascade that redalg can read.
+
+    >>> import redalg as ra
+    >>> from sympy import Abs
+    >>> n, x = ra.axes("n"), ra.tensor("x[n]")
+    >>> verdict = ra.analyze(ra.sum(Abs(x - ra.mean(x, n)), n))
+    >>> type(verdict).__name__, verdict.reduction, verdict.certificate
+    ('Refused', 'sum_1', True)
+    """
     try:
         fused = fuse(expr, axes, inputs=inputs)
         return Approximate(fused) if fused.decomposition.roundings else Exact(fused)
@@ -234,12 +252,24 @@ class Fused:
 
     def leaf(self, tensors: Mapping[str, Any], start: Mapping[Axis, int] | None = None,
              extents: Mapping[str, int] | None = None) -> Any:  # fmt: skip
-        """The state of a piece of the data.
+        """The state of a piece of the data: arrays over the free axes alone, whatever the length of the piece.
 
         Args:
-            tensors: arrays and scalars by name; those with the streamed axis hold a piece of it.
-            start: `{axis: global number of the piece's first element}` (0 where left out).
-            extents: total sizes by axis name, where an expression needs them.
+            tensors: every array and scalar by name; those with the streamed axis hold a piece of it, of any length.
+            start: `{axis: global number of the piece's first element}` (0 where left out), for masks, indices, order.
+            extents: sizes by axis name: those that no tensor has, totals that an expression holds alone.
+
+        Returns:
+            A state, which pickles: `.slots`, name -> array, as `state` lists them, at least float32 (integers int64).
+
+        Raises:
+            InputError: the tensors do not fit the expression, a total is missing, or the form takes two passes.
+
+        >>> import numpy as np, redalg as ra
+        >>> mean = ra.fuse(ra.mean(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> print(mean.leaf({"x": np.float32([[1, 2, 6], [2, 2, 2]])}))
+        count[] count: ()
+        sum_0[b] accumulator: (2,)
         """
         from redalg.runtime.state import leaf
 
@@ -251,6 +281,18 @@ class Fused:
 
         Where a reduction depends on the order of elements (`first`, `last`, `affine`), the pieces must adjoin, as the
         `start` of their leaves says; the one that comes first is taken first.
+
+        Neither changes, and the slots keep their shapes. Source: RedFuser (ASPLOS '26), Eqs. 11, 15.
+
+        Raises:
+            InputError: they differ in form, rows, library, device, dtype or scalars, or do not adjoin where they must.
+
+        >>> import numpy as np, redalg as ra
+        >>> n = ra.axes("n")
+        >>> at = ra.fuse(ra.argmax(ra.tensor("x[n]"), n))
+        >>> a, b = at.leaf({"x": np.float32([1, 7])}), at.leaf({"x": np.float32([9, 2, 9])}, start={n: 2})
+        >>> int(at.finish(at.merge(b, a)))
+        2
         """
         from redalg.runtime.state import merge
 
@@ -266,6 +308,18 @@ class Fused:
                 the piece of it that they hold: pass piece after piece to make it part by part.
             empty: what a ratio over no elements is, `"nan"` or `"zero"`.
             start: `{axis: global number of the piece's first element}` (0 where left out), for masks over the axis.
+
+        Returns:
+            What a call gives, dimensions in the order of the output axes, a reduced axis as long as the piece.
+
+        Raises:
+            InputError: the state is none of this form, a tensor that an output holds is missing, or one does not fit.
+
+        >>> import numpy as np, redalg as ra
+        >>> share = ra.fuse(ra.normalize(ra.tensor("x[n]"), ra.axes("n"), p=1))
+        >>> state = share.leaf({"x": np.float32([1, 2, 5])})
+        >>> share.finish(state, {"x": np.float32([2, 5])}, start={ra.axes("n"): 1}).tolist()
+        [0.25, 0.625]
         """
         from redalg.runtime.state import finish
 
@@ -273,7 +327,15 @@ class Fused:
 
     def empty_state(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | None = None, device: str = "cpu",
                     library: str = "torch") -> Any:  # fmt: skip
-        """The identity of `merge`: the state of no elements, for free axes of the given sizes."""
+        """The identity of `merge`: the state of no elements.
+
+        Args:
+            sizes: extents of the free axes by name, and totals of reduced axes as in `leaf(extents=)`.
+            dtypes, device, library: of the tensors that other states are made from (`"float32"`; torch or numpy).
+
+        Raises:
+            InputError: a size is missing, or the form takes two passes.
+        """
         from redalg.runtime.state import empty_state
 
         self._refuse_two_passes("empty_state")
