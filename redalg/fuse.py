@@ -433,7 +433,7 @@ class Fused:
 
     def explain(self) -> str:
         """The derivation in text: each reduction's F, g, h, ⊗, the fused and incremental forms, placement and cost."""
-        return explain_text(self.decomposition, self.form)
+        return explain_text(self.decomposition, self.form, self.first)
 
     def __str__(self) -> str:
         return self.explain()
@@ -442,7 +442,7 @@ class Fused:
         return self.explain()
 
     def _repr_latex_(self) -> str:
-        return explain_latex(self.decomposition, self.form)
+        return explain_latex(self.decomposition, self.form, self.first)
 
 
 def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:

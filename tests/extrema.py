@@ -46,6 +46,11 @@ BRANCHES: list[tuple[Expr, Value]] = [
     (ra.where(y < x, V - x, -3 + V), lambda x, y, v: np.where(y < x, v - x, v - 3)),
     (ra.where(V > 0, x + V, V - x), lambda x, y, v: np.where(v > 0, x + v, v - x)),
 ]
+INWARD: list[tuple[Expr, Value]] = [
+    (2 * Max(x + V, V - y) - V, lambda x, y, v: 2 * np.maximum(x + v, v - y) - v),
+    (-Min(x + V, V - y), lambda x, y, v: -np.minimum(x + v, v - y)),
+    (V * ra.where(x > 0, (x - V) ** 2, y + V), lambda x, y, v: v * np.where(x > 0, (x - v) ** 2, y + v)),
+]
 SCALED: list[tuple[Expr, Value]] = [
     ((x + y**2) * exp(V) + V, lambda x, y, v: (x + y**2) * np.exp(v) + v),
     ((x * y - y) * Abs(V), lambda x, y, v: (x * y - y) * np.abs(v)),

@@ -350,6 +350,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "→ φ_d(min u)": lambda: extrema.extrema_are(extrema.FALLING),
     "→ max(φ_d(max u), φ_d(min u))": lambda: extrema.extrema_are(extrema.CONVEX),
     "max_l max(a, b)": lambda: extrema.extrema_are(extrema.LATTICE),
+    "max_l (k·max(a, b) + v)": lambda: extrema.extrema_are(extrema.INWARD),
     "max_l where(c, a, b)": lambda: extrema.extrema_are(extrema.BRANCHES),
     "max_l (g(x)·h(d) + v(d))": lambda: extrema.extrema_are(extrema.SCALED),
     "argmax_l, topk_l φ_d(u_l)": lambda: extrema.selections_are(extrema.SELECTED),

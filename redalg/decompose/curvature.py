@@ -99,14 +99,14 @@ def _product(node: Mul, variable: Expr) -> Curvature:
         return UNKNOWN
     inner = curvature(moving[0], variable)
     if factor.is_extended_nonnegative:
-        return Curvature(inner.direction, inner.shape, inner.strict and _nonzero(factor))
+        return Curvature(inner.direction, inner.shape, inner.strict and nonzero(factor))
     if factor.is_extended_nonpositive:
-        return Curvature(inner.direction, inner.shape, inner.strict and _nonzero(-factor)).flipped()
+        return Curvature(inner.direction, inner.shape, inner.strict and nonzero(-factor)).flipped()
     monotone = inner.direction is not None or inner.shape >= AFFINE
     return Curvature(None, (AFFINE if inner.shape >= AFFINE else QUASI) if monotone else frozenset())
 
 
-def _nonzero(factor: Expr) -> bool:
+def nonzero(factor: Expr) -> bool:
     """Whether a factor that is not negative is not 0 either; a reciprocal is not, where it is finite."""
     return all(
         one.is_extended_positive or (one.is_Pow and one.exp.is_extended_negative) for one in Mul.make_args(factor)

@@ -4,6 +4,7 @@
                                 → φ_d(min u)                          φ falling
                                 → max(φ_d(max u), φ_d(min u))         φ quasiconvex (for min: quasiconcave)
     max_l max(a, b)             → max(max a, max b)
+    max_l (k·max(a, b) + v)     → max_l max(k·a + v, k·b + v)         k ≥ 0 (k ≤ 0: min); of where(c, a, b) for any k
     max_l where(c, a, b)        → max(max over c of a, max over ¬c of b)      c of x alone
     max_l (g(x)·h(d) + v(d))    → (max g)·h + v                       h ≥ 0; g of several generators
     argmax_l, topk_l φ_d(u_l)   → those of u, their values φ_d(…)     φ strictly rising in u
@@ -17,11 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
+from sympy import Abs, Add, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
-from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, curvature
+from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, curvature, nonzero
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
@@ -92,11 +93,30 @@ class _Finder:
         if side == X:
             return self._generated(node, kind, where, node, GENERATOR)
         lattice = Max if kind == "max" else Min
+        node = self.inward(node)
         if isinstance(node, lattice):
             return lattice(*(self.extremum(arg, kind, where) for arg in node.args))
         if isinstance(node, Where):
             return self._branches(node, kind, where)
         return self._composed(node, kind, where)
+
+    def inward(self, node: Expr) -> Expr:
+        """k·max(a, b) + v as max(k·a + v, k·b + v), or a min for k < 0; of a `where` alike, for any k(d) and v(d)."""
+        if isinstance(node, Max | Min | Where) or not (node.is_Add or node.is_Mul):
+            return node
+        inner = [arg for arg in node.args if self.separator.side(arg) & X]
+        if len(inner) != 1:
+            return node
+        rest = node.func(*(arg for arg in node.args if arg is not inner[0]))
+        held = self.inward(inner[0])
+        if isinstance(held, Where):
+            condition, a, b = held.args
+            return Where(condition, node.func(rest, a), node.func(rest, b))
+        falling = node.is_Mul and rest.is_extended_nonpositive
+        if not isinstance(held, Max | Min) or not (node.is_Add or falling or rest.is_extended_nonnegative):
+            return node
+        made = held.func if not falling else Min if isinstance(held, Max) else Max
+        return made(*(node.func(rest, arg) for arg in held.args))
 
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args
@@ -177,7 +197,7 @@ class _Finder:
         if independent > 1:
             raise NotSeparable(node, f"weighs {independent} independent functions of x against each other by d, so "
                                f"that its {kind} is attained at the corners of a hull, whose number is not bounded",
-                               certain=True)  # fmt: skip
+                               certain=not node.has(Max, Min, Where, Abs))  # fmt: skip
         g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
         return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
 
@@ -202,9 +222,10 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
 
 
 def _keeps_infinity(phi: Expr, variable: Expr, signs: dict[Value, Expr]) -> bool:
-    """Whether φ(±∞) = ±∞ for every finite d: φ = k·u + v with k positive, or zero only where every value is."""
+    """Whether φ(±∞) = ±∞ for every finite d: φ = k·u + v with k positive."""
     terms = [one for one in (phi.args if phi.is_Add else (phi,)) if one.has(variable)]
     if len(terms) != 1:
         return False
     factor = Mul(*(one for one in Mul.make_args(terms[0]) if one != variable))
-    return not factor.has(variable) and bool(factor.xreplace(signs).is_extended_nonnegative)
+    known = factor.xreplace(signs)
+    return not factor.has(variable) and bool(known.is_extended_nonnegative) and nonzero(known)

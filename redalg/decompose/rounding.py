@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Dummy, Expr, Integer, Rational, ceiling, floor
+from sympy import Abs, Dummy, Expr, Integer, Rational, ceiling, exp, floor, log
 
 from redalg.expression import Cast
 
@@ -46,10 +46,7 @@ class Rounding:
     @property
     def by_power_of_two(self) -> bool:
         """Whether the scale is a power of 2, by which a float is rounded alike before and after."""
-        scale = self.scale
-        return bool(
-            scale is not None and scale.is_Pow and scale.base == Integer(2) and isinstance(scale.exp, floor | ceiling)
-        )
+        return self.scale is not None and is_power_of_two(self.scale)
 
     @property
     def bound(self) -> Expr:
@@ -59,7 +56,17 @@ class Rounding:
         if self.scale is None:
             return relative * Abs(self.cast.args[0]) + step
         relative = Integer(0) if self.by_power_of_two and relative else 2 * relative
-        return relative * Abs(self.cast.args[0]) + 2 * step
+        return relative * Abs(self.cast.args[0]) + 2 * step if relative else 2 * step
+
+
+def is_power_of_two(scale: Expr) -> bool:
+    """Whether an expression is 2^k with k rounded to an integer, however SymPy spells it: 2**k or exp(k·log 2)."""
+    if isinstance(scale, exp):
+        times, rounded = (scale.args[0] / log(2)).as_coeff_Mul()
+        return bool(times.is_Integer) and isinstance(rounded, floor | ceiling)
+    if scale.is_Pow and scale.exp.is_Integer:
+        return is_power_of_two(scale.base)
+    return bool(scale.is_Pow and scale.base == Integer(2) and isinstance(scale.exp.as_coeff_Mul()[1], floor | ceiling))
 
 
 EXACT_FORMS = (

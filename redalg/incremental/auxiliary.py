@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import final
 
-from sympy import Add, Dummy, Expr, S
+from sympy import Add, Dummy, Expr, S, log
 from sympy.core.basic import Basic
 
 from redalg.decompose import laurent
@@ -41,6 +41,7 @@ class Candidates:
         monomials = [(x, set(one.centres)) for one in centred.values() for x, _ in one.polynomial]
         taken = {atom for one in centred.values() for atom in one.centres}
         taken |= {atom for x, _ in monomials for atom, q in x if q < 0 or q.denominator != 1}
+        taken |= {atom for x, _ in monomials if any(self._may_be_infinite(other) for other, _ in x) for atom, _ in x}
         powers, products = set[int](), set[int]()
         for x, own in monomials:
             shiftable = [(atom, q) for atom, q in x if self._shiftable(atom)]
@@ -61,6 +62,10 @@ class Candidates:
             axes = free_axes(self.atoms.list[atom].base)
             if any(other not in centred or free_axes(self.atoms.list[other].base) == axes for other in others):
                 yield atom
+
+    def _may_be_infinite(self, atom: int) -> bool:
+        """0·log 0 counts for nothing; (0 − c)·log 0 would."""
+        return bool(self.atoms.list[atom].base.has(log))
 
     def _shiftable(self, atom: int) -> bool:
         one = self.atoms.list[atom]

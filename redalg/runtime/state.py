@@ -109,7 +109,8 @@ def empty_state(
                  for name, shape in shapes.items()}  # fmt: skip
     given |= {one.name: 1.0 for one in form.cascade.scalars()}
     given_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
-    return leaf(form, given, {}, {**given_sizes, **dict.fromkeys(reduced_names(form), 0), **_totals(form, sizes)})
+    made = leaf(form, given, {}, {**given_sizes, **dict.fromkeys(reduced_names(form), 0), **_totals(form, sizes)})
+    return replace(made, scalars={})  # whatever the scalars are
 
 
 def _totals(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -140,16 +141,22 @@ def merge(form: FusedForm, a: State, b: State) -> State:
             f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of the same "
             "rows."
         )
-    if dict(a.scalars) != dict(b.scalars):
-        raise InputError(
-            f"merge: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make both "
-            "with the same."
-        )
-    a, b = in_order(form, a, b)
+    a, b = in_order(form, *one_set_of_scalars(a, b))
     scope, executor = unpacked_scope(form, a)
     with scope.ops.quiet():
         slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
     return replace(packed(form, slots, scope, None, like=a), covers=together(a, b))
+
+
+def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
+    """Both states with the scalars of either (an empty state has none)."""
+    if any(a.scalars[name] != b.scalars[name] for name in a.scalars.keys() & b.scalars.keys()):
+        raise InputError(
+            f"merge: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make both "
+            "with the same."
+        )
+    scalars = {**a.scalars, **b.scalars}
+    return replace(a, scalars=scalars), replace(b, scalars=scalars)
 
 
 def in_order(form: FusedForm, a: State, b: State) -> tuple[State, State]:
@@ -210,6 +217,7 @@ def finish(
     unknown = [name for name in given if name not in known]
     if unknown:
         raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(known))}.")
+    check_scalars(form, state, given)
     piece = piece_sizes(form, state, {name: given[name] for name in needed})
     for name, element in needed.items():
         check_given(given[name], element, state.library, {**state.sizes, **piece})
@@ -220,6 +228,19 @@ def finish(
                          {one.name: (one.axes, output_dtype(one, form, state.result)) for one in form.outputs},
                          scope, state.library)  # fmt: skip
     return to_library(made, state.library, state.library)
+
+
+def check_scalars(form: FusedForm, state: State, given: Mapping[str, Any]) -> None:
+    """Scalars are those that the state was made with; an empty state takes them from the call."""
+    for one in form.cascade.scalars():
+        name, held = one.name, state.scalars.get(one.name)
+        if held is not None and name in given and float(given[name]) != held:
+            raise InputError(f"finish: scalar `{name}` is {given[name]}, and the state was made with {held}. Leave it "
+                             "out, or make the state with the other.")  # fmt: skip
+        used = any(one in expr.free_symbols for expr in finished_exprs(form))
+        if held is None and used and name not in given:
+            raise InputError(f"finish: the outputs hold the scalar `{name}`, which an empty state has not. Pass it: "
+                             f'`finish(state, {{"{name}": …}})`.')  # fmt: skip
 
 
 def finished(
