@@ -49,7 +49,7 @@ BRANCHES: list[tuple[Expr, Value]] = [
 INWARD: list[tuple[Expr, Value]] = [
     (2 * Max(x + V, V - y) - V, lambda x, y, v: 2 * np.maximum(x + v, v - y) - v),
     (-Min(x + V, V - y), lambda x, y, v: -np.minimum(x + v, v - y)),
-    (V * ra.where(x > 0, (x - V) ** 2, y + V), lambda x, y, v: v * np.where(x > 0, (x - v) ** 2, y + v)),
+    (Abs(V) * ra.where(x > 0, (x - V) ** 2, y + V), lambda x, y, v: np.abs(v) * np.where(x > 0, (x - v) ** 2, y + v)),
 ]
 SCALED: list[tuple[Expr, Value]] = [
     ((x + y**2) * exp(V) + V, lambda x, y, v: (x + y**2) * np.exp(v) + v),
