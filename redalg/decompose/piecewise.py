@@ -15,8 +15,6 @@ The sign of u − d comes from what d is (`signs`). What is left has kinks or ju
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sympy import Abs, Add, And, Eq, Expr, Max, Min, Not, Or, S, sign
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
@@ -24,31 +22,29 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.laurent import Polynomial
+from redalg.decompose.separating import Separating
 from redalg.decompose.signs import UP, sign_of
 from redalg.decompose.theorems import CLIPS, JUMP, KINK, THRESHOLD, D, NotSeparable, X
 from redalg.expression import Axis, Where
 from redalg.expression.contents import elements_of
-
-if TYPE_CHECKING:
-    from redalg.decompose.separate import Separator
 
 RELATIONS = {">": (True, False), "<": (True, True), ">=": (False, False), "<=": (False, True),
              "==": (False, False), "!=": (False, False)}  # fmt: skip
 """Relation -> (strict, whether b − a is what it compares with 0)."""
 
 
-def sign_rule(separator: Separator, node: Expr) -> Polynomial:
+def sign_rule(separator: Separating, node: Expr) -> Polynomial:
     """sign(g·h) = sign g · sign h."""
     g, h = separator.rank_one(node, node.args[0], JUMP, certain=True)
     return laurent.multiply(separator.pure(sign(g)), separator.pure(sign(h)))
 
 
-def steps_rule(_: Separator, node: Expr) -> Polynomial:
+def steps_rule(_: Separating, node: Expr) -> Polynomial:
     """floor, ceiling and remainders of what mixes x and d."""
     raise NotSeparable(node, JUMP, certain=True)
 
 
-def abs_rule(separator: Separator, node: Expr) -> Polynomial:
+def abs_rule(separator: Separating, node: Expr) -> Polynomial:
     """±a where the sign of a is known, |g|·|h| otherwise."""
     if known := separator.sign(node.args[0]):
         return laurent.scale(separator.separate(node.args[0]), known)
@@ -56,7 +52,7 @@ def abs_rule(separator: Separator, node: Expr) -> Polynomial:
     return laurent.multiply(separator.pure(Abs(g)), separator.pure(Abs(h)))
 
 
-def extremum_rule(separator: Separator, node: Expr) -> Polynomial:
+def extremum_rule(separator: Separating, node: Expr) -> Polynomial:
     """The one argument that exceeds the others, where that is known; otherwise what they share taken out."""
     kept = dominant(separator, node)
     if len(kept) == 1:
@@ -64,7 +60,7 @@ def extremum_rule(separator: Separator, node: Expr) -> Polynomial:
     return _shifted(separator, node, kept) or _scaled(separator, node, kept)
 
 
-def dominant(separator: Separator, node: Expr) -> list[Expr]:
+def dominant(separator: Separating, node: Expr) -> list[Expr]:
     """The arguments less those that another is known to exceed; extrema among them are resolved first."""
     largest = isinstance(node, Max)
     kept: list[Expr] = []
@@ -79,7 +75,7 @@ def dominant(separator: Separator, node: Expr) -> list[Expr]:
     return kept
 
 
-def _shifted(separator: Separator, node: Expr, kept: list[Expr]) -> Polynomial | None:
+def _shifted(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial | None:
     """max(u + v, w + v) → max(u, w) + v."""
     parts = [(Add(*(t for t in Add.make_args(one) if separator.side(t) == X)),
               Add(*(t for t in Add.make_args(one) if separator.side(t) != X))) for one in kept]  # fmt: skip
@@ -89,7 +85,7 @@ def _shifted(separator: Separator, node: Expr, kept: list[Expr]) -> Polynomial |
     return laurent.add(separator.pure(node.func(*(u for u, _ in parts))), separator.pure(only))
 
 
-def _scaled(separator: Separator, node: Expr, kept: list[Expr]) -> Polynomial:
+def _scaled(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial:
     """max(u·h, w·h) → max(u, w)·max(h, 0) + min(u, w)·min(h, 0), and one term where the sign of h is known."""
     parts = [separator.rank_one(node, one, CLIPS, certain=True) for one in kept if one != 0]
     scale = parts[0][1]
@@ -105,7 +101,7 @@ def _scaled(separator: Separator, node: Expr, kept: list[Expr]) -> Polynomial:
     return laurent.add(up, laurent.multiply(separator.pure(swapped(*plain)), separator.pure(Min(scale, 0))))
 
 
-def where_rule(separator: Separator, node: Expr) -> Polynomial:
+def where_rule(separator: Separating, node: Expr) -> Polynomial:
     """[c]·a + [¬c]·b."""
     condition, a, b = node.args
     if separator.side(condition) != X | D:
@@ -116,7 +112,7 @@ def where_rule(separator: Separator, node: Expr) -> Polynomial:
     return laurent.add(first, laurent.multiply(fails, separator.separate(b))) if fails else first
 
 
-def _under(separator: Separator, condition: Boolean, branch: Expr) -> Polynomial:
+def _under(separator: Separating, condition: Boolean, branch: Expr) -> Polynomial:
     """[c]·branch; what the branch reads by computed indices is read only where c holds."""
     guarded: dict[Basic, Basic] = {one: Where(condition, one, S.Zero) for one in elements_of(branch)
                if not all(isinstance(index, Axis) or index.is_Integer for index in one.indices)}  # fmt: skip
@@ -127,7 +123,7 @@ def _under(separator: Separator, condition: Boolean, branch: Expr) -> Polynomial
 # ---- conditions ------------------------------------------------------------------------------------------------------
 
 
-def indicator(separator: Separator, condition: Boolean) -> Polynomial:
+def indicator(separator: Separating, condition: Boolean) -> Polynomial:
     """[condition] as a polynomial of indicators of one side."""
     if separator.side(condition) != X | D:
         return separator.pure(Where(condition, S.One, S.Zero))
@@ -149,7 +145,7 @@ def _complement(indicator: Polynomial) -> Polynomial:
     return laurent.add(laurent.ONE, laurent.scale(indicator, -1))
 
 
-def _relation(separator: Separator, node: Relational) -> Polynomial:
+def _relation(separator: Separating, node: Relational) -> Polynomial:
     """[a rel b] from the sign of a − b, where it is known or where a − b = g·h.
 
     Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count.

@@ -52,6 +52,7 @@ from redalg.decompose import laurent
 from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
+from redalg.decompose.separating import Separating
 from redalg.decompose.signs import UP, Facts, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import Axis, Cast, RunningCast, Value, Where
@@ -66,7 +67,7 @@ def rational(number: Expr) -> Fraction | None:
 
 
 @final
-class Separator:
+class Separator(Separating):
     """Separates terms over reduced axes. `facts` says what each value is: its monoid's name and its term."""
 
     def __init__(self, axes: Axis | Iterable[Axis], values: Iterable[Value], facts: Facts) -> None:

@@ -90,11 +90,6 @@ class Monoid:
     def __str__(self) -> str:
         return self.name
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        from redalg.monoids.table import monoid
-
-        return monoid, (self.name,)
-
     @property
     def empty(self) -> Parts:
         """The identity, component by component."""

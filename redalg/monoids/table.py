@@ -1,6 +1,8 @@
-"""The monoids by name: those that redalg knows, and those that a user registers."""
+"""The monoids by name: those that redalg knows, and those that a user registers. A monoid is pickled by its name."""
 
 from __future__ import annotations
+
+import copyreg
 
 from redalg.errors import ExpressionError
 from redalg.monoids.monoid import Monoid
@@ -26,3 +28,6 @@ def monoid(name: str) -> Monoid:
     if name not in MONOIDS:
         raise ExpressionError(f"no monoid is named {name!r}. redalg knows {', '.join(MONOIDS)}.")
     return MONOIDS[name]
+
+
+copyreg.pickle(Monoid, lambda one: (monoid, (one.name,)))
