@@ -12,7 +12,8 @@
     b^(u + v)        → exp(u·log b) · exp(v·log b)                     b a number or parameter known to be ≥ 0
     log(g(x)·h(d))   → log g + log h                                   rank 1; g ≥ 0 or h ≥ 0 known
     expm1(u + v)     → exp(u + v) − 1                                  log1p(a) → log(1 + a)
-    sin(u + v)       → sin u · cos v + cos u · sin v                   cos, sinh, cosh alike
+    sin(u + v)       → sin u · cos v + cos u · sin v                   cos alike
+    cosh z           → (exp z + exp(−z))/2                             z of x and d; sinh alike
     cast(g(x)·h(d))  ≈ cast(g·h')/h' · h                               h' the running h: `rounding` has the bound
 
 What has kinks and jumps has its rewrites in `piecewise`. Maximal subtrees of x alone or of d alone are opaque atoms, so
@@ -161,7 +162,7 @@ class Separator(Separating):
                 raised = (laurent.power_monomial(x, exponent), laurent.power_monomial(d, exponent))
                 return {raised: c ** int(exponent)}
         if exponent.denominator == 1 and base.is_Add and base.could_extract_minus_sign():
-            sign = (-1) ** int(exponent)
+            sign = Fraction(-1) ** int(exponent)
             return laurent.scale(self.atoms.polynomial(Atom(-base, on_x, exponential=False), exponent), sign)
         if base.is_Mul or isinstance(base, exp):
             return self._opened_power(base, exponent, on_x)
@@ -289,7 +290,9 @@ class Separator(Separating):
             h *= content
         except NotSeparable:
             g, h = S.Zero, S.One
-        running = self.extrema >= values_of(h) & self.values and g is not S.Zero
+        running = (
+            self.extrema >= values_of(h) & self.values and g is not S.Zero and not g.has(exp)
+        )  # e^x alone overflows
         self.roundings.append(Rounding(node, h if running else None))
         if not running:
             return made
@@ -303,11 +306,14 @@ class Separator(Separating):
                          if monoid in ("max", "min") and self.side(term) == X)  # fmt: skip
 
     def _addition(self, node: Expr) -> Polynomial:
-        """sin, cos, sinh, cosh of u(x) + v(d)."""
+        """sin, cos, sinh, cosh of what mixes x and d as a sum."""
         terms = Add.make_args(expand_products(node.args[0]))
         mixed = next((term for term in terms if self.side(term) == X | D), None)
         if mixed is not None:
             raise NotSeparable(node, coupled(mixed, type(node).__name__), certain=True)
+        if isinstance(node, sinh | cosh):  # (e^z ± e^−z)/2: the products of the addition theorem overflow and cancel
+            z, other = node.args[0], 1 if isinstance(node, cosh) else -1
+            return self.separate(exp(z) / 2 + other * exp(-z) / 2)
         u = Add(*(term for term in terms if self.side(term) == X))
         v = Add(*(term for term in terms if self.side(term) != X))
         parts = ((self.pure(one(u)), self.pure(c * other(v))) for one, other, c in ADDITION[type(node)])
@@ -342,8 +348,6 @@ class Separator(Separating):
 ADDITION: Mapping[type, tuple[tuple[type, type, int], ...]] = {
     sin: ((sin, cos, 1), (cos, sin, 1)),
     cos: ((cos, cos, 1), (sin, sin, -1)),
-    sinh: ((sinh, cosh, 1), (cosh, sinh, 1)),
-    cosh: ((cosh, cosh, 1), (sinh, sinh, 1)),
 }
 """f(u + v) = Σ c·g(u)·h(v), as (g, h, c)."""
 

@@ -34,7 +34,7 @@ from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import elements_of, free_axes, values_of
 
 MIXED = X | D
 
@@ -200,10 +200,12 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
     looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")
     two_passes = f"Run two passes: compute {values} first, pass {them}, and fuse the rest."
     extremum = reduction.monoid.name in ("max", "min")  # whose theorems are about hulls, not about ranks
-    if finding.certain and (test.grows or extremum):
+    if not varies(reduction, cascade):
+        looked += ("its x or its d take few values, for which the theorem and the samples do not speak",)
+    elif finding.certain and (test.grows or extremum):
         reason += f". No state of fixed size holds what a later {values} would need of the elements already read."
         return NotFusible(reduction.name, reason, finding.hint or two_passes, looked, True)
-    if test.grows:
+    elif test.grows:
         reason += f"; no state of rank ≤ {test.ranks[1] - 1} found."
         return NotFusible(reduction.name, reason, finding.hint or two_passes, looked)
     if test.settles:
@@ -211,6 +213,17 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
         reason += f" in general; of this term it looks like {test.ranks[0]}" if finding.certain else ""
     hint = "Write the term as a sum of products g(x)·h(d), or compute the values that it uses in a first pass."
     return Undecided(reduction.name, reason + ".", finding.hint or hint, looked)
+
+
+def varies(reduction: Reduction, cascade: Cascade) -> bool:
+    """Whether x is data of any length and d any number: not the index alone, a fixed size, or the truth of any or all.
+
+    The theorems say that functions of x at different d are independent, which takes enough of both.
+    """
+    data = any(set(cascade.reduced) & free_axes(one) for one in elements_of(reduction.term))
+    truths = {one.value for one in cascade.reductions if one.monoid.name in ("any", "all")}
+    of_d = values_of(reduction.term) & set(cascade.values)
+    return data and cascade.axis.size is None and not of_d <= truths
 
 
 def note_sign(value: Value, separator: Separator) -> None:
@@ -242,6 +255,10 @@ def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) ->
         slot = Slot(kind, term, Dummy("slot", extended_real=True))
         return Separation(reduction, {}, (term,), (S.Zero,), "+", extremal=Extremal((slot,), slot.symbol, (), ()))
     found = extremal(kind, term, separator)
+    if separator.roundings:
+        cast = separator.roundings[0].cast
+        raise NotSeparable(cast, f"rounds what mixes x and d under a {kind}, for which redalg knows no running form",
+                           certain=False)  # fmt: skip
     if len(found.h) == 1:
         [phi] = found.h
         factor, rest = phi.expand().coeff(GENERATOR, 1), phi.expand().coeff(GENERATOR, 0)

@@ -173,7 +173,7 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
             made[pivot.value] = replace(pivot, source=resolver.source(number))
             continue
         if (
-            pivot.policy is not PivotPolicy.MEMBER
+            pivot.policy is PivotPolicy.BLOCK_MEAN
             and number in pool.auxiliary
             and (move := natural_move(number, pool, resolver.accumulators)) is not None
         ):

@@ -116,8 +116,12 @@ class Scope:
         below = [Pow(arg.base, -arg.exp) for arg in node.args if _is_reciprocal(arg)]
         if above and above[0].is_Rational and not above[0].is_Integer:
             below, above = [S(above[0].q), *below], [*([S(above[0].p)] if above[0].p != 1 else []), *above[1:]]
-        top = self._fold(lambda a, b: a * b, above) if above else self._constant(S.One)
-        top = self._weighed(top, above)
+        guards = [arg for arg in above if is_indicator(arg)]
+        plain = [arg for arg in above if arg not in guards]
+        top = self._fold(lambda a, b: a * b, plain) if plain else self._constant(S.One)
+        top = self._weighed(top, plain)
+        for guard in guards:  # 0 where the mask is off, whatever lies there
+            top = self.ops.where(self.evaluate(guard.condition), self._float(top), self.ops.scalar(0.0))
         return self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
 
     def _weighed(self, product: Any, factors: Sequence[Expr]) -> Any:
@@ -279,6 +283,11 @@ class Scope:
                                  "elements. Mask it by `ra.where`, or mend the indices.")  # fmt: skip
             indices.append(where.clip(0, max(size - 1, 0)))
         return indices
+
+
+def is_indicator(node: Basic) -> bool:
+    """Whether a node is 1 where a condition holds, and 0 elsewhere."""
+    return isinstance(node, Where) and node.args[1] is S.One and node.args[2] is S.Zero
 
 
 def _varies(term: Expr) -> tuple[int, bool]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from sympy import Expr, S
+from sympy import Expr, Mul, S
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Producer
 from redalg.decompose.cascade import Cascade
@@ -15,7 +16,7 @@ from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Value
 from redalg.expression.contents import values_of
 from redalg.incremental.arrays import ArrayOps
-from redalg.incremental.evaluate import Scope
+from redalg.incremental.evaluate import Scope, is_indicator
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.structured import defined, folded, joined
@@ -137,6 +138,8 @@ class Executor:
             factors[1:] = [self._reached(factor, live) for factor in factors[1:]]
         elif live is not None:
             factors = self._masked_factors(factors, live)
+        for guard in indicators(one) if len(factors) > 1 else ():  # of one operand: 0 times what another hides
+            factors = [self._reached(factor, scope.evaluate(guard)) for factor in factors]
         return contracted(scope, factors, self.reduced) if len(factors) > 1 else \
             self._along(SUM, scope, factors[0])  # fmt: skip
 
@@ -244,7 +247,9 @@ class Executor:
         if pivot.policy is PivotPolicy.SCALE:
             return self._safe(pivot.value, old[pivot.value]) / self._safe(pivot.value, new[pivot.value])
         if not pivot.slopes:
-            return self._safe(pivot.value, new[pivot.value]) - self._safe(pivot.value, old[pivot.value])
+            delta = self._safe(pivot.value, new[pivot.value]) - self._safe(pivot.value, old[pivot.value])
+            nothing = self.ops.functions["Abs"](old[pivot.value]) == INF  # an empty state: a power of δ may overflow
+            return self.ops.where(nothing, self.ops.scalar(0.0), delta)
 
         def moved(value: Any) -> Any:
             return self.ops.wide(self._safe(value, new[value])) - self.ops.wide(self._safe(value, old[value]))
@@ -302,6 +307,11 @@ class Executor:
                 array = self.ops.where(inner.evaluate(output.empty), self.ops.scalar(0.0), inner.number(output.expr))
             made[output.name] = array
         return made
+
+
+def indicators(one: Accumulator) -> list[Boolean]:
+    """The masks that stand as factors of a sum."""
+    return [part.condition for factor in one.factors for part in Mul.make_args(factor) if is_indicator(part)]
 
 
 def produce(cascade: Cascade, scope: Scope) -> None:

@@ -31,7 +31,7 @@ def call(
         return run(form, bind(form.cascade, given, sizes), backend, options)
     before = bind(first.cascade, part_of(given, first), {k: v for k, v in sizes.items() if k in names(first)})
     made = run(first, replace(before, result=before.compute), backend, {**options, "plan": None})
-    return run(form, bind(form.cascade, {**given, **made}, sizes), backend, options)
+    return run(form, bind(form.cascade, {**of_second(given, first, form), **made}, sizes), backend, options)
 
 
 def run(form: FusedForm, bound: Bound, backend: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,13 +54,19 @@ def define(
     if first is not None:
         known = {name: size for name, size in sizes.items() if name in names(first)}
         made = arrays.reference(first, bind(first.cascade, part_of(given, first), known))
-        given = {**given, **made}
+        given = {**of_second(given, first, form), **made}
     return arrays.reference(form, bind(form.cascade, given, sizes))
 
 
 def names(form: FusedForm) -> set[str]:
     """Axes and extents that a form knows."""
     return {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
+
+
+def of_second(given: Mapping[str, Any], first: FusedForm, second: FusedForm) -> dict[str, Any]:
+    """What the second pass takes, and what neither does (which its binding refuses by name)."""
+    before = part_of(given, first)
+    return {name: one for name, one in given.items() if name not in before or name in part_of(given, second)}
 
 
 def part_of(given: Mapping[str, Any], form: FusedForm) -> dict[str, Any]:
