@@ -88,7 +88,10 @@ class Canceller:
         for size in range(len(moving), smallest - 1, -1):
             for chosen in combinations(moving, size):
                 made = laurent.add(*(substituted[place] for place in chosen))
-                if len(made) <= SIZE_LIMIT and not self._pivots_of(made) and not self._exponentials(made):
+                gone = not self._pivots_of(made) and not self._brought_in(
+                    made
+                )  # nor behind a value too long to replace
+                if len(made) <= SIZE_LIMIT and gone and not self._exponentials(made):
                     self.vanished |= {value for place in chosen for value in brought[place]}
                     rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
                     return Add(self.separator.atoms.polynomial_expr(made), *rest)
