@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -77,12 +75,8 @@ SIZES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def floating_point_is_quiet() -> Iterator[None]:
-    """0/0 of an empty row warns in NumPy; whether it is right is what these tests ask."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        yield
+# 0/0 of an empty row warns in NumPy; whether it is right is what these tests ask.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
 def data(sizes: dict[str, int], dtype: str = "float64", seed: int = 0) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
     fits = [one for one in found if all(other <= one or free_axes(node) & one for node, other in over.items())]
     together = max(fits, key=len, default=None)
     if together is None:
-        said = ", ".join(_listed(in_order(one, exprs)) for one in found)
+        said = ", ".join(listed(in_order(one, exprs)) for one in found)
         raise ExpressionError(
             f"the outputs are reduced over unrelated axes {said}: {'; '.join(str(node) for node in tops)}. One pass "
             "streams one axis: fuse them one by one."
@@ -68,9 +68,9 @@ def _streamed_first(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
     parts = [node for node in _reductions(exprs) if set(node.bound) < together]
     free = [axis for axis in order if not any(axis in node.bound for node in parts)]
     if not free:
-        listed = "; ".join(sorted(f"`{node}`" for node in parts))
+        said = "; ".join(sorted(f"`{node}`" for node in parts))
         raise ExpressionError(
-            f"{listed}: each reduces over a part of the axes {_listed(order)}, which are reduced together, so that "
+            f"{said}: each reduces over a part of the axes {listed(order)}, which are reduced together, so that "
             "none of these is left to stream. Compute one of them first, and pass it as a tensor."
         )
     return (free[0], *(axis for axis in order if axis != free[0]))
@@ -80,7 +80,8 @@ def _reductions(exprs: Iterable[Expr]) -> set[Reduce]:
     return {node for expr in exprs for node in reductions_of(expr)}
 
 
-def _listed(axes: Iterable[Axis]) -> str:
+def listed(axes: Iterable[Axis]) -> str:
+    """Axes in prose, `i and j`."""
     return " and ".join(map(str, axes))
 
 

@@ -51,6 +51,7 @@ class Pool:
         self.pivoted = sorted(shifted | auxiliary)
         self.keys = [*self.pivoted, *range(FIRST_SLOPE, FIRST_SLOPE + len(self.slopes))]
         self._spans: dict[Monomial, Span] = {}
+        self._transitions: dict[int, dict[int, dict[Shift, Fraction]]] = {}
         for one in centred:
             for column in laurent.columns(one.polynomial).values():
                 for grade, vector in self.by_grade(column).items():
@@ -96,9 +97,13 @@ class Pool:
 
     def transition(self, number: int) -> dict[int, dict[Shift, Fraction]]:
         """B_number at a pivot moved by δ, as Σ over functions of Σ coefficient · δ-power."""
-        function = self.functions[number]
+        if number not in self._transitions:
+            self._transitions[number] = self._transition(self.functions[number])
+        return self._transitions[number]
+
+    def _transition(self, function: Function) -> dict[int, dict[Shift, Fraction]]:
         rows: dict[int, dict[Shift, Fraction]] = {}
-        seen, todo = set[Shift](), list[tuple[Shift, Vector]]([((), function.vector)])
+        todo: list[tuple[Shift, Vector]] = [((), function.vector)]
         while todo:
             shift, vector = todo.pop()
             factor = Fraction(1)
@@ -108,12 +113,9 @@ class Pool:
                 laurent.accumulate(rows.setdefault(index, {}), shift, c * factor)
             for key in self.keys:
                 if shift and key < shift[-1][0]:
-                    continue  # in order: the operators of slopes do not commute with the derivatives
-                further = laurent.multiply_monomials(shift, ((key, Fraction(1)),))
-                moved = self.moved(vector, key)
-                if moved and further not in seen:
-                    seen.add(further)
-                    todo.append((further, moved))
+                    continue  # in order: each shift once, and operators of slopes do not commute with derivatives
+                if moved := self.moved(vector, key):
+                    todo.append((laurent.multiply_monomials(shift, ((key, Fraction(1)),)), moved))
         return {index: row for index, row in sorted(rows.items()) if row}
 
 

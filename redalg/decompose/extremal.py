@@ -31,6 +31,7 @@ from redalg.expression import Value, Where
 from redalg.monoids import monoid
 
 MIXED = X | D
+LATTICE = {"max": Max, "min": Min}
 OTHER = {"max": "min", "min": "max"}
 GENERATOR = Symbol("g")
 """What stands for g(x) where h is printed as a function of it."""
@@ -92,10 +93,9 @@ class _Finder:
             return self.present(node, kind, where)
         if side == X:
             return self._generated(node, kind, where, node, GENERATOR)
-        lattice = Max if kind == "max" else Min
         node = self.inward(node)
-        if isinstance(node, lattice):
-            return lattice(*(self.extremum(arg, kind, where) for arg in node.args))
+        if isinstance(node, LATTICE[kind]):
+            return node.func(*(self.extremum(arg, kind, where) for arg in node.args))
         if isinstance(node, Where):
             return self._branches(node, kind, where)
         return self._composed(node, kind, where)
@@ -128,7 +128,7 @@ class _Finder:
         identity = monoid(kind).identity
         made = [self.extremum(branch, kind, where & side) for branch, side in ((a, condition), (b, Not(condition)))
                 if branch != identity]  # fmt: skip
-        return (Max if kind == "max" else Min)(*made)
+        return LATTICE[kind](*made)
 
     def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
         generators: dict[Expr, Dummy] = {}
@@ -156,7 +156,7 @@ class _Finder:
         self.g += [u] * len(ends)
         self.h += [phi.xreplace({variable: GENERATOR})] * len(ends)
         made = [phi.xreplace({variable: self.slot(end, u, where)}) for end in ends]
-        value = (Max if kind == "max" else Min)(*made)
+        value = LATTICE[kind](*made)
         safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator.signs)
         if len(ends) == 2:  # over no element the largest is below the smallest
             return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)

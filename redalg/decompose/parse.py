@@ -17,7 +17,16 @@ from typing import Any, final
 from sympy import Add, Dummy, Expr, S
 from sympy.core.basic import Basic
 
-from redalg.decompose.axes import joined, outermost, reduced_axes, same_names, streams, total_extent, with_totals
+from redalg.decompose.axes import (
+    joined,
+    listed,
+    outermost,
+    reduced_axes,
+    same_names,
+    streams,
+    total_extent,
+    with_totals,
+)
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
 from redalg.decompose.ties import at_extremum
@@ -155,7 +164,7 @@ class _Builder:
         holds = self._holds_values(node)
         if self.together & set(node.bound) and (self.reduced[0] in node.bound or (holds and inside)):
             raise ExpressionError(
-                f"`{node}` reduces over {_listed(node.bound)}, and what it stands in over {_listed(self.reduced)}: one "
+                f"`{node}` reduces over {listed(node.bound)}, and what it stands in over {listed(self.reduced)}: one "
                 "cascade reduces over one set of axes. Compute one of them first, and pass it as a tensor."
             )
         if not holds:
@@ -166,8 +175,8 @@ class _Builder:
         if node.kind == "sum" or not inside:
             return Reduce(node.kind, body, node.bound)
         raise ExpressionError(
-            f"`{node}` is a {node.kind} over {_listed(node.bound)} of values reduced over {_listed(self.reduced)}, "
-            f"inside a reduction over {_listed(self.reduced)}. Give the axis a size and write it out, or compute the "
+            f"`{node}` is a {node.kind} over {listed(node.bound)} of values reduced over {listed(self.reduced)}, "
+            f"inside a reduction over {listed(self.reduced)}. Give the axis a size and write it out, or compute the "
             "values first and pass them as tensors."
         )
 
@@ -184,7 +193,7 @@ class _Builder:
         factor = opened.diff(hole)
         if kind != "sum" or factor.has(hole) or set(inner.bound) & free_axes(opened):
             raise ExpressionError(
-                f"`{inner}` reduces values over {inner.bound[0]} inside a {kind} over {_listed(self.reduced)}, in "
+                f"`{inner}` reduces values over {inner.bound[0]} inside a {kind} over {listed(self.reduced)}, in "
                 "which it does not stand linearly. Give the axis a size, so that it is written out."
             )
         rest = opened.xreplace({hole: S.Zero})
@@ -232,10 +241,6 @@ class _Builder:
 def ordered(axes: AbstractSet[Axis]) -> tuple[Axis, ...]:
     """Axes in order of name: a canonical order where no one else gives one."""
     return tuple(sorted(axes, key=lambda axis: str(axis.name)))
-
-
-def _listed(axes: tuple[Axis, ...]) -> str:
-    return " and ".join(map(str, axes))
 
 
 def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, reduced: tuple[Axis, ...], written: Expr) -> Output:

@@ -25,7 +25,7 @@ from redalg.decompose.laurent import Polynomial
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import UP, sign_of
 from redalg.decompose.theorems import CLIPS, JUMP, KINK, THRESHOLD, D, NotSeparable, X
-from redalg.expression import Axis, Where
+from redalg.expression import Where
 from redalg.expression.contents import elements_of
 
 RELATIONS = {">": (True, False), "<": (True, True), ">=": (False, False), "<=": (False, True),
@@ -114,8 +114,9 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
 
 def _under(separator: Separating, condition: Boolean, branch: Expr) -> Polynomial:
     """[c]·branch; what the branch reads by computed indices is read only where c holds."""
-    guarded: dict[Basic, Basic] = {one: Where(condition, one, S.Zero) for one in elements_of(branch)
-               if not all(isinstance(index, Axis) or index.is_Integer for index in one.indices)}  # fmt: skip
+    guarded: dict[Basic, Basic] = {
+        one: Where(condition, one, S.Zero) for one in elements_of(branch) if not one.is_plain
+    }
     holds = separator.pure(Where(condition, S.One, S.Zero))
     return laurent.multiply(holds, separator.separate(branch.xreplace(guarded)))
 

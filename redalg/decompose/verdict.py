@@ -144,7 +144,7 @@ def audited(
 def of_node(finding: NotSeparable, test: RankTest, separator: Separator, cascade: Cascade) -> RankTest:
     """The test of the offending node where its rank stands still: then only its product with the rest grew past N."""
     node = finding.node if isinstance(finding.node, Expr) else Where(finding.node, S.One, S.Zero)
-    alone = rank_test(node, cascade.axis, cascade.values, separator.facts)
+    alone = rank_test(node, cascade.reduced, cascade.values, separator.facts)
     return alone if alone.settles else test
 
 

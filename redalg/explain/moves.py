@@ -146,11 +146,11 @@ class Moves:
     def displaced(self) -> tuple[Pivot, ...]:
         """Pivots whose displacement stands in a transition."""
         used = {value for one in self.form.accumulators for _, c in one.transition for value in values_of(c)}
-        return tuple(one for one in self.form.pivots if self.form.displacement(one) in used)
+        return tuple(one for one in self.form.pivots if one.displacement in used)
 
     def moves(self, one: Accumulator) -> bool:
         """Whether a sum depends on where a centre found from the data lies."""
-        deltas = {self.form.displacement(pivot) for pivot in self.form.shifted}
+        deltas = {pivot.displacement for pivot in self.form.shifted}
         return any(values_of(c) & deltas for _, c in one.transition)
 
     @property
@@ -173,15 +173,15 @@ class Moves:
     def displacements(self, naming: Naming) -> dict[Value, Expr]:
         """δ under the name that it has for that state."""
         return {
-            self.form.displacement(one): S.Zero
+            one.displacement: S.Zero
             if naming is own and one.has_slot and not one.is_found
-            else naming(self.form.displacement(one))
+            else naming(one.displacement)
             for one in self.displaced
         }
 
     def _deltas(self, mark: Naming, naming: Naming, to: Naming, *, late: bool) -> list[Equation]:
         """δ = c′ − c of the pivots that are known before the sums, or after (late) those that no centre moves."""
-        symbols = {one: self.form.displacement(one) for one in self.displaced if one.has_slot is late}
+        symbols = {one: one.displacement for one in self.displaced if one.has_slot is late}
         named = self.displacements(mark)
         return [
             Equation(mark(delta), self._displacement(one, naming, to))
@@ -233,7 +233,7 @@ class Moves:
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
             return marked(pivot.value, HAT, EACH[self.index])
         deltas = self.displacements(self.segment)
-        deltas |= {self.form.displacement(one): -self.segment(one.value) for one in self.form.shifted}
+        deltas |= {one.displacement: -self.segment(one.value) for one in self.form.shifted}
         sums = {one.value: self._fold("sum", self.moved(one, self.segment, own, deltas)) for one in self.moving}
         return pivot.source.xreplace(sums)
 
@@ -267,8 +267,8 @@ class Moves:
         if not pivot.is_found:
             return pivot.value
         here, there = self.displacements(own), self.displacements(hatted)
-        here |= {self.form.displacement(one): S.Zero for one in self.form.shifted}
-        there |= {self.form.displacement(one): one.value - piece(one.value) for one in self.form.shifted}
+        here |= {one.displacement: S.Zero for one in self.form.shifted}
+        there |= {one.displacement: one.value - piece(one.value) for one in self.form.shifted}
         sums = {
             one.value: self.moved(one, own, primed, here) + self.moved(one, piece, primed, there) for one in self.moving
         }
@@ -296,7 +296,7 @@ class Moves:
         moving = [one for one in self.moving if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
         if not moving or len(self.centred) < len(self.displaced):
             return []
-        plain = dict.fromkeys(map(self.form.displacement, self.centred), S.Zero)
+        plain = dict.fromkeys((one.displacement for one in self.centred), S.Zero)
         made = [
             Equation(primed(one.value), self._closed(self._next_centre(one, hatted), one.value, piece))
             for one in self.centred
@@ -332,7 +332,7 @@ class Moves:
     def _eliminations(self) -> list[dict[Value, Expr]]:
         """δ, then the new centres, then the sums in their denominators; and the residuals are zero."""
         deltas = {
-            name(self.form.displacement(one)): primed(one.value) - name(one.value)
+            name(one.displacement): primed(one.value) - name(one.value)
             for one in self.centred
             for name in (own, hatted)
         }

@@ -61,7 +61,7 @@ class Reasons:
     # ---- by kind -----------------------------------------------------------------------------------------------------
 
     def _scale(self, pivot: Pivot) -> Iterator[Parts]:
-        delta = self.form.displacement(pivot)
+        delta = pivot.displacement
         yield ("Pivot ", pivot.value, ": divides ", self._live(pivot.base), ", the largest magnitude so far, so that ",
                "no power of it overflows and none vanishes.")  # fmt: skip
         yield ("A scale moves by a ratio, not by a difference: ", delta, " is the old ", pivot.value,

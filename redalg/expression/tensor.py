@@ -72,6 +72,11 @@ class _Indexed(Expr):
 class Element(_Indexed):
     """One element of an input tensor."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every index is an axis or a number: another is computed, and may leave the tensor."""
+        return all(isinstance(one, Axis) or one.is_Integer for one in self.indices)
+
 
 @final
 class Value(_Indexed):

@@ -18,7 +18,6 @@ from sympy import Add, Expr
 
 from redalg.decompose.theorems import X
 from redalg.expression import Let, Value
-from redalg.incremental.form import Pivot
 from redalg.incremental.resolve import Resolver
 
 
@@ -48,13 +47,8 @@ def _about_pivot(node: Add, resolver: Resolver) -> Expr | None:
         if not pivot.has_slot or pivot.slopes or not factor.is_Rational:
             continue
         if (delta := resolver.displaced(pivot, factor, v)) is not None:
-            return factor * about(pivot, pivot.value) + delta
+            return factor * pivot.about(pivot.value) + delta
     return None
-
-
-def about(pivot: Pivot, c: Expr) -> Expr:
-    """u − c under one node, so that nothing else is added before it."""
-    return Let(f"{pivot.value.name}_shifted", pivot.base - c)
 
 
 def paired(node: Any, resolver: Resolver) -> Any:
@@ -70,5 +64,5 @@ def paired(node: Any, resolver: Resolver) -> Any:
         factor = u / pivot.base
         if not pivot.has_slot and factor.is_Rational and -factor * pivot.source in node.args:
             rest = [term for term in node.args if resolver.side(term) != X and term != -factor * pivot.source]
-            return Add(factor * about(pivot, pivot.source), *rest)
+            return Add(factor * pivot.about(pivot.source), *rest)
     return node

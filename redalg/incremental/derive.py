@@ -15,7 +15,7 @@ from redalg.decompose.basis import Function, Pool
 from redalg.decompose.centre import Centred, centre
 from redalg.decompose.laurent import Atom
 from redalg.decompose.verdict import Decomposition, Separation, fraction
-from redalg.expression import Label, Let, Value
+from redalg.expression import Let, Value
 from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
@@ -31,27 +31,33 @@ def derive(decomposition: Decomposition) -> FusedForm:
     centred = centre_all(sums, decomposition)
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
+    scaled = scaled_atoms(decomposition, centred)
     candidates = Candidates(decomposition, centred)
+
+    def attempt(auxiliary: frozenset[int]) -> tuple[FusedForm, frozenset[int]]:
+        pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, scaled)
+        return attempted(decomposition, centred, pool)
+
     tried = candidates.powers | needed
-    form, kept = attempt(decomposition, centred, tried)
+    form, kept = attempt(tried)
     wanted = kept | needed
     if candidates.products:
         further = wanted | candidates.products
-        other, kept = attempt(decomposition, centred, further)
+        other, kept = attempt(further)
         if kept - wanted:
             form, tried, wanted = other, further, kept | needed
     if wanted != tried:
-        form, _ = attempt(decomposition, centred, wanted)
+        form, _ = attempt(wanted)
+    form = named_after_reductions(drop_unused(with_emptiness(form)))
+    form = mark_droppable(form)
     form.verify()
     return form
 
 
-def attempt(
-    decomposition: Decomposition, centred: dict[str, Centred], auxiliary: frozenset[int]
+def attempted(
+    decomposition: Decomposition, centred: dict[str, Centred], pool: Pool
 ) -> tuple[FusedForm, frozenset[int]]:
-    """The form with the given auxiliary pivots, and those of them that some value loses again."""
-    scaled = scaled_atoms(decomposition, centred)
-    pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, scaled)
+    """The form over a pool, and those of its auxiliary pivots that some value loses again."""
     placement = place(decomposition, centred, pool)
     names = accumulator_values(pool, centred, placement)
     accumulators = tuple(accumulator(number, pool, placement, names) for number in range(len(pool.functions)))
@@ -60,11 +66,9 @@ def attempt(
         resolver.resolve(separation, centred.get(separation.reduction.name))
     form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, pool, resolver),
                      accumulators, (), (), structures=tuple(placement.structures))  # fmt: skip
-    made = outputs(form, resolver)
-    form = replace(form, assignments=tuple(resolver.assignments), outputs=())
-    form = drop_unused(replace(form, outputs=tuple(replace(one, empty=emptiness(one.expr, form)) for one in made)))
-    kept = frozenset(atom for atom in auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
-    return mark_droppable(named_after_reductions(form)), kept
+    form = replace(form, outputs=outputs(form, resolver), assignments=tuple(resolver.assignments))
+    kept = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
+    return form, kept
 
 
 def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
@@ -105,7 +109,9 @@ def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value
     """One slot: its weight, its factors at the pivot, and its transition."""
     function = pool.functions[number]
     weight = tuple((placement.pivots[atom], fraction(q)) for atom, q in function.grade if atom not in pool.scaled)
-    rescale = Mul(*(delta(placement.pivots[atom]) ** fraction(q) for atom, q in function.grade if atom in pool.scaled))
+    rescale = Mul(
+        *(placement.pivots[atom].displacement ** fraction(q) for atom, q in function.grade if atom in pool.scaled)
+    )
     transition = tuple((names[other], coefficient(row, placement) * rescale)
                        for other, row in pool.transition(number).items())  # fmt: skip
     return Accumulator(names[number], weight, grouped(summand(function, pool, placement), weight), transition)
@@ -134,12 +140,11 @@ def scaled_generator(atom: Atom, pivot: Pivot) -> Expr:
 
 def residual(atom: int, pool: Pool, placement: Placement) -> Expr:
     """u − c − Σ β·(u' − c') of a pivoted generator; u − c is rounded first, as a name keeps it together."""
-    c = placement.pivots[atom].value if atom in pool.pivoted else S.Zero
-    shifted = pool.atoms.list[atom].base - c
+    base, pivot = pool.atoms.list[atom].base, placement.pivots.get(atom)
     if atom not in placement.slopes:
-        return shifted
+        return base if pivot is None else base - pivot.value
     lines = (beta * (pool.atoms.list[x].base - centre) for beta, x, centre in placement.slopes[atom])
-    return Add(Let(f"{c}_offset" if c else "offset", shifted), *(-line for line in lines))
+    return Add(base if pivot is None else pivot.about(pivot.value), *(-line for line in lines))
 
 
 def coefficient(row: dict[laurent.Monomial, Fraction], placement: Placement) -> Expr:
@@ -148,14 +153,9 @@ def coefficient(row: dict[laurent.Monomial, Fraction], placement: Placement) -> 
     for shift, c in row.items():
         term: Expr = fraction(c)
         for atom, n in shift:
-            term *= delta(placement.pivots[atom]) ** fraction(n)
+            term *= placement.pivots[atom].displacement ** fraction(n)
         total += term
     return total
-
-
-def delta(pivot: Pivot) -> Value:
-    """The symbol of a pivot's displacement, as `FusedForm.displacement` names it."""
-    return Value(Label(f"delta_{pivot.value.name}"), *pivot.value.indices)
 
 
 def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple[Pivot, ...]:
@@ -166,10 +166,7 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
     """
     made: dict[Value, Pivot] = {}
     for number, pivot in sorted(placement.pivots.items()):
-        if pivot.policy is PivotPolicy.SLOPE:
-            made[pivot.value] = replace(pivot, source=resolver.source(number))
-            continue
-        if pivot.slopes:
+        if pivot.policy is PivotPolicy.SLOPE or pivot.slopes:
             made[pivot.value] = replace(pivot, source=resolver.source(number))
             continue
         if (
@@ -199,21 +196,23 @@ def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
     return tuple(made)
 
 
+def with_emptiness(form: FusedForm) -> FusedForm:
+    """The form whose outputs say when they are empty."""
+    return replace(form, outputs=tuple(replace(one, empty=emptiness(one.expr, form)) for one in form.outputs))
+
+
 def emptiness(expr: Expr, form: FusedForm) -> Boolean:
     """(a denominator is 0) and (every accumulator used is 0): 0/0 for want of elements, and for no other reason."""
     meaning = {one.value: one.expr for one in form.assignments}
     sums = {one.value for one in form.accumulators}
-    seen, todo, used, denominators = set[Value](), [expr], dict[Value, None](), dict[Expr, None]()
+    seen, todo, used, denominators = set[Value](), [expr], set[Value](), set[Expr]()
     while todo:
         one = todo.pop()
-        denominators.update({power.base: None for power in sorted(one.atoms(Pow), key=str)
-                             if power.exp.is_negative and values_of(power.base)})  # fmt: skip
-        for value in sorted(values_of(one), key=str):
-            if value in sums:
-                used[value] = None
-            if value in meaning and value not in seen:
-                seen.add(value)
-                todo.append(meaning[value])
+        denominators |= {power.base for power in one.atoms(Pow) if power.exp.is_negative and values_of(power.base)}
+        used |= values_of(one) & sums
+        further = (values_of(one) & meaning.keys()) - seen
+        seen |= further
+        todo += (meaning[value] for value in further)
     if not denominators:
         return S.false
     return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0) for one in used))

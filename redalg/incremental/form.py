@@ -20,7 +20,7 @@ from sympy import Expr, Mul, Rational, S, Tuple, exp
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Producer
-from redalg.expression import Axis, Value
+from redalg.expression import Axis, Label, Let, Value
 from redalg.expression.contents import values_of
 from redalg.monoids import Monoid
 
@@ -112,6 +112,15 @@ class Pivot:
     policy: PivotPolicy
     source: Expr
     slopes: tuple[tuple[Value, Expr], ...] = ()
+
+    @property
+    def displacement(self) -> Value:
+        """The symbol δ = c' − c (of a scale c/c') that stands for the pivot's move in transitions."""
+        return Value(Label(f"delta_{self.value.name}"), *self.value.indices)
+
+    def about(self, c: Expr) -> Expr:
+        """u − c under one node, so that nothing else is added before it."""
+        return Let(f"{self.value.name}_shifted", self.base - c)
 
     @property
     def is_found(self) -> bool:
@@ -230,10 +239,6 @@ class FusedForm:
         exprs = [one.expr for one in self.assignments] + [one.expr for one in self.outputs]
         used = {value for expr in exprs for value in values_of(expr)}
         return tuple(one for one in self.cascade.parameters if one.value in used)
-
-    def displacement(self, pivot: Pivot) -> Value:
-        """The symbol δ = c' − c (of a scale c/c') that stands for the pivot's move in transitions."""
-        return Value(pivot.value.label.func(f"delta_{pivot.value.name}"), *pivot.value.indices)
 
     def __str__(self) -> str:
         lines = [f"{self.kind} form over {', '.join(map(str, self.cascade.reduced))}"]

@@ -238,7 +238,7 @@ class Executor:
         old, new = self.pivots(scope, slots), self.pivots(scope, target)
         values = dict(slots)
         for pivot in self.form.pivots:
-            values[self.form.displacement(pivot)] = self._displaced(pivot, old, new)
+            values[pivot.displacement] = self._displaced(pivot, old, new)
         inner = scope.over({}, values)
         return {one.value: self._moved_one(one, inner, old, new) for one in self.form.accumulators}
 

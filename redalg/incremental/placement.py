@@ -66,15 +66,8 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         if number in placement.pivots:
             continue
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
-        shared = [one for one in placement.pivots.values() if one.base == atoms[number].base and not one.has_slot]
-        if not centres and shared:  # auxiliary, of what an exponential is scaled by
-            placement.pivots[number] = shared[0]
-            continue
-        if not centres:  # auxiliary: its displacement is found when the slots have names
-            named = _named(placement, atoms[number])
-            placement.pivots[number] = Pivot(named, atoms[number].base, PivotPolicy.BLOCK_MEAN, S.Zero)
-            continue
-        placement.pivots[number] = _shift_pivot(placement, atoms[number], centres)
+        placement.pivots[number] = _shift_pivot(placement, atoms[number], centres) if centres else \
+            _auxiliary_pivot(placement, atoms[number])  # fmt: skip
     return placement
 
 
@@ -208,6 +201,13 @@ def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) ->
     within = free_axes(centre) <= free_axes(atom.base)
     policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
     return Pivot(_named(placement, atom), atom.base, policy, centre if within else S.Zero)
+
+
+def _auxiliary_pivot(placement: Placement, atom: Atom) -> Pivot:
+    """What an exponential of u is scaled by; else the block's mean, until the slots have names (`natural_move`)."""
+    shared = (one for one in placement.pivots.values() if one.base == atom.base and not one.has_slot)
+    mean = Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
+    return next(shared, mean)
 
 
 def _without_tensors(centre: Expr, cascade: Cascade) -> Expr:

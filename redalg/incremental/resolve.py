@@ -261,6 +261,8 @@ class Resolver:
     def cancelled(self, expr: Expr) -> Expr:
         """The expression with pivots cancelled; what that names is assigned first."""
         made = self.canceller.cancelled(expr)
+        if made is expr:
+            return expr
         assigned = {one.value for one in self.assignments}
         for value in sorted(values_of(made) - assigned, key=str):
             if value in self.canceller.offsets:

@@ -136,7 +136,7 @@ class Merge:
     def _coefficient(self, side: int, coefficient: Expr) -> Expr:
         found = {}
         for pivot in self.form.pivots:
-            symbol = self.form.displacement(pivot)
+            symbol = pivot.displacement
             if coefficient.has(symbol):
                 found[symbol] = self._delta(side, pivot)
         return coefficient.xreplace(found)

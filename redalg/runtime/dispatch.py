@@ -29,7 +29,7 @@ def call(
         raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, BACKENDS))}.")
     if first is None:
         return run(form, bind(form.cascade, given, sizes), backend, options)
-    before = bind(first.cascade, part_of(given, first), {k: v for k, v in sizes.items() if k in names(first)})
+    before = bind_first(first, given, sizes)
     made = run(first, replace(before, result=before.compute), backend, {**options, "plan": None})
     return run(form, bind(form.cascade, {**of_second(given, first, form), **made}, sizes), backend, options)
 
@@ -52,15 +52,15 @@ def define(
     """The unfused definition, in float64."""
     first, form = forms
     if first is not None:
-        known = {name: size for name, size in sizes.items() if name in names(first)}
-        made = arrays.reference(first, bind(first.cascade, part_of(given, first), known))
+        made = arrays.reference(first, bind_first(first, given, sizes))
         given = {**of_second(given, first, form), **made}
     return arrays.reference(form, bind(form.cascade, given, sizes))
 
 
-def names(form: FusedForm) -> set[str]:
-    """Axes and extents that a form knows."""
-    return {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
+def bind_first(first: FusedForm, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Bound:
+    """The part of a call's tensors and sizes that the first of two passes takes, bound."""
+    names = {axis.name for axis in first.cascade.axes()} | set(first.cascade.extents())
+    return bind(first.cascade, part_of(given, first), {name: size for name, size in sizes.items() if name in names})
 
 
 def of_second(given: Mapping[str, Any], first: FusedForm, second: FusedForm) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade
-from redalg.expression import Axis, Element, Where
+from redalg.expression import Element, Where
 from redalg.incremental.evaluate import Scope
 
 
 def gathers_any(cascade: Cascade) -> bool:
     """Whether any element is indexed by anything but axes and numbers."""
-    return not all(map(_plain, cascade.elements()))
+    return not all(one.is_plain for one in cascade.elements())
 
 
 def check_gathers(cascade: Cascade, scope: Scope) -> None:
@@ -28,7 +28,7 @@ def check_gathers(cascade: Cascade, scope: Scope) -> None:
 
 def gathers(node: Basic, condition: Boolean) -> Iterator[tuple[Element, Boolean]]:
     """Elements indexed by anything but axes and numbers, each with the condition under which it is read."""
-    if isinstance(node, Element) and not _plain(node):
+    if isinstance(node, Element) and not node.is_plain:
         yield node, condition
     if isinstance(node, Where):
         holds, a, b = node.args
@@ -38,7 +38,3 @@ def gathers(node: Basic, condition: Boolean) -> Iterator[tuple[Element, Boolean]
     else:
         for arg in node.args:
             yield from gathers(arg, condition)
-
-
-def _plain(element: Element) -> bool:
-    return all(isinstance(one, Axis) or one.is_Integer for one in element.indices)
