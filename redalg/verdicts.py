@@ -13,6 +13,7 @@ In a notebook a verdict shows its derivation, or its reasons, as HTML or LaTeX; 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, final
@@ -50,10 +51,9 @@ class Analysed(Protocol):
 F = TypeVar("F", bound=Analysed)
 
 
-@final
 @dataclass(frozen=True)
-class Exact(Generic[F]):
-    """A one-pass form exists and equals the definition up to rounding.
+class Derived(ABC, Generic[F]):
+    """A verdict with a form, shown as its derivation.
 
     Attributes:
         fused: the form, as `fuse` gives it.
@@ -61,9 +61,9 @@ class Exact(Generic[F]):
 
     fused: F
 
+    @abstractmethod
     def explain(self) -> str:
-        """The derivation in text."""
-        return explain_text(self.fused.decomposition, self.fused.form, self.fused.first)
+        """The verdict in text."""
 
     def __str__(self) -> str:
         return self.explain()
@@ -75,18 +75,53 @@ class Exact(Generic[F]):
         return explain_html(self.fused.decomposition, self.fused.form, self.fused.first)
 
 
+@dataclass(frozen=True)
+class Reasoned(ABC):
+    """A verdict without a form, shown as its reasons.
+
+    Attributes:
+        reduction: name of the reduction that decides it, such as `"sum_1"`.
+        reason: why, in a sentence or two.
+        hint: what could be done instead.
+        evidence: what was looked at, in sentences.
+    """
+
+    reduction: str
+    reason: str
+    hint: str
+    evidence: tuple[str, ...]
+
+    @abstractmethod
+    def explain(self) -> str:
+        """The verdict in text."""
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def _repr_latex_(self) -> str:
+        return explain_refusal(self, "latex")
+
+    def _repr_html_(self) -> str:
+        return explain_refusal(self, "html")
+
+
 @final
 @dataclass(frozen=True)
-class Approximate(Generic[F]):
+class Exact(Derived[F]):
+    """A one-pass form exists and equals the definition up to rounding."""
+
+    def explain(self) -> str:
+        """The derivation in text."""
+        return explain_text(self.fused.decomposition, self.fused.form, self.fused.first)
+
+
+@final
+@dataclass(frozen=True)
+class Approximate(Derived[F]):
     """A one-pass form exists that rounds otherwise than the definition does; `bound` says by how much at most.
 
     The definition itself takes two passes: `fuse(…, exact=True)`.
-
-    Attributes:
-        fused: the form, as `fuse` gives it.
     """
-
-    fused: F
 
     @property
     def reason(self) -> str:
@@ -115,33 +150,17 @@ class Approximate(Generic[F]):
             ["One pass approximates the definition.", self.reason, *looked_at("", self.evidence), self.hint]
         )
 
-    def __str__(self) -> str:
-        return self.explain()
-
-    def _repr_latex_(self) -> str:
-        return explain_latex(self.fused.decomposition, self.fused.form, self.fused.first)
-
-    def _repr_html_(self) -> str:
-        return explain_html(self.fused.decomposition, self.fused.form, self.fused.first)
-
 
 @final
 @dataclass(frozen=True)
-class Refused:
+class Refused(Reasoned):
     """No state of fixed size exists, or none of a rank that could be looked at.
 
     Attributes:
-        reduction: name of the reduction that decides it, such as `"sum_1"`.
-        reason: why, in a sentence or two.
-        hint: what could be done instead.
-        evidence: what was looked at, in sentences.
+        reduction, reason, hint, evidence: as in `Reasoned`.
         certificate: True where a theorem says so; False where the rank test alone does.
     """
 
-    reduction: str
-    reason: str
-    hint: str
-    evidence: tuple[str, ...]
     certificate: bool = False
 
     def explain(self) -> str:
@@ -149,42 +168,15 @@ class Refused:
         sure = "by a theorem" if self.certificate else "as far as the samples show, which is no proof"
         return told(f"Reduction `{self.reduction}` has no state of fixed size, {sure}.", self)
 
-    def __str__(self) -> str:
-        return self.explain()
-
-    def _repr_latex_(self) -> str:
-        return explain_refusal(self, "latex")
-
-    def _repr_html_(self) -> str:
-        return explain_refusal(self, "html")
-
 
 @final
 @dataclass(frozen=True)
-class Undecided:
-    """Neither a form nor a refusal was found.
-
-    Attributes:
-        reduction, reason, hint, evidence: as those of `Refused`.
-    """
-
-    reduction: str
-    reason: str
-    hint: str
-    evidence: tuple[str, ...]
+class Undecided(Reasoned):
+    """Neither a form nor a refusal was found."""
 
     def explain(self) -> str:
         """What is open, in sentences: where redalg stopped, what was looked at and what to do."""
         return told(f"Reduction `{self.reduction}` is undecided: no state was found, and none was excluded.", self)
-
-    def __str__(self) -> str:
-        return self.explain()
-
-    def _repr_latex_(self) -> str:
-        return explain_refusal(self, "latex")
-
-    def _repr_html_(self) -> str:
-        return explain_refusal(self, "html")
 
 
 def of_error(error: NotFusible | UndecidedError) -> Refused | Undecided:
