@@ -4,6 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+FAMILIES ?= all
 ROWS    ?=
 RESULTS ?= benchmarks/results
 FAST    := -m "not gpu and not slow"
@@ -50,8 +51,8 @@ budget: $(STAMP)       ## time budgets: import and analysis
 golden: $(STAMP)       ## rewrite tests/golden from what the code prints now; read the diff
 	$(BIN)/python -m pytest $(FAST) --update-golden tests
 
-bench: $(STAMP)       ## measure against peers, as JSON and a table (ROWS="H1 H2" for some rows)
-	$(BIN)/python -m benchmarks mha $(if $(ROWS),--rows $(ROWS)) --out $(RESULTS)/mha.json
+bench: $(STAMP)       ## measure against peers, as JSON and a table (FAMILIES="mha" ROWS="H1 H2" for some)
+	$(BIN)/python -m benchmarks $(FAMILIES) $(if $(ROWS),--rows $(ROWS)) --out $(RESULTS)
 
 clean:       ## remove .venv, caches and build outputs
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""`python -m benchmarks mha [--rows H1 H2] [--out file.json]` measures; `python -m benchmarks show file.json` shows."""
+"""`python -m benchmarks FAMILY … [--rows H1 H2] [--out folder]` measures; `python -m benchmarks show FILE …` shows."""
 
 import argparse
 import sys
@@ -8,34 +8,39 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks import mha, report
+from benchmarks import report
+from benchmarks.compete import OWN, bench, source_sha256
 from benchmarks.environment import device, environment, target
-from benchmarks.workloads import MHA_CPU, MHA_CUDA, Mha
-from benchmarks.workloads import mha as fused_mha
+from benchmarks.families import FAMILIES
+from benchmarks.family import Family, Row
 
 
-def choose(names: Sequence[str]) -> list[Mha]:
-    """The rows named, or all that this device is meant for."""
-    fit = MHA_CUDA if device().type == "cuda" else MHA_CPU
-    rows = {row.name: row for row in fit}
-    unknown = [name for name in names if name not in rows]
+def choose(family: Family, names: Sequence[str]) -> list[Row]:
+    """The family's rows for this device, or those of them that are named."""
+    rows = family.rows(device())
+    return [row for row in rows if not names or row.name in names]
+
+
+def check_names(families: Sequence[Family], names: Sequence[str]) -> None:
+    """Stop at a row that no family has."""
+    known = [row.name for family in families for row in family.rows(device())]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        sys.exit(f"no row {', '.join(unknown)} for {device().type}; there are {', '.join(rows)}")
-    return [rows[name] for name in names] or list(fit)
+        sys.exit(f"no row {', '.join(unknown)} for {device().type}; there are {', '.join(known)}")
 
 
-def progress(rows: Sequence[Mha]) -> Iterable[Mha]:
-    return track(rows, description="mha", console=Console(stderr=True))
+def measure(family: Family, names: Sequence[str], out: Path | None) -> bool:
+    """Run the rows, write the JSON, show the table; whether redalg ran on every row."""
 
+    def progress(rows: Sequence[Row]) -> Iterable[Row]:
+        return track(rows, description=family.name, console=Console(stderr=True))
 
-def measure(names: Sequence[str], out: Path | None) -> int:
-    """Run the rows, write the JSON, show the table; 1 if redalg failed on a row."""
-    results = mha.bench(choose(names), target(), device(), progress)
-    content = report.document("mha", environment(), results)
+    results = bench(family, choose(family, names), target(), device(), progress)
+    content = report.document(family.name, environment(), results)
     if out:
-        report.save(out, content)
+        report.save(out / f"{family.name}.json", content)
     show(content)
-    return int(any(result.measurements["redalg"].failure for result in results))
+    return not any(result.measurements[OWN].failure for result in results)
 
 
 def show(content: report.Document, stale: Iterable[str] = ()) -> None:
@@ -47,31 +52,37 @@ def show(content: report.Document, stale: Iterable[str] = ()) -> None:
 
 def stale_rows(content: report.Document) -> list[str]:
     """The rows whose source is emitted differently now."""
-    fused, chip = fused_mha(), content["environment"]["target"]
-    rows = {row.name: row for row in MHA_CUDA + MHA_CPU}
+    family, chip = FAMILIES[content["benchmark"]], content["environment"]["target"]
+    rows = {row.name: row for row in family.rows(device(chip))}
     known = [line for line in content["rows"] if line["name"] in rows]
-    return [
-        line["name"] for line in known if mha.source_sha256(fused, rows[line["name"]], chip) != line["source_sha256"]
-    ]
+    return [line["name"] for line in known
+            if source_sha256(family, rows[line["name"]], chip) != line["source_sha256"]]  # fmt: skip
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("mha", help="multi-head attention beside FlashAttention-2 and cuDNN")
-    run.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="some rows instead of all, e.g. H1 H2")
-    run.add_argument("--out", type=Path, help="write every sample to this JSON file")
-    commands.add_parser("show", help="the table of a JSON file").add_argument("file", type=Path)
+    parser.add_argument(
+        "what", nargs="+", metavar="FAMILY", help=f"{', '.join(FAMILIES)}, all; or show and a JSON file"
+    )
+    parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="some rows instead of all, e.g. H1 H2")
+    parser.add_argument("--out", type=Path, help="write every sample into this folder, a JSON file a family")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    if options.command == "mha":
-        return measure(options.rows, options.out)
-    content = report.load(options.file)
-    show(content, stale_rows(content))
-    return 0
+    if options.what[0] == "show":
+        for file in options.what[1:]:
+            content = report.load(Path(file))
+            show(content, stale_rows(content))
+        return 0
+    unknown = [name for name in options.what if name not in (*FAMILIES, "all")]
+    if unknown:
+        sys.exit(f"no family {', '.join(unknown)}; there are {', '.join(FAMILIES)}, all")
+    families = [family for name, family in FAMILIES.items() if name in options.what or "all" in options.what]
+    check_names(families, options.rows)
+    ran = [measure(family, options.rows, options.out) for family in families]
+    return int(not all(ran))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ def environment() -> dict[str, object]:
     return {"device": device_name(), "target": target(), "versions": versions(), **commit()}
 
 
-def device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def device(chip: str = "") -> torch.device:
+    """This machine's device; that of a target's kind where one is named."""
+    cuda = chip.startswith("sm_") if chip else torch.cuda.is_available()
+    return torch.device("cuda" if cuda else "cpu")
 
 
 def device_name() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.mha import Measurement, Result
+from benchmarks.compete import Measurement, Result
 
 Document = dict[str, Any]
 
@@ -22,9 +22,10 @@ def document(benchmark: str, environment: dict[str, object], results: Sequence[R
 def row(result: Result) -> dict[str, Any]:
     return {
         "name": result.row.name,
-        "sizes": result.row.sizes,
-        "dtypes": result.row.dtypes,
+        "sizes": dict(result.row.sizes),
+        "dtypes": dict(result.row.dtypes),
         "flops": result.row.flops,
+        "bytes": result.row.in_bytes + result.row.out_bytes,
         "source_sha256": result.source_sha256,
         "contestants": {name: contestant(one) for name, one in result.measurements.items()},
     }
@@ -49,13 +50,13 @@ def load(path: Path) -> Document:
 
 
 def table(content: Document, stale: Collection[str] = ()) -> Table:
-    """One line a row: redalg's time, its rate, and each peer's time with redalg's ratio to it (below 1 is faster)."""
+    """One line a row: redalg's time, its rates, and each peer's time with redalg's ratio to it (below 1 is faster)."""
     names = list(content["rows"][0]["contestants"]) if content["rows"] else []
     where = content["environment"]
     made = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}, times in ms")
     made.add_column("row")
     made.add_column("sizes")
-    for column in names[:1] + ["TFLOP/s"] + [f"{name} (ratio)" for name in names[1:]] + ["max error"]:
+    for column in names[:1] + ["TFLOP/s", "TB/s"] + [f"{name} (ratio)" for name in names[1:]] + ["max error"]:
         made.add_column(column, justify="right")
     made.add_column("method")
     for line in content["rows"]:
@@ -68,10 +69,15 @@ def table(content: Document, stale: Collection[str] = ()) -> Table:
 def cells(line: dict[str, Any], names: Sequence[str]) -> list[str]:
     own, *peers = (line["contestants"][name] for name in names)
     sizes = "×".join(str(size) for size in line["sizes"].values())
-    rate = f"{line['flops'] / own['median_us'] / 1e6:.3g}" if "median_us" in own else "-"
+    rates = [rate(line.get("flops"), own), rate(line.get("bytes"), own)]
     beside = [milliseconds(peer) + ratio(own, peer) for peer in peers]
     errors = " ".join("-" if one["error"] is None else f"{one['error']:.0e}" for one in (own, *peers))
-    return [line["name"], sizes, milliseconds(own), rate, *beside, errors, own.get("method", "-")]
+    return [line["name"], sizes, milliseconds(own), *rates, *beside, errors, own.get("method", "-")]
+
+
+def rate(amount: float | None, one: dict[str, Any]) -> str:
+    """FLOPs or bytes in millions a microsecond: tera a second."""
+    return f"{amount / one['median_us'] / 1e6:.3g}" if amount and "median_us" in one else "-"
 
 
 def milliseconds(one: dict[str, Any]) -> str:

@@ -1,0 +1,100 @@
+"""What a family of benchmarks is: rows of sizes, a fused function, its peers, and what is right.
+
+Family := rows, fused(row), inputs(row), peers(row), error(row, out, inputs), tolerance(row)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Tensors = dict[str, torch.Tensor]
+Contestant = Callable[..., Any]
+"""Called with a row's tensors by keyword; gives a tensor, or a tuple of them in the order of the fused outputs."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a family.
+
+    Attributes:
+        name: as published, such as `H1`.
+        sizes: axis name -> extent.
+        shapes, dtypes: of the inputs, by name.
+        flops: multiplications and additions of the definition's contractions (0: bounded by bytes).
+        out_bytes: bytes of the outputs.
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+    flops: float = 0
+    out_bytes: int = 0
+
+    @property
+    def in_bytes(self) -> int:
+        """Bytes of the inputs, each read once."""
+        return sum(width(self.dtypes[name]) * torch.Size(shape).numel() for name, shape in self.shapes.items())
+
+
+class Family(ABC):
+    """See the module."""
+
+    name: str
+    title: str
+
+    @abstractmethod
+    def rows(self, device: torch.device) -> tuple[Row, ...]:
+        """The rows that a device is meant for: the published ones on CUDA, small ones on the CPU."""
+
+    @abstractmethod
+    def fused(self, row: Row) -> Any:
+        """redalg's function of a row (a `Fused`)."""
+
+    @abstractmethod
+    def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
+        """The peers on a device, by name."""
+
+    @abstractmethod
+    def tolerance(self, row: Row) -> float:
+        """The largest error at which a contestant is still timed."""
+
+    def inputs(self, row: Row, generator: torch.Generator) -> Tensors:
+        """One set of inputs: standard normal numbers, unless a family says otherwise."""
+        return {name: normal(shape, row.dtypes[name], generator) for name, shape in row.shapes.items()}
+
+    def error(self, row: Row, out: Any, inputs: Tensors) -> float:
+        """max|out - ref| / max|ref| against the unfused definition in float64, the largest over the outputs."""
+        reference = self.fused(row).reference(**inputs)
+        pairs = zip(outputs(out), outputs(reference), strict=True)
+        return max(relative_error(one, wanted) for one, wanted in pairs)
+
+
+def width(dtype: str) -> int:
+    """Bytes of an element."""
+    return torch.empty(0, dtype=getattr(torch, dtype)).element_size()
+
+
+def normal(shape: tuple[int, ...], dtype: str, generator: torch.Generator) -> torch.Tensor:
+    """Standard normal numbers on the generator's device."""
+    made = torch.randn(*shape, generator=generator, device=generator.device, dtype=torch.float32)
+    return made.to(getattr(torch, dtype))
+
+
+def outputs(out: Any) -> tuple[torch.Tensor, ...]:
+    """One output or several, as a tuple."""
+    return (out,) if isinstance(out, torch.Tensor) else tuple(out)
+
+
+def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
+    """max|out - ref| / max|ref|; NaN where either is not finite."""
+    return float((out.double() - reference.double()).abs().max() / reference.double().abs().max())
+
+
+def compiled(function: Contestant) -> Contestant:
+    """The function through torch.compile, one static graph a shape."""
+    made: Contestant = torch.compile(function, dynamic=False)
+    return made
