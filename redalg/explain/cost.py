@@ -1,4 +1,4 @@
-"""What a form costs, before sizes are known: passes, state, reads, exponentials, matrix products."""
+"""What a form costs, before sizes are known: passes, state, memory, arithmetic, matrix products."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Cells = tuple[tuple[Part, ...], ...]
 
 def cost(form: FusedForm) -> list[Line]:
     """The table of costs."""
-    rows: list[Cells] = [*passes(form), (("state",), state_size(form)), *reads(form), *exponentials(form)]
-    return [Table((), (*rows, *contractions(form)))]
+    rows: list[Cells] = [*passes(form), (("state",), state_size(form)), *reads(form), *memory(form)]
+    return [Table((), (*rows, *arithmetic(form), *exponentials(form), *contractions(form)))]
 
 
 # ---- passes ----------------------------------------------------------------------------------------------------------
@@ -121,6 +121,26 @@ def reads(form: FusedForm) -> list[Cells]:
     return rows + ([(("stays at hand",), listed(list(resident)))] if resident else [])
 
 
+def memory(form: FusedForm) -> list[Cells]:
+    """Numbers that come from memory and go to it; beside them what the definition's passes read."""
+    tensors = {one.name: one for one in form.cascade.elements()}
+    both = {one.name for one in of_the_state(form) & of_the_outputs(form)}
+    read = Add(*(held(one) * (2 if name in both else 1) for name, one in tensors.items()))
+    times = definition_passes(form.cascade)
+    streamed = {name for name, one in tensors.items() if free_axes(one) & set(form.cascade.reduced)}
+    most = "" if all(one.is_plain for one in tensors.values()) else "at most "
+    written = Add(*(Mul(*(axis.extent for axis in one.axes)) for one in form.outputs))
+    here: tuple[Part, ...] = (most, *_amount(read, "number"), " read, ", written, " written")
+    more = Add(*(held(one) * (times - 1) for name, one in tensors.items() if name in streamed))
+    against: tuple[Part, ...] = (f"; {times} passes read ", read + more) if times > 1 else ()
+    return [(("memory",), (*here, *against)), (("",), ("of 4 bytes each in float32, 2 in 16 bits",))]
+
+
+def held(one: Element) -> Expr:
+    """How many numbers of a tensor are read: as many as its axes have places."""
+    return Mul(*(axis.extent for axis in sorted(free_axes(one), key=str)))
+
+
 def of_the_state(form: FusedForm) -> set[Element]:
     """The elements that pass 1 reads."""
     return _read(form, [one.term for one in form.cascade.reductions])
@@ -141,8 +161,37 @@ def _read(form: FusedForm, exprs: list[Expr]) -> set[Element]:
 # ---- arithmetic ------------------------------------------------------------------------------------------------------
 
 
+def arithmetic(form: FusedForm) -> list[Cells]:
+    """Operations on every element: those of the terms, what they share counted once, and one for every ⊕."""
+    domain = form.cascade.domain
+    sums = [one.term if len(one.factors) == 1 else _factors(one.weight, one.factors)[0] for one in form.accumulators]
+    terms: list[Expr] = [*(one.term for one in form.extrema), *(one.term for one in form.structures), *sums]
+    places: dict[tuple[Axis, ...], list[Expr]] = {}
+    for term in terms:
+        axes = _streamed_last(all_axes(term) | set(form.cascade.reduced), set(form.cascade.reduced))
+        places.setdefault(axes, []).append(live_term(term, domain))
+    parts: tuple[Part, ...] = ()
+    for axes, found in places.items():
+        count = Integer(len(found) + operations(found))
+        parts += (*((", ",) if parts else ()), *_amount(count, "operation"), " per ", *per(axes))
+    return [(("arithmetic",), parts)] if parts else []
+
+
+def operations(terms: Iterable[Basic]) -> int:
+    """Operations of expressions on data, equal ones counted once; what holds no data is computed beforehand."""
+    left, met = list(terms), set[Basic]()
+    while left:
+        node = left.pop()
+        constant = not (elements_of(node) | values_of(node) | all_axes(node))
+        if node.args and not isinstance(node, Element | Value) and not constant:
+            left += [] if node in met else node.args
+            met.add(node)
+    nary = (Add, Mul)
+    return sum(sum(arg != -1 for arg in one.args) - 1 if isinstance(one, nary) else 1 for one in met)
+
+
 def exponentials(form: FusedForm) -> list[Cells]:
-    """Different exponentials in the loop, and in a merge."""
+    """Different exponentials in the loop (among the operations), and in a merge."""
     domain = form.cascade.domain
     terms = [live_term(one.term, domain) for one in form.extrema]
     terms += [live_term(one.term, domain) for one in form.accumulators]
