@@ -29,6 +29,7 @@ from typing import final
 from sympy import (
     Abs,
     Add,
+    Dummy,
     Expr,
     Max,
     Min,
@@ -54,7 +55,7 @@ from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separating import Separating
-from redalg.decompose.signs import UP, Facts, is_nonnegative, sign_of
+from redalg.decompose.signs import UP, Facts, KnownFacts, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import values_of
@@ -74,11 +75,11 @@ class Separator(Separating):
     def __init__(self, axes: Axis | Iterable[Axis], values: Iterable[Value], facts: Facts) -> None:
         self.atoms = Atoms()
         self.axes = frozenset((axes,) if isinstance(axes, Axis) else axes)
-        self.values, self.facts = frozenset(values), facts
+        self.values, self.facts = frozenset(values), KnownFacts(facts)
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
-        self.signs: dict[Value, Expr] = {}  # values of known sign -> symbols that SymPy knows to have it
+        self._signed: dict[Value, Expr] = {}
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
@@ -325,6 +326,18 @@ class Separator(Separating):
         """1 where a difference is known to be at least 0, −1 at most 0; 0 unknown (d = max u ≥ u of every prefix)."""
         known = sign_of(difference, self.facts)
         return 0 if known is None else 1 if known in UP else -1
+
+    def signed(self, expr: Expr) -> Expr:
+        """The expression with a symbol that SymPy knows to have its sign for every value whose sign is known."""
+        held = values_of(expr)
+        return expr.xreplace({value: self._symbol(value) for value in self.facts if value in held})
+
+    def _symbol(self, value: Value) -> Expr:
+        """A symbol of the value's sign (of no elements: see `extremal`); the value itself where that is unknown."""
+        if value not in self._signed:
+            sign = sign_of(value, self.facts)
+            self._signed[value] = value if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
+        return self._signed[value]
 
     def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:
         """factor = g(x)·h(d) as SymPy expressions, or NotSeparable naming `node`."""

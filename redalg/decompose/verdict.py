@@ -29,11 +29,10 @@ from redalg.decompose.laurent import Monomial, Polynomial
 from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
-from redalg.decompose.signs import sign_of
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.errors import NotFusible, Undecided
-from redalg.expression import Value, Where
+from redalg.expression import Where
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 MIXED = X | D
@@ -105,8 +104,7 @@ class Decomposition:
 
 def decompose(cascade: Cascade) -> Decomposition:
     """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
-    facts: dict[Value, tuple[str, Expr]] = {}
-    separator = Separator(cascade.reduced, cascade.values, facts)
+    separator = Separator(cascade.reduced, cascade.values, {})
     separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
     made = []
     for reduction in cascade.reductions:
@@ -116,8 +114,7 @@ def decompose(cascade: Cascade) -> Decomposition:
         except NotSeparable as finding:
             made.append(audited(reduction, term, finding, separator, cascade))
         if reduction.is_scalar:
-            facts[reduction.value] = (reduction.monoid.name, term)
-            note_sign(reduction.value, separator)
+            separator.facts[reduction.value] = (reduction.monoid.name, term)
     return Decomposition(cascade, tuple(made), separator)
 
 
@@ -224,12 +221,6 @@ def varies(reduction: Reduction, cascade: Cascade) -> bool:
     truths = {one.value for one in cascade.reductions if one.monoid.name in ("any", "all")}
     of_d = values_of(reduction.term) & set(cascade.values)
     return data and cascade.axis.size is None and not of_d <= truths
-
-
-def note_sign(value: Value, separator: Separator) -> None:
-    """A value of known sign gets a symbol that SymPy knows to have it (of no elements: see `extremal`)."""
-    if (sign := sign_of(value, separator.facts)) is not None:
-        separator.signs[value] = Dummy(value.name, **{f"extended_{sign}": True})
 
 
 def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
