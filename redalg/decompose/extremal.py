@@ -142,9 +142,7 @@ class _Finder:
 
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
-        found = (
-            curvature(self.separator.signed(phi), variable) if phi is not u else Curvature(1, frozenset(), True)
-        )
+        found = curvature(self.separator.signed(phi), variable) if phi is not u else Curvature(1, frozenset(), True)
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
         if found.direction is None and needed not in found.shape:
             raise NotSeparable(phi.xreplace({variable: u}), f"is neither monotone nor {needed} in `{u}` for every d, "

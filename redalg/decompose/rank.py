@@ -26,6 +26,7 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from redalg.decompose.signs import UP, Facts, sign_of
 from redalg.expression import Axis, Cast, Element, Let, Value, Where
+from redalg.expression.contents import of_kind
 
 SMALL, LARGE = 8, 16
 DIGITS = 120
@@ -121,7 +122,7 @@ def sampled(terms: list[Expr], axes: Axes, values: Iterable[Value], facts: Facts
 def integers(terms: list[Expr]) -> dict[Element, range]:
     """Elements that are compared: with an index, lengths of the order of the places; for equality, small labels."""
     found: dict[Element, range] = {}
-    for node in {one for term in terms for one in term.atoms(Relational)}:
+    for node in of_kind(Relational, *terms):
         for side in node.args:
             if isinstance(side, Element) and node.rel_op in ("==", "!="):
                 found[side] = range(3)

@@ -51,20 +51,20 @@ from sympy import (
 from sympy.core.basic import Basic
 
 from redalg.decompose import laurent
-from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial
+from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import UP, Facts, KnownFacts, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import Axis, Cast, RunningCast, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import of_kind, values_of
 
 
-def rational(number: Expr) -> Fraction | None:
-    """A SymPy number as an exact fraction (a float is taken at the decimal value that it prints)."""
+def rational(number: Expr) -> Ratio | None:
+    """A SymPy number as an exact one (a float is taken at the decimal value that it prints)."""
     if number.is_Rational:
-        return Fraction(int(number.p), int(number.q))
+        return laurent.ratio(int(number.p), int(number.q))
     return Fraction(str(number)) if number.is_Float and number.is_finite else None
 
 
@@ -75,7 +75,8 @@ class Separator(Separating):
     def __init__(self, axes: Axis | Iterable[Axis], values: Iterable[Value], facts: Facts) -> None:
         self.atoms = Atoms()
         self.axes = frozenset((axes,) if isinstance(axes, Axis) else axes)
-        self.values, self.facts = frozenset(values), KnownFacts(facts)
+        self.values = frozenset(values)
+        self.facts: KnownFacts = KnownFacts(facts)
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
@@ -145,35 +146,39 @@ class Separator(Separating):
     def keep_products(self, terms: Iterable[Expr]) -> None:
         """Products of x that stand beside values in a sum, x·y − v(d), are generators of their own."""
         for term in terms:
-            for node in sorted((one for one in term.atoms(Add) if self.side(one) == X | D), key=str):
-                of_x = [one for one in node.args if self.side(one) == X]
-                plain = len(of_x) == 1 and all(self.side(one) != X | D for one in node.args)
-                whole = of_x[0].as_coeff_Mul()[1] if plain else S.One
-                if whole.is_Mul and len(whole.args) > 1 and not whole.has(exp, Where):
-                    self.products[whole] = None
+            found = {node: whole for node in of_kind(Add, term) if (whole := self._whole(node)) is not None}
+            self.products |= {found[node]: None for node in sorted(found, key=str)}
+
+    def _whole(self, node: Expr) -> Expr | None:
+        """The product of x that stands alone beside what is free of x."""
+        of_x = [one for one in node.args if self.side(one) == X]
+        if len(of_x) != 1 or self.side(node) != X | D or any(self.side(one) == X | D for one in node.args):
+            return None
+        whole = of_x[0].as_coeff_Mul()[1]
+        return whole if whole.is_Mul and len(whole.args) > 1 and not whole.has(exp, Where) else None
 
     def _opaque(self, node: Expr) -> Polynomial:
         return self.atoms.polynomial(Atom(node, self.side(node) == X, exponential=False))
 
-    def _pure_power(self, base: Expr, exponent: Fraction, on_x: bool) -> Polynomial:
+    def _pure_power(self, base: Expr, exponent: Ratio, on_x: bool) -> Polynomial:
         if exponent.denominator == 1 and not base.is_Add:
             poly = self.pure(base)
             if len(poly) == 1:
                 [((x, d), c)] = poly.items()
                 raised = (laurent.power_monomial(x, exponent), laurent.power_monomial(d, exponent))
-                return {raised: c ** int(exponent)}
+                return {raised: laurent.whole_power(c, int(exponent))}
         if exponent.denominator == 1 and base.is_Add and base.could_extract_minus_sign():
-            sign = Fraction(-1) ** int(exponent)
+            sign = -1 if exponent % 2 else 1
             return laurent.scale(self.atoms.polynomial(Atom(-base, on_x, exponential=False), exponent), sign)
         if base.is_Mul or isinstance(base, exp):
             return self._opened_power(base, exponent, on_x)
         return self.atoms.polynomial(Atom(base, on_x, exponential=False), exponent)
 
-    def _opened_power(self, base: Expr, exponent: Fraction, on_x: bool) -> Polynomial:
+    def _opened_power(self, base: Expr, exponent: Ratio, on_x: bool) -> Polynomial:
         """(E[u]·b·c)^q → E[u]^q · b^q · c^q where b ≥ 0 is known; the rest stays one atom."""
         opened, rest = self._opened(base)
         monomial = laurent.power_monomial(opened, exponent)
-        made: Polynomial = {(monomial, ()) if on_x else ((), monomial): Fraction(1)}
+        made: Polynomial = {(monomial, ()) if on_x else ((), monomial): 1}
         if rest is S.One:
             return made
         return laurent.multiply(made, self.atoms.polynomial(Atom(rest, on_x, exponential=False), exponent))
@@ -215,7 +220,7 @@ class Separator(Separating):
         content, rest = argument.as_content_primitive() if argument.is_Add else argument.as_coeff_Mul()
         factor = rational(content)
         if factor is None:
-            factor, rest = Fraction(1), argument
+            factor, rest = 1, argument
         elif factor < 0 and on_x:  # E[-u] is an atom of its own: the pivot is its own maximum
             factor, rest = -factor, -rest
         return self.atoms.polynomial(Atom(rest, on_x, exponential=True), factor)
@@ -351,7 +356,7 @@ class Separator(Separating):
             raise NotSeparable(node, "is taken of what is 0 for all x and d", certain=False)
         first = rows[0][1]
         lead = next(iter(first))
-        weights = {x: row.get(lead, Fraction(0)) / first[lead] for x, row in rows}
+        weights = {x: laurent.ratio(row.get(lead, 0), first[lead]) for x, row in rows}
         if any({d: first[d] * weights[x] for d in first} != row for x, row in rows):
             raise NotSeparable(node, reason, certain=certain)
         g = Add(*(_sympy(weights[x]) * self.atoms.expr(x) for x, _ in rows))
@@ -395,5 +400,5 @@ def expand_products(expr: Expr) -> Expr:
     return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)
 
 
-def _sympy(value: Fraction) -> Expr:
+def _sympy(value: Ratio) -> Expr:
     return Rational(value.numerator, value.denominator)

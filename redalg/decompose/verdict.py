@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import final
 
 from sympy import Abs, Add, Dummy, Expr, Mul, Pow, Rational, S, cancel, expand_log, expand_trig, factor, log
@@ -25,7 +24,7 @@ from redalg.decompose import laurent
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
-from redalg.decompose.laurent import Monomial, Polynomial
+from redalg.decompose.laurent import Monomial, Polynomial, Ratio
 from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
@@ -296,11 +295,11 @@ SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
 """How a term that holds d is separated, by monoid (a sum's always); the others: `separate_other`."""
 
 
-def fraction(value: Fraction) -> Expr:
-    """A fraction as SymPy writes it."""
+def fraction(value: Ratio) -> Expr:
+    """An exact number as SymPy writes it."""
     return Rational(value.numerator, value.denominator)
 
 
-def vector_expr(vector: dict[Monomial, Fraction], separator: Separator) -> Expr:
+def vector_expr(vector: dict[Monomial, Ratio], separator: Separator) -> Expr:
     """Σ coefficient · x-monomial as a SymPy expression."""
     return Add(*(Mul(fraction(c), separator.atoms.expr(x)) for x, c in vector.items()))
