@@ -10,9 +10,10 @@ much faster than Fraction, and equal to it, in hashes too. They are divided by `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import TypeAlias, TypeVar, final
 
 from sympy import Expr, Mul, Rational, S, exp
@@ -135,6 +136,11 @@ def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
         for (x2, d2), c2 in b.items():
             accumulate(out, (multiply_monomials(x1, x2), multiply_monomials(d1, d2)), c1 * c2)
     return out
+
+
+def product(polys: Iterable[Polynomial]) -> Polynomial:
+    """Product of any number of polynomials."""
+    return reduce(multiply, polys, ONE)
 
 
 def power(poly: Polynomial, exponent: int) -> Polynomial:

@@ -237,10 +237,7 @@ class Separator(Separating):
         return laurent.add(*map(self.separate, node.args))
 
     def _product(self, factors: Iterable[Expr]) -> Polynomial:
-        out = laurent.ONE
-        for factor in factors:
-            out = laurent.multiply(out, self.separate(factor))
-        return out
+        return laurent.product(map(self.separate, factors))
 
     def _power(self, node: Expr) -> Polynomial:
         base, exponent = node.base, node.exp
