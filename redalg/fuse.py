@@ -23,6 +23,7 @@ from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Axis, Element, Reduce, Scalar, Value
 from redalg.expression.axis import names_of
+from redalg.expression.contents import of_kind
 from redalg.incremental import FusedForm, derive, variants
 from redalg.incremental.two_pass import split
 from redalg.verdicts import Approximate, Exact, Refused
@@ -118,7 +119,7 @@ def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tu
         raise ExpressionError("fuse: name at least one output, and give each its own axes: {'lse': (expr, \"b h q\")}.")
     adopted = {name: adopt(one) for name, (one, _) in given.items()}
     together = one_axis_per_name(Tuple(*adopted.values()))
-    known = {axis.name: axis for axis in together.atoms(Axis)}
+    known = {axis.name: axis for axis in of_kind(Axis, together)}
     made = {}
     for name, one in zip(adopted, together.args, strict=True):
         spec = given[name][1]

@@ -127,6 +127,8 @@ def _cascades(node: Reduce) -> bool:
 
 def same_names(expr: Expr) -> Expr:
     """α-rename inner bound axes to the outer ones that index the same tensor dimensions, and order them by name."""
+    if len({node.bound for node in reductions_of(expr)}) < 2 and all(len(node.bound) == 1 for node in outermost(expr)):
+        return expr
 
     def visit(node: Basic, outer: Mapping[tuple[str, int], Axis]) -> Basic:
         if isinstance(node, Reduce):

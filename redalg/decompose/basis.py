@@ -14,13 +14,12 @@ that is scaled, (s/c)^p, and moves by (c/c')^p. One pool serves all the reductio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from math import factorial
 from typing import final
 
 from redalg.decompose import laurent
 from redalg.decompose.centre import Centred
-from redalg.decompose.laurent import Atoms, Monomial, Vector
+from redalg.decompose.laurent import Atoms, Monomial, Ratio, Vector
 from redalg.decompose.span import Span
 
 Shift = Monomial
@@ -51,7 +50,7 @@ class Pool:
         self.pivoted = sorted(shifted | auxiliary)
         self.keys = [*self.pivoted, *range(FIRST_SLOPE, FIRST_SLOPE + len(self.slopes))]
         self._spans: dict[Monomial, Span] = {}
-        self._transitions: dict[int, dict[int, dict[Shift, Fraction]]] = {}
+        self._transitions: dict[int, dict[int, dict[Shift, Ratio]]] = {}
         for one in centred:
             for column in laurent.columns(one.polynomial).values():
                 for grade, vector in self.by_grade(column).items():
@@ -86,50 +85,50 @@ class Pool:
         if pair is None:
             return derivative(vector, key)
         y, x = pair
-        return {laurent.multiply_monomials(one, ((x, Fraction(1)),)): c for one, c in derivative(vector, y).items()}
+        return {laurent.multiply_monomials(one, ((x, 1),)): c for one, c in derivative(vector, y).items()}
 
-    def coordinates(self, grade: Monomial, vector: Vector) -> dict[int, Fraction]:
+    def coordinates(self, grade: Monomial, vector: Vector) -> dict[int, Ratio]:
         """A vector of that grade in the basis: function number -> coefficient."""
         found = self._spans[grade].coordinates(vector)
         if found is None:
             raise AssertionError("the pool is not closed")
         return {self._starts[grade] + index: c for index, c in sorted(found.items())}
 
-    def transition(self, number: int) -> dict[int, dict[Shift, Fraction]]:
+    def transition(self, number: int) -> dict[int, dict[Shift, Ratio]]:
         """B_number at a pivot moved by δ, as Σ over functions of Σ coefficient · δ-power."""
         if number not in self._transitions:
             self._transitions[number] = self._transition(self.functions[number])
         return self._transitions[number]
 
-    def _transition(self, function: Function) -> dict[int, dict[Shift, Fraction]]:
-        rows: dict[int, dict[Shift, Fraction]] = {}
+    def _transition(self, function: Function) -> dict[int, dict[Shift, Ratio]]:
+        rows: dict[int, dict[Shift, Ratio]] = {}
         todo: list[tuple[Shift, Vector]] = [((), function.vector)]
         while todo:
             shift, vector = todo.pop()
-            factor = Fraction(1)
+            factor: Ratio = 1
             for _, n in shift:
-                factor *= Fraction((-1) ** int(n), factorial(int(n)))
+                factor *= laurent.ratio((-1) ** int(n), factorial(int(n)))
             for index, c in self.coordinates(function.grade, vector).items():
                 laurent.accumulate(rows.setdefault(index, {}), shift, c * factor)
             for key in self.keys:
                 if shift and key < shift[-1][0]:
                     continue  # in order: each shift once, and operators of slopes do not commute with derivatives
                 if moved := self.moved(vector, key):
-                    todo.append((laurent.multiply_monomials(shift, ((key, Fraction(1)),)), moved))
+                    todo.append((laurent.multiply_monomials(shift, ((key, 1),)), moved))
         return {index: row for index, row in sorted(rows.items()) if row}
 
 
 def monic(vector: Vector) -> Vector:
     """A single term without its coefficient, so that the slots of a state are plain moments."""
-    return dict.fromkeys(vector, Fraction(1)) if len(vector) == 1 else vector
+    return dict.fromkeys(vector, 1) if len(vector) == 1 else vector
 
 
 def derivative(vector: Vector, atom: int) -> Vector:
     """∂/∂z of a polynomial in z (natural powers: pivoted atoms have no others)."""
     out: Vector = {}
     for monomial, c in vector.items():
-        degree = dict(monomial).get(atom, Fraction(0))
+        degree = dict(monomial).get(atom, 0)
         if degree:
-            lower = laurent.multiply_monomials(monomial, ((atom, Fraction(-1)),))
+            lower = laurent.multiply_monomials(monomial, ((atom, -1),))
             laurent.accumulate(out, lower, c * degree)
     return out

@@ -21,7 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value, Where
-from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
 from redalg.monoids import Monoid
 
 
@@ -177,7 +177,7 @@ class Cascade:
 
     @cached_property
     def _scalars(self) -> tuple[Scalar, ...]:
-        found = {one for expr in self.expressions() for one in expr.atoms(Scalar)}
+        found = of_kind(Scalar, *self.expressions())
         return tuple(sorted(found, key=lambda one: str(one.name)))
 
     def scalars(self) -> tuple[Scalar, ...]:
@@ -186,7 +186,7 @@ class Cascade:
 
     @cached_property
     def _extents(self) -> tuple[str, ...]:
-        return tuple(sorted({one.name for expr in self.expressions() for one in expr.atoms(Extent)}))
+        return tuple(sorted({one.name for one in of_kind(Extent, *self.expressions())}))
 
     def extents(self) -> tuple[str, ...]:
         """Names of the axes whose extent stands in an expression."""
@@ -194,7 +194,7 @@ class Cascade:
 
     @cached_property
     def _axes(self) -> tuple[Axis, ...]:
-        found = {one for expr in self.expressions() for one in expr.atoms(Axis)} | set(self.reduced)
+        found = of_kind(Axis, *self.expressions()) | set(self.reduced)
         found |= {axis for producer in self.producers for axis in producer.cascade.axes()}
         return tuple(sorted(found, key=lambda one: str(one.name)))
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import final
 
 from sympy import Expr, S
 
 from redalg.decompose import laurent
-from redalg.decompose.laurent import Monomial, Polynomial
+from redalg.decompose.laurent import Monomial, Polynomial, Ratio
 from redalg.decompose.separate import Separator
 from redalg.decompose.verdict import Separation
 from redalg.expression import Element
@@ -74,23 +73,23 @@ def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int
         [((x, d), c)] = poly.items()
         if len(x) == 1 and x[0][1] == 1 and not d and not separator.atoms.list[x[0][0]].exponential:
             parts = [separator.pure(term) for term in v.as_ordered_terms()]
-            yield x[0][0], laurent.scale(laurent.add(*parts), -1 / c)
+            yield x[0][0], laurent.scale(laurent.add(*parts), laurent.ratio(-1, c))
 
 
 def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
     for atom in laurent.atoms_of(polynomial):
-        by_degree: dict[Fraction, Polynomial] = {}
+        by_degree: dict[Ratio, Polynomial] = {}
         for (x, d), c in polynomial.items():
-            by_degree.setdefault(dict(x).get(atom, Fraction(0)), {})[laurent.without(x, atom), d] = c
+            by_degree.setdefault(dict(x).get(atom, 0), {})[laurent.without(x, atom), d] = c
         degree = max(by_degree)
         lead, below = by_degree[degree], by_degree.get(degree - 1)
         if separator.atoms.list[atom].exponential or degree < 1 or below is None or len(lead) != 1:
             continue
         [((x, d), c)] = lead.items()
-        inverse, inverse_x = laurent.power_monomial(d, Fraction(-1)), laurent.power_monomial(x, Fraction(-1))
+        inverse, inverse_x = laurent.power_monomial(d, -1), laurent.power_monomial(x, -1)
         v: Polynomial = {
             (laurent.multiply_monomials(x_below, inverse_x), laurent.multiply_monomials(d_below, inverse)):
-            -c_below / (degree * c) for (x_below, d_below), c_below in below.items()
+            laurent.ratio(-c_below, degree * c) for (x_below, d_below), c_below in below.items()
         }  # fmt: skip
         plain = all(not x for x, _ in v)
         if (plain or (degree > 1 and _slopes_of(v, atom, separator))) and _written_reciprocals(v, polynomial):
@@ -133,7 +132,7 @@ def is_count(expr: Expr, separator: Separator) -> bool:
 
 def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:
     """Whether v divides only by what the term divides by: x·d + 1 is not centred at −1/d, which d = 0 sends away."""
-    lowest: dict[int, Fraction] = {}
+    lowest: dict[int, Ratio] = {}
     for _, d in polynomial:
         for atom, q in d:
             lowest[atom] = min(q, lowest.get(atom, q))

@@ -17,14 +17,14 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade
 from redalg.expression import Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import of_kind, values_of
 
 
 def with_domain(cascade: Cascade) -> Cascade:
     """The cascade with the masks that rule out elements for every reduction named as its domain."""
     reduced = set(cascade.values)
     scalars = [one for one in cascade.reductions if one.is_scalar]
-    candidates = [node.condition for one in scalars for node in _wheres(one.term)
+    candidates = [node.condition for one in scalars for node in of_kind(Where, one.term)
                   if not values_of(node.condition) & reduced]  # fmt: skip
     held = [c for c in dict.fromkeys(candidates) if all(
         collapse(one.term, c) == one.monoid.identity for one in scalars)]  # fmt: skip
@@ -35,13 +35,9 @@ def live_term(term: Expr, domain: Boolean) -> Expr:
     """The term inside the domain: its masks that the domain implies are dropped."""
     held = set(And.make_args(domain))
     masks: Mapping[Basic, Basic] = {
-        node: node.args[1] for node in _wheres(term) if set(And.make_args(node.condition)) <= held
+        node: node.args[1] for node in of_kind(Where, term) if set(And.make_args(node.condition)) <= held
     }
     return live_term(term.xreplace(dict(masks)), domain) if masks else term
-
-
-def _wheres(term: Expr) -> list[Where]:
-    return sorted(term.atoms(Where), key=lambda node: (len(str(node)), str(node)))
 
 
 def collapse(node: Basic, fails: Boolean) -> Expr | None:

@@ -27,7 +27,7 @@ from redalg.decompose.laurent import Polynomial
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
-from redalg.expression import Value, Where
+from redalg.expression import Where
 from redalg.monoids import monoid
 
 MIXED = X | D
@@ -142,9 +142,7 @@ class _Finder:
 
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
-        found = (
-            curvature(phi.xreplace(self.separator.signs), variable) if phi is not u else Curvature(1, frozenset(), True)
-        )
+        found = curvature(self.separator.signed(phi), variable) if phi is not u else Curvature(1, frozenset(), True)
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
         if found.direction is None and needed not in found.shape:
             raise NotSeparable(phi.xreplace({variable: u}), f"is neither monotone nor {needed} in `{u}` for every d, "
@@ -157,7 +155,7 @@ class _Finder:
         self.h += [phi.xreplace({variable: GENERATOR})] * len(ends)
         made = [phi.xreplace({variable: self.slot(end, u, where)}) for end in ends]
         value = LATTICE[kind](*made)
-        safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator.signs)
+        safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)
         if len(ends) == 2:  # over no element the largest is below the smallest
             return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)
         return value if safe else self.present(value, kind, where)
@@ -214,18 +212,18 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
         opened = _Finder(separator).opened(term.expand(), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
-        found = curvature(opened.xreplace(separator.signs), variable)
+        found = curvature(separator.signed(opened), variable)
         if found.strict and found.direction:
             return found.direction * u, opened.xreplace({variable: found.direction * GENERATOR})
     raise NotSeparable(term, "is not known to rise strictly with one function of x for every d, so that which elements "
                        "are selected may change with d", certain=False)  # fmt: skip
 
 
-def _keeps_infinity(phi: Expr, variable: Expr, signs: dict[Value, Expr]) -> bool:
+def _keeps_infinity(phi: Expr, variable: Expr, separator: Separator) -> bool:
     """Whether φ(±∞) = ±∞ for every finite d: φ = k·u + v with k positive."""
     terms = [one for one in (phi.args if phi.is_Add else (phi,)) if one.has(variable)]
     if len(terms) != 1:
         return False
     factor = Mul(*(one for one in Mul.make_args(terms[0]) if one != variable))
-    known = factor.xreplace(signs)
+    known = separator.signed(factor)
     return not factor.has(variable) and bool(known.is_extended_nonnegative) and nonzero(known)

@@ -56,6 +56,7 @@ from sympy.logic.boolalg import Boolean, BooleanAtom
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Where
+from redalg.expression.contents import nodes_of, of_kind
 
 OURS = (Axis, Extent, Label, Scalar)
 
@@ -105,17 +106,24 @@ def adopt(expr: Any) -> Expr:
             f"`{expr}` is a {type(expr).__name__}, not an expression of tensor elements. Build one from "
             "`ra.tensors`, such as `ra.sum(x * y, n)`."
         )
-    if expr.has(S.ImaginaryUnit):
+    if S.ImaginaryUnit in nodes_of(expr):
         raise ExpressionError(f"`{expr}` holds the imaginary unit: redalg's values are extended reals. Write the real "
                               "and the imaginary part as two outputs.")  # fmt: skip
-    indices = {symbol for one in expr.atoms(Indexed) for index in one.indices for symbol in index.free_symbols}
-    limits = [limit for node in expr.atoms(Sum, Product) for limit in node.limits]
+    indices = {symbol for one in of_kind(Indexed, expr) for index in one.indices for symbol in index.free_symbols}
+    limits = [limit for node in (*of_kind(Sum, expr), *of_kind(Product, expr)) for limit in node.limits]
     known: dict[Basic, Expr] = {one: Axis(str(one.name)) for one in {*indices, *(limit[0] for limit in limits)}
                                 if not isinstance(one, Axis)}  # fmt: skip
     for index, *edges in sorted(limits, key=str):
         if len(edges) == 2 and (edges[1] + 1).is_Symbol:  # n of (i, 0, n − 1) is |i|, wherever it stands
             known.setdefault(edges[1] + 1, Axis(str(index.name)).extent)
-    return one_axis_per_name(_rebuild(expr, known))
+    ours = not known and all(map(_is_ours, nodes_of(expr)))
+    return one_axis_per_name(expr if ours else _rebuild(expr, known))
+
+
+def _is_ours(node: Basic) -> bool:
+    """Whether a node stays as it is."""
+    foreign = isinstance(node, Indexed | Piecewise) or (isinstance(node, Symbol) and not isinstance(node, OURS))
+    return not foreign and type(node).__name__ not in RESPELLED and _readable(node)
 
 
 def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
@@ -190,11 +198,11 @@ def _reduce(node: Any, axes: dict[Basic, Expr]) -> Expr:
 def one_axis_per_name(expr: Expr, sizes: dict[str, int | None] | None = None) -> Expr:
     """Axes of one name become one axis, of the size that any of them states; two sizes are refused."""
     known = dict(sizes or {})
-    for axis in sorted(expr.atoms(Axis), key=lambda one: (one.name, one.size or 0)):
+    for axis in sorted(of_kind(Axis, expr), key=lambda one: (one.name, one.size or 0)):
         if axis.size is not None and known.get(axis.name) not in (None, axis.size):
             raise ExpressionError(f"axis {axis.name} has sizes {known[axis.name]} and {axis.size} in one expression.")
         known[axis.name] = known.get(axis.name) if axis.size is None else axis.size
-    swap: dict[Basic, Basic] = {axis: Axis(axis.name, known[axis.name]) for axis in expr.atoms(Axis)
+    swap: dict[Basic, Basic] = {axis: Axis(axis.name, known[axis.name]) for axis in of_kind(Axis, expr)
                                 if axis.size != known[axis.name]}  # fmt: skip
-    swap |= {one: Integer(known[one.name]) for one in expr.atoms(Extent) if known.get(one.name) is not None}
+    swap |= {one: Integer(known[one.name]) for one in of_kind(Extent, expr) if known.get(one.name) is not None}
     return expr.xreplace(swap) if swap else expr

@@ -4,24 +4,33 @@
     monomial   := ((atom, exponent), …)  sorted by atom number, exponents non-zero rationals
     atom       := a SymPy expression u, either as a power base u^q or as an exponential E[u]^q = exp(q·u)
 
-Everything is exact; equal polynomials are equal dictionaries.
+Everything is exact; equal polynomials are equal dictionaries. Numbers are int where they are whole, as most are: it is
+much faster than Fraction, and equal to it, in hashes too. They are divided by `ratio` alone, as int/int is a float.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar, final
+from functools import reduce
+from typing import TypeAlias, TypeVar, final
 
 from sympy import Expr, Mul, Rational, S, exp
 
 K = TypeVar("K")
-Monomial = tuple[tuple[int, Fraction], ...]
-Polynomial = dict[tuple[Monomial, Monomial], Fraction]
-Vector = dict[Monomial, Fraction]
+Ratio: TypeAlias = int | Fraction
+Monomial = tuple[tuple[int, Ratio], ...]
+Polynomial = dict[tuple[Monomial, Monomial], Ratio]
+Vector = dict[Monomial, Ratio]
 
-ONE: Polynomial = {((), ()): Fraction(1)}
+ONE: Polynomial = {((), ()): 1}
+
+
+def ratio(numerator: Ratio, denominator: Ratio) -> Ratio:
+    """An exact quotient."""
+    made = Fraction(numerator) / denominator
+    return made.numerator if made.denominator == 1 else made
 
 
 @final
@@ -33,7 +42,7 @@ class Atom:
     on_x: bool
     exponential: bool
 
-    def power(self, exponent: Fraction) -> Expr:
+    def power(self, exponent: Ratio) -> Expr:
         """The atom to a power, as SymPy writes it."""
         rational = Rational(exponent.numerator, exponent.denominator)
         return exp(self.base * rational) if self.exponential else self.base**rational
@@ -54,14 +63,14 @@ class Atoms:
             self.list.append(atom)
         return self.numbers[atom]
 
-    def monomial(self, atom: Atom, exponent: Fraction = Fraction(1)) -> Monomial:
+    def monomial(self, atom: Atom, exponent: Ratio = 1) -> Monomial:
         """atom^exponent as a monomial."""
         return ((self.number(atom), exponent),) if exponent else ()
 
-    def polynomial(self, atom: Atom, exponent: Fraction = Fraction(1)) -> Polynomial:
+    def polynomial(self, atom: Atom, exponent: Ratio = 1) -> Polynomial:
         """atom^exponent as a polynomial."""
         mono = self.monomial(atom, exponent)
-        return {(mono, ()) if atom.on_x else ((), mono): Fraction(1)}
+        return {(mono, ()) if atom.on_x else ((), mono): 1}
 
     def expr(self, monomial: Monomial) -> Expr:
         """A monomial as a SymPy expression."""
@@ -75,9 +84,9 @@ class Atoms:
         return total
 
 
-def constant(value: Fraction | int) -> Polynomial:
+def constant(value: Ratio) -> Polynomial:
     """A number as a polynomial."""
-    return {((), ()): Fraction(value)} if value else {}
+    return {((), ()): value} if value else {}
 
 
 def multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
@@ -86,18 +95,18 @@ def multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
         return a or b
     exponents = dict(a)
     for atom, exponent in b:
-        exponents[atom] = exponents.get(atom, Fraction(0)) + exponent
+        exponents[atom] = exponents.get(atom, 0) + exponent
     return tuple(sorted((atom, exponent) for atom, exponent in exponents.items() if exponent))
 
 
-def power_monomial(a: Monomial, exponent: Fraction) -> Monomial:
+def power_monomial(a: Monomial, exponent: Ratio) -> Monomial:
     """Power of a monomial."""
     return tuple((atom, q * exponent) for atom, q in a) if exponent else ()
 
 
-def accumulate(target: dict[K, Fraction], key: K, value: Fraction) -> None:
+def accumulate(target: dict[K, Ratio], key: K, value: Ratio) -> None:
     """target[key] += value, keeping no zero."""
-    total = target.get(key, Fraction(0)) + value
+    total = target.get(key, 0) + value
     if total:
         target[key] = total
     else:
@@ -113,13 +122,15 @@ def add(*polys: Polynomial) -> Polynomial:
     return out
 
 
-def scale(poly: Polynomial, factor: Fraction | int) -> Polynomial:
+def scale(poly: Polynomial, factor: Ratio) -> Polynomial:
     """A polynomial times a number."""
     return {key: c * factor for key, c in poly.items()} if factor else {}
 
 
 def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
     """Product of polynomials."""
+    if ONE in (a, b):
+        return a if b == ONE else b
     out: Polynomial = {}
     for (x1, d1), c1 in a.items():
         for (x2, d2), c2 in b.items():
@@ -127,10 +138,15 @@ def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
     return out
 
 
+def product(polys: Iterable[Polynomial]) -> Polynomial:
+    """Product of any number of polynomials."""
+    return reduce(multiply, polys, ONE)
+
+
 def power(poly: Polynomial, exponent: int) -> Polynomial:
     """Natural power of a polynomial."""
-    out = ONE
-    for _ in range(exponent):
+    out = poly if exponent else ONE
+    for _ in range(exponent - 1):
         out = multiply(out, poly)
     return out
 
@@ -140,7 +156,7 @@ def substitute(poly: Polynomial, atom: int, value: Polynomial) -> Polynomial | N
     powers = [ONE]
     out: Polynomial = {}
     for (x, d), c in poly.items():
-        exponent = dict(x + d).get(atom, Fraction(0))
+        exponent = dict(x + d).get(atom, 0)
         if exponent < 0 or exponent.denominator != 1:
             return None
         while len(powers) <= exponent:
@@ -148,6 +164,11 @@ def substitute(poly: Polynomial, atom: int, value: Polynomial) -> Polynomial | N
         rest = {(without(x, atom), without(d, atom)): c}
         out = add(out, multiply(rest, powers[int(exponent)]))
     return out
+
+
+def whole_power(number: Ratio, exponent: int) -> Ratio:
+    """A number to a whole power, which may be negative."""
+    return number**exponent if exponent >= 0 else ratio(1, number**-exponent)
 
 
 def without(monomial: Monomial, atom: int) -> Monomial:

@@ -32,7 +32,7 @@ from redalg.decompose.domain import with_domain
 from redalg.decompose.ties import at_extremum
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Let, Reduce, Value
-from redalg.expression.contents import elements_of, free_axes, reductions_of, values_of
+from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
 from redalg.monoids import monoid
 
 UNROLL_LIMIT = 16
@@ -40,7 +40,7 @@ UNROLL_LIMIT = 16
 
 def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascade:
     """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
-    written = {name: unroll(same_names(expr)) for name, (expr, _) in outputs.items()}
+    written = {name: unrolled(same_names(expr)) for name, (expr, _) in outputs.items()}
     names = display_names(list(written.values()))
     exprs = joined({name: without_names(expr) for name, expr in written.items()})
     reduced = reduced_axes(list(exprs.values()))
@@ -57,6 +57,8 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
 
 def without_names(node: Basic) -> Any:
     """The expression without its `let`s, whose values are those of what they name."""
+    if not of_kind(Let, node):
+        return node
     if isinstance(node, Let):
         return without_names(node.expr)
     args = [without_names(arg) for arg in node.args]
@@ -66,7 +68,7 @@ def without_names(node: Basic) -> Any:
 def display_names(exprs: list[Expr]) -> dict[Expr, str]:
     """Expression -> the name that a `let` gives it, wherever else it stands."""
     made: dict[Expr, str] = {}
-    for let in sorted({one for expr in exprs for one in expr.atoms(Let)}, key=str):
+    for let in sorted(of_kind(Let, *exprs), key=str):
         named = without_names(let)
         other = next((expr for expr, name in made.items() if name == let.name and expr != named), None)
         if other is not None:
@@ -82,7 +84,7 @@ def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
     carried = {axis for one in builder.reductions for axis in free_axes(one.term)}
     for axis in (one for one in builder.reduced if one not in carried):
         node = next(one for expr in written for one in outermost(expr))
-        found = ", ".join(map(str, ordered({a for expr in written for a in expr.atoms(Axis)} - {axis})))
+        found = ", ".join(map(str, ordered(of_kind(Axis, *written) - {axis})))
         raise ExpressionError(
             f"`{node}` is reduced over axis {axis}, which no tensor or condition in it carries; the other axes are "
             f"{found or 'none'}. Reduce over an axis of its tensors, or multiply by `{axis}.extent`."
@@ -90,6 +92,11 @@ def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
 
 
 # ---- preparation -----------------------------------------------------------------------------------------------------
+
+
+def unrolled(expr: Expr) -> Any:
+    """The expression with every sum written out that can be."""
+    return unroll(expr) if any(axis.size is not None for one in reductions_of(expr) for axis in one.bound) else expr
 
 
 def unroll(node: Any, streamed: frozenset[Axis] = frozenset()) -> Any:
@@ -134,6 +141,7 @@ class _Builder:
         self.reductions: list[Reduction] = []
         self.producers: list[Producer] = []
         self.known: dict[Expr, Expr] = {}
+        self._lifted: dict[tuple[Basic, bool], Expr] = {}
         self.counts: Counter[str] = Counter()
 
     def lift(self, node: Basic, *, inside: bool) -> Expr:
@@ -150,8 +158,11 @@ class _Builder:
             return self.known[node]
         if not node.args or isinstance(node, Element):
             return node
-        args = [self.lift(arg, inside=inside) for arg in node.args]
-        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+        if (node, inside) not in self._lifted:
+            args = [self.lift(arg, inside=inside) for arg in node.args]
+            same = all(a is b for a, b in zip(args, node.args, strict=True))
+            self._lifted[node, inside] = node if same else node.func(*args)
+        return self._lifted[node, inside]
 
     def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:
         if set(node.bound) == self.together:

@@ -26,6 +26,7 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from redalg.decompose.signs import UP, Facts, sign_of
 from redalg.expression import Axis, Cast, Element, Let, Value, Where
+from redalg.expression.contents import of_kind
 
 SMALL, LARGE = 8, 16
 DIGITS = 120
@@ -121,7 +122,7 @@ def sampled(terms: list[Expr], axes: Axes, values: Iterable[Value], facts: Facts
 def integers(terms: list[Expr]) -> dict[Element, range]:
     """Elements that are compared: with an index, lengths of the order of the places; for equality, small labels."""
     found: dict[Element, range] = {}
-    for node in {one for term in terms for one in term.atoms(Relational)}:
+    for node in of_kind(Relational, *terms):
         for side in node.args:
             if isinstance(side, Element) and node.rel_op in ("==", "!="):
                 found[side] = range(3)
@@ -131,29 +132,45 @@ def integers(terms: list[Expr]) -> dict[Element, range]:
 
 
 def rank(matrix: list[list[Any]]) -> int:
-    """Rank by elimination with complete pivoting."""
-    rows, found, largest = [list(row) for row in matrix], 0, None
-    threshold = context().mpf(10) ** -NEGLIGIBLE
+    """Rank by elimination with complete pivoting, in integers: no entry grows much, and smaller ones are negligible."""
+    largest = max((abs(value) for row in matrix for value in row), default=0)
+    if not largest:
+        return 0
+    ctx, found = context(), 0
+    unit = ctx.prec - ctx.mag(largest)
+    rows = [[int(ctx.ldexp(value, unit)) for value in row] for row in matrix]
+    negligible = int(ctx.ldexp(largest, unit)) // 10**NEGLIGIBLE
     while rows:
-        size, at, column = max(
-            ((abs(value), i, j) for i, row in enumerate(rows) for j, value in enumerate(row)), default=(0, 0, 0)
-        )
-        largest = size if largest is None else largest
-        if not size or size <= threshold * largest:
+        sizes = [max(map(abs, row), default=0) for row in rows]
+        size = max(sizes)
+        if size <= negligible:
             return found
-        lead = rows.pop(at)
-        pivot, found = lead[column], found + 1
-        rows = [_eliminated(row, lead, row[column] / pivot, column) for row in rows]
+        lead = rows.pop(sizes.index(size))
+        column = [abs(value) for value in lead].index(size)
+        pivot, found = lead.pop(column), found + 1
+        rows = [_eliminated(row, lead, row.pop(column), pivot) for row in rows]
     return found
 
 
-def _eliminated(row: list[Any], lead: list[Any], factor: Any, column: int) -> list[Any]:
-    return [a - factor * b if factor else a for j, (a, b) in enumerate(zip(row, lead, strict=True)) if j != column]
+def _eliminated(row: list[int], lead: list[int], above: int, pivot: int) -> list[int]:
+    return [a - above * b // pivot for a, b in zip(row, lead, strict=True)] if above else row
 
 
 # ---- samples ---------------------------------------------------------------------------------------------------------
 
 Key = tuple[int | None, int | None]
+Rule = Callable[..., Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """A node: whether it moves with x and with d, how it is evaluated, and its values at the samples so far."""
+
+    on_x: bool
+    on_d: bool
+    rule: Rule
+    made: dict[Key, Any]
 
 
 @final
@@ -170,15 +187,14 @@ class Samples:
         positive: bool,
     ) -> None:
         self.axes = (axes,) if isinstance(axes, Axis) else tuple(axes)
-        self.values, self.facts, self.positive = values, facts, positive
+        self.values, self.facts, self.positive = frozenset(values), facts, positive
         self.labels = labels
         self.random = random.Random(SEED)
         self.places = self.random.sample(PLACES, 3 * LARGE)
         draw = self.random.randrange
         self.times = [(1, 1) if j % 2 else (draw(1, 6), draw(1, 6)) for j in range(LARGE)]
         self.ctx = context()
-        self._known: dict[tuple[Basic, Key], Any] = {}
-        self._sides: dict[Basic, tuple[bool, bool]] = {}
+        self._known: dict[Basic, Sampled] = {}
 
     def real(self, node: Basic, i: int, j: int) -> Any:
         """The node at (x_i, d_j), a finite real number."""
@@ -189,61 +205,63 @@ class Samples:
 
     def at(self, node: Basic, i: int, j: int) -> Any:
         """The node at (x_i, d_j)."""
-        on_x, on_d = self.sides(node)
-        key = (node, (i if on_x else None, j if on_d else None))
-        if key not in self._known:
-            self._known[key] = self._evaluated(node, i, j)
-        return self._known[key]
+        known = self.known(node)
+        key = (i if known.on_x else None, j if known.on_d else None)
+        if key not in known.made:
+            try:
+                known.made[key] = known.rule(self, node, i, j)
+            except (ArithmeticError, ValueError, TypeError) as why:
+                raise Unavailable(f"`{node}` is not defined at the samples", data=True) from why
+        return known.made[key]
 
-    def sides(self, node: Basic) -> tuple[bool, bool]:
-        """Whether a node moves with x, and with d."""
-        if node not in self._sides:
-            if node in self.values:
-                found = (False, True)
-            elif isinstance(node, Element | Value):
-                found = (not node.free_symbols.isdisjoint(self.axes), False)
-            else:
-                parts = [self.sides(arg) for arg in node.args]
-                found = (node in self.axes or any(x for x, _ in parts), any(d for _, d in parts))
-            self._sides[node] = found
-        return self._sides[node]
+    def known(self, node: Basic) -> Sampled:
+        """What is known of a node."""
+        if node not in self._known:
+            self._known[node] = Sampled(*self._sides(node), self._rule(node), {})
+        return self._known[node]
+
+    def _sides(self, node: Basic) -> tuple[bool, bool]:
+        if node in self.values:
+            return False, True
+        if isinstance(node, Element | Value):
+            return not node.free_symbols.isdisjoint(self.axes), False
+        parts = [self.known(arg) for arg in node.args]
+        return node in self.axes or any(one.on_x for one in parts), any(one.on_d for one in parts)
+
+    def _rule(self, node: Basic) -> Rule:
+        if node in self.axes:
+            return Samples._place
+        if node in self.values:
+            return Samples._value
+        if isinstance(node, Element | Value):
+            return Samples._element
+        if node.is_Symbol:
+            return Samples._parameter
+        return next((rule for kind, rule in RULES if isinstance(node, kind)), _unknown)
 
     # ---- leaves ------------------------------------------------------------------------------------------------------
 
-    def _evaluated(self, node: Basic, i: int, j: int) -> Any:
-        if node in self.axes:  # the places of one axis after another's, so that no two move together
-            return self.ctx.mpf(self.places[i - self.axes.index(node)])
-        if node in self.values:
-            return self._value(node, j)
-        if isinstance(node, Element | Value):
-            drawn = self.labels.get(node)
-            return self._number(self.positive) if drawn is None else self.ctx.mpf(self.random.choice(drawn))
-        if node.is_Symbol:
-            return self._parameter(node)
-        for kind, rule in RULES:
-            if isinstance(node, kind):
-                return self._called(rule, node, i, j)
-        raise Unavailable(f"`{node}` applies `{type(node).__name__}`, which the test cannot evaluate")
+    def _place(self, node: Any, i: int, _: int) -> Any:
+        """The places of one axis after another's, so that no two move together."""
+        return self.ctx.mpf(self.places[i - self.axes.index(node)])
 
-    def _called(self, rule: Any, node: Basic, i: int, j: int) -> Any:
-        try:
-            return rule(self, node, i, j)
-        except (ArithmeticError, ValueError, TypeError) as why:
-            raise Unavailable(f"`{node}` is not defined at the samples", data=True) from why
+    def _element(self, node: Any, *_: int) -> Any:
+        drawn = self.labels.get(node)
+        return self._number(self.positive) if drawn is None else self.ctx.mpf(self.random.choice(drawn))
 
     def _number(self, positive: bool) -> Any:
         """A real of size about 1, of either sign unless `positive`."""
         drawn = self.ctx.mpf(self.random.randrange(2**20, 2**53)) / 2**52
         return drawn if positive or self.random.random() < 0.5 else -drawn
 
-    def _parameter(self, node: Any) -> Any:
+    def _parameter(self, node: Any, *_: int) -> Any:
         if node.is_integer:
             return self.ctx.mpf(self.random.choice(PLACES[LARGE:]))
         sign = sign_of(node, self.facts)
         made = self._number(sign is not None or self.positive)
         return made if sign is None or sign in UP else -made
 
-    def _value(self, value: Value, j: int) -> Any:
+    def _value(self, value: Value, _: int, j: int) -> Any:
         """What a reduction makes of the elements of d_j."""
         monoid, term = self.facts.get(value, ("", S.NaN))
         own = (LARGE + 2 * j, LARGE + 2 * j + 1)
@@ -307,11 +325,15 @@ PLAIN = {
 REAL_ONLY = {"floor", "ceiling", "sign", "atan2", "Abs"}
 
 
+def _unknown(_: Samples, node: Basic, *__: int) -> Any:
+    raise Unavailable(f"`{node}` applies `{type(node).__name__}`, which the test cannot evaluate")
+
+
 def _function(samples: Samples, node: Expr, i: int, j: int) -> Any:
     name = type(node).__name__
     if name in ("Max", "Min"):
         return (max if name == "Max" else min)(samples.real(arg, i, j) for arg in node.args)
-    if node.is_number and not node.args:
+    if not node.args and node.is_number:
         return samples.ctx.mpmathify(node._to_mpmath(context().prec)) if node.is_finite else _infinite(samples, node)
     if name not in PLAIN:
         raise Unavailable(f"`{node}` applies `{name}`, which the test cannot evaluate")

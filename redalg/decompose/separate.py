@@ -29,6 +29,7 @@ from typing import final
 from sympy import (
     Abs,
     Add,
+    Dummy,
     Expr,
     Max,
     Min,
@@ -50,20 +51,20 @@ from sympy import (
 from sympy.core.basic import Basic
 
 from redalg.decompose import laurent
-from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial
+from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separating import Separating
-from redalg.decompose.signs import UP, Facts, is_nonnegative, sign_of
+from redalg.decompose.signs import UP, Facts, KnownFacts, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import Axis, Cast, RunningCast, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import of_kind, values_of
 
 
-def rational(number: Expr) -> Fraction | None:
-    """A SymPy number as an exact fraction (a float is taken at the decimal value that it prints)."""
+def rational(number: Expr) -> Ratio | None:
+    """A SymPy number as an exact one (a float is taken at the decimal value that it prints)."""
     if number.is_Rational:
-        return Fraction(int(number.p), int(number.q))
+        return laurent.ratio(int(number.p), int(number.q))
     return Fraction(str(number)) if number.is_Float and number.is_finite else None
 
 
@@ -74,11 +75,12 @@ class Separator(Separating):
     def __init__(self, axes: Axis | Iterable[Axis], values: Iterable[Value], facts: Facts) -> None:
         self.atoms = Atoms()
         self.axes = frozenset((axes,) if isinstance(axes, Axis) else axes)
-        self.values, self.facts = frozenset(values), facts
+        self.values = frozenset(values)
+        self.facts: KnownFacts = KnownFacts(facts)
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
-        self.signs: dict[Value, Expr] = {}  # values of known sign -> symbols that SymPy knows to have it
+        self._signed: dict[Value, Expr] = {}
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
@@ -144,35 +146,39 @@ class Separator(Separating):
     def keep_products(self, terms: Iterable[Expr]) -> None:
         """Products of x that stand beside values in a sum, x·y − v(d), are generators of their own."""
         for term in terms:
-            for node in sorted((one for one in term.atoms(Add) if self.side(one) == X | D), key=str):
-                of_x = [one for one in node.args if self.side(one) == X]
-                plain = len(of_x) == 1 and all(self.side(one) != X | D for one in node.args)
-                whole = of_x[0].as_coeff_Mul()[1] if plain else S.One
-                if whole.is_Mul and len(whole.args) > 1 and not whole.has(exp, Where):
-                    self.products[whole] = None
+            found = {node: whole for node in of_kind(Add, term) if (whole := self._whole(node)) is not None}
+            self.products |= {found[node]: None for node in sorted(found, key=str)}
+
+    def _whole(self, node: Expr) -> Expr | None:
+        """The product of x that stands alone beside what is free of x."""
+        of_x = [one for one in node.args if self.side(one) == X]
+        if len(of_x) != 1 or self.side(node) != X | D or any(self.side(one) == X | D for one in node.args):
+            return None
+        whole = of_x[0].as_coeff_Mul()[1]
+        return whole if whole.is_Mul and len(whole.args) > 1 and not whole.has(exp, Where) else None
 
     def _opaque(self, node: Expr) -> Polynomial:
         return self.atoms.polynomial(Atom(node, self.side(node) == X, exponential=False))
 
-    def _pure_power(self, base: Expr, exponent: Fraction, on_x: bool) -> Polynomial:
+    def _pure_power(self, base: Expr, exponent: Ratio, on_x: bool) -> Polynomial:
         if exponent.denominator == 1 and not base.is_Add:
             poly = self.pure(base)
             if len(poly) == 1:
                 [((x, d), c)] = poly.items()
                 raised = (laurent.power_monomial(x, exponent), laurent.power_monomial(d, exponent))
-                return {raised: c ** int(exponent)}
+                return {raised: laurent.whole_power(c, int(exponent))}
         if exponent.denominator == 1 and base.is_Add and base.could_extract_minus_sign():
-            sign = Fraction(-1) ** int(exponent)
+            sign = -1 if exponent % 2 else 1
             return laurent.scale(self.atoms.polynomial(Atom(-base, on_x, exponential=False), exponent), sign)
         if base.is_Mul or isinstance(base, exp):
             return self._opened_power(base, exponent, on_x)
         return self.atoms.polynomial(Atom(base, on_x, exponential=False), exponent)
 
-    def _opened_power(self, base: Expr, exponent: Fraction, on_x: bool) -> Polynomial:
+    def _opened_power(self, base: Expr, exponent: Ratio, on_x: bool) -> Polynomial:
         """(E[u]·b·c)^q → E[u]^q · b^q · c^q where b ≥ 0 is known; the rest stays one atom."""
         opened, rest = self._opened(base)
         monomial = laurent.power_monomial(opened, exponent)
-        made: Polynomial = {(monomial, ()) if on_x else ((), monomial): Fraction(1)}
+        made: Polynomial = {(monomial, ()) if on_x else ((), monomial): 1}
         if rest is S.One:
             return made
         return laurent.multiply(made, self.atoms.polynomial(Atom(rest, on_x, exponential=False), exponent))
@@ -214,7 +220,7 @@ class Separator(Separating):
         content, rest = argument.as_content_primitive() if argument.is_Add else argument.as_coeff_Mul()
         factor = rational(content)
         if factor is None:
-            factor, rest = Fraction(1), argument
+            factor, rest = 1, argument
         elif factor < 0 and on_x:  # E[-u] is an atom of its own: the pivot is its own maximum
             factor, rest = -factor, -rest
         return self.atoms.polynomial(Atom(rest, on_x, exponential=True), factor)
@@ -231,10 +237,7 @@ class Separator(Separating):
         return laurent.add(*map(self.separate, node.args))
 
     def _product(self, factors: Iterable[Expr]) -> Polynomial:
-        out = laurent.ONE
-        for factor in factors:
-            out = laurent.multiply(out, self.separate(factor))
-        return out
+        return laurent.product(map(self.separate, factors))
 
     def _power(self, node: Expr) -> Polynomial:
         base, exponent = node.base, node.exp
@@ -326,6 +329,18 @@ class Separator(Separating):
         known = sign_of(difference, self.facts)
         return 0 if known is None else 1 if known in UP else -1
 
+    def signed(self, expr: Expr) -> Expr:
+        """The expression with a symbol that SymPy knows to have its sign for every value whose sign is known."""
+        held = values_of(expr)
+        return expr.xreplace({value: self._symbol(value) for value in self.facts if value in held})
+
+    def _symbol(self, value: Value) -> Expr:
+        """A symbol of the value's sign (of no elements: see `extremal`); the value itself where that is unknown."""
+        if value not in self._signed:
+            sign = sign_of(value, self.facts)
+            self._signed[value] = value if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
+        return self._signed[value]
+
     def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:
         """factor = g(x)·h(d) as SymPy expressions, or NotSeparable naming `node`."""
         cols = laurent.columns(self.separate(factor))
@@ -338,7 +353,7 @@ class Separator(Separating):
             raise NotSeparable(node, "is taken of what is 0 for all x and d", certain=False)
         first = rows[0][1]
         lead = next(iter(first))
-        weights = {x: row.get(lead, Fraction(0)) / first[lead] for x, row in rows}
+        weights = {x: laurent.ratio(row.get(lead, 0), first[lead]) for x, row in rows}
         if any({d: first[d] * weights[x] for d in first} != row for x, row in rows):
             raise NotSeparable(node, reason, certain=certain)
         g = Add(*(_sympy(weights[x]) * self.atoms.expr(x) for x, _ in rows))
@@ -382,5 +397,5 @@ def expand_products(expr: Expr) -> Expr:
     return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)
 
 
-def _sympy(value: Fraction) -> Expr:
+def _sympy(value: Ratio) -> Expr:
     return Rational(value.numerator, value.denominator)

@@ -8,13 +8,13 @@ from sympy import Expr
 from sympy.core.basic import Basic
 
 from redalg.decompose.laurent import Polynomial
-from redalg.decompose.signs import Facts
+from redalg.decompose.signs import KnownFacts
 
 
 class Separating(ABC):
     """Turns terms into polynomials Σ h(d)·g(x). `facts` says what each value is: its monoid's name and its term."""
 
-    facts: Facts
+    facts: KnownFacts
 
     @abstractmethod
     def side(self, node: Basic) -> int:

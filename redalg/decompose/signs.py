@@ -12,15 +12,15 @@ is 0. What rests on a sign may therefore not divide by it without the guards tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, TypeAlias, final
 
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cosh, exp
 
-from redalg.expression import Cast, Let, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression import Cast, Element, Let, Value, Where
+from redalg.expression.contents import elements_of, values_of
 
 Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
-Facts = Mapping[Value, tuple[str, Expr]]
+Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
 """What each reduced value is: the name of its monoid and its term."""
 
 NEGATED: dict[Sign, Sign] = {
@@ -30,6 +30,17 @@ UP: tuple[Sign, ...] = ("positive", "nonnegative")
 KEEPS_SIGN = ("sum", "prod", "max", "min")
 ODD = {"tanh", "sinh", "asinh", "atan", "erf", "sign", "expm1", "log1p"}
 """Increasing functions that are 0 at 0."""
+RULED = (Add, Mul, Pow, Max, Min, Abs, exp, cosh, Where, Let, Cast, Value, Element)
+"""What the rules know as well as SymPy where it holds elements or values, of which SymPy knows no sign."""
+
+
+@final
+class KnownFacts(dict[Value, tuple[str, Expr]]):
+    """Facts that remember the signs which follow from them; a fact is added before anything holds its value."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self.signs: dict[Expr, Sign | None] = {}
 
 
 def sign_of(expr: Expr, facts: Facts) -> Sign | None:
@@ -44,6 +55,21 @@ def sign_of(expr: Expr, facts: Facts) -> Sign | None:
     >>> sign_of(m - tensor("x[b,n]"), {m: ("max", tensor("x[b,n]"))})
     'nonnegative'
     """
+    known = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
+    if expr not in known.signs:
+        known.signs[expr] = _found(expr, known)
+    return known.signs[expr]
+
+
+def is_nonnegative(expr: Expr, facts: Facts) -> bool:
+    """Whether an expression is known to be at least 0."""
+    return sign_of(expr, facts) in UP
+
+
+def _found(expr: Expr, facts: KnownFacts) -> Sign | None:
+    """By the rules, and by SymPy, which is slow to say that it does not know, of what is left."""
+    if isinstance(expr, RULED) and (elements_of(expr) or values_of(expr)):
+        return _rule(expr, facts)
     if expr.is_extended_positive:
         return "positive"
     if expr.is_extended_negative:
@@ -52,11 +78,6 @@ def sign_of(expr: Expr, facts: Facts) -> Sign | None:
     if found is None and (expr.is_extended_nonnegative or expr.is_extended_nonpositive):
         return "nonnegative" if expr.is_extended_nonnegative else "nonpositive"
     return found
-
-
-def is_nonnegative(expr: Expr, facts: Facts) -> bool:
-    """Whether an expression is known to be at least 0."""
-    return sign_of(expr, facts) in UP
 
 
 def _rule(expr: Expr, facts: Facts) -> Sign | None:

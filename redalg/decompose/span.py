@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import final
 
-from redalg.decompose.laurent import Monomial, Vector, accumulate
+from redalg.decompose.laurent import Monomial, Ratio, Vector, accumulate, ratio
 
 
 @final
@@ -14,13 +13,13 @@ class Span:
 
     def __init__(self) -> None:
         self.basis: list[Vector] = []
-        self._rows: list[tuple[Monomial, Vector, dict[int, Fraction]]] = []
+        self._rows: list[tuple[Monomial, Vector, dict[int, Ratio]]] = []
 
-    def _reduce(self, vector: Vector) -> tuple[Vector, dict[int, Fraction]]:
-        left, used = dict(vector), dict[int, Fraction]()
+    def _reduce(self, vector: Vector) -> tuple[Vector, dict[int, Ratio]]:
+        left, used = dict(vector), dict[int, Ratio]()
         for pivot, row, made_of in self._rows:
             if pivot in left:
-                factor = -left[pivot] / row[pivot]
+                factor = ratio(-left[pivot], row[pivot])
                 for key, value in row.items():
                     accumulate(left, key, factor * value)
                 for index, value in made_of.items():
@@ -32,12 +31,12 @@ class Span:
         left, used = self._reduce(vector)
         if not left:
             return False
-        accumulate(used, len(self.basis), Fraction(1))
+        accumulate(used, len(self.basis), 1)
         self.basis.append(vector)
         self._rows.append((min(left), left, used))
         return True
 
-    def coordinates(self, vector: Vector) -> dict[int, Fraction] | None:
+    def coordinates(self, vector: Vector) -> dict[int, Ratio] | None:
         """The vector as a combination of the basis, or None where it lies outside."""
         left, used = self._reduce(vector)
         return None if left else {index: -value for index, value in used.items()}

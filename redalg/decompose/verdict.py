@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import final
 
 from sympy import Abs, Add, Dummy, Expr, Mul, Pow, Rational, S, cancel, expand_log, expand_trig, factor, log
@@ -25,15 +24,14 @@ from redalg.decompose import laurent
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
-from redalg.decompose.laurent import Monomial, Polynomial
+from redalg.decompose.laurent import Monomial, Polynomial, Ratio
 from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
-from redalg.decompose.signs import sign_of
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.errors import NotFusible, Undecided
-from redalg.expression import Value, Where
+from redalg.expression import Where
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 MIXED = X | D
@@ -105,8 +103,7 @@ class Decomposition:
 
 def decompose(cascade: Cascade) -> Decomposition:
     """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
-    facts: dict[Value, tuple[str, Expr]] = {}
-    separator = Separator(cascade.reduced, cascade.values, facts)
+    separator = Separator(cascade.reduced, cascade.values, {})
     separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
     made = []
     for reduction in cascade.reductions:
@@ -116,8 +113,7 @@ def decompose(cascade: Cascade) -> Decomposition:
         except NotSeparable as finding:
             made.append(audited(reduction, term, finding, separator, cascade))
         if reduction.is_scalar:
-            facts[reduction.value] = (reduction.monoid.name, term)
-            note_sign(reduction.value, separator)
+            separator.facts[reduction.value] = (reduction.monoid.name, term)
     return Decomposition(cascade, tuple(made), separator)
 
 
@@ -182,12 +178,12 @@ def rewritten(
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
     for rewrite in rewrites if term.count_ops() <= REWRITING_LIMIT else ():
         other = respelled(rewrite, term)
-        if other == term or not equal_on_samples(term, other, cascade.reduced, cascade.values, separator.facts):
-            continue
         try:
-            return separation(reduction, other, separator)
+            found = separation(reduction, other, separator) if other != term else None
         except NotSeparable:
             continue
+        if found and equal_on_samples(term, other, cascade.reduced, cascade.values, separator.facts):
+            return found
     return None
 
 
@@ -224,12 +220,6 @@ def varies(reduction: Reduction, cascade: Cascade) -> bool:
     truths = {one.value for one in cascade.reductions if one.monoid.name in ("any", "all")}
     of_d = values_of(reduction.term) & set(cascade.values)
     return data and cascade.axis.size is None and not of_d <= truths
-
-
-def note_sign(value: Value, separator: Separator) -> None:
-    """A value of known sign gets a symbol that SymPy knows to have it (of no elements: see `extremal`)."""
-    if (sign := sign_of(value, separator.facts)) is not None:
-        separator.signs[value] = Dummy(value.name, **{f"extended_{sign}": True})
 
 
 def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
@@ -305,11 +295,11 @@ SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
 """How a term that holds d is separated, by monoid (a sum's always); the others: `separate_other`."""
 
 
-def fraction(value: Fraction) -> Expr:
-    """A fraction as SymPy writes it."""
+def fraction(value: Ratio) -> Expr:
+    """An exact number as SymPy writes it."""
     return Rational(value.numerator, value.denominator)
 
 
-def vector_expr(vector: dict[Monomial, Fraction], separator: Separator) -> Expr:
+def vector_expr(vector: dict[Monomial, Ratio], separator: Separator) -> Expr:
     """Σ coefficient · x-monomial as a SymPy expression."""
     return Add(*(Mul(fraction(c), separator.atoms.expr(x)) for x, c in vector.items()))

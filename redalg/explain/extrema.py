@@ -92,7 +92,7 @@ def reasons(separations: list[Separation], decomposition: Decomposition) -> Iter
 def shape(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tuple[Part, ...]:
     """How φ varies with g, and what follows for its extremum."""
     variable = Dummy("g", nonnegative=True) if g.is_extended_nonnegative else Dummy("g", extended_real=True)
-    found = curvature(h.xreplace({GENERATOR: variable}).xreplace(decomposition.separator.signs), variable)
+    found = curvature(decomposition.separator.signed(h.xreplace({GENERATOR: variable})), variable)
     if found.direction:
         rises, end = ("rises", kind) if found.direction > 0 else ("falls", TURNED[kind])
         return (f" {rises} with ", g, f" whatever d is, so that its {kind} lies at the {end} of ", g, ".")

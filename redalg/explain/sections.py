@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 from sympy import And, Expr, Mul, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
@@ -270,7 +269,7 @@ def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[t
     monomials = [dict(d) for _, d in separation.polynomial] if separation.times == "×" else []
     shared: list[Expr] = []
     for number, q in monomials[0].items() if monomials else ():
-        powers = [one.get(number, Fraction(0)) for one in monomials]
+        powers = [one.get(number, 0) for one in monomials]
         if all(p * q > 0 for p in powers) and not atoms.list[number].exponential:
             shared.append(atoms.list[number].power(min(powers) if q > 0 else max(powers)))
     if shared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TypeVar
 
 from sympy.core.basic import Basic
 
@@ -12,6 +13,32 @@ from redalg.expression.tensor import Element, Value
 
 REMEMBERED = 1 << 15
 """Nodes of which each question is remembered."""
+WHOLE = 1 << 10
+"""Expressions of which all nodes are remembered."""
+N = TypeVar("N", bound=Basic)
+
+
+@lru_cache(WHOLE)
+def nodes_of(expr: Basic) -> frozenset[Basic]:
+    """Every node of an expression, once: a cascade is a graph, of which the tree is many times larger.
+
+    >>> from redalg import tensor
+    >>> x = tensor("x[n]")
+    >>> len(nodes_of(x + x**2)), len(list((x + x**2).atoms()))
+    (6, 3)
+    """
+    found, todo = set[Basic](), [expr]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo += node.args
+    return frozenset(found)
+
+
+def of_kind(kind: type[N], *exprs: Basic) -> set[N]:
+    """The nodes of a kind that stand in expressions."""
+    return {node for expr in exprs for node in nodes_of(expr) if isinstance(node, kind)}
 
 
 @lru_cache(REMEMBERED)
@@ -44,4 +71,9 @@ def reductions_of(node: Basic) -> frozenset[Reduce]:
 @lru_cache(REMEMBERED)
 def free_axes(node: Basic) -> frozenset[Axis]:
     """The axes on which an expression depends."""
-    return frozenset(symbol for symbol in node.free_symbols if isinstance(symbol, Axis))
+    if isinstance(node, Axis):
+        return frozenset((node,))
+    if isinstance(node, Reduce):
+        place = frozenset() if node.place is None else frozenset((node.place,))
+        return (free_axes(node.expr) - frozenset(node.bound)) | place
+    return frozenset().union(*map(free_axes, node.args))

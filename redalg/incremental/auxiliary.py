@@ -14,7 +14,6 @@ otherwise the block's plain mean.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from fractions import Fraction
 from typing import final
 
 from sympy import Add, Dummy, Expr, S, log
@@ -27,7 +26,7 @@ from redalg.decompose.laurent import Monomial
 from redalg.decompose.theorems import D, X
 from redalg.decompose.verdict import Decomposition
 from redalg.expression import Value, Where
-from redalg.expression.contents import free_axes
+from redalg.expression.contents import free_axes, of_kind
 
 
 @final
@@ -87,7 +86,7 @@ def carried_sums(decomposition: Decomposition) -> Iterator[Expr]:
     """u of every sum q·u(x) + v(d) in an output that carries a reduced axis."""
     separator = decomposition.separator
     for output in decomposition.cascade.outputs:
-        for node in output.expr.atoms(Add) if output.carries else ():
+        for node in of_kind(Add, output.expr) if output.carries else ():
             of_x = [term for term in node.args if separator.side(term) == X]
             if of_x and any(separator.side(term) == D for term in node.args):
                 yield Add(*of_x).as_coeff_Mul()[1]
@@ -96,7 +95,7 @@ def carried_sums(decomposition: Decomposition) -> Iterator[Expr]:
 def differences(expr: Basic) -> bool:
     """Whether some sum in the expression has two terms that hold values or slots."""
 
-    return any(sum(bool(term.atoms(Value, Dummy)) for term in one.args) > 1 for one in expr.atoms(Add))
+    return any(sum(bool(term.atoms(Value, Dummy)) for term in one.args) > 1 for one in of_kind(Add, expr))
 
 
 def natural_move(atom: int, pool: Pool, names: list[Value]) -> Expr | None:
@@ -123,7 +122,7 @@ def _moments(atom: int, pool: Pool) -> Iterable[tuple[int, Monomial, Monomial]]:
 
 
 def _function(pool: Pool, grade: Monomial, monomial: Monomial) -> int | None:
-    wanted = {monomial: Fraction(1)}
+    wanted = {monomial: 1}
     return next((number for number, one in enumerate(pool.functions) if one.grade == grade and one.vector == wanted),
                 None)  # fmt: skip
 

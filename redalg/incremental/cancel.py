@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import final
 
-from sympy import Add, Expr, Mul, Pow
+from sympy import Add, Expr, Pow
 
 from redalg.decompose import laurent
 from redalg.decompose.laurent import Atom, Polynomial
@@ -55,7 +55,7 @@ class Canceller:
 
     def cancelled(self, node: Expr) -> Expr:
         """The expression with pivots cancelled in every sum where they can be."""
-        if not node.args or isinstance(node, Value) or not self._brings(node):
+        if not self.pivots or not node.args or isinstance(node, Value) or not self._brings(node):
             return node
         if node.is_Add and (made := self._sum(list(node.args))) is not None:
             return made
@@ -84,22 +84,32 @@ class Canceller:
         brought = {place: self._brought_in(poly) for place, poly in polys.items()}
         moving = [place for place in moving if brought[place]]  # others hide their pivots in a function
         substituted = {place: self.substituted(polys[place], known) for place in moving}
+        stuck = {place: self._stuck(poly) for place, poly in substituted.items()}
         smallest = 1 if len(moving) <= TERMS_LIMIT else len(moving)
         for size in range(len(moving), smallest - 1, -1):
             for chosen in combinations(moving, size):
+                if laurent.add(*(stuck[place] for place in chosen)):
+                    continue
                 made = laurent.add(*(substituted[place] for place in chosen))
-                gone = not self._pivots_of(made) and not self._brought_in(
-                    made
-                )  # nor behind a value too long to replace
-                if len(made) <= SIZE_LIMIT and gone and not self._exponentials(made):
+                if len(made) <= SIZE_LIMIT:
                     self.vanished |= {value for place in chosen for value in brought[place]}
                     rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
                     return Add(self.separator.atoms.polynomial_expr(made), *rest)
         return None
 
+    def _stuck(self, poly: Polynomial) -> Polynomial:
+        """The terms that must cancel: with a pivot, a value too long to replace that hides one, or an exponential."""
+        kept = {number for number in {number for _, d in poly for number, _ in d} if self._sticks(number)}
+        return {key: c for key, c in poly.items() if any(number in kept for number, _ in key[1])}
+
+    def _sticks(self, number: int) -> bool:
+        atom = self.separator.atoms.list[number]
+        hides = isinstance(atom.base, Value) and bool(self._brought_by(atom.base))
+        return atom.exponential or hides or not self.pivots.isdisjoint(values_of(atom.base))
+
     def _brought_in(self, poly: Polynomial) -> set[Value]:
         """The pivots that a polynomial's own values bring, and those that stand in it themselves."""
-        bases = {self.separator.atoms.list[number].base for _, d in poly for number, _ in d}
+        bases = [self.separator.atoms.list[number].base for number in {number for _, d in poly for number, _ in d}]
         values = {base for base in bases if isinstance(base, Value)}
         return {pivot for value in values for pivot in self._brought_by(value)} | (values & self.pivots)
 
@@ -108,20 +118,14 @@ class Canceller:
         if node.is_Add:
             return laurent.add(*map(self.polynomial, node.args))
         if node.is_Mul:
-            made = laurent.ONE
-            for factor in Mul.make_args(node):
-                made = laurent.multiply(made, self.polynomial(factor))
-            return made
+            return laurent.product(map(self.polynomial, node.args))
         if isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 8 and node.base.is_Add:
             return laurent.power(self.polynomial(node.base), int(node.exp))
         return self.separator.pure(node)
 
     def _pivots_of(self, poly: Polynomial) -> set[Value]:
-        found = (values_of(self.separator.atoms.list[number].base) for _, d in poly for number, _ in d)
-        return {value for values in found for value in values} & self.pivots
-
-    def _exponentials(self, poly: Polynomial) -> bool:
-        return any(self.separator.atoms.list[number].exponential for _, d in poly for number, _ in d)
+        bases = (self.separator.atoms.list[number].base for number in {number for _, d in poly for number, _ in d})
+        return {value for base in bases for value in values_of(base)} & self.pivots
 
     def _number(self, value: Value) -> int:
         return self.separator.atoms.number(Atom(value, on_x=False, exponential=False))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 from sympy import Add, And, Eq, Expr, Mul, Or, Pow, S
@@ -13,10 +12,10 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose import laurent
 from redalg.decompose.basis import Function, Pool
 from redalg.decompose.centre import Centred, centre
-from redalg.decompose.laurent import Atom
+from redalg.decompose.laurent import Atom, Ratio
 from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.expression import Let, Value
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression.contents import free_axes, of_kind, values_of
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
 from redalg.incremental.factors import grouped
@@ -147,7 +146,7 @@ def residual(atom: int, pool: Pool, placement: Placement) -> Expr:
     return Add(base if pivot is None else pivot.about(pivot.value), *(-line for line in lines))
 
 
-def coefficient(row: dict[laurent.Monomial, Fraction], placement: Placement) -> Expr:
+def coefficient(row: dict[laurent.Monomial, Ratio], placement: Placement) -> Expr:
     """Σ c·Π δ^n as an expression of the displacements' symbols."""
     total: Expr = S.Zero
     for shift, c in row.items():
@@ -208,7 +207,7 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
     seen, todo, used, denominators = set[Value](), [expr], set[Value](), set[Expr]()
     while todo:
         one = todo.pop()
-        denominators |= {power.base for power in one.atoms(Pow) if power.exp.is_negative and values_of(power.base)}
+        denominators |= {power.base for power in of_kind(Pow, one) if power.exp.is_negative and values_of(power.base)}
         used |= values_of(one) & sums
         further = (values_of(one) & meaning.keys()) - seen
         seen |= further

@@ -12,7 +12,6 @@ a residual y − v − b·x           slope pivots β, found from each block, an
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from fractions import Fraction
 from typing import final
 
 from sympy import Abs, Add, Expr, S, log
@@ -21,7 +20,7 @@ from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.centre import Centred
 from redalg.decompose.extremal import GENERATOR, Extremal
-from redalg.decompose.laurent import Atom, Polynomial
+from redalg.decompose.laurent import Atom, Polynomial, Ratio
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
@@ -169,12 +168,12 @@ def scaled_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> f
     largest = {slot.term.args[0]: one.reduction.value for one in decomposition.separations if one.extremal
                for slot in one.extremal.slots if slot.kind == "max" and isinstance(slot.term, Abs)
                and one.extremal.final == slot.symbol}  # fmt: skip
-    powers: dict[int, set[tuple[Fraction, Fraction]]] = {}
+    powers: dict[int, set[tuple[Ratio, Ratio]]] = {}
     for one in centred.values():
         for x, d in one.polynomial:
             by_d = {atoms.list[number].base: q for number, q in d}
             for number, q in x:
-                divisor = by_d.get(largest.get(atoms.list[number].base, S.Zero), Fraction(0))
+                divisor = by_d.get(largest.get(atoms.list[number].base, S.Zero), 0)
                 powers.setdefault(number, set()).add((q, divisor))
     centres = {atom for one in centred.values() for atom in one.centres}
     return frozenset(number for number, found in powers.items() if number not in centres

@@ -9,7 +9,6 @@ written without a maximum, never computes e^s, and exp(s − m) with its own m h
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import final
 
 from sympy import Add, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
@@ -17,7 +16,7 @@ from sympy import Add, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
-from redalg.decompose.laurent import Atom, Monomial, Polynomial
+from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
 from redalg.decompose.theorems import X
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
@@ -56,13 +55,16 @@ class Resolver:
         turns = {key: self._turn(separation, centred, key) for key in self.pool.keys if self.pool.slope(key)}
         shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in self.pool.pivoted} | turns
         terms = self._terms(centred, {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}, {})
-        exact = self._terms(centred, {
-            key: self._symbol_polynomial(turns[key]) if key in turns else self._exact_displacement(centred, key, turns)
-            for key in shifts
-        }, self.known)  # fmt: skip
-        self.known[self._number(value)] = laurent.add(*exact)
+        if self.pool.keys:  # without pivots that shift there is nothing to cancel
+            self.known[self._number(value)] = laurent.add(*self._exact_terms(centred, shifts, turns))
         self._assign(value, terms)
         self._keep_zero_scales(value, centred)
+
+    def _exact_terms(self, centred: Centred, shifts: dict[int, Expr], turns: dict[int, Expr]) -> list[Polynomial]:
+        """d_i's terms with earlier values and displacements written out."""
+        exact = {key: self._symbol_polynomial(turns[key]) if key in turns else
+                 self._exact_displacement(centred, key, turns) for key in shifts}  # fmt: skip
+        return self._terms(centred, exact, self.known)
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
         """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
@@ -75,25 +77,24 @@ class Resolver:
 
     def _terms(self, centred: Centred, shifts: dict[int, Polynomial], known: dict[int, Polynomial]) -> list[Polynomial]:
         """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
-        made = []
+        made, powers = [], dict[Monomial, Polynomial]()
         for d, column in laurent.columns(centred.polynomial).items():
-            outer = self._substituted({((), d): Fraction(1)}, known)
+            outer = self._substituted({((), d): 1}, known)
             for grade, vector in self.pool.by_grade(column).items():
                 for k, c in self.pool.coordinates(grade, vector).items():
-                    row = laurent.scale(self._row(k, shifts), c)
+                    row = laurent.scale(self._row(k, shifts, powers), c)
                     made.append(laurent.multiply(laurent.multiply(outer, row), self._grade(grade)))
         return made
 
-    def _row(self, number: int, shifts: dict[int, Polynomial]) -> Polynomial:
-        total: Polynomial = {}
+    def _row(self, number: int, shifts: dict[int, Polynomial], powers: dict[Monomial, Polynomial]) -> Polynomial:
+        terms = []
         for other, row in self.pool.transition(number).items():
             accumulator = self._symbol_polynomial(self.accumulators[other])
             for shift, c in row.items():
-                term = laurent.scale(accumulator, c)
-                for atom, n in shift:
-                    term = laurent.multiply(term, laurent.power(shifts[atom], int(n)))
-                total = laurent.add(total, term)
-        return total
+                if shift not in powers:
+                    powers[shift] = laurent.product(laurent.power(shifts[atom], int(n)) for atom, n in shift)
+                terms.append(laurent.multiply(laurent.scale(accumulator, c), powers[shift]))
+        return laurent.add(*terms)
 
     def _grade(self, grade: Monomial) -> Polynomial:
         """exp(Σ q·c) and Π c^p of the functions' own pivots, as atoms that cancel against those on the side of d."""
@@ -101,7 +102,7 @@ class Resolver:
         for atom, q in grade:
             if atom in self.pool.scaled:
                 source = self._number(self.placement.pivots[atom].source)
-                out = laurent.multiply(out, {((), ((source, q),)): Fraction(1)})
+                out = laurent.multiply(out, {((), ((source, q),)): 1})
                 continue
             out = laurent.multiply(out, self._exp(self.placement.pivots[atom].source * fraction(q)))
         return out
@@ -150,7 +151,7 @@ class Resolver:
     def displaced(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
         """v(d) + factor·c under a name of its own, None where c does not cancel."""
         separator = self.placement.decomposition.separator
-        here = laurent.scale(self._symbol_polynomial(pivot.value), Fraction(int(factor.p), int(factor.q)))
+        here = laurent.scale(self._symbol_polynomial(pivot.value), laurent.ratio(int(factor.p), int(factor.q)))
         there = (self._substituted(separator.pure(term), self.known) for term in Add.make_args(v))
         exact = laurent.add(*there, here)
         if any(pivot.value in values_of(self._atom(number).base) for _, d in exact for number, _ in d):
@@ -193,9 +194,9 @@ class Resolver:
 
     def _slope_move(self, slope: Polynomial, beta: Value) -> Expr:
         """N/D − β as (N − β·D)/D, in terms of the slots: N and β·D cancel there, and not in floating point."""
-        lowest = {number: min(dict(d).get(number, Fraction(0)) for _, d in slope) for _, d in slope for number, _ in d}
+        lowest = {number: min(dict(d).get(number, 0) for _, d in slope) for _, d in slope for number, _ in d}
         below = tuple(sorted((number, -q) for number, q in lowest.items() if q < 0))
-        above = self._substituted(laurent.multiply(slope, {((), below): Fraction(1)}), self.known)
+        above = self._substituted(laurent.multiply(slope, {((), below): 1}), self.known)
         divisor = laurent.ONE
         for number, q in below:
             if q.denominator == 1:
@@ -223,21 +224,21 @@ class Resolver:
 
     def _substituted(self, poly: Polynomial, known: dict[int, Polynomial]) -> Polynomial:
         """Earlier values replaced by what they are, where that stays a short polynomial."""
-        out: Polynomial = {}
+        if not any(number in known for x, d in poly for number, _ in x + d):
+            return {((), tuple(sorted(x + d))): c for (x, d), c in poly.items()}
+        terms = []
         for (x, d), c in poly.items():
-            term: Polynomial = {((), ()): c}
-            for number, q in x + d:
-                term = laurent.multiply(term, self._power(known.get(number), number, q))
-            out = laurent.add(out, term)
-        return out
+            powers = (self._power(known.get(number), number, q) for number, q in x + d)
+            terms.append(laurent.scale(laurent.product(powers), c))
+        return laurent.add(*terms)
 
-    def _power(self, meaning: Polynomial | None, number: int, q: Fraction) -> Polynomial:
+    def _power(self, meaning: Polynomial | None, number: int, q: Ratio) -> Polynomial:
         if meaning is not None and q > 0 and q.denominator == 1 and len(meaning) * q <= EXPANSION_LIMIT:
             return laurent.power(meaning, int(q))
         if meaning is not None and len(meaning) == 1 and q.denominator == 1:
             [((_, d), c)] = meaning.items()
-            return {((), laurent.power_monomial(d, q)): c ** int(q)}
-        return {((), ((number, q),)): Fraction(1)}
+            return {((), laurent.power_monomial(d, q)): laurent.whole_power(c, int(q))}
+        return {((), ((number, q),)): 1}
 
     # ---- values as exp(λ)·v ------------------------------------------------------------------------------------------
 
@@ -346,7 +347,7 @@ class Resolver:
         coefficient, rest = expr.as_coeff_Mul()
         if isinstance(rest, Value | Scalar | Extent):
             number = Rational(coefficient)
-            return {((), ((self._number(rest), Fraction(1)),)): Fraction(int(number.p), int(number.q))}
+            return {((), ((self._number(rest), 1),)): laurent.ratio(int(number.p), int(number.q))}
         return self._expr_polynomial(expr)
 
     def _expr_polynomial(self, expr: Expr) -> Polynomial:
