@@ -7,6 +7,10 @@ a scaled generator (u/c)^p       c = running max |u|, where the term divides by 
 a shifted generator z = u − c    its centre when that is u's own extremum (running); else the natural centre of
                                  each block (tile-local), where it moves as u does; else the block's mean
 a residual y − v − b·x           slope pivots β, found from each block, and shifts that are elements of the data
+
+    (m·2^e)·h^n → (m·2^k)·2^(e + n·e' + ⌊n·log₂ b⌋)        |h| = b·2^e', k what the floor leaves, h finite and not 0
+
+so that no power of a factor of d is computed, which may leave the range where the product does not.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
+from redalg.monoids.functions import Powered, Scaled
 
 
 @final
@@ -111,7 +116,9 @@ def _hold(placement: Placement, separation: Separation) -> None:
     elif h is not S.Zero:  # Π g·h = (Π g)·h^n
         cascade = placement.decomposition.cascade
         [count] = [one.value for one in cascade.reductions if one.monoid.name == "sum" and one.term == S.One]
-        value = value * h**count
+        base, power = h.as_base_exp()
+        base, power = (base, power) if power.is_Integer else (h, S.One)
+        value = Powered(*value.args, base, power * count) if isinstance(value, Scaled) else value * h**count
     if value != reduction.value:
         placement.finals[reduction.value] = value
 
