@@ -86,6 +86,10 @@ class Scope:
         made = self.evaluate(node)
         return made if self.ops.is_float(made) else self.ops.to_compute(made)
 
+    def rate(self, q: Expr) -> Any:
+        """A number, or what is made of scalars."""
+        return float(q) if q.is_number else self.number(q)
+
     def _evaluate(self, node: Basic) -> Any:
         for kind, rule in RULES:
             if isinstance(node, kind):
