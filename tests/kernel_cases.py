@@ -88,6 +88,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "variance": lambda: ra.fuse(ra.mean((x - ra.mean(x, n)) ** 2, n)),
     "weighted mean": lambda: ra.fuse(moments()[1]),
     "weighted variance": weighted_variance,
+    "powers of 2": lambda: ra.fuse(ra.sum(2 ** (ra.min(x, n) - x), n)),
     "inertia": inertia,
     "inertia, any dimension": inertia_of_any_dimension,
 }
@@ -164,6 +165,7 @@ CASES = (
     Case("variance, 1e8 ± 30", "variance", one(x=randn(2, 1_000_000, scale=30.0, shift=1e8)), 1e-6),
     Case("weighted mean", "weighted mean", one(x=randn(5, 1000), w=weights(5, 1000)), 1e-6),
     Case("weighted variance", "weighted variance", one(x=randn(5, 1000, shift=1e4), w=weights(5, 1000)), 1e-6),
+    Case("powers of 2 far from zero", "powers of 2", one(x=randn(5, 300, scale=30.0, shift=1e8)), 1e-6),
     Case("inertia", "inertia", one(r=randn(5, 1000, 3, shift=1e3), w=weights(5, 1000)), 1e-6),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
 )

@@ -8,7 +8,7 @@ from math import ulp
 from typing import Any
 
 import numpy as np
-from sympy import Abs, Ge, Le
+from sympy import Abs, Ge, Le, exp
 
 import redalg as ra
 from redalg.expression import Element
@@ -114,3 +114,38 @@ def at_the_extremum(extremum: Callable[..., Any]) -> None:
         fused = ra.fuse(ra.sum(ra.where(condition, w, 0), n))
         for got in (fused(x=of_x, w=of_w, backend="numpy"), pieces(fused, x=of_x, w=of_w)):
             np.testing.assert_array_equal(got, wanted)
+
+
+def power_of_a_factor() -> None:
+    """Π x/A with x^n or A^n out of range; of a factor of either sign; of 0 and of what is not finite as computed."""
+    near = 1 + eighths(3, 40) / 64
+    largest = ra.max(Abs(x), n)
+    fused = ra.fuse(ra.prod(x / largest, n))
+    for scale in (1.0, 2.0**40, 2.0**-40):
+        wanted = np.prod(near / np.abs(near).max(1, keepdims=True), 1)
+        for got in (fused(x=scale * near, backend="numpy"), pieces(fused, x=scale * near)):
+            np.testing.assert_allclose(got, wanted, rtol=80 * EPSILON)
+    turned = ra.fuse(ra.prod(x * ra.min(y, n), n))
+    for length in (3, 4):
+        got = turned(x=near[:, :length], y=-near[:, :length], backend="numpy")
+        np.testing.assert_allclose(got, np.prod(near[:, :length] * -near[:, :length].max(1, keepdims=True), 1))
+    beyond = np.array([[0.0, 0.0], [np.inf, 1.0]])
+    assert np.isnan(fused(x=beyond, backend="numpy")).all()
+    assert (fused(x=near[:, :0], backend="numpy") == 1).all()
+
+
+def rate_of_a_difference() -> None:
+    """At 2^40 + x, x in eighths, differences are exact: powers of any base are those of x, to their last digits."""
+    near = eighths(3, 40)
+    top, low = near.max(1, keepdims=True), near.min(1, keepdims=True)
+    k = ra.scalars("k", positive=True)
+    for expr, wanted in (
+        (3 ** (x - ra.max(x, n)), 3.0 ** (near - top)),
+        (2 ** (ra.min(x, n) - x), 2.0 ** (low - near)),
+        (exp(k * (x - ra.max(x, n))), np.exp(0.3 * (near - top))),
+    ):
+        fused = ra.fuse(ra.sum(expr, n))
+        given = {"k": 0.3} if expr.has(k) else {}
+        np.testing.assert_allclose(fused(x=near + FAR, **given, backend="numpy"), wanted.sum(1), rtol=64 * EPSILON)
+        if not given:
+            np.testing.assert_allclose(pieces(fused, x=near + FAR), wanted.sum(1), rtol=64 * EPSILON)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sympy import exp
 
+import redalg as ra
 from redalg.lower_tile.interpret import interpret
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
@@ -56,6 +58,14 @@ def test_strided_and_expanded_tensors() -> None:
     strided = {name: array.transpose(2, 3).contiguous().transpose(2, 3) for name, array in tensors.items()}
     strided["K"] = strided["K"][:, :1].expand(-1, 2, -1, -1)
     assert worst_error(form(**strided, backend="tilelang"), form.reference(**strided)) <= 2e-6
+
+
+def test_a_scalar_rate_multiplies_what_is_left_of_the_maximum() -> None:
+    n, scale, x = ra.axes("n"), ra.scalars("scale", positive=True), ra.tensor("x[b,n]")
+    form = ra.fuse(ra.sum(exp(scale * (x - ra.max(x, n))), n))
+    far = (1e8 + 30 * torch.randn(4, 70, generator=torch.Generator().manual_seed(0))).float()
+    for backend in ("tilelang", "torch"):
+        assert worst_error(form(x=far, scale=0.3, backend=backend), form.reference(x=far, scale=0.3)) <= 1e-6
 
 
 def test_empty_axes_need_no_kernel() -> None:

@@ -361,6 +361,8 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "max u − S/n": rewrites_of_forms.extremum_less_mean,
     "d_i = ⊕ F_i(x; d_1 … d_{i-1})": rewrites_of_forms.two_passes,
     "fold     (e₀, e₁, …)": rewrites_of_forms.folds,
+    "(m·2^e)·h^n": rewrites_of_forms.power_of_a_factor,
+    "exp(k·v − k·d)": rewrites_of_forms.rate_of_a_difference,
     "parallel i: A;  parallel i: B": lambda: None,
 }
 ELSEWHERE = {"parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing"}

@@ -1,4 +1,5 @@
-"""THEORY.md section 6, held to its word: verdict, rank, state and float32 error of every row, in every spelling.
+"""THEORY.md section 6, held to its word: verdict, rank, state and float32 error of every row, in every spelling; and
+the error of the patterns of `tests/stable.py`, where a plain one-pass form cancels or leaves the range.
 
 All the kinds of data stand side by side along the free axis, so that one run of a pattern meets every combination of
 its tensors' kinds. The reference is the definition in extended precision, several passes (`tests/oracle.py`), and the
@@ -21,6 +22,7 @@ import redalg as ra
 from tests.corpus import Pattern, Runner, orders
 from tests.data_kinds import KINDS, LENGTH, ROWS, make
 from tests.oracle import Oracle
+from tests.stable import ROWS as STABLE
 from tests.theory import NOES, Facts, Row
 from tests.theory import ROWS as TABLE
 
@@ -67,7 +69,7 @@ def columns(name: str) -> Columns:
 
 
 def named(name: str) -> Row:
-    return next(row for row in TABLE if row.pattern.name == name)
+    return next(row for row in (*TABLE, *STABLE) if row.pattern.name == name)
 
 
 def magnitude(expr: Any) -> Any:
@@ -133,10 +135,10 @@ def built(row: Row, spelling: str) -> Any:
     return (row.spellings[spelling] if spelling else row.pattern.build)()
 
 
-def spelled() -> list[Any]:
+def spelled(rows: tuple[Row, ...]) -> list[Any]:
     """Every row in every spelling."""
     return [pytest.param(row, spelling, id=f"{row.pattern.name}, {spelling}" if spelling else row.pattern.name)
-            for row in TABLE for spelling in ("", *row.spellings)]  # fmt: skip
+            for row in rows for spelling in ("", *row.spellings)]  # fmt: skip
 
 
 def facts(made: ra.Fused) -> Facts:
@@ -152,7 +154,7 @@ def test_rank_and_state(row: Row) -> None:
     assert facts(made) == counted(row, "")
 
 
-@pytest.mark.parametrize(("row", "spelling"), spelled())
+@pytest.mark.parametrize(("row", "spelling"), spelled(TABLE))
 def test_every_spelling_fuses_into_no_larger_a_state(row: Row, spelling: str) -> None:
     verdict: Any = ra.analyze(built(row, spelling), "c")
     assert type(verdict).__name__ == row.pattern.verdict, verdict
@@ -160,7 +162,7 @@ def test_every_spelling_fuses_into_no_larger_a_state(row: Row, spelling: str) ->
     assert got.accumulators + got.extrema <= table.accumulators + table.extrema
 
 
-@pytest.mark.parametrize(("row", "spelling"), spelled())
+@pytest.mark.parametrize(("row", "spelling"), spelled((*TABLE, *STABLE)))
 def test_error(row: Row, spelling: str) -> None:
     """On every kind of data, in every order."""
     data = columns(row.pattern.name)

@@ -20,7 +20,7 @@ from sympy.core.relational import Relational
 
 from redalg.expression import Cast, Element, Extent, Label, Let, Reduce, RunningCast, Value, Where
 from redalg.expression.contents import values_of
-from redalg.monoids.functions import Scaled
+from redalg.monoids.functions import Powered, Scaled
 
 PRIME, HAT = "′", "\N{COMBINING CIRCUMFLEX ACCENT}"
 EACH = {"j": "ⱼ", "i": "ᵢ", "s": "ₛ", "t": "ₜ"}
@@ -249,6 +249,7 @@ RULES: tuple[tuple[type | tuple[type, ...], Rule], ...] = (
     (Reduce, _reduce),
     (Tuple, lambda w, e: (w.grouped(", ".join(w.many(e.args))), ATOM)),
     (Scaled, lambda w, e: _product(w, Mul(e.args[0], Pow(2, e.args[1])))),
+    (Powered, lambda w, e: _product(w, Mul(e.args[0], Pow(2, e.args[1]), Pow(e.args[2], e.args[3])))),
     (Let, lambda w, e: (w.write(e.expr, ATOM), ATOM)),
     (Where, lambda w, e: (w.cases(*w.many(e.args)), ATOM)),
     (Cast, lambda w, e: (w.function(e.dtype, e.args[:1]), ATOM)),

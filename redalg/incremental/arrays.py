@@ -6,6 +6,7 @@ elementwise work is broadcasting, and a contraction is an einsum over the dimens
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -105,6 +106,21 @@ class ArrayOps(ABC):
         half = self.functions["floor"](exponent * 0.5)
         two = self.scalar(2.0)
         return mantissa * self.functions["pow"](two, half) * self.functions["pow"](two, exponent - half)
+
+    def powered(self, mantissa: Any, exponent: Any, h: Any, n: Any) -> Any:
+        """m·2^e·h^n by the parts of h = ±b·2^f: 1/2 ≤ b < 1, so that |n·log₂ b| ≤ |n|, rounded as such.
+
+        Where h is 0 or not finite it has no parts: there the powers are computed.
+        """
+        usable = self.isfinite(h) & (h != 0)
+        b, f = self.frexp(self.where(usable, self.functions["Abs"](h), self.scalar(1.0)))
+        doublings = self.functions["log"](self.wide(b)) * self.wide(n) / math.log(2)
+        whole = self.functions["floor"](doublings)
+        made = self.wide(mantissa) * self.functions["pow"](self.scalar(2.0), doublings - whole)
+        made = self.where((h < 0) & (n % 2 == 1), -made, made)
+        made = self.to_compute(self.scaled(made, self.wide(exponent + n * f) + whole))
+        plain = self.scaled(mantissa, self.to_compute(exponent)) * self.functions["pow"](h, self.to_compute(n))
+        return self.where(usable, made, plain)
 
     def cut(self, array: Any, dim: int, start: int, stop: int | None = None, step: int = 1) -> Any:
         """A slice along a dimension."""

@@ -107,7 +107,8 @@ def accumulator_values(pool: Pool, centred: dict[str, Centred], placement: Place
 def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value]) -> Accumulator:
     """One slot: its weight, its factors at the pivot, and its transition."""
     function = pool.functions[number]
-    weight = tuple((placement.pivots[atom], fraction(q)) for atom, q in function.grade if atom not in pool.scaled)
+    weight = tuple((placement.pivots[atom], fraction(q) * placement.rates[atom]) for atom, q in function.grade
+                   if atom not in pool.scaled)  # fmt: skip
     rescale = Mul(
         *(placement.pivots[atom].displacement ** fraction(q) for atom, q in function.grade if atom in pool.scaled)
     )

@@ -21,6 +21,7 @@ from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningC
 from redalg.expression.contents import elements_of
 from redalg.incremental.arrays import ArrayOps
 from redalg.monoids import MONOIDS
+from redalg.monoids.functions import Powered
 
 RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
 
@@ -84,6 +85,10 @@ class Scope:
         """The value of a node in the compute dtype."""
         made = self.evaluate(node)
         return made if self.ops.is_float(made) else self.ops.to_compute(made)
+
+    def rate(self, q: Expr) -> Any:
+        """A number, or what is made of scalars."""
+        return float(q) if q.is_number else self.number(q)
 
     def _evaluate(self, node: Basic) -> Any:
         for kind, rule in RULES:
@@ -218,6 +223,10 @@ class Scope:
         h = self.ops.where(usable, h, self.ops.scalar(1.0))
         return self.ops.round_to(g * h, node.dtype) / h
 
+    def _powered(self, node: Powered) -> Any:
+        mantissa, exponent, h, n = node.args  # of the integers large ones cancel
+        return self.ops.powered(self.number(mantissa), self.evaluate(exponent), self.number(h), self.evaluate(n))
+
     def _let(self, node: Let) -> Any:
         return self.evaluate(node.expr)
 
@@ -317,6 +326,7 @@ RULES: tuple[tuple[Any, Any], ...] = (
     (Relational, Scope._relation), ((And, Or, Not), Scope._boolean), (type(S.true), Scope._truth),
     (type(S.false), Scope._truth), (Cast, Scope._cast), (Let, Scope._let), (Reduce, Scope._reduce),
     (RunningCast, Scope._running_cast),
+    (Powered, Scope._powered),
     (floor, Scope._floor), (Mod, Scope._mod),
     (Expr, lambda scope, node: scope._constant(node) if node.is_number else _function(scope, node)),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import final
 
-from sympy import Expr, Mul, Rational, S, Tuple, exp
+from sympy import Expr, Mul, S, Tuple, exp
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Producer
@@ -140,14 +140,14 @@ class Accumulator:
 
     Attributes:
         value: its symbol.
-        weight: ((pivot, q), …): the exponential factors exp(q·(u − c)).
+        weight: ((pivot, q), …): the exponential factors exp(q·(u − c)), q a number or made of scalars.
         factors: the other factors, grouped by axes so that two groups are a contraction (a matrix product).
         transition: ((accumulator, coefficient(δ)), …): its value at a moved pivot, before the weight's rescaling.
         droppable: zero at the natural pivot in exact arithmetic; kept, since in rounded arithmetic it corrects.
     """
 
     value: Value
-    weight: tuple[tuple[Pivot, Rational], ...]
+    weight: tuple[tuple[Pivot, Expr], ...]
     factors: tuple[Expr, ...]
     transition: tuple[tuple[Value, Expr], ...]
     droppable: bool = False

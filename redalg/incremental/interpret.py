@@ -148,7 +148,7 @@ class Executor:
         for pivot, q in one.weight:
             u = scope.number(live_term(pivot.base, self.form.cascade.domain))
             term = u - scope.values[pivot.value]
-            term = term if q == 1 else term * float(q)
+            term = term if q == 1 else term * scope.rate(q)
             exponent = term if exponent is None else exponent + term
         return self.ops.exp(self._masked(exponent, live, -INF))
 
@@ -269,7 +269,7 @@ class Executor:
             return total
         exponent: Any = 0.0
         for pivot, q in one.weight:
-            exponent = exponent + (old[pivot.value] - self._safe(pivot.value, new[pivot.value])) * float(q)
+            exponent = exponent + (old[pivot.value] - self._safe(pivot.value, new[pivot.value])) * scope.rate(q)
         return self.ops.exp(exponent) * total
 
     def identity(self, scope: Scope) -> Slots:

@@ -1,12 +1,20 @@
 """Placement: which pivots the basis needs, and how each is chosen (THEORY section 3).
 
 a factor of d alone (1/l, 1/σ)   deferred to `finish`: it never enters the loop
-an exponential E[u]              pivot = running max of u; an extremum that the user wrote is reused when it is a
-                                 positive multiple, otherwise an auxiliary max is added
+an exponential E[k·v]            pivot = running max of v, k > 0 a number or scalar; an extremum that the user wrote is
+                                 reused (a minimum as the max of −v), otherwise an auxiliary max is added
 a scaled generator (u/c)^p       c = running max |u|, where the term divides by it
 a shifted generator z = u − c    its centre when that is u's own extremum (running); else the natural centre of
                                  each block (tile-local), where it moves as u does; else the block's mean
 a residual y − v − b·x           slope pivots β, found from each block, and shifts that are elements of the data
+
+    (m·2^e)·h^n → (m·2^k)·2^(e + n·e' + ⌊n·log₂ b⌋)        |h| = b·2^e', k what the floor leaves, h finite and not 0
+
+so that no power of a factor of d is computed, which may leave the range where the product does not;
+
+    exp(k·v − k·d) → exp(k·(v − c))·exp(k·(c − d))                          k positive, a number or made of scalars
+
+so that v − c, which is exact near c, is rounded before it is multiplied.
 """
 
 from __future__ import annotations
@@ -14,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import final
 
-from sympy import Abs, Add, Expr, S, log
+from sympy import Abs, Add, Expr, Mul, S, log
 
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade
@@ -28,13 +36,14 @@ from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
+from redalg.monoids.functions import Powered, Scaled
 
 
 @final
 class Placement:
     """The pivots by atom number, the extrema that the state holds, and the values that follow from them alone.
 
-    Filled once per derivation, by `place`.
+    `rates` are those of exponentials: u = rate·base. Filled once per derivation, by `place`.
     """
 
     def __init__(self, decomposition: Decomposition) -> None:
@@ -42,6 +51,7 @@ class Placement:
         self.extrema: list[Extremum] = []
         self.structures: list[Structure] = []
         self.pivots: dict[int, Pivot] = {}
+        self.rates: dict[int, Expr] = {}
         self.finals: dict[Value, Expr] = {}
         self.slopes: dict[int, tuple[tuple[Value, int, Expr], ...]] = {}  # y -> (β, x, the shift of x)
 
@@ -58,8 +68,10 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
             _hold(placement, one)
     atoms = decomposition.separator.atoms.list
     for number in sorted({atom for function in pool.functions for atom, _ in function.grade}):
-        pick = _scale_pivot if number in pool.scaled else _exponential_pivot
-        placement.pivots[number] = pick(placement, atoms[number])
+        if number in pool.scaled:
+            placement.pivots[number] = _scale_pivot(placement, atoms[number])
+        else:
+            placement.pivots[number], placement.rates[number] = _exponential_pivot(placement, atoms[number])
     place_slopes(placement, pool, centred)
     for number in pool.pivoted:
         if number in placement.pivots:
@@ -110,7 +122,9 @@ def _hold(placement: Placement, separation: Separation) -> None:
     elif h is not S.Zero:  # Π g·h = (Π g)·h^n
         cascade = placement.decomposition.cascade
         [count] = [one.value for one in cascade.reductions if one.monoid.name == "sum" and one.term == S.One]
-        value = value * h**count
+        base, power = h.as_base_exp()
+        base, power = (base, power) if power.is_Integer else (h, S.One)
+        value = Powered(*value.args, base, power * count) if isinstance(value, Scaled) else value * h**count
     if value != reduction.value:
         placement.finals[reduction.value] = value
 
@@ -144,16 +158,37 @@ def _untaken(value: Value, placement: Placement) -> Value:
     return Value(Label(next(name for name in names if name not in taken)), *value.indices)
 
 
-def _exponential_pivot(placement: Placement, atom: Atom) -> Pivot:
-    largest = [one for one in placement.extrema if one.monoid.name == "max"]
-    for one in largest:
-        ratio = atom.base / one.term  # of scalars alone: a state holds them, and no tensors
-        if ratio == 1 or (not ratio.atoms(Element, Value) and ratio.is_extended_positive and not ratio.atoms(Axis)):
-            return Pivot(one.value if ratio == 1 else _named(placement, atom), atom.base, PivotPolicy.RUNNING,
-                         ratio * one.value)  # fmt: skip
-    value = placement.symbol(f"aux_{sum(one.value.name.startswith('aux_') for one in largest)}", free_axes(atom.base))
-    placement.extrema.append(Extremum(value, monoid("max"), atom.base))
-    return Pivot(value, atom.base, PivotPolicy.RUNNING, value)
+def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
+    """c and the rate k of E[k·v]^q = exp(q·k·v), to be weighed as exp(q·k·(v − c)): v − c is rounded first."""
+    shared = (_at_extremum(placement, atom, one) for one in placement.extrema if one.monoid.name in ("max", "min"))
+    if (found := next((one for one in shared if one is not None), None)) is not None:
+        return found
+    rate, base = split_rate(atom.base)
+    taken = sum(one.value.name.startswith("aux_") for one in placement.extrema)
+    value = placement.symbol(f"aux_{taken}", free_axes(base))
+    placement.extrema.append(Extremum(value, monoid("max"), base))
+    return Pivot(value, base, PivotPolicy.RUNNING, value), rate
+
+
+def _at_extremum(placement: Placement, atom: Atom, one: Extremum) -> tuple[Pivot, Expr] | None:
+    """The pivot at an extremum of which u is a multiple: a positive one of a maximum, a negative one of a minimum."""
+    if elements_of(atom.base) != elements_of(one.term):
+        return None
+    rate = atom.base / one.term  # of scalars alone: a state holds them, and no tensors
+    sign = S.One if one.monoid.name == "max" else S.NegativeOne
+    if rate.atoms(Element, Value, Axis) or not (sign * rate).is_extended_positive:
+        return None
+    value = one.value if sign is S.One else _named(placement, atom)
+    return Pivot(value, sign * one.term, PivotPolicy.RUNNING, sign * one.value), sign * rate
+
+
+def split_rate(u: Expr) -> tuple[Expr, Expr]:
+    """u as k·v, k a positive number."""
+    numbers, rest = Mul(*(one for one in Mul.make_args(u) if one.is_number)), u
+    if not (numbers.is_extended_positive or numbers.is_extended_negative) or numbers.is_Rational:
+        return S.One, u
+    rest = u / numbers
+    return (numbers, rest) if numbers.is_extended_positive else (-numbers, -rest)
 
 
 def _scale_pivot(placement: Placement, atom: Atom) -> Pivot:

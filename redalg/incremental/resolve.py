@@ -104,7 +104,9 @@ class Resolver:
                 source = self._number(self.placement.pivots[atom].source)
                 out = laurent.multiply(out, {((), ((source, q),)): 1})
                 continue
-            out = laurent.multiply(out, self._exp(self.placement.pivots[atom].source * fraction(q)))
+            out = laurent.multiply(
+                out, self._exp(self.placement.pivots[atom].source * self.placement.rates[atom] * fraction(q))
+            )
         return out
 
     def _exp(self, argument: Expr) -> Polynomial:

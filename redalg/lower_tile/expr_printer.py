@@ -169,7 +169,9 @@ class Printer:
 
     def _scaled_exp(self, node: ScaledExp) -> str:
         u, c, q = node.args
-        rate = self._decimal(float(q) * LOG2_E)
+        number, scalars = q.as_independent(Load, as_Add=False)
+        rate = self._decimal(float(number) * LOG2_E)
+        rate += "" if scalars is S.One else f" * {self._factor(scalars)}"
         difference = self.number(u) if c is S.Zero else f"({self.number(u)} - {self._factor(c)})"
         return f"T.exp2({difference} * {rate})"
 

@@ -194,7 +194,7 @@ class _Block:
             return self._fold(node, args)
         if isinstance(node, ScaledExp):
             u, c, q = args
-            return np.exp((u - c) * self.compute.type(q))
+            return np.exp((u - c) * np.asarray(q, self.compute))
         if isinstance(node, Pow):
             return self._power(node, args[0])
         if isinstance(node, And | Or):

@@ -129,7 +129,8 @@ class Merge:
         key = (side, Mul(*(ScaledExp(pivot.base, pivot.value, q) for pivot, q in one.weight)))
         if key not in self.weights:
             values = self.sides[side].values
-            expr = Mul(*(scaled_exp(self.pivot(pivot, values), self.merged[pivot.value], q) for pivot, q in one.weight))
+            expr = Mul(*(scaled_exp(self.pivot(pivot, values), self.merged[pivot.value], self.space.read(q))
+                         for pivot, q in one.weight))  # fmt: skip
             self.weights[key] = self.row("rescale", expr)
         return self.weights[key]
 

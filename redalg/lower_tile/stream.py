@@ -164,7 +164,7 @@ class Step:
         parts = []
         for pivot, q in one.weight:
             name, number = self.base(pivot.base)
-            parts.append(scaled_exp(number * Load(name, I, J), merge.merged[pivot.value], q))
+            parts.append(scaled_exp(number * Load(name, I, J), merge.merged[pivot.value], self.space.read(q)))
         return self.assembly.tile_of("weight", Mul(*parts), self.body)
 
     def factor(self, one: Accumulator, place: int, merge: Merge) -> Expr:

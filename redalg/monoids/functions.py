@@ -3,6 +3,7 @@
 x = Mantissa(x)·2^Exponent(x), with 1/2 ≤ |Mantissa(x)| < 1          exact; 0 = 0·2^0, and what is not finite keeps
                                                                      itself as its mantissa, with exponent 0
 Scaled(m, e) = m·2^e                                                 rounded once
+Powered(m, e, h, n) = m·2^e·h^n, n an integer                         as accurate as |n| multiplications
 """
 
 from __future__ import annotations
@@ -49,6 +50,13 @@ class Scaled(Function):
     @classmethod
     def eval(cls, m: Expr, e: Expr) -> Expr | None:
         return m * Pow(2, e) if m.is_number and e.is_Integer else None
+
+
+@final
+class Powered(Function):
+    """m·2^e·h^n, which is finite where the product is, whatever its factors may be."""
+
+    is_extended_real = True
 
 
 @final

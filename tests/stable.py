@@ -1,0 +1,38 @@
+"""Patterns whose definition is finite and well conditioned where a plain one-pass form overflows or cancels.
+
+Rows as those of `tests/theory.py`, held to the same measure by `tests/test_theory.py`. Where the table has no figure
+for a pattern, its error is eight roundings of Σ |terms|.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sympy import Abs
+
+import redalg as ra
+from tests.corpus import Pattern
+from tests.theory import VV, Facts, N, Row, n, total, x, y
+
+EIGHT_ROUNDINGS = 4 * 2.0**-24
+"""What a row allows is twice this."""
+
+V = {"x": "value"}
+
+
+def row(name: str, build: Callable[[], Any], roles: Mapping[str, str], error: float = EIGHT_ROUNDINGS,
+        **more: Any) -> Row:  # fmt: skip
+    pattern = Pattern(name, build, "c", roles, "what a form derived by hand would keep")
+    return Row(pattern, False, 0, Facts(0), error, **more)
+
+
+def share_of_largest() -> Any:
+    return ra.prod(x / ra.max(Abs(x), n), n)
+
+
+ROWS = (
+    row("product of x over its largest", share_of_largest, V, terms=lambda: N * Abs(share_of_largest())),
+    row("powers of 2 below the smallest", lambda: total(2 ** (ra.min(x, n) - x)), V),
+    row("powers of 3 below the largest", lambda: total(3 ** (x - ra.max(x, n)) * y), VV),
+)  # fmt: skip
