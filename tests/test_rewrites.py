@@ -75,13 +75,14 @@ from redalg.decompose.parse import without_names
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value, Where
 from redalg.incremental.unroll import unrolled
-from tests import extrema, rewrites_of_forms
+from tests import decided, extrema, rewrites_of_forms
 
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
-           "incremental/carried", "incremental/unroll", "incremental/cancel", "incremental/two_pass",
-           "incremental/auxiliary", "incremental/placement", "incremental/structured", "lower_tile/join")  # fmt: skip
+           "decompose/finite", "incremental/carried", "incremental/unroll", "incremental/cancel",
+           "incremental/two_pass", "incremental/auxiliary", "incremental/placement", "incremental/structured",
+           "lower_tile/join")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -357,6 +358,10 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "argmax_l, topk_l φ_d(u_l)": lambda: extrema.selections_are(extrema.SELECTED),
     "Σ where(u = max u, w, 0)": lambda: rewrites_of_forms.at_the_extremum(ra.max),
     "Σ where(u = min u, w, 0)": lambda: rewrites_of_forms.at_the_extremum(ra.min),
+    "f(x, a)": lambda: decided.as_defined(*decided.BY_TRUTH),
+    "f(x, where(c, p, q))": lambda: decided.as_defined(*decided.BY_CONDITION),
+    "u·0": lambda: decided.as_defined(*decided.BY_ZERO),
+    "f(x, sign d)": lambda: decided.as_defined(*decided.BY_SIGN),
     "Q/n − (S/n)²": rewrites_of_forms.raw_moments,
     "max u − S/n": rewrites_of_forms.extremum_less_mean,
     "d_i = ⊕ F_i(x; d_1 … d_{i-1})": rewrites_of_forms.two_passes,

@@ -5,6 +5,7 @@ what stays undecided.
 """
 
 import pickle
+from collections.abc import Callable
 
 import pytest
 from sympy import (
@@ -230,6 +231,24 @@ def test_a_certificate_is_a_theorem_and_the_samples() -> None:
         assert isinstance(error.value, ra.NotFusible | ra.Undecided)
         assert error.value.certificate == (name not in {"no theorem", "product"} and case.kind is ra.NotFusible)
         assert any("rank test: " in one for one in error.value.evidence)
+
+
+@pytest.mark.parametrize(("size", "kind"), [(4, ra.verdicts.Undecided), (16, ra.verdicts.Undecided), (17, ra.Refused),
+                                            (4096, ra.Refused)])  # fmt: skip
+def test_elements_of_a_small_axis_are_a_state_of_fixed_size(size: int, kind: type) -> None:
+    short = ra.axis("short", size=size)
+    z = ra.tensor("z[b,short]")
+    verdict = ra.analyze(ra.sum(Abs(z - ra.mean(z, short)), short))
+    assert type(verdict) is kind
+    if isinstance(verdict, ra.Refused):
+        assert verdict.certificate
+        assert "No state whose size does not grow with |short| holds" in verdict.reason
+
+
+@pytest.mark.parametrize("term", [lambda d: exp(-n * d), lambda d: sin(n * d), lambda d: Abs(n - d)])
+def test_a_term_of_the_index_alone_is_not_refused(term: Callable[[Expr], Expr]) -> None:
+    """Its sum follows from d and from the number of elements, whatever the theorems say of data."""
+    assert isinstance(ra.analyze(ra.sum(term(ra.max(x, n)), n)), ra.verdicts.Undecided)
 
 
 def test_a_refusal_pickles() -> None:

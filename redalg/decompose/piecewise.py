@@ -105,19 +105,24 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
     """[c]·a + [¬c]·b."""
     condition, a, b = node.args
     if separator.side(condition) != X | D:
-        return laurent.add(_under(separator, condition, a), _under(separator, Not(condition), b))
+        return laurent.add(_under(separator, condition, a), _under(separator, condition, b, otherwise=True))
     holds = indicator(separator, condition)
     fails = _complement(holds)
     first = laurent.multiply(holds, separator.separate(a)) if holds else {}
     return laurent.add(first, laurent.multiply(fails, separator.separate(b))) if fails else first
 
 
-def _under(separator: Separating, condition: Boolean, branch: Expr) -> Polynomial:
-    """[c]·branch; what the branch reads by computed indices is read only where c holds."""
-    guarded: dict[Basic, Basic] = {
-        one: Where(condition, one, S.Zero) for one in elements_of(branch) if not one.is_plain
-    }
-    holds = separator.pure(Where(condition, S.One, S.Zero))
+def _under(separator: Separating, condition: Boolean, branch: Expr, *, otherwise: bool = False) -> Polynomial:
+    """[c]·branch, or [otherwise]·branch; what the branch reads by computed indices is read only there.
+
+    ¬c is not asked for: of x > 0 it is x ≤ 0, and a NaN fulfils neither.
+    """
+
+    def only(value: Expr) -> Expr:
+        return Where(condition, S.Zero, value) if otherwise else Where(condition, value, S.Zero)
+
+    guarded: dict[Basic, Basic] = {one: only(one) for one in elements_of(branch) if not one.is_plain}
+    holds = separator.pure(only(S.One))
     return laurent.multiply(holds, separator.separate(branch.xreplace(guarded)))
 
 

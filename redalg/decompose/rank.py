@@ -191,10 +191,17 @@ class Samples:
         self.labels = labels
         self.random = random.Random(SEED)
         self.places = self.random.sample(PLACES, 3 * LARGE)
-        draw = self.random.randrange
-        self.times = [(1, 1) if j % 2 else (draw(1, 6), draw(1, 6)) for j in range(LARGE)]
+        self.times = list(map(self._times, range(LARGE)))
         self.ctx = context()
         self._known: dict[Basic, Sampled] = {}
+
+    def _times(self, j: int) -> tuple[int, int]:
+        """How often d_j takes each of its two elements: together as often as axes of known sizes have elements."""
+        draw, sizes = self.random.randrange, [axis.size for axis in self.axes if axis.size is not None]
+        if len(sizes) == len(self.axes):
+            first = draw(1 + prod(sizes))
+            return first, prod(sizes) - first
+        return (1, 1) if j % 2 else (draw(1, 6), draw(1, 6))
 
     def real(self, node: Basic, i: int, j: int) -> Any:
         """The node at (x_i, d_j), a finite real number."""
@@ -267,6 +274,8 @@ class Samples:
         own = (LARGE + 2 * j, LARGE + 2 * j + 1)
         if monoid in ("max", "min"):
             return self._extremum(monoid, term, [*range(LARGE), *own], j)
+        if monoid in ("any", "all"):
+            return self.ctx.mpf(self.random.randrange(2))
         if monoid not in ("sum", "prod"):
             return self._number(positive=True)
         taken = [(self.real(term, i, j), times) for i, times in zip(own, self.times[j], strict=True)]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import final
 
 from sympy import Abs, Add, Dummy, Expr, Mul, Pow, Rational, S, cancel, expand_log, expand_trig, factor, log
@@ -24,7 +25,9 @@ from redalg.decompose import laurent
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
+from redalg.decompose.finite import CASES_LIMIT, by_cases
 from redalg.decompose.laurent import Monomial, Polynomial, Ratio
+from redalg.decompose.parse import UNROLL_LIMIT
 from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
@@ -117,10 +120,17 @@ def decompose(cascade: Cascade) -> Decomposition:
     return Decomposition(cascade, tuple(made), separator)
 
 
-def separation(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
-    """The structural route: the reduction's separation, or `NotSeparable`."""
+def separation(reduction: Reduction, term: Expr, separator: Separator, opened: int = 0) -> Separation:
+    """The structural route: the reduction's separation, or `NotSeparable`; `opened`: how often the term was."""
     separator.shifts, separator.roundings = [], []
-    return SEPARATE.get(reduction.monoid.name, separate_other)(reduction, term, separator)
+    try:
+        return SEPARATE.get(reduction.monoid.name, separate_other)(reduction, term, separator)
+    except NotSeparable as finding:
+        summed = reduction.monoid.name == "sum"
+        cases = by_cases(term, finding.node, separator, summed=summed) if opened < CASES_LIMIT else None
+        if cases is None:
+            raise
+    return separation(reduction, cases, separator, opened + 1)
 
 
 def audited(
@@ -197,9 +207,9 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
     two_passes = f"Run two passes: compute {values} first, pass {them}, and fuse the rest."
     extremum = reduction.monoid.name in ("max", "min")  # whose theorems are about hulls, not about ranks
     if not varies(reduction, cascade):
-        looked += ("its x or its d take few values, for which the theorem and the samples do not speak",)
+        looked += ("its x take few values, for which the theorem and the samples do not speak",)
     elif finding.certain and (test.grows or extremum):
-        reason += f". No state of fixed size holds what a later {values} would need of the elements already read."
+        reason += f". {no_state(cascade)} holds what a later {values} would need of the elements already read."
         return NotFusible(reduction.name, reason, finding.hint or two_passes, looked, True)
     elif test.grows:
         reason += f"; no state of rank ≤ {test.ranks[1] - 1} found."
@@ -211,15 +221,22 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
     return Undecided(reduction.name, reason + ".", finding.hint or hint, looked)
 
 
-def varies(reduction: Reduction, cascade: Cascade) -> bool:
-    """Whether x is data of any length and d any number: not the index alone, a fixed size, or the truth of any or all.
+def no_state(cascade: Cascade) -> str:
+    """What there is none of: of a fixed size, and over axes of known sizes the elements themselves are one."""
+    if any(axis.size is None for axis in cascade.reduced):
+        return "No state of fixed size"
+    return "No state whose size does not grow with " + "·".join(f"|{axis}|" for axis in cascade.reduced)
 
-    The theorems say that functions of x at different d are independent, which takes enough of both.
+
+def varies(reduction: Reduction, cascade: Cascade) -> bool:
+    """Whether x is data of any length: not the index alone, and not so few elements that a state may hold them.
+
+    The theorems say that functions of x at different d are independent, which takes enough of x; the samples show
+    whether d takes enough values.
     """
     data = any(set(cascade.reduced) & free_axes(one) for one in elements_of(reduction.term))
-    truths = {one.value for one in cascade.reductions if one.monoid.name in ("any", "all")}
-    of_d = values_of(reduction.term) & set(cascade.values)
-    return data and cascade.axis.size is None and not of_d <= truths
+    sizes = [axis.size for axis in cascade.reduced if axis.size is not None]
+    return data and (len(sizes) < len(cascade.reduced) or prod(sizes) > UNROLL_LIMIT)
 
 
 def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:

@@ -126,8 +126,13 @@ class Scope:
         top = self._fold(lambda a, b: a * b, plain) if plain else self._constant(S.One)
         top = self._weighed(top, plain)
         for guard in guards:  # 0 where the mask is off, whatever lies there
-            top = self.ops.where(self.evaluate(guard.condition), self._float(top), self.ops.scalar(0.0))
+            top = self.ops.where(self.passes(guard), self._float(top), self.ops.scalar(0.0))
         return self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
+
+    def passes(self, indicator: Where) -> Any:
+        """Where an indicator is 1."""
+        holds = self.evaluate(indicator.condition)
+        return holds if indicator.args[1] is S.One else ~holds
 
     def _weighed(self, product: Any, factors: Sequence[Expr]) -> Any:
         """0 where a factor is 0 beside log 0, or beside a sum that holds log 0: such an element does not count."""
@@ -295,8 +300,8 @@ class Scope:
 
 
 def is_indicator(node: Basic) -> bool:
-    """Whether a node is 1 where a condition holds, and 0 elsewhere."""
-    return isinstance(node, Where) and node.args[1] is S.One and node.args[2] is S.Zero
+    """Whether a node is 1 where a condition holds and 0 elsewhere, or 0 where it holds and 1 elsewhere."""
+    return isinstance(node, Where) and node.args[1:] in ((S.One, S.Zero), (S.Zero, S.One))
 
 
 def _varies(term: Expr) -> tuple[int, bool]:

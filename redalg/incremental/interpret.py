@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Any, final
 
 from sympy import Expr, Mul, S
-from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Producer
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.domain import live_term
-from redalg.expression import Axis, Value
+from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.evaluate import Scope, is_indicator
@@ -139,7 +138,7 @@ class Executor:
         elif live is not None:
             factors = self._masked_factors(factors, live)
         for guard in indicators(one) if len(factors) > 1 else ():  # of one operand: 0 times what another hides
-            factors = [self._reached(factor, scope.evaluate(guard)) for factor in factors]
+            factors = [self._reached(factor, scope.passes(guard)) for factor in factors]
         return contracted(scope, factors, self.reduced) if len(factors) > 1 else \
             self._along(SUM, scope, factors[0])  # fmt: skip
 
@@ -309,9 +308,9 @@ class Executor:
         return made
 
 
-def indicators(one: Accumulator) -> list[Boolean]:
+def indicators(one: Accumulator) -> list[Where]:
     """The masks that stand as factors of a sum."""
-    return [part.condition for factor in one.factors for part in Mul.make_args(factor) if is_indicator(part)]
+    return [part for factor in one.factors for part in Mul.make_args(factor) if is_indicator(part)]
 
 
 def produce(cascade: Cascade, scope: Scope) -> None:

@@ -21,7 +21,7 @@ class TorchOps(ArrayOps):
         self.functions = {
             "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt, "Abs": torch.abs, "tanh": torch.tanh,
             "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinh": torch.sinh, "cosh": torch.cosh,
-            "atan": torch.atan, "asin": torch.asin, "acos": torch.acos, "sign": torch.sign, "floor": torch.floor,
+            "atan": torch.atan, "asin": torch.asin, "acos": torch.acos, "sign": _sign, "floor": torch.floor,
             "ceiling": torch.ceil, "erf": torch.erf, "where": torch.where, "Max": torch.maximum, "Min": torch.minimum,
             "pow": torch.pow, "erfc": torch.erfc, "expm1": torch.expm1, "log1p": torch.log1p, "asinh": torch.asinh,
             "acosh": torch.acosh, "atanh": torch.atanh, "atan2": torch.atan2,
@@ -101,3 +101,8 @@ class TorchOps(ArrayOps):
         mantissa, exponent = torch.frexp(array)
         plain = torch.isfinite(array) & (array != 0)
         return torch.where(plain, mantissa, array), torch.where(plain, exponent, 0).to(torch.int64)
+
+
+def _sign(array: Any) -> Any:
+    """−1, 0 or 1, and NaN of a NaN, of which torch gives 0."""
+    return torch.where(torch.isnan(array), array, torch.sign(array))

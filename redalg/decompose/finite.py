@@ -1,0 +1,104 @@
+"""Values of d that take few values: a term that does not separate is taken apart by them. Each rewrite is exact:
+
+    f(x, a)              → where(a ≠ 0, f(x, 1), f(x, 0))                 a the truth of any or all
+    f(x, where(c, p, q)) → where(c, f(x, p), f(x, q))                     c of x alone or of d alone
+    f(x, sign d)         → where(d > 0, f(x, 1), where(d < 0, f(x, −1), where(d = 0, f(x, 0), sign d)))
+    u·0                  → where(−∞ < u < ∞, 0, NaN)                      u of x or d, for f(x, 0)
+
+Of a sum only the addends that hold the value are taken apart. What is not chosen is not read, so that an infinite
+branch does no harm; sign d is NaN where d is, and so is what the third rewrite gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from sympy import Add, And, Eq, Expr, Ne, S, preorder_traversal, sign
+from sympy.core.basic import Basic
+
+from redalg.decompose.separating import Separating
+from redalg.decompose.theorems import D, X
+from redalg.expression import Value, Where
+from redalg.expression.contents import elements_of, values_of
+
+OPENED_LIMIT = 200
+"""Operations beyond which a term is not taken apart again: every value at least doubles it."""
+CASES_LIMIT = 4
+"""Values by which a term is taken apart at most."""
+TRUTHS = ("any", "all")
+
+At = Callable[[Expr], Expr]
+"""What a term is where the value that is opened is this."""
+Case = tuple[Expr, Callable[[At], Expr]]
+"""What takes few values, and how the term is put together from its cases."""
+
+
+def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) -> Expr | None:
+    """The term taken apart by the first value in the offending node that takes few, or None where it holds none.
+
+    Args:
+        term: the term of a reduction; `summed` where its addends may be reduced apart.
+        node: what does not separate.
+        separator: tells x from d.
+    """
+    for case in cases(node, separator):
+        made = _opened(term, case, Add.make_args(term) if summed else (term,))
+        if made != term:
+            return made if made.count_ops() <= OPENED_LIMIT else None
+    return None
+
+
+def cases(node: Basic, separator: Separating) -> Iterator[Case]:
+    """What takes few values in a node that mixes x and d, outermost first."""
+    for part in preorder_traversal(node):
+        if isinstance(part, Value) and separator.facts.get(part, ("",))[0] in TRUTHS:
+            yield part, partial(_by_truth, part)
+        elif isinstance(part, Where) and separator.side(part.condition) != X | D:
+            yield part, partial(_by_condition, part)
+        elif isinstance(part, sign) and separator.side(part) == D:
+            yield part, partial(_by_sign, part)
+
+
+def _by_truth(one: Expr, at: At) -> Expr:
+    return Where(Ne(one, 0), at(S.One), at(S.Zero))
+
+
+def _by_condition(one: Expr, at: At) -> Expr:
+    condition, a, b = one.args
+    return Where(condition, at(a), at(b))
+
+
+def _by_sign(one: Expr, at: At) -> Expr:
+    [d] = one.args
+    return Where(d > 0, at(S.One), Where(d < 0, at(S.NegativeOne), Where(Eq(d, 0), at(S.Zero), one)))
+
+
+def _opened(term: Expr, case: Case, addends: tuple[Expr, ...]) -> Expr:
+    part, together = case
+    held = [one for one in addends if one.has(part)]
+    if not held:
+        return term
+    rest = Add(*(one for one in addends if one not in held))
+    return rest + together(lambda value: at(Add(*held), part, value))
+
+
+def at(node: Expr, part: Expr, value: Expr) -> Expr:
+    """The node where the part is this; what 0 times a number that is not finite gives is kept."""
+    if node == part:
+        return value
+    if value is not S.Zero or not node.has(part):
+        return node.xreplace({part: value})
+    args = [at(arg, part, value) for arg in node.args]
+    if node.is_Mul and S.Zero in args:
+        return Add(*(lost(one) for one in args if one is not S.Zero))
+    return node.func(*args)
+
+
+def lost(factor: Expr) -> Expr:
+    """0·u, which is 0 only where u is finite."""
+    if factor.is_finite or not (elements_of(factor) or values_of(factor)):
+        return S.Zero
+    if isinstance(factor, Where) and all(branch.is_finite for branch in factor.args[1:]):
+        return S.Zero
+    return Where(And(factor > S.NegativeInfinity, factor < S.Infinity), S.Zero, S.NaN)

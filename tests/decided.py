@@ -1,0 +1,85 @@
+"""Cascades whose rewrites are checked by value: fused is the definition, at once and in pieces, whatever the data hold.
+
+The data are of either sign, tied, of one sign, and hold NaN, ±∞ and numbers whose exponentials overflow. Where the
+definition is finite the fused value is; elsewhere both are not (which non-finite value is not promised).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from sympy import Abs, Expr, cos, exp, log, sign, tanh
+
+import redalg as ra
+from redalg.expression.contents import free_axes
+
+b, n = ra.axes("b n")
+x, y, w = ra.tensors("x[b,n] y[b,n] w[b,n]")
+MEAN, LARGEST = ra.mean(x, n), ra.max(x, n)
+TRUTH, EVERY = ra.any(y > 0, n), ra.all(w > 0, n)
+ROWS, LENGTH = 4, 7
+
+Tensors = dict[str, np.ndarray]
+
+
+def tensors() -> Iterator[Tensors]:
+    """x, y and w; the truths of y > 0 and of w > 0 vary over the rows."""
+    rng = np.random.default_rng(0)
+    signs = np.array([[1], [-1], [1], [-1]]), np.array([[1], [1], [-1], [-1]])
+    plain = rng.standard_normal((3, ROWS, LENGTH))
+    for of_x in (plain[0], rng.integers(-2, 3, (ROWS, LENGTH)) / 1.0, np.abs(plain[0]) + 0.5, -np.abs(plain[0])):
+        yield {"x": of_x, "y": signs[0] * np.abs(plain[1]), "w": np.where(signs[1] > 0, 1, plain[2]) * np.abs(plain[2])}
+    for odd in (np.nan, np.inf, -np.inf, 1e3, -1e3):
+        made = {"x": plain[0].copy(), "y": signs[0] * np.abs(plain[1]), "w": signs[1] * np.abs(plain[2])}
+        made["x"][:, 2] = odd
+        yield made
+        made = {name: one.copy() for name, one in made.items()}
+        made["x"], made["y"][1:, 3] = plain[0], odd
+        yield made
+
+
+def as_defined(*exprs: Expr) -> None:
+    """Each expression, on every set of tensors, by both libraries and in pieces."""
+    for expr in exprs:
+        fused = ra.fuse(expr, " ".join(sorted(str(axis) for axis in free_axes(expr))))
+        for given in tensors():
+            held = {name: one for name, one in given.items() if name in fused.cascade.inputs()}
+            with np.errstate(all="ignore"):
+                wanted = np.array(fused.reference(**held), dtype=np.float64)
+                results = [fused(**held, backend=backend) for backend in ("numpy", "torch")]
+                results += [] if any(one.carries for one in fused.cascade.outputs) else [in_pieces(fused, held)]
+            for got in results:
+                same(np.array(got, dtype=np.float64), wanted, f"{expr} of {held}")
+
+
+def same(got: np.ndarray, wanted: np.ndarray, said: str) -> None:
+    """Equal where the definition is finite, and not finite elsewhere."""
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(np.isfinite(got), finite, err_msg=said)
+    np.testing.assert_allclose(got[finite], wanted[finite], rtol=1e-9, atol=1e-12, err_msg=said)
+
+
+def in_pieces(fused: ra.Fused, held: Tensors) -> Any:
+    """`finish` of pieces of 1, 2 and the other elements, the last two merged first."""
+    parts = [fused.leaf({name: one[:, start:end] for name, one in held.items()}, start={n: start})
+             for start, end in pairwise((0, 1, 3, LENGTH))]  # fmt: skip
+    return fused.finish(fused.merge(parts[0], fused.merge(parts[1], parts[2])))
+
+
+BY_TRUTH = (
+    ra.sum(Abs(x - TRUTH), n), ra.sum(exp(x * TRUTH), n), ra.sum(ra.where(x > TRUTH, x, 0), n),
+    ra.sum(log(x**2 + 1 + TRUTH) * w, n), ra.sum(Abs(x) ** TRUTH, n), ra.max(tanh(x * TRUTH - EVERY) * y, n),
+    ra.sum(Abs(x - TRUTH) * cos(w * EVERY), n),
+)  # fmt: skip
+BY_CONDITION = (
+    ra.sum(Abs(x - ra.where(LARGEST > 1, 1, 2)), n), ra.sum(exp(ra.where(w > 0, x, LARGEST)), n),
+    ra.sum(tanh(ra.where(y > x, LARGEST, x)) * w, n), ra.sum(1 / (2 + tanh(x * ra.where(MEAN > 0, 1, -1))), n),
+)  # fmt: skip
+BY_SIGN = (
+    ra.sum(Abs(x - sign(MEAN)), n), ra.sum(tanh(x * sign(LARGEST)) + x * MEAN, n),
+    ra.max(tanh(x - sign(ra.min(y, n))) * w, n), ra.sum(exp(x * sign(ra.max(y, n))), n),
+)  # fmt: skip
+BY_ZERO = (ra.sum(exp(x * TRUTH + LARGEST), n), ra.sum(cos(x * w * TRUTH) * y, n), ra.max(tanh(x * TRUTH) - w, n))
