@@ -36,7 +36,6 @@ from sympy import (
     Mod,
     Mul,
     Pow,
-    Rational,
     S,
     ceiling,
     cos,
@@ -191,7 +190,7 @@ class Separator(Separating):
         kept = [one for one in x + d if self.atoms.list[one[0]].exponential
                 or is_nonnegative(self.atoms.list[one[0]].base, self.facts)]  # fmt: skip
         rest = self.atoms.expr(tuple(one for one in x + d if one not in kept))
-        return tuple(kept), Rational(c.numerator, c.denominator) * rest
+        return tuple(kept), laurent.number(c) * rest
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
@@ -356,8 +355,8 @@ class Separator(Separating):
         weights = {x: laurent.ratio(row.get(lead, 0), first[lead]) for x, row in rows}
         if any({d: first[d] * weights[x] for d in first} != row for x, row in rows):
             raise NotSeparable(node, reason, certain=certain)
-        g = Add(*(_sympy(weights[x]) * self.atoms.expr(x) for x, _ in rows))
-        return g, Add(*(_sympy(c) * self.atoms.expr(d) for d, c in first.items()))
+        g = Add(*(laurent.number(weights[x]) * self.atoms.expr(x) for x, _ in rows))
+        return g, Add(*(laurent.number(c) * self.atoms.expr(d) for d, c in first.items()))
 
 
 ADDITION: Mapping[type, tuple[tuple[type, type, int], ...]] = {
@@ -395,7 +394,3 @@ def evaluated(node: Expr) -> Expr:
 def expand_products(expr: Expr) -> Expr:
     """Products and natural powers of sums written out, nothing else."""
     return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)
-
-
-def _sympy(value: Ratio) -> Expr:
-    return Rational(value.numerator, value.denominator)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Mul, Pow, Rational, S, cancel, expand_log, expand_trig, factor, log
+from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log
 from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose import laurent
@@ -297,7 +297,7 @@ SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
 
 def fraction(value: Ratio) -> Expr:
     """An exact number as SymPy writes it."""
-    return Rational(value.numerator, value.denominator)
+    return laurent.number(value)
 
 
 def vector_expr(vector: dict[Monomial, Ratio], separator: Separator) -> Expr:

@@ -214,7 +214,7 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
         todo += (meaning[value] for value in further)
     if not denominators:
         return S.false
-    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0) for one in used))
+    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0, evaluate=False) for one in used))
 
 
 def drop_unused(form: FusedForm) -> FusedForm:
@@ -238,7 +238,7 @@ def named_after_reductions(form: FusedForm) -> FusedForm:
             names[one.expr] = one.value
 
     def renamed(expr: Any) -> Any:
-        return expr.xreplace(names)
+        return expr if names.keys().isdisjoint(values_of(expr)) else expr.xreplace(names)
 
     return replace(
         form,
