@@ -9,6 +9,7 @@ from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol, sympify
 
 from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis, names_of
+from redalg.expression.known import no_more_known
 
 ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 
@@ -69,6 +70,7 @@ class _Indexed(Expr):
 
 
 @final
+@no_more_known
 class Element(_Indexed):
     """One element of an input tensor."""
 
@@ -79,6 +81,7 @@ class Element(_Indexed):
 
 
 @final
+@no_more_known
 class Value(_Indexed):
     """One element of something that redalg names: a reduction's value, a slot of the state, a producer.
 
