@@ -34,6 +34,8 @@ def number(value: Ratio) -> Expr:
 
 def ratio(numerator: Ratio, denominator: Ratio) -> Ratio:
     """An exact quotient."""
+    if isinstance(numerator, int) and isinstance(denominator, int) and numerator % denominator == 0:
+        return numerator // denominator
     made = Fraction(numerator) / denominator
     return made.numerator if made.denominator == 1 else made
 

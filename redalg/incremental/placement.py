@@ -25,6 +25,7 @@ from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
 from redalg.expression.contents import elements_of, free_axes, text_of, values_of
+from redalg.expression.rebuild import renamed
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
@@ -134,7 +135,7 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
             held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
             placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
         made[slot.symbol] = held[0]
-    final = found.final.xreplace(made)
+    final = renamed(found.final, made)
     if final != reduction.value:
         placement.finals[reduction.value] = final
 
