@@ -62,6 +62,8 @@ from redalg.expression.contents import of_kind, values_of
 
 def rational(number: Expr) -> Ratio | None:
     """A SymPy number as an exact one (a float is taken at the decimal value that it prints)."""
+    if number.is_Integer:
+        return int(number)
     if number.is_Rational:
         return laurent.ratio(int(number.p), int(number.q))
     return Fraction(str(number)) if number.is_Float and number.is_finite else None
@@ -79,7 +81,7 @@ class Separator(Separating):
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
-        self._signed: dict[Value, Expr] = {}
+        self._signed: dict[Value, Expr | None] = {}
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
@@ -331,13 +333,14 @@ class Separator(Separating):
     def signed(self, expr: Expr) -> Expr:
         """The expression with a symbol that SymPy knows to have its sign for every value whose sign is known."""
         held = values_of(expr)
-        return expr.xreplace({value: self._symbol(value) for value in self.facts if value in held})
+        known = {value: symbol for value in self.facts if value in held and (symbol := self._symbol(value)) is not None}
+        return expr.xreplace(known) if known else expr
 
-    def _symbol(self, value: Value) -> Expr:
-        """A symbol of the value's sign (of no elements: see `extremal`); the value itself where that is unknown."""
+    def _symbol(self, value: Value) -> Expr | None:
+        """A symbol of the value's sign, where that is known (of no elements: see `extremal`)."""
         if value not in self._signed:
             sign = sign_of(value, self.facts)
-            self._signed[value] = value if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
+            self._signed[value] = None if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
         return self._signed[value]
 
     def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:

@@ -25,7 +25,7 @@ from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
 from redalg.decompose.laurent import Monomial, Polynomial, Ratio
-from redalg.decompose.rank import Audit, RankTest, audit_of, equal_on_samples
+from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
@@ -127,30 +127,29 @@ def audited(
     reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
 ) -> Separation:
     """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised."""
-    audit = measured(reduction, term, separator, cascade)
-    test = audit.test
+    test = measured(reduction, term, separator, cascade)
     divided = isinstance(finding.node, Pow)  # a pole may cancel in a term of any rank
     rewrites = REWRITES if test.settles else REWRITES[:1] if divided and test.ranks else ()
     if (found := rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
     if test.grows and reduction.monoid.name == "sum":
-        test = of_node(finding, audit)
+        test = of_node(finding, test, separator, cascade)
     raise verdict(reduction, finding, test, cascade) from None
 
 
-def of_node(finding: NotSeparable, audit: Audit) -> RankTest:
+def of_node(finding: NotSeparable, test: RankTest, separator: Separator, cascade: Cascade) -> RankTest:
     """The test of the offending node where its rank stands still: then only its product with the rest grew past N."""
     node = finding.node if isinstance(finding.node, Expr) else Where(finding.node, S.One, S.Zero)
-    alone = audit.of_part(node)
-    return alone if alone.settles else audit.test
+    alone = rank_test(node, cascade.reduced, cascade.values, separator.facts)
+    return alone if alone.settles else test
 
 
-def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
+def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> RankTest:
     """The rank test of a sum's term; of the logarithm of a product's, since Π F = exp(Σ log F)."""
     if reduction.monoid.name not in ("sum", "prod"):
-        return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
+        return RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}")
     term = term if reduction.monoid.name == "sum" else log(Abs(term))
-    return audit_of(term, cascade.reduced, cascade.values, separator.facts)
+    return rank_test(term, cascade.reduced, cascade.values, separator.facts)
 
 
 REWRITES = (cancel, factor, expand_log, expand_trig)

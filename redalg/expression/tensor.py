@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, final
 
 from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol, sympify
@@ -21,11 +22,17 @@ class Label(Symbol):
     __slots__ = ()
 
     def __new__(cls, name: str) -> Label:
-        made: Label = Symbol.__xnew__(cls, name, extended_real=True)
-        return made
+        return _label(name)
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.name,), {}
+
+
+@lru_cache(1 << 10)
+def _label(name: str) -> Label:
+    """One label for a name: SymPy deduces a symbol's facts anew for each that is made."""
+    made: Label = Symbol.__xnew__(Label, name, extended_real=True)
+    return made
 
 
 class _Indexed(Expr):
