@@ -57,6 +57,7 @@ from sympy.logic.boolalg import Boolean, BooleanAtom
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Where
 from redalg.expression.contents import nodes_of, of_kind
+from redalg.expression.rebuild import with_args
 
 OURS = (Axis, Extent, Label, Scalar)
 
@@ -149,7 +150,7 @@ def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
         return RESPELLED[name](*args)
     if not _readable(node):
         raise ExpressionError(unreadable(node))
-    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    return with_args(node, args)
 
 
 def unreadable(node: Basic) -> str:

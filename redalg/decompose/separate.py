@@ -36,7 +36,6 @@ from sympy import (
     Mod,
     Mul,
     Pow,
-    Rational,
     S,
     ceiling,
     cos,
@@ -63,6 +62,8 @@ from redalg.expression.contents import of_kind, values_of
 
 def rational(number: Expr) -> Ratio | None:
     """A SymPy number as an exact one (a float is taken at the decimal value that it prints)."""
+    if number.is_Integer:
+        return int(number)
     if number.is_Rational:
         return laurent.ratio(int(number.p), int(number.q))
     return Fraction(str(number)) if number.is_Float and number.is_finite else None
@@ -80,7 +81,7 @@ class Separator(Separating):
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
-        self._signed: dict[Value, Expr] = {}
+        self._signed: dict[Value, Expr | None] = {}
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
@@ -191,7 +192,7 @@ class Separator(Separating):
         kept = [one for one in x + d if self.atoms.list[one[0]].exponential
                 or is_nonnegative(self.atoms.list[one[0]].base, self.facts)]  # fmt: skip
         rest = self.atoms.expr(tuple(one for one in x + d if one not in kept))
-        return tuple(kept), Rational(c.numerator, c.denominator) * rest
+        return tuple(kept), laurent.number(c) * rest
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
@@ -332,13 +333,14 @@ class Separator(Separating):
     def signed(self, expr: Expr) -> Expr:
         """The expression with a symbol that SymPy knows to have its sign for every value whose sign is known."""
         held = values_of(expr)
-        return expr.xreplace({value: self._symbol(value) for value in self.facts if value in held})
+        known = {value: symbol for value in self.facts if value in held and (symbol := self._symbol(value)) is not None}
+        return expr.xreplace(known) if known else expr
 
-    def _symbol(self, value: Value) -> Expr:
-        """A symbol of the value's sign (of no elements: see `extremal`); the value itself where that is unknown."""
+    def _symbol(self, value: Value) -> Expr | None:
+        """A symbol of the value's sign, where that is known (of no elements: see `extremal`)."""
         if value not in self._signed:
             sign = sign_of(value, self.facts)
-            self._signed[value] = value if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
+            self._signed[value] = None if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
         return self._signed[value]
 
     def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:
@@ -356,8 +358,8 @@ class Separator(Separating):
         weights = {x: laurent.ratio(row.get(lead, 0), first[lead]) for x, row in rows}
         if any({d: first[d] * weights[x] for d in first} != row for x, row in rows):
             raise NotSeparable(node, reason, certain=certain)
-        g = Add(*(_sympy(weights[x]) * self.atoms.expr(x) for x, _ in rows))
-        return g, Add(*(_sympy(c) * self.atoms.expr(d) for d, c in first.items()))
+        g = Add(*(laurent.number(weights[x]) * self.atoms.expr(x) for x, _ in rows))
+        return g, Add(*(laurent.number(c) * self.atoms.expr(d) for d, c in first.items()))
 
 
 ADDITION: Mapping[type, tuple[tuple[type, type, int], ...]] = {
@@ -395,7 +397,3 @@ def evaluated(node: Expr) -> Expr:
 def expand_products(expr: Expr) -> Expr:
     """Products and natural powers of sums written out, nothing else."""
     return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)
-
-
-def _sympy(value: Ratio) -> Expr:
-    return Rational(value.numerator, value.denominator)

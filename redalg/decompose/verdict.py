@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Mul, Pow, Rational, S, cancel, expand_log, expand_trig, factor, log
+from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log
 from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose import laurent
@@ -314,7 +314,7 @@ SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
 
 def fraction(value: Ratio) -> Expr:
     """An exact number as SymPy writes it."""
-    return Rational(value.numerator, value.denominator)
+    return laurent.number(value)
 
 
 def vector_expr(vector: dict[Monomial, Ratio], separator: Separator) -> Expr:

@@ -16,6 +16,7 @@ from redalg.decompose.laurent import Atom, Ratio
 from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.expression import Let, Value
 from redalg.expression.contents import free_axes, of_kind, values_of
+from redalg.expression.rebuild import renamed
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
 from redalg.incremental.factors import grouped
@@ -215,7 +216,7 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
         todo += (meaning[value] for value in further)
     if not denominators:
         return S.false
-    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0) for one in used))
+    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0, evaluate=False) for one in used))
 
 
 def drop_unused(form: FusedForm) -> FusedForm:
@@ -233,23 +234,23 @@ def drop_unused(form: FusedForm) -> FusedForm:
 def named_after_reductions(form: FusedForm) -> FusedForm:
     """An accumulator that is a reduction's value (finish says d = a) takes that reduction's name."""
     sums = {one.value for one in form.accumulators}
-    names: dict[Expr, Value] = {}
+    names: dict[Value, Value] = {}
     for one in form.assignments:
         if one.expr in sums and one.expr not in names and set(one.expr.args[1:]) == set(one.value.args[1:]):
             names[one.expr] = one.value
 
-    def renamed(expr: Any) -> Any:
-        return expr.xreplace(names)
+    def called(expr: Any) -> Any:
+        return expr if names.keys().isdisjoint(values_of(expr)) else renamed(expr, names)
 
     return replace(
         form,
-        pivots=tuple(replace(one, source=renamed(one.source)) for one in form.pivots),
-        accumulators=tuple(replace(one, value=renamed(one.value), weight=tuple(
-            (replace(pivot, source=renamed(pivot.source)), q) for pivot, q in one.weight), transition=tuple(
-            (renamed(value), renamed(c)) for value, c in one.transition)) for one in form.accumulators),
-        assignments=tuple(Assignment(one.value, renamed(one.expr)) for one in form.assignments
+        pivots=tuple(replace(one, source=called(one.source)) for one in form.pivots),
+        accumulators=tuple(replace(one, value=called(one.value), weight=tuple(
+            (replace(pivot, source=called(pivot.source)), q) for pivot, q in one.weight), transition=tuple(
+            (called(value), called(c)) for value, c in one.transition)) for one in form.accumulators),
+        assignments=tuple(Assignment(one.value, called(one.expr)) for one in form.assignments
                           if names.get(one.expr) != one.value),
-        outputs=tuple(replace(one, expr=renamed(one.expr), empty=renamed(one.empty)) for one in form.outputs),
+        outputs=tuple(replace(one, expr=called(one.expr), empty=called(one.empty)) for one in form.outputs),
     )  # fmt: skip
 
 

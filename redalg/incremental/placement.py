@@ -32,7 +32,8 @@ from redalg.decompose.laurent import Atom, Polynomial, Ratio
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
-from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.contents import elements_of, free_axes, text_of, values_of
+from redalg.expression.rebuild import renamed
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
@@ -148,8 +149,9 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
             held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
             placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
         made[slot.symbol] = held[0]
-    if found.final.xreplace(made) != reduction.value:
-        placement.finals[reduction.value] = found.final.xreplace(made)
+    final = renamed(found.final, made)
+    if final != reduction.value:
+        placement.finals[reduction.value] = final
 
 
 def _untaken(value: Value, placement: Placement) -> Value:
@@ -223,8 +225,9 @@ def _named(placement: Placement, atom: Atom) -> Value:
 
 def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) -> Pivot:
     to_expr = placement.decomposition.separator.atoms.polynomial_expr
-    candidates = sorted((to_expr(one) for one in centres), key=lambda e: (e.has(log), e.count_ops(), str(e)))
-    centre = _without_logs(_without_tensors(candidates[0], placement.decomposition.cascade))
+    candidates = list(dict.fromkeys(map(to_expr, centres)))
+    plainest = min(candidates, key=_plainness) if len(candidates) > 1 else candidates[0]
+    centre = _without_logs(_without_tensors(plainest, placement.decomposition.cascade))
     for pivot in placement.pivots.values():  # an exponential's pivot serves the same u when it is centred there
         if pivot.base == atom.base and pivot.source == centre:
             return pivot
@@ -235,6 +238,10 @@ def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) ->
     within = free_axes(centre) <= free_axes(atom.base)
     policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
     return Pivot(_named(placement, atom), atom.base, policy, centre if within else S.Zero)
+
+
+def _plainness(centre: Expr) -> tuple[bool, int, str]:
+    return centre.has(log), centre.count_ops(), text_of(centre)
 
 
 def _auxiliary_pivot(placement: Placement, atom: Atom) -> Pivot:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import final
 
 from sympy import Add, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
+from sympy.core.basic import Basic
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
@@ -210,10 +211,15 @@ class Resolver:
 
     def source(self, key: int) -> Expr:
         """The displacement of a slope, or of the shift on its line, to the natural one, in terms of the slots."""
-        meaning: dict[Expr, Expr] = {}
-        for one in self.assignments:
-            meaning[one.value] = one.expr.xreplace(meaning)
-        found = [meaning[value] for value in self.found.get(key, ()) if value in meaning]
+        assigned = {one.value: one.expr for one in self.assignments}
+        meaning: dict[Basic, Expr] = {}
+
+        def written(expr: Expr) -> Expr:
+            for value in values_of(expr) & assigned.keys() - meaning.keys():
+                meaning[value] = written(assigned[value])
+            return expr.xreplace(meaning)
+
+        found = [written(value) for value in self.found.get(key, ()) if value in assigned]
         held = {*self.accumulators, *(one.value for one in self.placement.pivots.values())}
         return next((one for one in found if values_of(one) <= held), S.Zero)
 
