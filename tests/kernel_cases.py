@@ -89,6 +89,8 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "weighted mean": lambda: ra.fuse(moments()[1]),
     "weighted variance": weighted_variance,
     "powers of 2": lambda: ra.fuse(ra.sum(2 ** (ra.min(x, n) - x), n)),
+    "norm": lambda: ra.fuse(ra.norm(x, n)),
+    "cosine": lambda: ra.fuse(ra.cosine_similarity(x, w, n)),
     "inertia": inertia,
     "inertia, any dimension": inertia_of_any_dimension,
 }
@@ -166,6 +168,14 @@ CASES = (
     Case("weighted mean", "weighted mean", one(x=randn(5, 1000), w=weights(5, 1000)), 1e-6),
     Case("weighted variance", "weighted variance", one(x=randn(5, 1000, shift=1e4), w=weights(5, 1000)), 1e-6),
     Case("powers of 2 far from zero", "powers of 2", one(x=randn(5, 300, scale=30.0, shift=1e8)), 1e-6),
+    Case("norm beyond the root of the range", "norm", one(x=randn(5, 300, scale=1e30)), 1e-6),
+    Case("norm below the root of the range", "norm", one(x=randn(5, 300, scale=1e-30)), 1e-6),
+    Case(
+        "cosine of what differs in scale",
+        "cosine",
+        one(x=randn(5, 300, scale=1e-30), w=randn(5, 300, scale=1e30)),
+        1e-6,
+    ),
     Case("inertia", "inertia", one(r=randn(5, 1000, 3, shift=1e3), w=weights(5, 1000)), 1e-6),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
 )

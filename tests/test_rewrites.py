@@ -81,8 +81,8 @@ ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
            "decompose/finite", "incremental/carried", "incremental/unroll", "incremental/cancel",
-           "incremental/two_pass", "incremental/auxiliary", "incremental/placement", "incremental/structured",
-           "lower_tile/join")  # fmt: skip
+           "incremental/two_pass", "incremental/auxiliary", "incremental/placement", "incremental/scales",
+           "incremental/structured", "lower_tile/join")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -366,6 +366,8 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "max u − S/n": rewrites_of_forms.extremum_less_mean,
     "d_i = ⊕ F_i(x; d_1 … d_{i-1})": rewrites_of_forms.two_passes,
     "fold     (e₀, e₁, …)": rewrites_of_forms.folds,
+    "Σ (u/max|u|)^p": rewrites_of_forms.scale_that_a_term_takes,
+    "f(Σ u^p)": rewrites_of_forms.scale_that_a_root_takes,
     "(m·2^e)·h^n": rewrites_of_forms.power_of_a_factor,
     "exp(k·v − k·d)": rewrites_of_forms.rate_of_a_difference,
     "parallel i: A;  parallel i: B": lambda: None,

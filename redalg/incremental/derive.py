@@ -21,8 +21,11 @@ from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
-from redalg.incremental.placement import Placement, place, scaled_atoms
+from redalg.incremental.placement import Placement, place
 from redalg.incremental.resolve import Resolver
+from redalg.incremental.scales import divided_atoms, pays, rooted_atoms
+
+NONE: frozenset[int] = frozenset()
 
 
 def derive(decomposition: Decomposition) -> FusedForm:
@@ -31,11 +34,11 @@ def derive(decomposition: Decomposition) -> FusedForm:
     centred = centre_all(sums, decomposition)
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
-    scaled = scaled_atoms(decomposition, centred)
+    divided = divided_atoms(decomposition, centred)
     candidates = Candidates(decomposition, centred)
 
-    def attempt(auxiliary: frozenset[int]) -> tuple[FusedForm, frozenset[int]]:
-        pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, scaled)
+    def attempt(auxiliary: frozenset[int], rooted: frozenset[int] = NONE) -> tuple[FusedForm, frozenset[int]]:
+        pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, divided, rooted)
         return attempted(decomposition, centred, pool)
 
     tried = candidates.powers | needed
@@ -48,6 +51,9 @@ def derive(decomposition: Decomposition) -> FusedForm:
             form, tried, wanted = other, further, kept | needed
     if wanted != tried:
         form, _ = attempt(wanted)
+    if rooted := rooted_atoms(decomposition, centred) - wanted - divided:
+        scaled, _ = attempt(wanted, rooted)
+        form = scaled if pays(drop_unused(scaled)) else form
     form = named_after_reductions(drop_unused(with_emptiness(form)))
     form = mark_droppable(form)
     form.verify()

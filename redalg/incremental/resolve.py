@@ -69,7 +69,7 @@ class Resolver:
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
         """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
-        used = {atom for x, _ in centred.polynomial for atom, _ in x} & self.pool.scaled
+        used = {atom for x, _ in centred.polynomial for atom, _ in x} & (self.pool.scaled - self.pool.rooted)
         scales = [self.placement.pivots[atom].source for atom in sorted(used)]
         if scales:
             [index] = [place for place, one in enumerate(self.assignments) if one.value == value]
@@ -101,6 +101,10 @@ class Resolver:
         """exp(Σ q·c) and Π c^p of the functions' own pivots, as atoms that cancel against those on the side of d."""
         out = laurent.ONE
         for atom, q in grade:
+            if atom in self.pool.rooted:  # kept apart as an exponent is, until a root or a ratio meets it
+                number = self._number(log(self.placement.pivots[atom].value), exponential=True)
+                out = laurent.multiply(out, {((), ((number, q),)): 1})
+                continue
             if atom in self.pool.scaled:
                 source = self._number(self.placement.pivots[atom].source)
                 out = laurent.multiply(out, {((), ((source, q),)): 1})
@@ -348,8 +352,8 @@ class Resolver:
     def _atom(self, number: int) -> Atom:
         return self.placement.decomposition.separator.atoms.list[number]
 
-    def _number(self, value: Expr) -> int:
-        return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=False))
+    def _number(self, value: Expr, *, exponential: bool = False) -> int:
+        return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=exponential))
 
     def _symbol_polynomial(self, expr: Expr) -> Polynomial:
         coefficient, rest = expr.as_coeff_Mul()

@@ -8,9 +8,9 @@ from typing import final
 from sympy import And, Expr, S
 
 from redalg.expression import Cast, Where
-from redalg.incremental.form import FormOutput, FusedForm
+from redalg.incremental.form import FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
-from redalg.lower_tile.moves import safe
+from redalg.lower_tile.moves import safe, usable
 from redalg.lower_tile.program import Copy, Load, Parallel, Region, Statement, Store
 from redalg.lower_tile.space import E_, I, Space
 from redalg.lower_tile.stream import Slots
@@ -24,14 +24,24 @@ class Epilogue:
         self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, dtypes: Mapping[str, str]
     ) -> None:
         self.form, self.assembly, self.dtypes = form, assembly, dtypes
+        self.body: list[Statement] = []
         values = {value: slots.final(value) for value in slots.names}
         for pivot in form.pivots:
             if pivot.has_slot:
                 values[pivot.value] = safe(values[pivot.value])
             elif pivot.value not in values:
-                values[pivot.value] = safe(space.with_values(values).read(pivot.source), scales=False)
+                values[pivot.value] = self._running(pivot, space.with_values(values).read(pivot.source))
         self.space = space.with_values(values)
-        self.body: list[Statement] = []
+
+    def _running(self, pivot: Pivot, source: Expr) -> Expr:
+        """A pivot that the state does not hold: safe to subtract, or to multiply by."""
+        if pivot.policy is not PivotPolicy.SCALE:
+            return safe(source, scales=False)
+        held = self.assembly.row(f"{pivot.value.name}_scale")
+        read = Load(held, I)
+        self.body += [self.assembly.over_rows((held, source)),
+                      self.assembly.over_rows((held, Where(usable(read), read, S.One)))]  # fmt: skip
+        return read
 
     def build(self) -> list[Statement]:
         """Assignments, then outputs."""

@@ -39,7 +39,7 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
-from redalg.lower_tile.program import IsFinite, IsNaN, Load, ScaledExp
+from redalg.lower_tile.program import IsFinite, IsNaN, Load, Ratio, ScaledExp
 
 FUNCTIONS = {
     "tanh": "T.tanh",
@@ -119,9 +119,8 @@ class Printer:
             return "int" in self.dtypes[node.name]
         if isinstance(node, Symbol | Integer):
             return True
-        kinds = Add | Mul | Max | Min | Mod | floor
-        inner = isinstance(node, kinds) and not isinstance(node, floor)
-        return isinstance(node, floor) or (inner and all(self.is_integer(one) for one in node.args))
+        args = node.args[0].as_numer_denom() if isinstance(node, floor) else node.args
+        return isinstance(node, Add | Mul | Max | Min | Mod | floor) and all(self.is_integer(one) for one in args)
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
 
@@ -136,6 +135,8 @@ class Printer:
             return f'T.cast({self.integer(node)}, "{self.compute}")'
         if isinstance(node, ScaledExp):
             return self._scaled_exp(node)
+        if isinstance(node, Ratio):
+            return f"{self._factor(node.args[0])} / {self._factor(node.args[1])}"
         if isinstance(node, Where):
             condition, a, b = node.args
             return f"T.if_then_else({self.condition(condition)}, {self.number(a)}, {self.number(b)})"
@@ -202,6 +203,8 @@ class Printer:
             return f"1.0 / {self._factor(Pow(base, -exponent))}"
         if exponent == S.Half:
             return f"T.sqrt({self.number(base)})"
+        if base == 2:
+            return f"T.exp2({self.number(exponent)})"
         return f"T.pow({self.number(base)}, {self.number(exponent)})"
 
     def _function(self, node: Basic) -> str:

@@ -26,6 +26,7 @@ from redalg.lower_tile.program import (
     Load,
     Loop,
     Parallel,
+    Ratio,
     ReduceTile,
     Region,
     ScaledExp,
@@ -195,8 +196,10 @@ class _Block:
         if isinstance(node, ScaledExp):
             u, c, q = args
             return np.exp((u - c) * np.asarray(q, self.compute))
+        if isinstance(node, Ratio):
+            return args[0] / args[1]
         if isinstance(node, Pow):
-            return self._power(node, args[0])
+            return self._power(node, *args)
         if isinstance(node, And | Or):
             return (np.logical_and if isinstance(node, And) else np.logical_or).reduce(np.broadcast_arrays(*args))
         simple = {
@@ -234,7 +237,7 @@ class _Block:
             total = operation(total, one)
         return total
 
-    def _power(self, node: Pow, base: Any) -> Any:
+    def _power(self, node: Pow, base: Any, power: Any) -> Any:
         exponent = node.exp
         if exponent.is_Integer:
             made = base
@@ -243,7 +246,7 @@ class _Block:
             return made if exponent > 0 else self.compute.type(1) / made
         if exponent in (S.Half, -S.Half):
             return np.sqrt(base) if exponent > 0 else self.compute.type(1) / np.sqrt(base)
-        return np.power(base, self.compute.type(float(exponent)))
+        return np.power(np.asarray(base, self.compute), np.asarray(power, self.compute))
 
 
 def _order(term: Basic) -> tuple[bool, bool, str]:

@@ -71,6 +71,22 @@ class ScaledExp(Expr):
 
 
 @final
+class Ratio(Expr):
+    """u/c as one node: SymPy must not take its powers apart, which is what keeps them in range."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, u: Any, c: Any) -> Ratio:
+        made: Ratio = Expr.__new__(cls, sympify(u), sympify(c))
+        return made
+
+    def _sympystr(self, printer: Any) -> str:
+        u, c = map(printer._print, self.args)
+        return f"({u} / {c})"
+
+
+@final
 class IsFinite(Boolean):
     """Whether a number is finite."""
 

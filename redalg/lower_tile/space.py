@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Expr, Integer, S
+from sympy import And, Expr, Integer, S, fraction
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, Scalar, Value
 from redalg.expression.contents import elements_of
 from redalg.lower_tile.names import kernel_name
-from redalg.lower_tile.program import Load, Region, index
+from redalg.lower_tile.program import Load, Ratio, Region, index
 from redalg.strategies import Plan, Problem
 
 I, J, E_, U = index("i"), index("j"), index("e"), index("u")
@@ -59,7 +59,8 @@ class Space:
         if isinstance(node, Scalar):
             return Load(kernel_name(node.name))
         if isinstance(node, Let):
-            return self.read(node.expr)
+            above, below = fraction(made := self.read(node.expr))
+            return Ratio(above, below) if below.has(Load) else made
         if not node.args:
             return node
         args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]

@@ -73,7 +73,7 @@ def refuse(form: FusedForm) -> None:
             'not hold yet. Run it with backend="torch".'
         )
     for pivot in form.pivots:
-        if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER, PivotPolicy.SCALE):
+        if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER):
             raise PlanError(
                 f"pivot `{pivot.value}` is a {pivot.policy.value} pivot, which the tile program does not hold yet. Run "
                 'it with backend="torch".'
