@@ -105,6 +105,8 @@ def streams(node: Reduce) -> Axes:
     if wider:
         return max(wider, key=len)
     inner = list(outermost(node.expr))
+    if any(one.bound == node.bound for one in inner):
+        return frozenset(node.bound)
     numbered = [one for one in inner if one.place in node.bound]
     if numbered:
         return streams(numbered[0])

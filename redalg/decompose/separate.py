@@ -6,6 +6,7 @@
     a · b            → separate(a) · separate(b)
     a^n              → separate(a)^n                                   n natural
     (g(x)·h(d))^q    → g^q · h^q                                       rank 1; q fractional: g ≥ 0 or h ≥ 0 known
+    (g·h)^q, log g·h → |g|^q·|h|^q, log|g| + log|h|                    plus NaN·([g < 0]·[h > 0] + [g > 0]·[h < 0])
     (a^2n)^q         → |a|^2nq                                         q fractional
     |a|^2n           → a^2n
     exp(u(x) + v(d)) → E[u] · E[v]
@@ -252,9 +253,10 @@ class Separator(Separating):
             return laurent.power(self.separate(base), int(exponent))
         reason, certain = (pole if exponent.is_Integer else singularity)(base, "power")
         g, h = self.rank_one(node, base, reason, certain=certain)
+        unreal: Polynomial = {}
         if not exponent.is_Integer:
-            g, h = self._of_one_sign(node, g, h)
-        return laurent.multiply(self.pure(g**exponent), self.pure(h**exponent))
+            g, h, unreal = self._of_one_sign(g, h)
+        return laurent.add(laurent.multiply(self.pure(g**exponent), self.pure(h**exponent)), unreal)
 
     def _moving_power(self, node: Expr, base: Expr, exponent: Expr) -> Polynomial:
         if self.side(base) or is_nonnegative(base, self.facts):
@@ -264,16 +266,20 @@ class Separator(Separating):
 
     def _log(self, node: Expr) -> Polynomial:
         reason, certain = singularity(node.args[0], "logarithm")
-        g, h = self._of_one_sign(node, *self.rank_one(node, node.args[0], reason, certain=certain))
-        return laurent.add(self._pure_log(g), self._pure_log(h))
+        g, h, unreal = self._of_one_sign(*self.rank_one(node, node.args[0], reason, certain=certain))
+        return laurent.add(self._pure_log(g), self._pure_log(h), unreal)
 
-    def _of_one_sign(self, node: Expr, g: Expr, h: Expr) -> tuple[Expr, Expr]:
-        """g·h → |g|·|h| where one of the two has a known sign: then g·h ≥ 0 fixes the sign of the other."""
+    def _of_one_sign(self, g: Expr, h: Expr) -> tuple[Expr, Expr, Polynomial]:
+        """g·h ≥ 0 as a product of two that are not negative, and what is NaN where g·h < 0 (0 elsewhere).
+
+        Where one of the two has a known sign, g·h ≥ 0 fixes the sign of the other, whose own power is NaN otherwise.
+        """
         signs = sign_of(g, self.facts), sign_of(h, self.facts)
-        if signs == (None, None):
-            raise NotSeparable(node, f"splits only where `{g}` and `{h}` have one sign, and neither sign is known",
-                               certain=False, hint=f"Write `Abs({g})` for `{g}` if it is never negative.")  # fmt: skip
-        return (g, h) if any(one in UP for one in signs) else (-g, -h)
+        if signs != (None, None):
+            return (g, h, {}) if any(one in UP for one in signs) else (-g, -h, {})
+        unreal = (laurent.multiply(self.pure(Where(below, S.NaN, S.Zero)), self.pure(Where(above, S.One, S.Zero)))
+                  for below, above in ((g < 0, h > 0), (g > 0, h < 0)))  # fmt: skip
+        return Abs(g), Abs(h), laurent.add(*unreal)
 
     def _pure_log(self, node: Expr) -> Polynomial:
         """log of one side: exponentials and what is known to be ≥ 0 open, log(c·E[u]·b^q) → log c + u + q·log b."""

@@ -26,6 +26,7 @@ from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
 from redalg.decompose.finite import CASES_LIMIT, by_cases
+from redalg.decompose.identities import without_kinks
 from redalg.decompose.laurent import Monomial, Polynomial, Ratio
 from redalg.decompose.parse import UNROLL_LIMIT
 from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
@@ -162,8 +163,8 @@ def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Ca
     return rank_test(term, cascade.reduced, cascade.values, separator.facts)
 
 
-REWRITES = (cancel, factor, expand_log, expand_trig)
-"""SymPy's own, cheap ones first. They serve to find a separation, and never what is run."""
+REWRITES = (cancel, without_kinks, factor, expand_log, expand_trig)
+"""SymPy's own, cheap ones first, and `identities`. They serve to find a separation, and never what is run."""
 
 
 REWRITING_LIMIT = 100
