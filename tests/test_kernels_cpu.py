@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from sympy import exp
+from sympy import Expr, Integer, exp
 
 import redalg as ra
 from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.program import Bind, Load, Loop
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 SMALL = [case for case in CASES if "1e8" not in case.name and case.name not in ("513 x 1000", "width 128")]
@@ -20,19 +23,19 @@ def named(cases: list[Case]) -> list[object]:
 @pytest.mark.parametrize("case", named(list(CASES)))
 def test_c_target_equals_the_definition(case: Case) -> None:
     tensors, form = tensors_of(case), fused(case.form)
-    made = form(**tensors, backend="tilelang", empty=case.empty)
-    assert worst_error(made, form.reference(**tensors), case.empty) <= case.tolerance
+    made = form(**tensors, backend="tilelang", empty=case.empty, sizes=case.sizes)
+    assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= case.tolerance
 
 
 @pytest.mark.parametrize("case", named(SMALL))
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
 def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None:
     tensors, form = tensors_of(case), fused(case.form)
-    lowered = form.lower(target, **problem(form, tensors), empty=case.empty)
+    lowered = form.lower(target, **problem(form, tensors, case.sizes), empty=case.empty)
     made = interpret(lowered.program, {name: array.numpy() for name, array in tensors.items()})
     outputs = {one.name: torch.from_numpy(made[one.name]) for one in form.cascade.outputs}
     for one in form.cascade.outputs:
-        wanted = form.reference(**tensors)
+        wanted = form.reference(**tensors, sizes=case.sizes)
         wanted = wanted if len(outputs) == 1 else getattr(wanted, one.name)
         assert worst_error(outputs[one.name], wanted, case.empty) <= case.tolerance
 
@@ -51,6 +54,47 @@ def test_c_target_takes_bfloat16_as_float32() -> None:
     made = form(**tensors, backend="tilelang")
     assert made.dtype == torch.bfloat16
     assert worst_error(made, form.reference(**tensors)) <= 8e-3
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("name", ["lengths", "spans", "no length"])
+def test_what_lies_beyond_a_length_is_never_read(name: str, segments: int) -> None:
+    """A cache holds anything behind its end; a weight of 0 does not hide a NaN."""
+    case = next(one for one in CASES if one.name == name)
+    tensors, form = tensors_of(case), fused(case.form)
+    spoilt = {key: array.clone() for key, array in tensors.items()}
+    for row, size in enumerate(tensors["length"].tolist()):
+        spoilt["K"][row, :, size:] = spoilt["V"][row, :, size:] = torch.nan
+    known = problem(form, tensors)
+    plan = replace(form.lower("c", **known).plan, segments=segments)
+    lowered = form.lower("c", **known, plan=plan, empty=case.empty)
+    made = interpret(lowered.program, {key: array.numpy() for key, array in spoilt.items()})
+    assert worst_error(torch.from_numpy(made["out"]), form.reference(**tensors), case.empty) <= case.tolerance
+
+
+@pytest.mark.parametrize(
+    ("form", "sizes", "read"),
+    [
+        ("causal", {"q": 256, "k": 256}, 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8),
+        ("window", {"q": 256, "k": 256}, 1 + 7 * 2),
+        ("attention", {"q": 256, "k": 256}, 8 * 8),
+    ],
+)
+def test_tiles_that_a_mask_rules_out_are_skipped(form: str, sizes: dict[str, int], read: int) -> None:
+    """Tiles of 32: causal takes half of 8 x 8, a window of 24 two a row of tiles."""
+    sizes = {"b": 1, "h": 1, "d": 16, "e": 16} | sizes
+    fully = fused(form)
+    program = fully.lower("c", sizes, dict.fromkeys("QKV", "float32")).program
+    [kernel] = program.kernels
+    [loop] = [one for one in kernel.body if isinstance(one, Loop)]
+    steps = 0
+    for block in range(kernel.grid[0][1]):
+        values: dict[Expr, Expr] = {kernel.grid[0][0]: Integer(block)}
+        for one in kernel.body:
+            if isinstance(one, Bind):
+                values[Load(one.name)] = one.value.xreplace(values)
+        steps += int(loop.stop.xreplace(values)) - int(loop.start.xreplace(values))
+    assert steps == read
 
 
 def test_strided_and_expanded_tensors() -> None:

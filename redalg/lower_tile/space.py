@@ -10,7 +10,7 @@ from sympy import And, Expr, Integer, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, Scalar, Value
-from redalg.expression.contents import elements_of
+from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Load, Region, index
 from redalg.strategies import Plan, Problem
@@ -29,6 +29,8 @@ class Space:
         start: axis -> (global index of the tile's first element, tile length), for the axes that a tile spans.
         values: value -> what reads it at tile indices.
         staged: element -> (buffer, axes of its dimensions): tiles of inputs in shared memory.
+        packed: axis -> (first, length) within the block, for axes that are packed into the rows.
+        known: expression of axes -> what it is within the block.
     """
 
     plan: Plan
@@ -37,6 +39,21 @@ class Space:
     start: Mapping[Axis, tuple[Expr, int]]
     values: Mapping[Value, Expr] = field(default_factory=dict)
     staged: Mapping[Element, tuple[str, tuple[Axis, ...]]] = field(default_factory=dict)
+    packed: Mapping[Axis, tuple[Expr, int]] = field(default_factory=dict)
+    known: Mapping[Expr, Expr] = field(default_factory=dict)
+
+    @property
+    def spans(self) -> dict[Axis, tuple[Expr, int]]:
+        """(first, length) within the block of every axis that varies in it."""
+        return {**self.packed, **self.start}
+
+    def varying(self, node: Expr | Boolean) -> frozenset[Axis]:
+        """The axes within a block on which an expression depends."""
+        return free_axes(node.xreplace(dict.fromkeys(self.known, S.Zero))) & set(self.spans)
+
+    def by_row(self, node: Expr) -> bool:
+        """Whether an expression differs from row to row."""
+        return bool(self.varying(node) & self.plan.binding.rows)
 
     def with_values(self, values: Mapping[Value, Expr]) -> Space:
         """The same place, with more values at hand."""
@@ -48,6 +65,8 @@ class Space:
 
     def read(self, node: Any) -> Any:
         """An expression with elements and values replaced by reads, axes by indices, extents by numbers."""
+        if node in self.known:
+            return self.known[node]
         if isinstance(node, Value):
             return self.values[node]
         if isinstance(node, Element):
@@ -85,7 +104,7 @@ class Space:
             if isinstance(one, Axis) and one in self.start and one not in axes:
                 place.append(self.start[one])
                 axes.append(one)
-            elif one.free_symbols & set(self.start) or elements_of(one):
+            elif self.varying(one) or elements_of(one):
                 return None
             else:
                 place.append(self.read(one))
@@ -99,6 +118,11 @@ class Space:
         if covered != self.problem.sizes[streamed.name]:
             held.insert(0, self.at[streamed] < self.problem.sizes[streamed.name])
         return And(*held) if held else S.true
+
+    def alike(self, domain: Boolean) -> Boolean:
+        """The part of the domain that says the same for every row and column of the block."""
+        streamed = self.plan.binding.streamed
+        return And(*(one for one in And.make_args(domain) if self.varying(one) <= {streamed}))
 
     def rows_inside(self) -> Boolean:
         """Whether row i of the tile exists (row 0 alone where no axis is bound to rows)."""
