@@ -117,3 +117,31 @@ def test_empty_axes_need_no_kernel() -> None:
     made = form(x=torch.zeros(3, 0), backend="tilelang")
     assert made.top.tolist() == made.lse.tolist() == [-torch.inf] * 3
     assert made.denominator.tolist() == [0.0] * 3
+
+
+def test_heads_that_share_keys_are_the_rows_of_one_tile() -> None:
+    """K is read once for a group of heads: its tile is indexed by the group, and rows are (head in the group, query)."""
+    sizes = {"b": 2, "h": 8, "q": 3, "k": 500, "d": 64, "e": 64}
+    shapes = {"K": (2, 2, 500, 64), "V": (2, 2, 500, 64)}
+    dtypes = {"Q": "float16", "K": "float16", "V": "float16", "length": "int32"}
+    made = fused("shared heads").lower("sm_90a", sizes, dtypes, shapes=shapes)
+    binding = made.plan.binding
+    assert binding.packing is not None
+    assert [(axis.name, length) for axis, length in binding.packing.digits] == [("h", 4), ("q", 3)]
+    assert [axis.name for axis in binding.grid] == ["b", "h_group"]
+    assert "T.copy(K[b, h_group, " in made.source.text
+
+
+def test_one_axis_of_many_rows_is_not_packed() -> None:
+    sizes = {"b": 1, "h": 4, "q": 100, "k": 100, "d": 32, "e": 32}
+    shapes = {"K": (1, 2, 100, 32), "V": (1, 2, 100, 32)}
+    made = fused("shared heads, causal").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"), shapes=shapes)
+    assert made.plan.binding.packing is None
+
+
+@pytest.mark.parametrize(("page", "copies"), [(64, True), (4, False)])
+def test_a_page_is_one_copy_where_tiles_lie_within_pages(page: int, copies: bool) -> None:
+    case = next(one for one in CASES if one.name == f"pages of {page}")
+    tensors, form = tensors_of(case), fused(case.form)
+    made = form.lower("sm_90a", **problem(form, tensors, case.sizes))
+    assert ("T.copy(K[pages[" in made.source.text) == copies

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Expr, Integer, S
+from sympy import And, Expr, Integer, Mod, S, floor
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, Scalar, Value
-from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.contents import free_axes
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Load, Region, index
 from redalg.strategies import Plan, Problem
@@ -97,18 +97,37 @@ class Space:
         return output_name(name, self.problem)
 
     def region(self, node: Element) -> tuple[Region, tuple[Axis, ...]] | None:
-        """The part of a tensor that a tile reads, and the axes along it; None where indices are not plain."""
+        """The part of a tensor that a tile reads, and the axes along it; None where it is not one block of it.
+
+        An index is an axis, or the same for the whole tile, or what divides or counts within equal parts of an axis of
+        which a tile lies within one: ⌊k / P⌋ and k mod P, where P is a multiple of the tile's length.
+        """
         place: list[Expr | tuple[Expr, int]] = []
         axes = []
+        parts = {one: whole for axis in self.start for one, whole in self._parts(node, axis).items()}
         for one in node.indices:
-            if isinstance(one, Axis) and one in self.start and one not in axes:
-                place.append(self.start[one])
-                axes.append(one)
-            elif self.varying(one) or elements_of(one):
+            axis, first = one, one
+            if isinstance(one, Mod) and one in parts:
+                axis, first = one.args[0], parts[one]
+            fixed = one.xreplace(parts)
+            if isinstance(axis, Axis) and axis in self.start and axis not in axes:
+                place.append((self.start[axis][0] if first is one else first, self.start[axis][1]))
+                axes.append(axis)
+            elif self.varying(fixed):
                 return None
             else:
-                place.append(self.read(one))
+                place.append(self.read(fixed))
         return Region(kernel_name(node.name), tuple(place)), tuple(axes)
+
+    def _parts(self, node: Element, axis: Axis) -> dict[Expr, Expr]:
+        """⌊axis / P⌋ and axis mod P of an element's indices -> what they are for the tile's first element."""
+        first, length = self.start[axis]
+        found: dict[Expr, Expr] = {}
+        for one in node.atoms(floor, Mod):
+            above, below = one.args[0].as_numer_denom() if isinstance(one, floor) else one.args
+            if above == axis and below.is_Integer and int(below) % length == 0:
+                found[one] = one.xreplace({axis: first})
+        return found
 
     def live(self, domain: Boolean) -> Boolean:
         """Where an element of the tile counts: the domain, and the ragged tail of the streamed axis."""

@@ -84,7 +84,8 @@ def pack(form: FusedForm, sizes: Mapping[str, int], free: list[Axis], rows: list
     if sum(length > 1 for _, length in digits) < 2 and grouped is None:
         return None
     digits.sort(key=lambda digit: free.index(digit[0]))
-    row = fresh("_".join(axis.name for axis, length in digits if length > 1), sizes)
+    named = [axis.name for axis, length in digits if length > 1]
+    row = fresh("_".join(named) if len(named) > 1 else f"{named[0]}_row", sizes)
     outer = fresh(f"{grouped.name}_group", sizes) if grouped is not None else None
     return Packing(row, tuple(digits), grouped, outer)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import final
 
-from sympy import And
+from sympy import And, Mod, floor
 from sympy.core.relational import Relational
 
 from redalg.expression import Axis, Element
@@ -46,13 +46,20 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     columns = problem.sizes[binding.column.name] if binding.column else 1
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
     cores = tensor_cores(form, problem, device)
+    part = equal_part(form)
     schedule = Schedule(
-        rows, padded(max([columns, *inner]), 16), trims(form), biased(form, binding), aligned(form, problem)
+        rows,
+        padded(max([columns, *inner]), 16),
+        trims(form),
+        biased(form, binding),
+        aligned(form, problem) and part % LEAST_PART == 0,
     )
     tile = (
         scalar_tile(device, schedule) if not cores else hopper_tile(schedule) if device.wgmma else ampere_tile(schedule)
     )
     row, streamed, stages, threads, special = tile
+    if part and part % LEAST_PART == 0:  # one stage: where a part lies is read ahead, in the few registers of a loader
+        streamed, stages = gcd(part, streamed), min(stages, 1)
     return Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, True, cores)
 
 
@@ -132,6 +139,21 @@ def biased(form: FusedForm, binding: Binding) -> bool:
 def by_group(axes: AbstractSet[Axis], binding: Binding) -> bool:
     """Whether axes meet the rows in nothing but the axis whose groups the grid numbers."""
     return binding.packing is not None and binding.rows & axes == {binding.packing.grouped}
+
+
+LEAST_PART = 32
+"""Shortest equal part of the streamed axis (a page) that a tile is cut to; what lies in shorter ones is gathered."""
+
+
+def equal_part(form: FusedForm) -> int:
+    """The length that tiles of the streamed axis must divide to lie within one part of it; 0 where any will do."""
+    axis, found = form.cascade.axis, list[int]()
+    for element in form.cascade.elements():
+        for one in element.atoms(floor, Mod):
+            above, below = one.args[0].as_numer_denom() if isinstance(one, floor) else one.args
+            if above == axis and below.is_Integer:
+                found.append(int(below))
+    return gcd(*found)
 
 
 def aligned(form: FusedForm, problem: Problem) -> bool:
