@@ -6,7 +6,7 @@ Shared by the tests of the C target (CPU), of nvcc compilation, and of the GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, final
 
@@ -14,6 +14,7 @@ import torch
 from sympy import exp, log, oo, sqrt
 
 import redalg as ra
+from tests import attention_cases
 
 b, h, q, k, d, e, n = ra.axes("b h q k d e n")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
@@ -25,13 +26,14 @@ LOWEST = torch.finfo(torch.float32).min
 @final
 @dataclass(frozen=True)
 class Case:
-    """One run: `tolerance` is relative to the largest output, in float32."""
+    """One run: `tolerance` is relative to the largest output, in float32; `sizes` of axes that no tensor carries."""
 
     name: str
     form: str
     tensors: Callable[[torch.Generator], Mapping[str, torch.Tensor]]
     tolerance: float = 2e-6
     empty: str = "nan"
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def attention(score: Any) -> ra.Fused:
@@ -93,6 +95,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "cosine": lambda: ra.fuse(ra.cosine_similarity(x, w, n)),
     "inertia": inertia,
     "inertia, any dimension": inertia_of_any_dimension,
+    **attention_cases.FORMS,
 }
 
 
@@ -178,6 +181,7 @@ CASES = (
     ),
     Case("inertia", "inertia", one(r=randn(5, 1000, 3, shift=1e3), w=weights(5, 1000)), 1e-6),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
+    *(Case(**one) for one in attention_cases.CASES),
 )
 
 
@@ -187,9 +191,11 @@ def tensors_of(case: Case, device: str = "cpu") -> dict[str, torch.Tensor]:
     return {name: array.to(device) for name, array in case.tensors(generator).items()}
 
 
-def problem(form: ra.Fused, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def problem(
+    form: ra.Fused, tensors: Mapping[str, torch.Tensor], extents: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """What `lower` and `compile` need to know of tensors: sizes by axis, dtypes and shapes by name."""
-    sizes = {
+    sizes = dict(extents or {}) | {
         index.name: size
         for one in form.cascade.elements()
         for index, size in zip(one.indices, tensors[one.name].shape, strict=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import And, Expr, Integer, S, Symbol
+from sympy import And, Expr, Integer, Max, Min, S, Symbol, floor
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import InputError, PlanError
@@ -19,10 +19,12 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
+from redalg.lower_tile.hoist import bound_names, hoisted
 from redalg.lower_tile.join import joined
 from redalg.lower_tile.moves import Merge, Side
 from redalg.lower_tile.names import Names, kernel_name
 from redalg.lower_tile.program import (
+    Bind,
     Copy,
     IsNaN,
     Kernel,
@@ -38,7 +40,7 @@ from redalg.lower_tile.program import (
 from redalg.lower_tile.space import E_, I, J, Space, output_name
 from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
-from redalg.strategies import Plan, Problem
+from redalg.strategies import Binding, Plan, Problem
 
 TILE, SEGMENT, PART = index("t"), index("z"), index("part")
 MERGED_ROWS = 16
@@ -58,11 +60,24 @@ class Job:
 
 @final
 @dataclass(frozen=True)
+class Span:
+    """The loop over tiles: `start` to `stop`, and what they need bound; `moving`: counted from the axis's first tile in
+    every segment, since what is live moves from block to block (otherwise from the segment's own first)."""
+
+    start: Expr
+    stop: Expr
+    bound: tuple[Bind, ...] = ()
+    moving: bool = True
+
+
+@final
+@dataclass(frozen=True)
 class Frame:
-    """The grid of a kernel (variables named after the axes), and where a block stands."""
+    """The grid of a kernel (variables named after the axes), where a block stands, and the tiles that it streams."""
 
     grid: tuple[tuple[Symbol, int], ...]
     space: Space
+    span: Span
 
 
 def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
@@ -78,6 +93,7 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
         raise PlanError(
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
         )
+    problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
     job = Job(form, plan, problem, dtypes)
     kernels, workspaces = single_segment(job) if plan.segments == 1 else multi_segment(job)
     kernels = tuple(replace(kernel, body=joined(kernel.body)) for kernel in kernels)
@@ -146,13 +162,50 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     for axis in reversed(binding.grid):
         at[axis] = index(names.fresh(axis.name))
         grid.append((at[axis], sizes[axis.name]))
+    packed, known = unpacked(binding, at)
     if binding.column is not None:
         at[binding.column] = E_
         start[binding.column] = (S.Zero, plan.block_column)
-    tile = SEGMENT * Space(plan, job.problem, at, start).tiles + TILE if segmented else TILE
+    space = Space(plan, job.problem, at, start, packed=packed, known=known)
+    spanned = span(job, space, names, segmented=segmented)
+    tile = SEGMENT * space.tiles + TILE if segmented and not spanned.moving else TILE
     at[binding.streamed] = tile * plan.block_streamed + J
     start[binding.streamed] = (tile * plan.block_streamed, plan.block_streamed)
-    return Frame(tuple(grid) or ((index(names.fresh("block")), 1),), Space(plan, job.problem, at, start))
+    blocks = tuple(grid) or ((index(names.fresh("block")), 1),)
+    return Frame(blocks, replace(space, at=at, start=start), spanned)
+
+
+def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
+    """The axes that rows pack: their places go to `at`; their spans within a block, and what numbers their groups."""
+    packing = binding.packing
+    if packing is None:
+        return {}, {}
+    outer = at[packing.outer] if packing.outer is not None else S.Zero
+    at |= packing.places(at[packing.row], outer)
+    quotient = packing.quotient()
+    return packing.spans(outer), {} if quotient is None else {quotient: outer}
+
+
+def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
+    """The tiles of a block; a segment takes its share of those needed."""
+    needed, parts = needed_tiles(job.form.cascade.domain, space), Integer(job.plan.segments)
+    if needed is None:
+        return Span(S.Zero, Integer(space.tiles), moving=False)
+    bound = list[Bind]()
+
+    def held(wanted: str, value: Expr) -> Expr:
+        if value.is_Integer:
+            return value
+        bound.append(Bind(names.fresh(wanted), value, "int32"))
+        return Load(bound[-1].name)
+
+    first = held("first_tile", needed.first)
+    stop = held("stop_tile", Max(first, needed.stop))
+    if segmented:
+        share = held("share", floor((stop - first + parts - 1) / parts))
+        first = held("first_of_part", Min(stop, first + SEGMENT * share))
+        stop = held("stop_of_part", Min(stop, first + share))
+    return Span(first, stop, tuple(bound))
 
 
 def taken(job: Job) -> tuple[str, ...]:
@@ -173,7 +226,13 @@ def single_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]
     slots, body = streamed(job, place, assembly)
     body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
     title = f"stream {job.form.cascade.axis}, finish"
-    return (Kernel(place.grid, tuple(assembly.buffers), tuple(body), title),), ()
+    return (finished(job, place, assembly, body, title),), ()
+
+
+def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
+    """A kernel, with what is the same for a whole block read once."""
+    kernel = Kernel(place.grid, tuple(assembly.buffers), tuple(body), title)
+    return hoisted(kernel, inputs(job.form, job.problem), assembly.names)
 
 
 def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement]]:
@@ -181,9 +240,8 @@ def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[St
     slots, body = allocate(job.form, assembly, job.plan.binding.column)
     before: list[Statement] = []
     step = tuple(Step(job.form, assembly, slots, place.space, before).build())
-    whole = job.plan.segments == 1
-    stop = needed_tiles(job.form.cascade.domain, place.space) if whole else Integer(place.space.tiles)
-    return slots, [*before, *body, Loop(TILE, stop, job.plan.stages, step)]
+    whole = place.span
+    return slots, [*whole.bound, *before, *body, Loop(TILE, whole.stop, job.plan.stages, step, start=whole.start)]
 
 
 # ---- Multi-Segment ---------------------------------------------------------------------------------------------------
@@ -197,8 +255,8 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     slots, body = streamed(job, place, assembly)
     parts = {value: names.fresh(f"{name}_parts") for value, name in slots.names.items()}
     body += [stored_part(value, slots, parts[value], place.space) for value in slots.names]
-    first = Kernel(place.grid, tuple(assembly.buffers), tuple(body), f"stream a part of {job.form.cascade.axis}")
-    variables = [str(name) for name, _ in place.grid]  # a TileLang text may bind a variable's name once
+    first = finished(job, place, assembly, body, f"stream a part of {job.form.cascade.axis}")
+    variables = [*map(str, dict(place.grid)), *bound_names(first)]  # a TileLang text may bind a variable's name once
     second = merging(job, Names((*taken(job), *parts.values(), *variables)), parts, slots)
     shapes = {name: part_shape(value, slots, job) for value, name in parts.items()}
     return (first, second), tuple(
@@ -255,7 +313,7 @@ def merging(job: Job, names: Names, workspaces: Mapping[Value, str], parts: Slot
     loop += merge_step(assembly, place.space, slots, held, job.form)
     body.append(Loop(PART, Integer(job.plan.segments), 0, tuple(loop), pipelined=False))
     body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
-    return Kernel(place.grid, tuple(assembly.buffers), tuple(body), "merge the parts, finish")
+    return finished(job, place, assembly, body, "merge the parts, finish")
 
 
 def merge_step(

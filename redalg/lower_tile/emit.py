@@ -11,10 +11,12 @@ from sympy import S, Symbol
 from redalg.lower_tile.bindings import BEGIN, END, binding
 from redalg.lower_tile.expr_printer import Printer
 from redalg.lower_tile.program import (
+    Bind,
     Contract,
     Copy,
     Fill,
     Kernel,
+    Load,
     Loop,
     Parallel,
     Parameter,
@@ -23,6 +25,7 @@ from redalg.lower_tile.program import (
     Statement,
     Store,
     TileProgram,
+    statements,
 )
 from redalg.strategies import Plan
 
@@ -73,6 +76,7 @@ class _Emitter:
         dtypes = {one.name: one.dtype for one in program.parameters}
         for kernel in program.kernels:
             dtypes |= {one.name: one.dtype for one in kernel.buffers}
+            dtypes |= {one.name: one.dtype for one in statements(kernel.body) if isinstance(one, Bind)}
         self.printer = Printer(dtypes, program.compute)
 
     def function(self) -> str:
@@ -103,6 +107,8 @@ class _Emitter:
 
     def statement(self, one: Statement) -> list[str]:
         """A statement's lines."""
+        if isinstance(one, Bind):
+            return [f"{one.name} = {self.bound(one)}"]
         if isinstance(one, Copy):
             return [f"T.copy({self.side(one.source)}, {self.side(one.target)})"]
         if isinstance(one, Fill):
@@ -117,6 +123,14 @@ class _Emitter:
             return [f"T.reduce_{one.kind}({one.source}, {one.target}, dim=1{keep})"]
         return self.loop(one) if isinstance(one, Loop) else self.parallel(one)
 
+    def bound(self, one: Bind) -> str:
+        """A number's own value: an integer computed in the width of what it reads, then cut to its range."""
+        if "int" not in one.dtype:
+            return self.printer.load(one.value) if isinstance(one.value, Load) else self.printer.number(one.value)
+        text = self.printer.integer(one.value)
+        wide = any(self.printer.dtypes[read.name] != one.dtype for read in one.value.atoms(Load))
+        return f'T.cast({text}, "{one.dtype}")' if wide else text
+
     def side(self, one: Region | str) -> str:
         """A buffer, or part of a parameter."""
         if isinstance(one, str):
@@ -127,8 +141,9 @@ class _Emitter:
 
     def loop(self, one: Loop) -> list[str]:
         """An ordered loop."""
-        stop = self.printer.integer(one.stop)
-        kind = f"T.Pipelined({stop}, num_stages={one.stages})" if one.pipelined else f"T.serial({stop})"
+        span = self.printer.integer(one.stop)
+        span = span if one.start == 0 else f"{self.printer.integer(one.start)}, {span}"
+        kind = f"T.Pipelined({span}, num_stages={one.stages})" if one.pipelined else f"T.serial({span})"
         inner = [line for statement in one.body for line in self.statement(statement)]
         return [f"for {one.variable} in {kind}:", *("    " + line for line in inner)]
 
@@ -142,7 +157,7 @@ class _Emitter:
     def store(self, one: Store) -> list[str]:
         """One assignment, guarded where it must be."""
         target = f"{one.target}[{', '.join(map(self.printer.integer, one.indices))}]"
-        line = f"{target} = {self.printer.number(one.expr)}"
+        line = f"{target} = {self.printer.stored(one.expr, self.printer.dtypes[one.target])}"
         if one.guard is None or one.guard == S.true:
             return [line]
         return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]

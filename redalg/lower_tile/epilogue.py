@@ -69,7 +69,7 @@ class Epilogue:
             self._wide(output, read)
         else:
             guard = self.space.rows_inside()
-            if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
+            if self.space.plan.binding.row is not None and not self.space.plan.binding.rows & set(output.axes):
                 guard = guard & (I < 1)
             store = Store(
                 self.space.output_name(output.name), self._place(output), read, None if guard == S.true else guard

@@ -89,7 +89,7 @@ class Printer:
 
     def _atom(self, node: Basic) -> str:
         text = self.integer(node)
-        return text if node.is_Atom or isinstance(node, Load) else f"({text})"
+        return text if node.is_Atom or isinstance(node, Load | Max | Min) else f"({text})"
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
@@ -121,6 +121,16 @@ class Printer:
             return True
         args = node.args[0].as_numer_denom() if isinstance(node, floor) else node.args
         return isinstance(node, Add | Mul | Max | Min | Mod | floor) and all(self.is_integer(one) for one in args)
+
+    def stored(self, node: Basic, dtype: str) -> str:
+        """What is stored into a dtype: moved as it is where it is only moved, or 0; else a number."""
+        if isinstance(node, Load) and self.dtypes[node.name] == dtype:
+            return self.load(node)
+        if dtype != self.compute and isinstance(node, Where):
+            condition, a, b = node.args
+            if isinstance(a, Load) and self.dtypes[a.name] == dtype and b is S.Zero:
+                return f'T.if_then_else({self.condition(condition)}, {self.load(a)}, T.cast(0, "{dtype}"))'
+        return self.number(node)
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
 

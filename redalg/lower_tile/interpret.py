@@ -17,6 +17,7 @@ from sympy.core.relational import Relational
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
 from redalg.lower_tile.program import (
+    Bind,
     Contract,
     Copy,
     Fill,
@@ -88,6 +89,7 @@ class _Block:
 
     def execute(self, one: Statement) -> None:
         {
+            Bind: self._bind,
             Copy: self._copy,
             Fill: self._fill,
             Contract: self._contract,
@@ -97,6 +99,9 @@ class _Block:
         }[type(one)](one)  # type: ignore[operator]
 
     # ---- statements --------------------------------------------------------------------------------------------------
+
+    def _bind(self, one: Bind) -> None:
+        self.tiles[one.name] = np.asarray(self.value(one.value)).astype(numpy_dtype(one.dtype))
 
     def _copy(self, one: Copy) -> None:
         if isinstance(one.target, Region):
@@ -138,7 +143,7 @@ class _Block:
         self.tiles[one.target][...] = made if one.clear else COMBINE[one.kind](self.tiles[one.target], made)
 
     def _loop(self, one: Loop) -> None:
-        for step in range(int(self.value(one.stop))):
+        for step in range(int(self.value(one.start)), int(self.value(one.stop))):
             self.variables[one.variable] = step
             for statement in one.body:
                 self.execute(statement)
@@ -180,7 +185,7 @@ class _Block:
     def _load(self, node: Load) -> Any:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]
         if not node.indices:
-            return source
+            return source.astype(self.compute) if np.issubdtype(source.dtype, np.floating) else source
         where = np.broadcast_arrays(*(self.value(index) for index in node.indices))
         inside = np.ones(where[0].shape, bool)
         for index, size in zip(where, source.shape, strict=True):

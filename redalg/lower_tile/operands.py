@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import final
 
 from sympy import Eq, Expr, Integer, S, Symbol
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Producer, Reduction
 from redalg.errors import PlanError
@@ -66,10 +67,15 @@ class Operands:
         body: list[Statement],
         *,
         dtype: str | None = None,
+        live: Boolean = S.true,
     ) -> str:
-        """A factor of a contraction as a shared tile over the given axes (in its own dtype, unless one is given)."""
+        """A factor of a contraction as a shared tile over the given axes (in its own dtype, unless one is given).
+
+        It is 0 where `live` does not hold: a weight of 0 does not hide a NaN there. That takes a tile of its own, since
+        what a pipeline loads ahead may not be overwritten.
+        """
         dtype = dtype or operand_dtype(space, expr)
-        if isinstance(expr, Element) and dtype == space.problem.dtypes[expr.name]:
+        if isinstance(expr, Element) and dtype == space.problem.dtypes[expr.name] and live is S.true:
             part = space.region(expr)
             if part is not None and part[1] == axes:
                 return self.load(space, expr, body)
@@ -77,7 +83,7 @@ class Operands:
         shape = [space.start[axis][1] if axis in space.start else space.plan.block_row for axis in axes] if axes else []
         shape = shape if len(shape) == len(indices) else [space.plan.block_row, *shape]
         name = self.assembly.buffer("operand", "shared", shape, dtype)
-        read = inner.read(expr)
+        read = inner.read(expr) if live is S.true else Where(inner.read(live), inner.read(expr), S.Zero)
         for axis in axes:
             if space.ragged(axis):
                 read = Where(inner.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
@@ -121,7 +127,7 @@ class Operands:
             return name
         row, streamed = sides
         binding = space.plan.binding
-        rows = (binding.row, axis) if binding.row in free_axes(row) else (axis,)
+        rows = (binding.row, axis) if space.by_row(row) else (axis,)
         dtype = operand_dtype(space, row)
         if dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
             dtype = space.problem.compute  # what is computed may not fit: float16 holds nothing above 65504
@@ -133,11 +139,11 @@ class Operands:
     def _sides(self, space: Space, term: Expr) -> tuple[Expr, Expr] | None:
         """(row factor, streamed factor) of a term that is a product of the two, in one dtype."""
         factors = grouped(term, ())
-        streamed, row = space.plan.binding.streamed, space.plan.binding.row
+        streamed = space.plan.binding.streamed
         if len(factors) != 2 or values_of(term):
             return None
         b, a = sorted(factors, key=lambda one: streamed not in free_axes(one))
-        if streamed not in free_axes(b) or streamed in free_axes(a) or (row is not None and row in free_axes(b)):
+        if streamed not in free_axes(b) or streamed in free_axes(a) or space.by_row(b):
             return None
         return (a, b) if operand_dtype(space, a) == operand_dtype(space, b) else None
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Expr, Integer, S, fraction
+from sympy import And, Expr, Integer, Mod, S, floor, fraction
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, Scalar, Value
-from redalg.expression.contents import elements_of
+from redalg.expression.contents import free_axes
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Load, Ratio, Region, index
 from redalg.strategies import Plan, Problem
@@ -29,6 +29,8 @@ class Space:
         start: axis -> (global index of the tile's first element, tile length), for the axes that a tile spans.
         values: value -> what reads it at tile indices.
         staged: element -> (buffer, axes of its dimensions): tiles of inputs in shared memory.
+        packed: axis -> (first, length) within the block, for axes that are packed into the rows.
+        known: expression of axes -> what it is within the block.
     """
 
     plan: Plan
@@ -37,6 +39,21 @@ class Space:
     start: Mapping[Axis, tuple[Expr, int]]
     values: Mapping[Value, Expr] = field(default_factory=dict)
     staged: Mapping[Element, tuple[str, tuple[Axis, ...]]] = field(default_factory=dict)
+    packed: Mapping[Axis, tuple[Expr, int]] = field(default_factory=dict)
+    known: Mapping[Expr, Expr] = field(default_factory=dict)
+
+    @property
+    def spans(self) -> dict[Axis, tuple[Expr, int]]:
+        """(first, length) within the block of every axis that varies in it."""
+        return {**self.packed, **self.start}
+
+    def varying(self, node: Expr | Boolean) -> frozenset[Axis]:
+        """The axes within a block on which an expression depends."""
+        return free_axes(node.xreplace(dict.fromkeys(self.known, S.Zero))) & set(self.spans)
+
+    def by_row(self, node: Expr) -> bool:
+        """Whether an expression differs from row to row."""
+        return bool(self.varying(node) & self.plan.binding.rows)
 
     def with_values(self, values: Mapping[Value, Expr]) -> Space:
         """The same place, with more values at hand."""
@@ -48,6 +65,8 @@ class Space:
 
     def read(self, node: Any) -> Any:
         """An expression with elements and values replaced by reads, axes by indices, extents by numbers."""
+        if node in self.known:
+            return self.known[node]
         if isinstance(node, Value):
             return self.values[node]
         if isinstance(node, Element):
@@ -79,18 +98,37 @@ class Space:
         return output_name(name, self.problem)
 
     def region(self, node: Element) -> tuple[Region, tuple[Axis, ...]] | None:
-        """The part of a tensor that a tile reads, and the axes along it; None where indices are not plain."""
+        """The part of a tensor that a tile reads, and the axes along it; None where it is not one block of it.
+
+        An index is an axis, or the same for the whole tile, or what divides or counts within equal parts of an axis of
+        which a tile lies within one: ⌊k / P⌋ and k mod P, where P is a multiple of the tile's length.
+        """
         place: list[Expr | tuple[Expr, int]] = []
         axes = []
+        parts = {one: whole for axis in self.start for one, whole in self._parts(node, axis).items()}
         for one in node.indices:
-            if isinstance(one, Axis) and one in self.start and one not in axes:
-                place.append(self.start[one])
-                axes.append(one)
-            elif one.free_symbols & set(self.start) or elements_of(one):
+            axis, first = one, one
+            if isinstance(one, Mod) and one in parts:
+                axis, first = one.args[0], parts[one]
+            fixed = one.xreplace(parts)
+            if isinstance(axis, Axis) and axis in self.start and axis not in axes:
+                place.append((self.start[axis][0] if first is one else first, self.start[axis][1]))
+                axes.append(axis)
+            elif self.varying(fixed):
                 return None
             else:
-                place.append(self.read(one))
+                place.append(self.read(fixed))
         return Region(kernel_name(node.name), tuple(place)), tuple(axes)
+
+    def _parts(self, node: Element, axis: Axis) -> dict[Expr, Expr]:
+        """⌊axis / P⌋ and axis mod P of an element's indices -> what they are for the tile's first element."""
+        first, length = self.start[axis]
+        found: dict[Expr, Expr] = {}
+        for one in node.atoms(floor, Mod):
+            above, below = one.args[0].as_numer_denom() if isinstance(one, floor) else one.args
+            if above == axis and below.is_Integer and int(below) % length == 0:
+                found[one] = one.xreplace({axis: first})
+        return found
 
     def live(self, domain: Boolean) -> Boolean:
         """Where an element of the tile counts: the domain, and the ragged tail of the streamed axis."""
@@ -100,6 +138,11 @@ class Space:
         if covered != self.problem.sizes[streamed.name]:
             held.insert(0, self.at[streamed] < self.problem.sizes[streamed.name])
         return And(*held) if held else S.true
+
+    def alike(self, domain: Boolean) -> Boolean:
+        """The part of the domain that says the same for every row and column of the block."""
+        streamed = self.plan.binding.streamed
+        return And(*(one for one in And.make_args(domain) if self.varying(one) <= {streamed}))
 
     def rows_inside(self) -> Boolean:
         """Whether row i of the tile exists (row 0 alone where no axis is bound to rows)."""

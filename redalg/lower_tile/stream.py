@@ -295,4 +295,5 @@ class Step:
         axes: tuple[Axis, ...] = (binding.streamed, binding.column)
         indices: tuple[Symbol, Symbol] = (J, E_)
         expr = live_term(right, self.form.cascade.domain)
-        return self.operands.operand(self.space, expr, axes, indices, self.body, dtype=dtype)
+        live = self.space.alike(self.form.cascade.domain)
+        return self.operands.operand(self.space, expr, axes, indices, self.body, dtype=dtype, live=live)

@@ -7,14 +7,16 @@ later, and replace no rule silently.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import final
 
-from sympy import And
+from sympy import And, Mod, floor
+from sympy.core.relational import Relational
 
 from redalg.expression import Axis, Element
-from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.contents import free_axes
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
@@ -28,6 +30,7 @@ BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
     """The plan of a form for a target."""
     device, binding = device_for(target), bind_axes(form, problem.sizes)
+    problem = replace(problem, sizes=binding.sized(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
     plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(problem, device, binding)
     plan = replace(plan, segments=segments(plan, problem))
@@ -43,13 +46,20 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     columns = problem.sizes[binding.column.name] if binding.column else 1
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
     cores = tensor_cores(form, problem, device)
+    part = equal_part(form)
     schedule = Schedule(
-        rows, padded(max([columns, *inner]), 16), trims(form), biased(form, binding), aligned(form, problem)
+        rows,
+        padded(max([columns, *inner]), 16),
+        trims(form),
+        biased(form, binding),
+        aligned(form, problem) and part % LEAST_PART == 0,
     )
     tile = (
         scalar_tile(device, schedule) if not cores else hopper_tile(schedule) if device.wgmma else ampere_tile(schedule)
     )
     row, streamed, stages, threads, special = tile
+    if part and part % LEAST_PART == 0:  # one stage: where a part lies is read ahead, in the few registers of a loader
+        streamed, stages = gcd(part, streamed), min(stages, 1)
     return Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, True, cores)
 
 
@@ -113,16 +123,37 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
 
 
 def trims(form: FusedForm) -> bool:
-    """Whether the domain relates the streamed axis to other axes."""
+    """Whether the domain bounds the streamed axis: by other axes, or by numbers that tensors hold."""
     return any(
-        form.cascade.axis in free_axes(one) and not elements_of(one) for one in And.make_args(form.cascade.domain)
+        isinstance(one, Relational) and form.cascade.axis in free_axes(one)
+        for one in And.make_args(form.cascade.domain)
     )
 
 
 def biased(form: FusedForm, binding: Binding) -> bool:
     """Whether an input is indexed by both the row and the streamed axis."""
-    both = {binding.row, binding.streamed}
-    return any(both <= free_axes(one) for one in form.cascade.elements())
+    read = [free_axes(one) for one in form.cascade.elements()]
+    return any(binding.streamed in axes and binding.rows & axes for axes in read if not by_group(axes, binding))
+
+
+def by_group(axes: AbstractSet[Axis], binding: Binding) -> bool:
+    """Whether axes meet the rows in nothing but the axis whose groups the grid numbers."""
+    return binding.packing is not None and binding.rows & axes == {binding.packing.grouped}
+
+
+LEAST_PART = 32
+"""Shortest equal part of the streamed axis (a page) that a tile is cut to; what lies in shorter ones is gathered."""
+
+
+def equal_part(form: FusedForm) -> int:
+    """The length that tiles of the streamed axis must divide to lie within one part of it; 0 where any will do."""
+    axis, found = form.cascade.axis, list[int]()
+    for element in form.cascade.elements():
+        for one in element.atoms(floor, Mod):
+            above, below = one.args[0].as_numer_denom() if isinstance(one, floor) else one.args
+            if above == axis and below.is_Integer:
+                found.append(int(below))
+    return gcd(*found)
 
 
 def aligned(form: FusedForm, problem: Problem) -> bool:
