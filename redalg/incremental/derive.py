@@ -21,6 +21,7 @@ from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.losable import Losable
 from redalg.incremental.placement import Placement, place
 from redalg.incremental.resolve import Resolver
 from redalg.incremental.scales import divided_atoms, pays, rooted_atoms
@@ -35,17 +36,18 @@ def derive(decomposition: Decomposition) -> FusedForm:
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
     divided = divided_atoms(decomposition, centred)
-    candidates = Candidates(decomposition, centred)
+    candidates, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
+    powers, products = losable.among(candidates.powers), losable.among(candidates.products)
 
     def attempt(auxiliary: frozenset[int], rooted: frozenset[int] = NONE) -> tuple[FusedForm, frozenset[int]]:
         pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, divided, rooted)
         return attempted(decomposition, centred, pool)
 
-    tried = candidates.powers | needed
+    tried = powers | needed
     form, kept = attempt(tried)
     wanted = kept | needed
-    if candidates.products:
-        further = wanted | candidates.products
+    if products:
+        further = wanted | products
         other, kept = attempt(further)
         if kept - wanted:
             form, tried, wanted = other, further, kept | needed
