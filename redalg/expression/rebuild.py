@@ -1,6 +1,6 @@
 """A node with other arguments, as SymPy writes it.
 
-    f(a) → f(b)       not evaluated where f(a) was, b is of the same kind as a, and no sign moves out of b
+f(b) is not evaluated where f(a) was, b is of the same kind as a, and no sign moves out of b.
 
 What SymPy evaluates depends on the kinds of the arguments and on their signs. A value is as unknown to it as the
 reduction in whose stead it stands, or the slot, so that it would find what it found before, at a cost that grows with
