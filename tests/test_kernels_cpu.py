@@ -120,7 +120,7 @@ def test_empty_axes_need_no_kernel() -> None:
 
 
 def test_heads_that_share_keys_are_the_rows_of_one_tile() -> None:
-    """K is read once for a group of heads: its tile is indexed by the group, and rows are (head in the group, query)."""
+    """K is read once for a group: its tile is indexed by the group, and rows are (head in the group, query)."""
     sizes = {"b": 2, "h": 8, "q": 3, "k": 500, "d": 64, "e": 64}
     shapes = {"K": (2, 2, 500, 64), "V": (2, 2, 500, 64)}
     dtypes = {"Q": "float16", "K": "float16", "V": "float16", "length": "int32"}

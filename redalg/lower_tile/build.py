@@ -41,10 +41,15 @@ from redalg.lower_tile.space import E_, I, J, Space, output_name
 from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
 from redalg.strategies import Binding, Plan, Problem
+from redalg.strategies.rules import blocks
 
 TILE, SEGMENT, PART = index("t"), index("z"), index("part")
 MERGED_ROWS = 16
-"""Rows that one block of the merging kernel takes."""
+"""Most rows that one block of the merging kernel takes."""
+SPREAD = 128
+"""Blocks of the merging kernel above which they take more rows."""
+PARTS_TOGETHER = 8
+"""Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
 
 @final
@@ -298,7 +303,7 @@ def guard(condition: Boolean) -> Boolean | None:
 
 def merging(job: Job, names: Names, workspaces: Mapping[Value, str], parts: Slots) -> Kernel:
     """The derived merge, part after part, then finish."""
-    rows = min(job.plan.block_row, MERGED_ROWS) if job.plan.binding.row else 1
+    rows = merged_rows(job)
     job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
@@ -311,9 +316,21 @@ def merging(job: Job, names: Names, workspaces: Mapping[Value, str], parts: Slot
         read = Load(workspaces[value], *part_place(value, parts, place.space, PART))
         loop.append(assembly.over_columns(held[value], read) if wide else assembly.over_rows((held[value], read)))
     loop += merge_step(assembly, place.space, slots, held, job.form)
-    body.append(Loop(PART, Integer(job.plan.segments), 0, tuple(loop), pipelined=False))
+    together = min(PARTS_TOGETHER, job.plan.segments)
+    body.append(Loop(PART, Integer(job.plan.segments), 0, tuple(loop), pipelined=False, unrolled=together))
     body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
     return finished(job, place, assembly, body, "merge the parts, finish")
+
+
+def merged_rows(job: Job) -> int:
+    """Rows of a block of the merging kernel: as many as leave every multiprocessor a block."""
+    if job.plan.binding.row is None:
+        return 1
+    most = min(job.plan.block_row, MERGED_ROWS)
+    if job.plan.multiplies and not job.plan.tensor_cores:
+        return most
+    fill = (rows for rows in (most, most // 4) if blocks(job.plan.binding, job.problem, max(1, rows)) >= SPREAD)
+    return max(1, next(fill, most // 4))
 
 
 def merge_step(

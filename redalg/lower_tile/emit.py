@@ -144,6 +144,7 @@ class _Emitter:
         span = self.printer.integer(one.stop)
         span = span if one.start == 0 else f"{self.printer.integer(one.start)}, {span}"
         kind = f"T.Pipelined({span}, num_stages={one.stages})" if one.pipelined else f"T.serial({span})"
+        kind = f"T.unroll({span}, unroll_factor={one.unrolled})" if one.unrolled > 1 else kind
         inner = [line for statement in one.body for line in self.statement(statement)]
         return [f"for {one.variable} in {kind}:", *("    " + line for line in inner)]
 

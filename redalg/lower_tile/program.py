@@ -256,7 +256,10 @@ class Parallel:
 @final
 @dataclass(frozen=True)
 class Loop:
-    """variable = start … stop − 1, with loads `stages` iterations ahead (`stages` = 0: none)."""
+    """variable = start … stop − 1, with loads `stages` iterations ahead (`stages` = 0: none).
+
+    One that is not pipelined may be `unrolled`, so many iterations at a time, whose loads are then in flight together.
+    """
 
     variable: Symbol
     stop: Expr
@@ -264,6 +267,7 @@ class Loop:
     body: tuple[Statement, ...]
     pipelined: bool = True
     start: Expr = S.Zero
+    unrolled: int = 1
 
     def __str__(self) -> str:
         lines = [line for one in self.body for line in str(one).splitlines()]

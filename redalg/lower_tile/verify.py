@@ -151,7 +151,9 @@ def _loop(one: Loop, _: _Names) -> str | None:
         return f"overwrites `{min(ahead & set(written), key=str)}`, which it loads ahead"
     if one.stages > 0 and not one.pipelined:
         return f"asks for {one.stages} stages for {len(loads)} loads of a loop that is not pipelined"
-    return None if one.stages >= 0 else "has a negative pipeline depth"
+    if one.unrolled > 1 and one.pipelined:
+        return f"is pipelined and asks to be unrolled by {one.unrolled}"
+    return None if one.stages >= 0 and one.unrolled >= 1 else "has a depth out of range"
 
 
 RULES: dict[type, Callable[[Any, _Names], str | None]] = {

@@ -202,14 +202,14 @@ def blocks(binding: Binding, problem: Problem, block_row: int) -> int:
 
 
 def segments(plan: Plan, problem: Problem) -> int:
-    """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles."""
+    """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles (two of many)."""
     if plan.device.target == "c":
         return 1
     grid = blocks(plan.binding, problem, plan.block_row)
     tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
     if 2 * grid > plan.device.multiprocessors:
         return 1
-    wanted = min(plan.device.multiprocessors // grid, tiles_along // 4, 64)
+    wanted = min(plan.device.multiprocessors // grid, tiles_along // (4 if tiles_along < 16 else 2), 64)
     return 1 << max(0, wanted.bit_length() - 1)
 
 
