@@ -49,6 +49,7 @@ def problems(draw: Any) -> Problem:
         "block_row": draw(st.sampled_from([1, 3, 16])),
         "block_streamed": draw(st.sampled_from([1, 5, 16])),
         "segments": draw(st.sampled_from([1, 2, 3])),
+        "block_column": draw(st.sampled_from([1, 3, 16, 32])),
     }
     return name, tensors, tile, {"k": sizes["k"]} if "pages" in tensors else {}
 
@@ -104,6 +105,7 @@ TILES = st.fixed_dictionaries(
         "block_row": st.sampled_from([1, 2, 16]),
         "block_streamed": st.sampled_from([1, 7, 16, 64]),
         "segments": st.sampled_from([1, 2, 3]),
+        "block_column": st.sampled_from([1, 3, 16, 32]),
     }
 )
 

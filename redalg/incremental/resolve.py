@@ -18,6 +18,7 @@ from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
@@ -300,7 +301,7 @@ class Resolver:
                     exponent, factor = exponent + scale * power, factor * safe**power
                 else:
                     factor *= atom.power(q)
-            out.append((exponent.expand(), factor))
+            out.append((expand_products(exponent), factor))
         return out
 
     def graded(self, expr: Expr) -> tuple[Expr, Expr]:
@@ -336,7 +337,7 @@ class Resolver:
     def _exponent(self, *scales: Expr) -> Expr:
         """Their sum, with what is of d alone expanded to cancel; what holds x stays as it was written."""
         terms = [term for scale in scales for term in Add.make_args(scale)]
-        of_d = Add(*(term for term in terms if not self.carries(term))).expand()
+        of_d = expand_products(Add(*(term for term in terms if not self.carries(term))))
         return Add(*(term for term in terms if self.carries(term)), of_d)
 
     def side(self, expr: Expr) -> int:

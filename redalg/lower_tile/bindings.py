@@ -5,6 +5,11 @@ They bind where tiles live, how elementwise loops run, how many threads a block 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import isinf
+from typing import final
+
+from redalg.incremental.numpy_ops import NARROW
 from redalg.strategies import Plan
 
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
@@ -102,20 +107,113 @@ def constant(value):
     return T.{compute}(value)
 """
 
+CORES_ADD = """\
+
+
+@T.macro
+def add_transposed(a, b, c, rows, columns, depth):  # c += a @ b.T on tensor cores
+    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+"""
+
+CORES_MULTIPLY = """\
+
+
+@T.macro
+def multiply(a, b, c, rows, columns, depth):  # c = a @ b on tensor cores
+    T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+"""
+
+MULTIPLY = """\
+
+
+@T.macro
+def multiply(a, b, c, rows, columns, depth):  # c = a @ b
+    T.clear(c)
+    contract(a, b, c, rows, columns, depth)
+"""
+
+C_ADD = """\
+
+
+@T.macro
+def add_transposed(a, b, c, rows, columns, depth):  # c += a @ b.T, the tile summed on its own first
+    partial = T.alloc_local((rows, columns), "{compute}")
+    T.gemm(a, b, partial, transpose_B=True, clear_accum=True)
+    for i, j in T.grid(rows, columns):
+        c[i, j] = c[i, j] + partial[i, j]
+"""
+
+CUDA_ADD = """\
+
+
+@T.macro
+def add_transposed(a, b, c, rows, columns, depth):  # c += a @ b.T in true {compute}
+    turned = T.alloc_shared((depth, columns), "{compute}")
+    for l, j in T.Parallel(depth, columns):
+        turned[l, j] = T.cast(b[j, l], "{compute}")
+    for quarter in T.serial(depth // 4):
+        for part in T.unroll(4):
+            for i, j in T.Parallel(rows, columns):
+                c[i, j] = c[i, j] + T.cast(a[i, quarter * 4 + part], "{compute}") * turned[quarter * 4 + part, j]
+"""
+
+ROUND_C = """\
+
+
+def {dtype}(x):  # to nearest even, as the dtype holds it: the C target has none of that name
+    y = {clamped}
+    bits = T.bitwise_and(T.reinterpret(T.cast(y, "float32"), "int32"), T.int32(0x7F800000))
+    step = T.max(T.cast(T.reinterpret(bits, "float32"), "{compute}"), {smallest!r}) * {unit!r}
+    kept = T.isnan(x) | (y == T.infinity("{compute}")) | (y == -T.infinity("{compute}"))
+    return T.if_then_else(kept, x, T.nearbyint(y / step) * step)
+"""
+
+ROUND_CUDA = """\
+
+
+def {dtype}(x):  # to nearest even, 8 bits saturating
+    return T.cast(T.cast(x, "{dtype}"), "{compute}")
+"""
+
 ELEMENTWISE = "fragment = T.alloc_fragment\n"
 
 
-def binding(plan: Plan, compute: str, *, constants: bool) -> str:
-    """The header of a plan; `constants` where the text binds literals by their bits."""
+MACROS = {(False, False): "contract", (True, True): "contract_transposed",
+          (False, True): "multiply", (True, False): "add_transposed"}  # fmt: skip
+"""Names of the contractions, by whether the second operand is transposed and whether the result is cleared first."""
+
+
+@final
+@dataclass(frozen=True)
+class Used:
+    """What a text uses of a header, beyond what every header has: literals bound by bits, roundings, `multiply`,
+    `add_transposed`."""
+
+    constants: bool = False
+    rounds: tuple[str, ...] = ()
+    multiply: bool = False
+    add: bool = False
+
+
+def binding(plan: Plan, compute: str, used: Used) -> str:
+    """The header of a plan, with what the text uses."""
+    words = {"compute": compute, "threads": plan.threads}
     if plan.device.target == "c":
-        return C.format(compute=compute) + (CONSTANT_C if constants else "")
-    configs = []
+        parts = [C, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants]
+        return "".join(part.format(**words) for part in parts) + "".join(round_c(one, compute) for one in used.rounds)
+    configs = ['"tl.enable_fast_math": True'] * plan.tensor_cores
+    configs += ['"tl.disable_warp_specialized": True'] * (not plan.warp_specialized)
     if plan.tensor_cores:
-        configs.append('"tl.enable_fast_math": True')
-    if not plan.warp_specialized:
-        configs.append('"tl.disable_warp_specialized": True')
-    head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), threads=plan.threads)
-    if plan.tensor_cores:
-        return head + TENSOR_CORES + (CONSTANT_CUDA.format(compute=compute) if constants else "")
-    head += CUDA_CORES.format(threads=plan.threads, compute=compute) if plan.multiplies else ELEMENTWISE
-    return head + (CONSTANT_CUDA.format(compute=compute) if constants else "")
+        parts = [TENSOR_CORES, CORES_ADD * used.add, CORES_MULTIPLY * used.multiply]
+    else:
+        parts = [CUDA_CORES, CUDA_ADD * used.add, MULTIPLY * used.multiply] if plan.multiplies else [ELEMENTWISE]
+    head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), **words)
+    rounds = [ROUND_CUDA.format(dtype=one, compute=compute) for one in used.rounds]
+    return head + "".join(part.format(**words) for part in (*parts, CONSTANT_CUDA * used.constants)) + "".join(rounds)
+
+
+def round_c(dtype: str, compute: str) -> str:
+    """The rounding to a dtype in arithmetic of the C target."""
+    bits, smallest, largest = NARROW[dtype]
+    clamped = "x" if isinf(largest) else f"T.max({-largest}, T.min({largest}, x))"
+    return ROUND_C.format(dtype=dtype, compute=compute, clamped=clamped, smallest=2.0**smallest, unit=2.0**-bits)

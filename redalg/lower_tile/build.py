@@ -88,12 +88,6 @@ class Frame:
 def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
     """The tile program of a form under a plan; `dtypes` gives each output's dtype."""
     plan.verify()
-    column = plan.binding.column
-    if column is not None and plan.block_column < problem.sizes[column.name]:
-        raise PlanError(
-            f"the plan's tiles have {plan.block_column} columns, and axis {column} has {problem.sizes[column.name]}: a "
-            "block holds them all. Use block_column of at least that, a multiple of 16."
-        )
     if plan.form != form.kind:
         raise PlanError(
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
@@ -152,7 +146,7 @@ def outputs(job: Job) -> tuple[Parameter, ...]:
 
 
 def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
-    """The grid, rows first, and the place of a block in it."""
+    """The grid, rows first, then columns where a block does not hold them all, and the place of a block in it."""
     plan, sizes = job.plan, job.problem.sizes
     binding, grid = plan.binding, list[tuple[Symbol, int]]()
     at: dict[Axis, Expr] = {}
@@ -162,15 +156,20 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
         grid.append((block, -(-sizes[binding.row.name] // plan.block_row)))
         at[binding.row] = block * plan.block_row + I
         start[binding.row] = (block * plan.block_row, plan.block_row)
+    if binding.column is not None:
+        first: Expr = S.Zero
+        if plan.block_column < sizes[binding.column.name]:
+            block = index(names.fresh(f"{binding.column.name}_block"))
+            grid.append((block, -(-sizes[binding.column.name] // plan.block_column)))
+            first = block * plan.block_column
+        at[binding.column] = first + E_
+        start[binding.column] = (first, plan.block_column)
     if segmented:
         grid.append((SEGMENT, plan.segments))
     for axis in reversed(binding.grid):
         at[axis] = index(names.fresh(axis.name))
         grid.append((at[axis], sizes[axis.name]))
     packed, known = unpacked(binding, at)
-    if binding.column is not None:
-        at[binding.column] = E_
-        start[binding.column] = (S.Zero, plan.block_column)
     space = Space(plan, job.problem, at, start, packed=packed, known=known)
     spanned = span(job, space, names, segmented=segmented)
     tile = SEGMENT * space.tiles + TILE if segmented and not spanned.moving else TILE
@@ -282,14 +281,15 @@ def part_place(value: Value, slots: Slots, space: Space, part: Symbol) -> tuple[
     binding = space.plan.binding
     row = space.at[binding.row] if binding.row else I
     place: tuple[Expr, ...] = (part, *(space.at[axis] for axis in binding.grid), row)
-    return (*place, E_) if value in slots.columns else place
+    return (*place, space.at[binding.column]) if value in slots.columns and binding.column else place
 
 
 def stored_part(value: Value, slots: Slots, workspace: str, space: Space) -> Statement:
     """A slot to its workspace."""
     where, source = part_place(value, slots, space, SEGMENT), slots.names[value]
     if value not in slots.columns:
-        store = Store(workspace, where, slots.marked(value, Load(source, I)), guard(space.rows_inside()))
+        once = guard(And(space.rows_inside(), space.first_columns()))
+        store = Store(workspace, where, slots.marked(value, Load(source, I)), once)
         return Parallel(((I, space.plan.block_row),), (store,))
     inside = And(space.rows_inside(), space.columns_inside())
     store = Store(workspace, where, Load(source, I, E_), guard(inside))

@@ -8,8 +8,8 @@ from typing import final
 
 from sympy import S, Symbol
 
-from redalg.lower_tile.bindings import BEGIN, END, binding
-from redalg.lower_tile.expr_printer import Printer
+from redalg.lower_tile.bindings import BEGIN, END, MACROS, Used, binding
+from redalg.lower_tile.expr_printer import HELPED, Printer
 from redalg.lower_tile.program import (
     Bind,
     Contract,
@@ -28,6 +28,7 @@ from redalg.lower_tile.program import (
     statements,
 )
 from redalg.strategies import Plan
+from redalg.strategies.products import EIGHT_BITS
 
 GRID_LIMIT = 65535
 """Largest extent of a grid's second and third dimension (CUDA)."""
@@ -50,11 +51,16 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
     function = _Emitter(program).function()
-    constants = "constant(" in function
+    used = Used(
+        constants="constant(" in function,
+        rounds=tuple(dtype for dtype in HELPED if f"{dtype}(" in function),
+        multiply="multiply(" in function,
+        add="add_transposed(" in function,
+    )
     parts = [
         f'"""{header.strip()}\n"""',
-        ("import struct\n\n" if constants else "") + "import tilelang\nimport tilelang.language as T",
-        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, constants=constants) + END,
+        ("import struct\n\n" if used.constants else "") + "import tilelang\nimport tilelang.language as T",
+        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + END,
         "\n" + function,
         COMPILE,
         check.strip(),
@@ -116,7 +122,7 @@ class _Emitter:
         if isinstance(one, Contract):
             rows, columns = self.shapes[one.c]
             depth = self.shapes[one.a][1]
-            name = "contract_transposed" if one.transposed else "contract"
+            name = MACROS[one.transposed, one.clear]
             return [f"{name}({one.a}, {one.b}, {one.c}, {rows}, {columns}, {depth})"]
         if isinstance(one, ReduceTile):
             keep = "" if one.clear else ", clear=False"
@@ -158,7 +164,9 @@ class _Emitter:
     def store(self, one: Store) -> list[str]:
         """One assignment, guarded where it must be."""
         target = f"{one.target}[{', '.join(map(self.printer.integer, one.indices))}]"
-        line = f"{target} = {self.printer.stored(one.expr, self.printer.dtypes[one.target])}"
+        stored = self.printer.dtypes[one.target]
+        value = self.printer.stored(one.expr, stored)
+        line = f"{target} = " + (f'T.cast({value}, "{stored}")' if stored in EIGHT_BITS else value)
         if one.guard is None or one.guard == S.true:
             return [line]
         return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]

@@ -58,17 +58,19 @@ class Epilogue:
         return self.body
 
     def _has_columns(self, read: Expr) -> bool:
-        return any(E_ in one.indices for one in read.atoms(Load))
+        return any(index.has(E_) for one in read.atoms(Load) for index in one.indices)
 
     def _output(self, output: FormOutput) -> None:
-        expr = output.expr.args[0] if isinstance(output.expr, Cast) else output.expr
+        expr = output.expr
+        if isinstance(expr, Cast) and expr.dtype == self.dtypes[output.name]:
+            expr = expr.args[0]  # storing rounds
         read = self.space.read(expr)
         if self.space.problem.empty == "zero" and output.empty != S.false:
             read = Where(self.space.read(output.empty), S.Zero, read)
         if self.space.plan.binding.column in output.axes:
             self._wide(output, read)
         else:
-            guard = self.space.rows_inside()
+            guard = And(self.space.rows_inside(), self.space.first_columns())
             if self.space.plan.binding.row is not None and not self.space.plan.binding.rows & set(output.axes):
                 guard = guard & (I < 1)
             store = Store(
@@ -79,6 +81,7 @@ class Epilogue:
     def _wide(self, output: FormOutput, read: Expr) -> None:
         """A (row, column) output: in a tile, then copied out."""
         name = self.assembly.columns(f"{output.name}_tile")
+        read = read if self.form.cascade.producers else self.assembly.across(read, self.body)
         self.body.append(self.assembly.over_columns(name, read))
         binding = self.space.plan.binding
         plain = binding.row is not None and output.axes[-2:] == (binding.row, binding.column)

@@ -51,6 +51,8 @@ FUNCTIONS = {
     "atan": "T.atan",
     "tan": "T.tan",
 }
+HELPED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""Roundings by a function of the binding header: the C target has no such dtypes."""
 LOG2_E = 1.4426950408889634
 
 
@@ -114,7 +116,7 @@ class Printer:
         raise PlanError(f"`{node}` cannot be printed as a condition.")
 
     def is_integer(self, node: Basic) -> bool:
-        """Whether an expression is made of integers alone."""
+        """Whether an expression is computed on integers alone."""
         if isinstance(node, Load):
             return "int" in self.dtypes[node.name]
         if isinstance(node, Symbol | Integer):
@@ -187,6 +189,11 @@ class Printer:
         return f"T.exp2({difference} * {rate})"
 
     def _product(self, node: Mul) -> str:
+        logs = [one for one in node.args if isinstance(one, log) and not one.is_number]
+        if logs and 1 / log(2) in node.args:  # exact where u is a power of 2
+            rest = Mul(*(one for one in node.args if one not in (logs[0], 1 / log(2))))
+            text = f"T.log2({self.number(logs[0].args[0])})"
+            return text if rest is S.One else f"{text} * {self._factor(rest)}"
         above = [one for one in node.args if not _reciprocal(one)]
         below = [Pow(one.base, -one.exp) for one in node.args if _reciprocal(one)]
         if above and above[0] == -1:
@@ -219,6 +226,8 @@ class Printer:
 
     def _function(self, node: Basic) -> str:
         args = [self.number(one) for one in node.args if not isinstance(node, Cast) or one is node.args[0]]
+        if isinstance(node, exp) and (power := (node.args[0] / log(2)).cancel()).is_integer:
+            return f"T.exp2({self.number(power)})"  # a power of 2, exactly
         if isinstance(node, exp | log):
             return f"T.{'exp' if isinstance(node, exp) else 'log'}({args[0]})"
         if isinstance(node, Max | Min):
@@ -228,6 +237,8 @@ class Printer:
         if isinstance(node, Cast) and node.dtype.startswith("int"):
             limit = 2 ** (int(node.dtype[3:]) - 1)
             return f"T.max({-limit}.0, T.min({limit - 1}.0, T.nearbyint({args[0]})))"
+        if isinstance(node, Cast) and node.dtype in HELPED:
+            return f"{node.dtype}({args[0]})"
         if isinstance(node, Cast):
             return f'T.cast(T.cast({args[0]}, "{node.dtype}"), "{self.compute}")'
         if isinstance(node, floor | ceiling):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from redalg.errors import PlanError
-from redalg.lower_tile.program import Contract, Copy, Kernel, Loop, Region, TileProgram, statements
+from redalg.lower_tile.program import Contract, Copy, Kernel, Loop, Parallel, Region, TileProgram, statements
 from redalg.strategies import Plan
 
-BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1, "int8": 1}
+BYTES = {
+    "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1,
+    "float8_e5m2": 1, "uint8": 1, "int8": 1,
+}  # fmt: skip
 
 
 def fits(program: TileProgram, plan: Plan) -> bool:
@@ -42,13 +45,14 @@ def check_operands(program: TileProgram, plan: Plan, precision: str) -> None:
 
 def smem_bytes(kernel: Kernel, plan: Plan) -> int:
     """Bytes of shared memory: every shared tile, those that the pipelined loop loads once for every stage."""
+    steps = [one for loop in kernel.body if isinstance(loop, Loop) and loop.pipelined for one in loop.body]
     loaded = {
         one.target
-        for loop in kernel.body
-        if isinstance(loop, Loop) and loop.pipelined
-        for one in loop.body
+        for one in steps
         if isinstance(one, Copy) and isinstance(one.source, Region) and isinstance(one.target, str)
     }
+    if plan.warp_specialized:  # what the consumers make for themselves is kept for every stage too
+        loaded |= {store.target for one in steps if isinstance(one, Parallel) for store in one.body}
     total = 0
     for buffer in kernel.buffers:
         if buffer.scope == "shared" or plan.device.target == "c":

@@ -16,6 +16,7 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
+from redalg.incremental.numpy_ops import NARROW, NumpyOps
 from redalg.lower_tile.program import (
     Bind,
     Contract,
@@ -72,8 +73,8 @@ def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, A
 
 
 def numpy_dtype(dtype: str) -> str:
-    """bfloat16 is held as float32, which NumPy has."""
-    return "float32" if dtype == "bfloat16" else dtype
+    """What NumPy lacks is held as float32, and rounded where it is stored."""
+    return "float32" if dtype in NARROW else dtype
 
 
 @final
@@ -81,6 +82,7 @@ class _Block:
     def __init__(self, kernel: Kernel, memory: dict[str, Any], point: Mapping[Symbol, int], compute: str) -> None:
         self.kernel, self.memory, self.compute = kernel, memory, np.dtype(compute)
         self.variables: dict[Symbol, Any] = dict(point)
+        self.rounding = {one.name: one.dtype for one in kernel.buffers if one.dtype in NARROW}
         self.tiles = {one.name: np.zeros(one.shape, numpy_dtype(one.dtype)) for one in kernel.buffers}
 
     def run(self) -> None:
@@ -108,7 +110,7 @@ class _Block:
             self._write(one.target, self.tiles[str(one.source)])
         else:
             value = self._read(one.source) if isinstance(one.source, Region) else self.tiles[one.source]
-            self.tiles[one.target][...] = value
+            self.tiles[one.target][...] = self._rounded(one.target, value)
 
     def _spans(self, region: Region) -> Iterator[tuple[int, int, int]]:
         """(first, last + 1, wanted length) of every dimension, cut to what exists."""
@@ -164,7 +166,11 @@ class _Block:
         keep = np.broadcast_to(True if one.guard is None else self.value(one.guard), shape)
         for index, size in zip(where, target.shape, strict=True):
             keep = keep & (index >= 0) & (index < size)
-        target[tuple(index[keep] for index in where)] = value[keep]
+        target[tuple(index[keep] for index in where)] = self._rounded(one.target, value[keep])
+
+    def _rounded(self, name: str, value: Any) -> Any:
+        """A value as a buffer of a narrow dtype holds it."""
+        return NumpyOps("float32").round_to(value, self.rounding[name]) if name in self.rounding else value
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
@@ -230,7 +236,7 @@ class _Block:
         if node in (S.true, S.false):
             return node == S.true
         if isinstance(node, Cast):
-            return np.asarray(args[0]).astype(numpy_dtype(node.dtype)).astype(self.compute)
+            return NumpyOps(str(self.compute)).round_to(args[0], node.dtype)
         raise PlanError(f"`{node}`: the tile interpreter has no function `{type(node).__name__}`.")
 
     def _fold(self, node: Basic, args: list[Any]) -> Any:

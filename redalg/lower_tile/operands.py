@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
-from sympy import Eq, Expr, Integer, S, Symbol
+from sympy import Eq, Expr, Integer, Mul, S, Symbol
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Producer, Reduction
@@ -19,8 +19,9 @@ from redalg.incremental.factors import grouped
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.moves import numeric_factor
 from redalg.lower_tile.program import Contract, Copy, Fill, Load, Loop, Parallel, Statement, Store
-from redalg.lower_tile.space import I, J, Space, U
-from redalg.strategies.rules import padded
+from redalg.lower_tile.space import E_, I, J, Space, U
+from redalg.strategies.products import EIGHT_BITS, HOLDS
+from redalg.strategies.tiles import padded
 
 
 @final
@@ -91,6 +92,46 @@ class Operands:
         target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
         return name
 
+    def made_of(self, space: Space, read: Expr, dtype: str, body: list[Statement]) -> str:
+        """A shared tile of rows and streamed elements that holds an expression in i, j, in the given dtype."""
+        key = Load(f"operand {dtype}", read)
+        if key not in self.assembly.made:
+            shape = (space.plan.block_row, space.plan.block_streamed)
+            name = self.assembly.made[key] = self.assembly.buffer("operand", "shared", shape, dtype)
+            store = Store(name, (I, J), self._hoisted(read))
+            body.append(Parallel(((I, shape[0]), (J, shape[1])), (store,)))
+        return self.assembly.made[key]
+
+    def _hoisted(self, read: Expr) -> Expr:
+        """r(i)·f(i, j)  →  r computed for every row, ahead of the loop; where it reads inputs alone."""
+        if isinstance(read, Where):
+            return Where(read.args[0], self._hoisted(read.args[1]), read.args[2])
+        rows = [one for one in Mul.make_args(read) if not one.has(J)]
+        factor = Mul(*rows)
+        names = {one.name for one in factor.atoms(Load)}
+        if not names or any(self.assembly.holds(name) for name in names):
+            return read
+        rest = Mul(*(one for one in Mul.make_args(read) if one.has(J)))
+        return rest * self.assembly.shared_row("factor", factor, self.before, note=f"{factor}")
+
+    def right(
+        self, space: Space, expr: Expr, dtype: str, body: list[Statement], live: Boolean = S.true
+    ) -> tuple[str, bool]:
+        """The second factor of a contraction as a shared tile, and whether it lies with its columns first.
+
+        8-bit matrix instructions want that; otherwise it lies as its tensor does.
+        """
+        binding = space.plan.binding
+        if binding.column is None:
+            raise AssertionError("a contraction without columns")
+        turned = dtype in EIGHT_BITS or any(
+            (part := space.region(one)) is not None and part[1] == (binding.column, binding.streamed)
+            for one in elements_of(expr)
+        )
+        axes, indices = ((binding.column, binding.streamed), (E_, J)) if turned else (
+            (binding.streamed, binding.column), (J, E_))  # fmt: skip
+        return self.operand(space, expr, axes, indices, body, dtype=dtype, live=live), turned
+
     # ---- producers ---------------------------------------------------------------------------------------------------
 
     def produce(self, space: Space, producer: Producer, body: list[Statement]) -> Space:
@@ -129,7 +170,9 @@ class Operands:
         binding = space.plan.binding
         rows = (binding.row, axis) if space.by_row(row) else (axis,)
         dtype = operand_dtype(space, row)
-        if dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
+        if dtype in EIGHT_BITS and not (space.plan.device.fp8 and dtype in HOLDS and space.start[axis][1] % 32 == 0):
+            dtype = "float16"
+        elif dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
             dtype = space.problem.compute  # what is computed may not fit: float16 holds nothing above 65504
         a = self.operand(space, row, tuple(one for one in rows if one is not None), (I, U), body, dtype=dtype)
         b = self.operand(space, streamed, (binding.streamed, axis), (J, U), body, dtype=dtype)

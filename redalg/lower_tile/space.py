@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Expr, Integer, Mod, S, floor, fraction
+from sympy import And, Eq, Expr, Integer, Mod, Ne, S, floor, fraction
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Axis, Cast, Element, Extent, Let, Scalar, Value
+from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes
 from redalg.lower_tile.names import kernel_name
-from redalg.lower_tile.program import Load, Ratio, Region, index
+from redalg.lower_tile.program import IsFinite, Load, Ratio, Region, index
 from redalg.strategies import Plan, Problem
 
 I, J, E_, U = index("i"), index("j"), index("e"), index("u")
@@ -80,6 +80,9 @@ class Space:
         if isinstance(node, Let):
             above, below = fraction(made := self.read(node.expr))
             return Ratio(above, below) if below.has(Load) else made
+        if isinstance(node, RunningCast):
+            g, h = self.read(node.args[0]), usable_scale(self.read(node.args[1]))
+            return Cast(g * h, node.dtype) / h
         if not node.args:
             return node
         args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]
@@ -154,7 +157,14 @@ class Space:
     def columns_inside(self) -> Boolean:
         """Whether column e of the tile exists."""
         column = self.plan.binding.column
-        return self.problem.sizes[column.name] > E_ if column is not None and self.ragged(column) else S.true
+        if column is None or not self.ragged(column):
+            return S.true
+        return self.at[column] < self.problem.sizes[column.name]
+
+    def first_columns(self) -> Boolean:
+        """Whether the block's are the first columns: of blocks that hold the same rows, one stores what has none."""
+        column = self.plan.binding.column
+        return S.true if column is None else Eq(self.start[column][0], 0)
 
     def ragged(self, axis: Axis) -> bool:
         """Whether a tile may hang over the end of an axis."""
@@ -165,6 +175,11 @@ class Space:
         """Tiles of the streamed axis that one block reads."""
         total = -(-self.problem.sizes[self.plan.binding.streamed.name] // self.plan.block_streamed)
         return -(-total // self.plan.segments)
+
+
+def usable_scale(h: Expr) -> Expr:
+    """A running scale, or 1 where it is 0 or not finite: nothing that was met gives one yet."""
+    return Where(And(IsFinite(h), Ne(h, 0)), h, S.One)
 
 
 def output_name(name: str, problem: Problem) -> str:

@@ -78,10 +78,10 @@ def packed(binding: Binding, packing: Packing) -> Binding:
 def refuse(form: FusedForm) -> None:
     """What the tile program does not hold yet, refused by name."""
     for one in form.accumulators:
-        if any(factor.has(RunningCast) for factor in one.factors):
+        if one.weight and any(factor.has(RunningCast) for factor in one.factors):
             raise PlanError(
-                f"accumulator `{one.value}` rounds at a running scale, which the tile program does not hold yet. Run "
-                'it with backend="torch".'
+                f"accumulator `{one.value}` rounds at a running scale beside an exponential, which the tile program "
+                'does not hold yet. Run it with backend="torch".'
             )
         if len(one.factors) > 2:
             raise PlanError(

@@ -22,9 +22,10 @@ from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.products import EIGHT_BITS, HOLDS, operands_dtype, product_dtype, values_dtype
+from redalg.strategies.tiles import Product, Tile, padded, product_tile
 
-TENSOR_CORE_DTYPES = ("float16", "bfloat16")
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
@@ -43,7 +44,7 @@ def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
 def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
     """Tiles of rows x streamed elements, whose contractions use tensor cores where the dtype allows."""
     rows = problem.sizes[binding.row.name] if binding.row else 1
-    columns = problem.sizes[binding.column.name] if binding.column else 1
+    columns = padded(problem.sizes[binding.column.name] if binding.column else 1, 16)
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
     cores = tensor_cores(form, problem, device)
     part = equal_part(form)
@@ -54,13 +55,32 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         biased(form, binding),
         aligned(form, problem) and part % LEAST_PART == 0,
     )
-    tile = (
-        scalar_tile(device, schedule) if not cores else hopper_tile(schedule) if device.wgmma else ampere_tile(schedule)
-    )
-    row, streamed, stages, threads, special = tile
+    if not form.cascade.producers and not any(one.weight for one in form.accumulators):
+        return product_rule(form, problem, device, binding, cores=cores)
+    kind = scalar_tile if not cores else hopper_tile if device.wgmma else ampere_tile
+    row, streamed, stages, threads, special = kind(device, schedule)
     if part and part % LEAST_PART == 0:  # one stage: where a part lies is read ahead, in the few registers of a loader
         streamed, stages = gcd(part, streamed), min(stages, 1)
-    return Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, True, cores)
+    return Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
+
+
+def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding, *, cores: bool) -> Plan:
+    """The plan of matrix products alone, whose blocks share out the columns too."""
+    products = [one for one in form.accumulators if len(one.factors) > 1]
+    tile, columns = product_tile(
+        Product(
+            rows=problem.sizes[binding.row.name] if binding.row else 1,
+            columns=problem.sizes[binding.column.name] if binding.column else 1,
+            grid=prod(max(1, problem.sizes[axis.name]) for axis in binding.grid),
+            eight_bits=any(operands_dtype(one, problem, device) in EIGHT_BITS for one in products),
+            plain=all(isinstance(factor, Element) for one in products for factor in one.factors),
+            aligned=aligned(form, problem),
+        ),
+        device,
+        cores=cores,
+    )
+    row, streamed, stages, threads, special = tile
+    return Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
 
 
 @final
@@ -83,11 +103,7 @@ class Schedule:
     aligned: bool
 
 
-Tile = tuple[int, int, int, int, bool]
-"""(rows, streamed elements, stages, threads, warp specialisation)."""
-
-
-def hopper_tile(one: Schedule) -> Tile:
+def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
     """sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
     if one.biased or (one.rows < 64 and one.width < 96):
         return 64, 64, 1 if one.trims else 2, 128, False
@@ -102,7 +118,7 @@ def hopper_tile(one: Schedule) -> Tile:
     return 128, 64, 1, 256, one.aligned
 
 
-def ampere_tile(one: Schedule) -> Tile:
+def ampere_tile(_: DeviceSpec, one: Schedule) -> Tile:
     """sm_80, sm_86: a varying trip count allows one stage only (TileLang's pipeline pass fails at two)."""
     if one.trims or one.biased:
         return (64, 64, 1, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
@@ -168,19 +184,16 @@ def aligned(form: FusedForm, problem: Problem) -> bool:
 
 
 def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
-    """Whether every contraction's operands are 16-bit (or TF32 is allowed).
-
-    A computed operand is rounded to its partner's dtype; float16 holds it only where it is bounded.
-    """
+    """Whether every contraction multiplies in a dtype of matrix instructions (or TF32 is allowed)."""
     if device.target == "c":
         return False
-    unbounded = any(len(one.factors) > 1 and not one.bounded for one in form.accumulators)
+    made = {operands_dtype(one, problem, device) for one in form.accumulators if len(one.factors) > 1}
     terms = [one.term for producer in form.cascade.producers for one in producer.cascade.reductions]
-    unbounded |= any(not isinstance(factor, Element) for term in terms for factor in grouped(term, ()))
-    if unbounded and "float16" in problem.dtypes.values():
-        return False
-    floats = {dtype for dtype in problem.dtypes.values() if dtype in BYTES}
-    return floats <= set(TENSOR_CORE_DTYPES) or (problem.precision == "tf32" and "float64" not in floats)
+    for term in terms:
+        first, *others = (values_dtype(factor, problem) for factor in grouped(term, ()))
+        made |= {product_dtype(first, other, problem, device) for other in others}
+    tf32 = {"float32"} if problem.precision == "tf32" else set()
+    return made <= set(HOLDS) | tf32
 
 
 def rows_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
@@ -195,9 +208,10 @@ def rows_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
     return Plan(device, binding, row, streamed, 1, 0, 256 if streamed > 2048 else 128, 1, False, False, False)
 
 
-def blocks(binding: Binding, problem: Problem, block_row: int) -> int:
+def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int = 1) -> int:
     """Blocks of a grid without segments."""
     grid = prod(max(1, problem.sizes[axis.name]) for axis in binding.grid)
+    grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column else 1
     return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row else 1)
 
 
@@ -205,21 +219,12 @@ def segments(plan: Plan, problem: Problem) -> int:
     """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles (two of many)."""
     if plan.device.target == "c":
         return 1
-    grid = blocks(plan.binding, problem, plan.block_row)
+    grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
     tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
     if 2 * grid > plan.device.multiprocessors:
         return 1
     wanted = min(plan.device.multiprocessors // grid, tiles_along // (4 if tiles_along < 16 else 2), 64)
     return 1 << max(0, wanted.bit_length() - 1)
-
-
-def padded(length: int, step: int) -> int:
-    """The length rounded up to a multiple of `step`, at least one step.
-
-    >>> padded(77, 16)
-    80
-    """
-    return max(step, -(-length // step) * step)
 
 
 def power_of_two(length: int) -> int:
@@ -231,7 +236,7 @@ def smaller(plan: Plan) -> Iterator[Plan]:
     """The plan, then with fewer stages, then with fewer streamed elements, then with fewer rows."""
     for row in (plan.block_row, plan.block_row // 2, plan.block_row // 4):
         for streamed in (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4):
-            for stages in sorted({plan.stages, min(plan.stages, 1), 0}, reverse=True):
+            for stages in range(plan.stages, -1, -1):
                 threads = plan.threads if row == plan.block_row else 128
                 special = plan.warp_specialized and stages > 0
                 if (streamed >= 16 and row >= 16) or (row, streamed) == (plan.block_row, plan.block_streamed):
