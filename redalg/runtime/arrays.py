@@ -45,10 +45,15 @@ def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
             )
         return {name: array.numpy() for name, array in bound.tensors.items()}
     if backend != "numpy" and bound.library == "numpy":
-        import torch
-
-        return {name: torch.from_numpy(_writable(array)) for name, array in bound.tensors.items()}
+        return {name: torch_of(array) for name, array in bound.tensors.items()}
     return dict(bound.tensors)
+
+
+def torch_of(array: Any) -> Any:
+    """A NumPy array as a torch tensor, on the same memory where torch can read it."""
+    import torch
+
+    return torch.from_numpy(_writable(array))
 
 
 def _writable(array: Any) -> Any:
