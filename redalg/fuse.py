@@ -305,10 +305,11 @@ class Fused:
     def compile(
         self, target: str, *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", **options: Any
     ) -> Any:
-        """Compile the kernel for a target now, into the caches that calls use."""
+        """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it."""
         from redalg.runtime.kernels import kernel_for
+        from redalg.runtime.sizes import ahead
 
-        return kernel_for(self.lower(target, sizes, self._dtypes(dtypes), **options))
+        return kernel_for(ahead(self.form, target, sizes, self._dtypes(dtypes), **options))
 
     def _dtypes(self, dtypes: Mapping[str, str] | str) -> Mapping[str, str]:
         if not isinstance(dtypes, str):

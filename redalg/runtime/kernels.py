@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
 
 from redalg.errors import BackendError
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.compile import Kernel, compile_source, entry_of
-from redalg.lower_tile.program import Parameter
+from redalg.lower_tile.program import Parameter, sized, sizes_in
 from redalg.runtime import arrays
 from redalg.runtime.gathers import check_gathers, gathers_any
 from redalg.runtime.inputs import Bound, native
-from redalg.runtime.lowering import Lowered, lower, options_of, target_of
+from redalg.runtime.lowering import Lowered
 from redalg.runtime.prepared import Step, bound_again, scalars_of, without_tensors
+from redalg.runtime.sizes import lowered_for
 
 ALIGNMENT_BYTES = 16
 """What the bulk copy engine and vector loads need of a tensor's address."""
@@ -99,7 +100,7 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
     """The recipe of a lowered problem, for tensors like these."""
     import torch
 
-    parameters = lowered.program.parameters
+    parameters = concrete(lowered, tensors)
     inputs = [one for one in parameters if one.role == "input"]
     made = [one for one in parameters if one.role in ("output", "workspace")]
     places = {one.key: place for place, one in enumerate(made)}
@@ -111,6 +112,12 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
         tuple((one.name, places[one.name], finisher(one, lowered, made[places[one.name]], bound))
               for one in lowered.form.outputs),
     )  # fmt: skip
+
+
+def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """The program's parameters at a call's sizes."""
+    sizes = sizes_in(lowered.program.parameters, {name: tuple(one.shape) for name, one in tensors.items()})
+    return tuple(replace(one, shape=sized(one.shape, sizes)) for one in lowered.program.parameters)
 
 
 def maker(array: Any, parameter: Parameter, *, numpy: bool) -> Make | None:
@@ -154,21 +161,6 @@ def refuse_missing_torch() -> None:
             'backend="tilelang" needs torch to hold its tensors, and torch is not installed. Install it '
             '(`pip install torch`), or pass backend="numpy".'
         ) from missing
-
-
-_LOWERED: dict[tuple[Any, ...], tuple[FusedForm, Lowered]] = {}
-"""By the form's identity (kept alive beside the result): hashing a form's expressions would cost more than a call."""
-
-
-def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> Lowered:
-    """The lowering of this problem, kept in process by what it depends on."""
-    shapes = {name: tuple(array.shape) for name, array in tensors.items()}
-    target, wanted = target_of(bound.device), options_of(options)
-    parts = (bound.sizes, bound.dtypes, shapes, wanted)
-    key = (id(form), target, *(tuple(part.items()) for part in parts))
-    if key not in _LOWERED:
-        _LOWERED[key] = form, lower(form, target, bound.sizes, bound.dtypes, shapes=shapes, **wanted)
-    return _LOWERED[key][1]
 
 
 def kernel_for(lowered: Lowered) -> Kernel:
