@@ -63,19 +63,12 @@ def with_symbols(problem: Problem, form: FusedForm) -> Problem:
     """The problem with a symbol for every size that varies, in the tensors' shapes too."""
     taken = {*problem.dtypes, *(one.name for one in form.cascade.scalars()), *(one.name for one in form.outputs)}
     symbols = {name: size_symbol(name, taken) for name in sorted(problem.varying)}
-    shapes = {}
-    nameless = unnamed(form, problem) if symbols else {}
-    for name, shape in problem.shapes.items():
-        elements = [one for one in form.cascade.elements() if one.name == name]
-        axes = [{str(one.indices[place]) for one in elements} & set(symbols) for place in range(len(shape))]
-        shapes[name] = tuple(
-            symbols[min(found)]
-            if found
-            else size_symbol(f"{name}_{place}", taken)
-            if (name, place) in nameless
-            else size
-            for place, (found, size) in enumerate(zip(axes, shape, strict=True))
-        )
+    at = {place: size_symbol("_".join(map(str, place)), taken) for place in (unnamed(form, problem) if symbols else ())}
+    for one in form.cascade.elements():
+        indices = enumerate(map(str, one.indices))
+        at.update({(one.name, place): symbols[axis] for place, axis in indices if axis in symbols})
+    shapes = {name: tuple(at.get((name, place), size) for place, size in enumerate(shape))
+              for name, shape in problem.shapes.items()}  # fmt: skip
     return replace(problem, sizes={**problem.sizes, **symbols}, shapes=shapes)
 
 
