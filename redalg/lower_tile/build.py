@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
-from sympy import And, Expr, Integer, Max, Min, S, Symbol, floor
+from sympy import And, Expr, Integer, Max, Min, S, Symbol, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import InputError, PlanError
@@ -40,7 +40,7 @@ from redalg.lower_tile.program import (
 from redalg.lower_tile.space import E_, I, J, Space, output_name
 from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
-from redalg.strategies import Binding, Plan, Problem
+from redalg.strategies import Binding, Plan, Problem, tiles_of
 from redalg.strategies.rules import blocks
 
 TILE, SEGMENT, PART = index("t"), index("z"), index("part")
@@ -80,7 +80,7 @@ class Span:
 class Frame:
     """The grid of a kernel (variables named after the axes), where a block stands, and the tiles that it streams."""
 
-    grid: tuple[tuple[Symbol, int], ...]
+    grid: tuple[tuple[Symbol, Any], ...]
     space: Space
     span: Span
 
@@ -97,9 +97,16 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
     kernels, workspaces = single_segment(job) if plan.segments == 1 else multi_segment(job)
     kernels = tuple(replace(kernel, body=joined(kernel.body)) for kernel in kernels)
     parameters = (*inputs(form, problem), *outputs(job), *workspaces)
-    program = TileProgram(f"{form.outputs[0].name}_over_{form.cascade.axis}", parameters, kernels, problem.compute)
+    name = f"{form.outputs[0].name}_over_{form.cascade.axis}"
+    program = TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem))
     verify(program)
     return program
+
+
+def sizes_of(problem: Problem) -> tuple[Symbol, ...]:
+    """The run-time sizes: of axes, and of dimensions that no axis indexes."""
+    found = {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
+    return tuple(sorted(found | {problem.sizes[name] for name in problem.varying}, key=str))
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------------
@@ -118,7 +125,7 @@ def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
     return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
 
 
-def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[int, ...]:
+def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
     """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
     elements = [one for one in form.cascade.elements() if one.name == name]
     extents = []
@@ -148,19 +155,19 @@ def outputs(job: Job) -> tuple[Parameter, ...]:
 def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     """The grid, rows first, then columns where a block does not hold them all, and the place of a block in it."""
     plan, sizes = job.plan, job.problem.sizes
-    binding, grid = plan.binding, list[tuple[Symbol, int]]()
+    binding, grid = plan.binding, list[tuple[Symbol, Any]]()
     at: dict[Axis, Expr] = {}
     start: dict[Axis, tuple[Expr, int]] = {}
     if binding.row is not None:
         block = index(names.fresh(f"{binding.row.name}_block"))
-        grid.append((block, -(-sizes[binding.row.name] // plan.block_row)))
+        grid.append((block, tiles_of(sizes[binding.row.name], plan.block_row)))
         at[binding.row] = block * plan.block_row + I
         start[binding.row] = (block * plan.block_row, plan.block_row)
     if binding.column is not None:
         first: Expr = S.Zero
         if plan.block_column < sizes[binding.column.name]:
             block = index(names.fresh(f"{binding.column.name}_block"))
-            grid.append((block, -(-sizes[binding.column.name] // plan.block_column)))
+            grid.append((block, tiles_of(sizes[binding.column.name], plan.block_column)))
             first = block * plan.block_column
         at[binding.column] = first + E_
         start[binding.column] = (first, plan.block_column)
@@ -194,7 +201,7 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
     """The tiles of a block; a segment takes its share of those needed."""
     needed, parts = needed_tiles(job.form.cascade.domain, space), Integer(job.plan.segments)
     if needed is None:
-        return Span(S.Zero, Integer(space.tiles), moving=False)
+        return Span(S.Zero, sympify(space.tiles), moving=False)
     bound = list[Bind]()
 
     def held(wanted: str, value: Expr) -> Expr:
@@ -216,7 +223,8 @@ def taken(job: Job) -> tuple[str, ...]:
     """Names that parameters bear."""
     cascade = job.form.cascade
     given = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
-    return (*map(kernel_name, given), *(output_name(one, job.problem) for one in job.dtypes))
+    outputs = (output_name(one, job.problem) for one in job.dtypes)
+    return (*map(kernel_name, given), *outputs, *map(str, sizes_of(job.problem)))
 
 
 # ---- Single-Segment --------------------------------------------------------------------------------------------------
@@ -268,7 +276,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     )
 
 
-def part_shape(value: Value, slots: Slots, job: Job) -> tuple[int, ...]:
+def part_shape(value: Value, slots: Slots, job: Job) -> tuple[Any, ...]:
     """(segments, grid axes …, rows, columns) of a workspace."""
     binding, sizes = job.plan.binding, job.problem.sizes
     rows = sizes[binding.row.name] if binding.row else 1
@@ -329,8 +337,11 @@ def merged_rows(job: Job) -> int:
     most = min(job.plan.block_row, MERGED_ROWS)
     if job.plan.multiplies and not job.plan.tensor_cores:
         return most
-    fill = (rows for rows in (most, most // 4) if blocks(job.plan.binding, job.problem, max(1, rows)) >= SPREAD)
-    return max(1, next(fill, most // 4))
+
+    def fills(rows: int) -> bool:
+        return blocks(job.plan.binding, job.problem, max(1, rows), job.plan.block_column) >= SPREAD
+
+    return max(1, next(filter(fills, (most, most // 4)), most // 4))
 
 
 def merge_step(

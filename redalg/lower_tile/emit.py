@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import final
+from typing import Any, final
 
-from sympy import S, Symbol
+from sympy import Mul, S, Symbol, sympify
 
 from redalg.lower_tile.bindings import BEGIN, END, MACROS, Used, binding
 from redalg.lower_tile.expr_printer import HELPED, Printer
@@ -87,7 +86,9 @@ class _Emitter:
 
     def function(self) -> str:
         """The prim_func with its kernels."""
-        lines = ["@T.prim_func", "def main("]
+        names = ", ".join(map(str, self.program.sizes))
+        lines = [f'{names} = T.dynamic("{names}")', "", ""] if names else []
+        lines += ["@T.prim_func", "def main("]
         lines += [f"    {self.parameter(one)},{comment(one)}" for one in self.program.parameters]
         lines.append("):")
         for kernel in self.program.kernels:
@@ -102,7 +103,7 @@ class _Emitter:
     def kernel(self, kernel: Kernel) -> list[str]:
         """One launch."""
         self.shapes = {one.name: one.shape for one in kernel.buffers}
-        lines, body = launch(kernel)
+        lines, body = launch(kernel, self.printer)
         for one in kernel.buffers:
             body.append(
                 f'{one.name} = {one.scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else "")
@@ -172,29 +173,35 @@ class _Emitter:
         return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]
 
 
-def launch(kernel: Kernel) -> tuple[list[str], list[str]]:
+def launch(kernel: Kernel, printer: Printer) -> tuple[list[str], list[str]]:
     """The `with` line, and the lines that unfold a grid of more than three dimensions."""
-    if len(kernel.grid) <= 3 and all(extent <= GRID_LIMIT for _, extent in kernel.grid[1:]):
+    if len(kernel.grid) <= 3 and all(small(extent) for _, extent in kernel.grid[1:]):
         names = ", ".join(str(name) for name, _ in kernel.grid)
-        extents = ", ".join(str(extent) for _, extent in kernel.grid)
+        extents = ", ".join(printer.integer(sympify(extent)) for _, extent in kernel.grid)
         bound = names if len(kernel.grid) == 1 else f"({names})"
         return [f"with T.Kernel({extents}, **launch) as {bound}:  # {kernel.title}"], []
-    total = prod(extent for _, extent in kernel.grid)
-    return [f"with T.Kernel({total}, **launch) as block:  # {kernel.title}"], unfolded(kernel.grid)
+    total = printer.integer(Mul(*(extent for _, extent in kernel.grid)))
+    return [f"with T.Kernel({total}, **launch) as block:  # {kernel.title}"], unfolded(kernel.grid, printer)
 
 
-def unfolded(grid: tuple[tuple[Symbol, int], ...]) -> list[str]:
+def small(extent: Any) -> bool:
+    """Whether an extent fits a grid's second dimension; a run-time one may not."""
+    return isinstance(extent, int) and extent <= GRID_LIMIT
+
+
+def unfolded(grid: tuple[tuple[Symbol, Any], ...], printer: Printer) -> list[str]:
     """Grid variables from one block number, the first varying fastest."""
-    lines, stride = [], 1
+    lines, strides = [], list[Any]()
     for place, (name, extent) in enumerate(grid):
-        divided = f"block // {stride}" if stride > 1 else "block"
+        stride = printer.factor(Mul(*strides))
+        divided = f"block // {stride}" if stride != "1" else "block"
         last = place == len(grid) - 1
-        lines.append(f"{name} = {divided}" if last else f"{name} = {divided} % {extent}")
-        stride *= extent
+        lines.append(f"{name} = {divided}" if last else f"{name} = {divided} % {printer.factor(sympify(extent))}")
+        strides.append(extent)
     return lines
 
 
-def shape(extents: tuple[int, ...]) -> str:
+def shape(extents: tuple[Any, ...]) -> str:
     """A shape as Python writes it."""
     return f"({', '.join(map(str, extents))}{',' if len(extents) == 1 else ''})"
 

@@ -78,20 +78,24 @@ class Printer:
         if isinstance(node, Mul):
             factors = sorted(node.args, key=lambda one: (one.is_Number, str(one)))
             if factors[-1] == -1:
-                return f"-{self._atom(Mul(*factors[:-1]))}"
-            return " * ".join(self._atom(one) for one in factors)
+                return f"-{self.factor(Mul(*factors[:-1]))}"
+            return " * ".join(self.factor(one) for one in factors)
         if isinstance(node, Max | Min):
             return _nested("T.max" if isinstance(node, Max) else "T.min", [self.integer(one) for one in node.args])
         if isinstance(node, Mod):
-            return f"{self._atom(node.args[0])} % {self._atom(node.args[1])}"
+            return f"{self.factor(node.args[0])} % {self.factor(node.args[1])}"
         if isinstance(node, floor):
             above, below = node.args[0].as_numer_denom()
-            return f"{self._atom(above)} // {self._atom(below)}"
+            return f"{self.factor(above)} // {self.factor(below)}"
+        if isinstance(node, ceiling):
+            above, below = node.args[0].as_numer_denom()
+            return f"T.ceildiv({self.integer(above)}, {self.integer(below)})"
         raise PlanError(f"`{node}` cannot be printed as an index. Write it by + - * // % min and max of axes.")
 
-    def _atom(self, node: Basic) -> str:
+    def factor(self, node: Basic) -> str:
+        """An index expression as a factor: in parentheses unless it is one name or number."""
         text = self.integer(node)
-        return text if node.is_Atom or isinstance(node, Load | Max | Min) else f"({text})"
+        return text if node.is_Atom or isinstance(node, Load | ceiling | Max | Min) else f"({text})"
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
@@ -121,8 +125,10 @@ class Printer:
             return "int" in self.dtypes[node.name]
         if isinstance(node, Symbol | Integer):
             return True
-        args = node.args[0].as_numer_denom() if isinstance(node, floor) else node.args
-        return isinstance(node, Add | Mul | Max | Min | Mod | floor) and all(self.is_integer(one) for one in args)
+        args = node.args[0].as_numer_denom() if isinstance(node, floor | ceiling) else node.args
+        return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(
+            self.is_integer(one) for one in args
+        )
 
     def stored(self, node: Basic, dtype: str) -> str:
         """What is stored into a dtype: moved as it is where it is only moved, or 0; else a number."""

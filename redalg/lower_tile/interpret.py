@@ -35,6 +35,8 @@ from redalg.lower_tile.program import (
     Statement,
     Store,
     TileProgram,
+    sized,
+    sizes_in,
 )
 
 RELATIONS = {
@@ -61,13 +63,14 @@ def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, A
     """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces) by name."""
     given = [one for one in program.parameters if one.role in ("input", "scalar")]
     memory = {one.name: np.asarray(arguments[one.key]) for one in given}
+    sizes = sizes_in(given, {one.key: memory[one.name].shape for one in given})
     for one in program.parameters:
         if one.role in ("output", "workspace"):
-            memory[one.name] = np.full(one.shape, np.nan, numpy_dtype(one.dtype))
+            memory[one.name] = np.full(sized(one.shape, sizes), np.nan, numpy_dtype(one.dtype))
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
-            for place in product(*(range(extent) for _, extent in kernel.grid)):
-                point = dict(zip((name for name, _ in kernel.grid), place, strict=True))
+            for place in product(*map(range, sized(tuple(extent for _, extent in kernel.grid), sizes))):
+                point = {**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))}
                 _Block(kernel, memory, point, program.compute).run()
     return {one.key: memory[one.name] for one in program.parameters if one.role in ("output", "workspace")}
 
@@ -227,6 +230,9 @@ class _Block:
         if isinstance(node, floor) and all(one.is_integer for one in node.args[0].as_numer_denom()):
             above, below = (self.value(one) for one in node.args[0].as_numer_denom())
             return above // below
+        if isinstance(node, ceiling) and all(one.is_integer for one in node.args[0].as_numer_denom()):
+            above, below = (self.value(one) for one in node.args[0].as_numer_denom())
+            return -(-above // below)
         if isinstance(node, Mod):
             return args[0] % args[1]
         if type(node) in simple:

@@ -1,7 +1,9 @@
 """The tile program: an IR of copies, contractions, reductions and elementwise loops over tiles.
 
-    program   := name, parameter*, kernel*
+    program   := name, parameter*, kernel*, size*
     parameter := name, shape, dtype, role (input | scalar | output | workspace)
+    size      := a symbol in shapes of parameters, bound by the arguments of a call; extents of grids and stops of loops
+                 are expressions of sizes, tiles are not
     kernel    := grid (variable, extent)*, buffer*, statement*
     buffer    := name, scope (shared | fragment), shape, dtype
     statement := Bind(name, value, dtype)                      a number of the block's own, read once
@@ -22,7 +24,7 @@ constant indices are checked at the call. All loop variables are integer symbols
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -123,7 +125,7 @@ class Parameter:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dtype: str
     role: str
     key: str
@@ -285,7 +287,7 @@ Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop
 class Kernel:
     """One launch: a block for every point of the grid."""
 
-    grid: tuple[tuple[Symbol, int], ...]
+    grid: tuple[tuple[Symbol, Any], ...]
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     title: str
@@ -305,6 +307,7 @@ class TileProgram:
     parameters: tuple[Parameter, ...]
     kernels: tuple[Kernel, ...]
     compute: str
+    sizes: tuple[Symbol, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"program {self.name} in {self.compute}", *(f"  {one}" for one in self.parameters)]
@@ -313,6 +316,26 @@ class TileProgram:
     def parameter(self, name: str) -> Parameter | None:
         """The parameter of that name, if any."""
         return next((one for one in self.parameters if one.name == name), None)
+
+
+def sized(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """A shape at given run-time sizes."""
+    return tuple(one if isinstance(one, int) else int(sympify(one).xreplace(_integers(sizes))) for one in shape)
+
+
+def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
+    """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
+    return {
+        size: shapes[one.key][place]
+        for one in parameters
+        if one.key in shapes
+        for place, size in enumerate(one.shape)
+        if isinstance(size, Symbol)
+    }
+
+
+def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
+    return {symbol: sympify(size) for symbol, size in sizes.items()}
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Eq, Expr, Integer, Mod, Ne, S, floor, fraction
+from sympy import And, Eq, Expr, Mod, Ne, S, floor, fraction, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import IsFinite, Load, Ratio, Region, index
-from redalg.strategies import Plan, Problem
+from redalg.strategies import Plan, Problem, tiles_of
 
 I, J, E_, U = index("i"), index("j"), index("e"), index("u")
 
@@ -74,7 +74,7 @@ class Space:
         if isinstance(node, Axis):
             return self.at[node]
         if isinstance(node, Extent):
-            return Integer(self.problem.sizes[node.name])
+            return sympify(self.problem.sizes[node.name])
         if isinstance(node, Scalar):
             return Load(kernel_name(node.name))
         if isinstance(node, Let):
@@ -171,10 +171,10 @@ class Space:
         return axis in self.start and self.problem.sizes[axis.name] % self.start[axis][1] != 0
 
     @property
-    def tiles(self) -> int:
+    def tiles(self) -> Any:
         """Tiles of the streamed axis that one block reads."""
-        total = -(-self.problem.sizes[self.plan.binding.streamed.name] // self.plan.block_streamed)
-        return -(-total // self.plan.segments)
+        total = tiles_of(self.problem.sizes[self.plan.binding.streamed.name], self.plan.block_streamed)
+        return tiles_of(total, self.plan.segments)
 
 
 def usable_scale(h: Expr) -> Expr:

@@ -46,7 +46,7 @@ def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
             )
         return {name: _as_numpy(array) for name, array in bound.tensors.items()}
     if backend != "numpy" and bound.library == "numpy":
-        return {name: to_torch(_writable(array)) for name, array in bound.tensors.items()}
+        return {name: torch_of(array) for name, array in bound.tensors.items()}
     if backend == "numpy":
         return {name: widened(array) for name, array in bound.tensors.items()}
     return dict(bound.tensors)
@@ -54,6 +54,11 @@ def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
 
 def _as_numpy(array: Any) -> Any:
     return (array.float() if str(array.dtype).startswith("torch.float8") else array).numpy()
+
+
+def torch_of(array: Any) -> Any:
+    """A NumPy array as a torch tensor, on the same memory where torch can read it."""
+    return to_torch(_writable(array))
 
 
 def _writable(array: Any) -> Any:

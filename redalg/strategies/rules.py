@@ -29,7 +29,9 @@ BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn
 
 
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
-    """The plan of a form for a target."""
+    """The plan of a form for a target; one plan serves the run-time sizes up to the next power of two."""
+    rounded = {name: power_of_two(problem.sizes[name]) for name in problem.varying}
+    problem = replace(problem, sizes={**problem.sizes, **rounded})
     device, binding = device_for(target), bind_axes(form, problem.sizes)
     problem = replace(problem, sizes=binding.sized(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
@@ -51,7 +53,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     schedule = Schedule(
         rows,
         padded(max([columns, *inner]), 16),
-        trims(form),
+        trims(form, problem),
         biased(form, binding),
         aligned(form, problem) and part % LEAST_PART == 0,
     )
@@ -91,7 +93,7 @@ class Schedule:
     Attributes:
         rows: extent of the row axis.
         width: the widest operand (inner and column extents), padded to 16.
-        trims: the domain bounds the loop, so that its trip count varies from block to block.
+        trims: the loop's trip count varies, from block to block or from call to call.
         biased: an input is read for every row and streamed element (a mask or a bias).
         aligned: every streamed input's rows are multiples of 16 bytes, as the bulk copy engine needs.
     """
@@ -138,9 +140,9 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
     return (128, 64, 1, 256, False) if device.wgmma and one.width <= 128 else (64, 32, 1, 128, False)
 
 
-def trims(form: FusedForm) -> bool:
-    """Whether the domain bounds the streamed axis: by other axes, or by numbers that tensors hold."""
-    return any(
+def trims(form: FusedForm, problem: Problem) -> bool:
+    """Whether the loop's trip count is known at run time alone: the domain bounds it, or its axis varies."""
+    return form.cascade.axis.name in problem.varying or any(
         isinstance(one, Relational) and form.cascade.axis in free_axes(one)
         for one in And.make_args(form.cascade.domain)
     )
@@ -202,13 +204,13 @@ def rows_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     if device.target == "c":
         return Plan(device, binding, min(4, rows), min(256, padded(length, 1)), 1, 0, 1, 1, False, False, False)
-    few = blocks(binding, problem, 1) <= device.multiprocessors
+    few = blocks(binding, problem, 1, 1) <= device.multiprocessors
     streamed = min(8192 if few else 2048, power_of_two(max(length, 128)))
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
     return Plan(device, binding, row, streamed, 1, 0, 256 if streamed > 2048 else 128, 1, False, False, False)
 
 
-def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int = 1) -> int:
+def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int) -> int:
     """Blocks of a grid without segments."""
     grid = prod(max(1, problem.sizes[axis.name]) for axis in binding.grid)
     grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column else 1
