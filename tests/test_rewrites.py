@@ -82,8 +82,8 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
            "decompose/finite", "decompose/identities", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
-           "incremental/scales",
-           "incremental/structured", "lower_tile/join")  # fmt: skip
+           "incremental/scales", "incremental/structured", "lower_tile/join")  # fmt: skip
+           "incremental/scales", "incremental/structured", "lower_tile/join")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
