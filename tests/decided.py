@@ -15,6 +15,7 @@ from sympy import Abs, Expr, Max, Min, Rational, cos, exp, log, sign, sqrt, tanh
 
 import redalg as ra
 from redalg.expression.contents import free_axes
+from tests.oracle import Oracle
 
 b, n = ra.axes("b n")
 x, y, w = ra.tensors("x[b,n] y[b,n] w[b,n]")
@@ -41,18 +42,30 @@ def tensors() -> Iterator[Tensors]:
         yield made
 
 
-def as_defined(*exprs: Expr) -> None:
-    """Each expression, on every set of tensors, by both libraries and in pieces."""
+def as_defined(*exprs: Expr, compares: bool = False) -> None:
+    """Each expression, on every set of tensors, by both libraries and in pieces.
+
+    Where it `compares` elements with their extremum, a NaN among them makes it NaN, which a comparison would hide.
+    """
     for expr in exprs:
         fused = ra.fuse(expr, " ".join(sorted(str(axis) for axis in free_axes(expr))))
         for given in tensors():
             held = {name: one for name, one in given.items() if name in fused.cascade.inputs()}
             with np.errstate(all="ignore"):
-                wanted = np.array(fused.reference(**held), dtype=np.float64)
+                wanted = defined(expr, held)
                 results = [fused(**held, backend=backend) for backend in ("numpy", "torch")]
                 results += [] if any(one.carries for one in fused.cascade.outputs) else [in_pieces(fused, held)]
+            if compares and np.isnan(held["x"]).any():
+                wanted = np.where(np.isnan(held["x"]).any(1), np.nan, wanted)
             for got in results:
                 same(np.array(got, dtype=np.float64), wanted, f"{expr} of {held}")
+
+
+def defined(expr: Expr, held: Tensors) -> np.ndarray:
+    """What the expression means as it is written, evaluated node by node."""
+    axes = " ".join(sorted(str(axis) for axis in free_axes(expr)))
+    value, _ = Oracle(held, {}, {"b": ROWS, "n": LENGTH}).output(expr, axes)
+    return np.array(value, dtype=np.float64)
 
 
 def same(got: np.ndarray, wanted: np.ndarray, said: str) -> None:
@@ -95,3 +108,10 @@ SIGNED = (
     ra.sum(Abs(x - MEAN) * sign(x - MEAN), n), ra.sum(Abs(x - MEAN) ** 3 * sign(x - MEAN) * w, n),
     ra.sum((x - MEAN) ** 2.0 * w**0.5, n),
 )  # fmt: skip
+LEAST = ra.min(x, n)
+BESIDE = (
+    ra.sum(ra.where(x < LARGEST, w, 0), n), ra.sum(ra.where(ra.ne(x, LARGEST), y, w), n),
+    ra.sum(w + 2 * ra.where(x >= LARGEST, y, 1), n), ra.mean(ra.where(x > LEAST, y, w) * w, n),
+    ra.sum(ra.where(x >= LEAST, y, 1) - ra.where(x < LARGEST, w * y, 3), n),
+)  # fmt: skip
+DEVIATIONS = (ra.sum(sign(x - LARGEST), n), ra.sum(sign(LARGEST - x) * w + x, n), ra.sum(w * sign(x - LEAST), n))

@@ -29,7 +29,7 @@ from redalg.decompose.axes import (
 )
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
-from redalg.decompose.ties import at_extremum
+from redalg.decompose.ties import Part, beside_extremum
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Let, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
@@ -168,8 +168,8 @@ class _Builder:
             term = self.lift(node.expr, inside=True)
             if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
-            if node.kind == "sum" and (ties := at_extremum(term, self.reductions)) is not None:
-                return self._add("sum_at_max", ties, hint)
+            if node.kind == "sum" and (ties := beside_extremum(term, self.reductions)) is not None:
+                return self._beside(*ties, hint)
             return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
         holds = self._holds_values(node)
         if self.together & set(node.bound) and (self.reduced[0] in node.bound or (holds and inside)):
@@ -189,6 +189,14 @@ class _Builder:
             f"inside a reduction over {listed(self.reduced)}. Give the axis a size and write it out, or compute the "
             "values first and pass them as tensors."
         )
+
+    def _beside(self, parts: list[Part], rest: Expr, hint: str | None) -> Expr:
+        """The sums at and below an extremum, and that of the rest; the name is one that stands alone."""
+        alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
+        made = [factor * self._add(kind, operands, alone) for factor, kind, operands in parts]
+        if rest is not S.Zero:
+            made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
+        return Add(*made)
 
     def _holds_values(self, node: Basic) -> bool:
         return any(set(one.bound) == self.together for one in reductions_of(node.args[1]))
