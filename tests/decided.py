@@ -61,10 +61,10 @@ def as_defined(*exprs: Expr, compares: bool = False) -> None:
                 same(np.array(got, dtype=np.float64), wanted, f"{expr} of {held}")
 
 
-def defined(expr: Expr, held: Tensors) -> np.ndarray:
+def defined(expr: Expr, held: Tensors, length: int = LENGTH) -> np.ndarray:
     """What the expression means as it is written, evaluated node by node."""
     axes = " ".join(sorted(str(axis) for axis in free_axes(expr)))
-    value, _ = Oracle(held, {}, {"b": ROWS, "n": LENGTH}).output(expr, axes)
+    value, _ = Oracle(held, {}, {"b": ROWS, "n": length}).output(expr, axes)
     return np.array(value, dtype=np.float64)
 
 
@@ -115,3 +115,24 @@ BESIDE = (
     ra.sum(ra.where(x >= LEAST, y, 1) - ra.where(x < LARGEST, w * y, 3), n),
 )  # fmt: skip
 DEVIATIONS = (ra.sum(sign(x - LARGEST), n), ra.sum(sign(LARGEST - x) * w + x, n), ra.sum(w * sign(x - LEAST), n))
+CENTRED, BROAD = Abs(x - MEAN), 2 * ra.std(x, n)
+SOME = (
+    ra.any(x > MEAN, n), ra.any(x >= LARGEST, n), ra.any(x > ra.max(y, n), n), ra.any(CENTRED >= BROAD, n),
+    ra.any(x * ra.sum(y, n) < 1, n), ra.any(y >= LARGEST, n), ra.any(Max(x, MEAN) > LARGEST - 1, n),
+)  # fmt: skip
+ALL = (
+    ra.all(x <= LARGEST, n), ra.all(x < LARGEST, n), ra.all(x > ra.max(y, n), n), ra.all(CENTRED <= BROAD, n),
+    ra.all(ra.min(y, n) <= x, n), ra.sum(ra.where(ra.all(x - MEAN > -2, n), x, y), n),
+)  # fmt: skip
+JOINED = (
+    ra.any(ra.logical_or(x > MEAN + 1, y > 2), n), ra.all(ra.logical_and(x < MEAN + 2, MEAN > 0), n),
+    ra.all(ra.logical_and(x < MEAN + 2, w > -1, y < MEAN + 3), n),
+)  # fmt: skip
+GUARDED = (
+    ra.any(ra.logical_and(x > MEAN, y > 0, LARGEST > 1), n), ra.all(ra.logical_or(x > MEAN, y < 0), n),
+    ra.all(ra.logical_or(x < ra.mean(w, n) + 2, LARGEST > 2, n > 4), n), ra.any(ra.logical_and(x > MEAN, n > 4), n),
+)  # fmt: skip
+EQUAL = (ra.all(ra.eq(x, MEAN), n), ra.any(ra.ne(x, MEAN), n), ra.any(ra.ne(ra.where(x > 5, x, 1), LARGEST), n))
+
+CASCADES = (*BY_TRUTH, *BY_CONDITION, *BY_SIGN, *BY_ZERO, *OF_ONE_SIGN, *KINKS, *SIGNED, *BESIDE, *DEVIATIONS, *SOME,
+            *ALL, *JOINED, *GUARDED, *EQUAL)  # fmt: skip

@@ -80,7 +80,7 @@ from tests import decided, extrema, rewrites_of_forms
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
-           "decompose/finite", "decompose/identities", "incremental/carried", "incremental/unroll",
+           "decompose/finite", "decompose/identities", "decompose/truth", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/structured", "lower_tile/join")  # fmt: skip
            "incremental/scales", "incremental/structured", "lower_tile/join")  # fmt: skip
@@ -366,6 +366,11 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Σ where(u = min u, w, z)": lambda: rewrites_of_forms.at_the_extremum(ra.min),
     "Σ (A + where(…))": lambda: decided.as_defined(*decided.BESIDE, compares=True),
     "Σ sign(u − max u)·w": lambda: decided.as_defined(*decided.DEVIATIONS),
+    "any_l (u > v)": lambda: decided.as_defined(*decided.SOME),
+    "all_l (u ≤ v)": lambda: decided.as_defined(*decided.ALL),
+    "any_l (p ∨ q)": lambda: decided.as_defined(*decided.JOINED),
+    "any_l (c ∧ p)": lambda: decided.as_defined(*decided.GUARDED),
+    "all_l (u = v)": lambda: decided.as_defined(*decided.EQUAL),
     "f(x, a)": lambda: decided.as_defined(*decided.BY_TRUTH),
     "f(x, where(c, p, q))": lambda: decided.as_defined(*decided.BY_CONDITION),
     "(g·h)^q, log g·h": lambda: decided.as_defined(*decided.OF_ONE_SIGN),

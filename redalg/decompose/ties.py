@@ -2,7 +2,7 @@
 
     Σ where(u = max u, w, z) → sum_at_max(u, w) + sum_below_max(u, z)     and u ≥, <, ≠ max u: no u exceeds its maximum
     Σ where(u = min u, w, z) → sum_at_max(−u, w) + sum_below_max(−u, z)
-    Σ sign(u − max u)·w      → where(−∞ < max u < ∞, −1, NaN)·sum_below_max(u, w)      sign(u − min u) alike, by −u
+    Σ sign(u − max u)·w      → sum_at_max(u, 0·u·w) − sum_below_max(u, w) sign(u − min u) alike, by −u
     Σ (A + where(…))         → Σ A + Σ where(…)                           where the second sum is one of those above
 
 Exact, ties included: the state holds the maximum, the sum of w over the elements that attain it, and the sum of w over
@@ -18,7 +18,7 @@ from sympy import Add, And, Eq, Expr, Ge, Gt, Le, Lt, Mul, Ne, S, Tuple, sign
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Reduction
-from redalg.expression import Value, Where
+from redalg.expression import UNDEFINED, Where
 from redalg.expression.contents import values_of
 
 AT, BELOW = "sum_at_max", "sum_below_max"
@@ -52,9 +52,9 @@ def _of_factors(factors: tuple[Expr, ...], made: Mapping[Expr, Reduction]) -> li
             branches = ((AT if at else BELOW, factor.args[1]), (BELOW if at else AT, factor.args[2]))
             return [(S.One, kind, Tuple(u, weight * branch)) for kind, branch in branches if branch is not S.Zero]
         if isinstance(factor, sign) and (below := _deviation(factor.args[0], made)) is not None:
-            u, value, way = below
-            finite = And(value > S.NegativeInfinity, value < S.Infinity)
-            return [(Where(finite, way, S.NaN), BELOW, Tuple(u, weight))]
+            u, way = below
+            at = Where(And(u > S.NegativeInfinity, u < S.Infinity), S.Zero, UNDEFINED)  # sign(∞ − ∞) is NaN
+            return [(way, BELOW, Tuple(u, weight)), (S.One, AT, Tuple(u, weight * at))]
     return None
 
 
@@ -75,11 +75,11 @@ def attained(condition: Boolean, made: Mapping[Expr, Reduction]) -> tuple[Expr, 
     return None
 
 
-def _deviation(difference: Expr, made: Mapping[Expr, Reduction]) -> tuple[Expr, Value, Expr] | None:
-    """u − max u as (u, max u, −1), max u − u with 1; of a minimum (−u, min u, 1) and −1."""
+def _deviation(difference: Expr, made: Mapping[Expr, Reduction]) -> tuple[Expr, Expr] | None:
+    """u − max u as (u, −1), max u − u as (u, 1); of a minimum (−u, 1) and (−u, −1)."""
     for value in values_of(difference) & made.keys():
         one = made[value]
         for way in (1, -1):
             if difference == way * (one.term - value):
-                return (one.term, value, S(-way)) if one.monoid.name == "max" else (-one.term, value, S(way))
+                return (one.term, S(-way)) if one.monoid.name == "max" else (-one.term, S(way))
     return None
