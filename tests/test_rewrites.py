@@ -301,6 +301,12 @@ def float_exponents() -> None:
     same_value(ra.mean((x - ra.mean(x, n)) ** 2.0, n), ra.var(x, n), x=data(2, 9))
 
 
+def nothing() -> None:
+    made = ra.fuse(ra.sum(x, n) + ra.sum(y - y, n) + ra.prod(Pow(y, 0), n))
+    assert [one.term for one in made.cascade.reductions] == [x]
+    np.testing.assert_allclose(made(x=data(2, 9)), data(2, 9).sum(1) + 1)
+
+
 def writing_out() -> None:
     form = ra.fuse(ra.mean(ra.sum((r - ra.mean(r, n)) ** 2, j), n)).form
     made = unrolled(form, j, 3)
@@ -320,6 +326,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "unrolling        Σ_j f(j)": unrolling,
     "exchange         Σ_n A·Σ_j g + C": exchange,
     "count            |n|": count,
+    "nothing          Σ_n 0": nothing,
     "a + b": lambda: separates(x + m * y),
     "a · b": lambda: separates((x + m) * (y - v)),
     "a^n": lambda: separates((x - m) ** 3),

@@ -5,6 +5,7 @@ Rewrites, each exact:
     unrolling        Σ_j f(j) → f(0) + … + f(J−1)           j of fixed size ≤ 16, and f(j) holds a reduced value
     exchange         Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C  A, C free of j; g holds a reduced value
     count            |n| → Σ_n 1                            n the reduced axis, so that streaming stays right
+    nothing          Σ_n 0 → 0, Π_n 1 → 1                   as SymPy leaves them of terms that cancel
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
     written = {name: unrolled(same_names(expr)) for name, (expr, _) in outputs.items()}
     names = display_names(list(written.values()))
-    exprs = joined({name: without_names(expr) for name, expr in written.items()})
+    exprs = joined({name: without_nothing(name, without_names(expr)) for name, expr in written.items()})
     reduced = reduced_axes(list(exprs.values()))
     counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
     builder = _Builder(reduced, {with_totals(expr, reduced): name for expr, name in names.items()})
@@ -66,6 +67,21 @@ def without_names(node: Basic) -> Any:
     return with_args(node, args)
 
 
+def without_nothing(name: str, expr: Expr) -> Expr:
+    """The expression without sums of 0 and products of 1, which hold no tensor; there must be something left."""
+    nothing = {("sum", S.Zero), ("prod", S.One)}
+    found = [one for one in reductions_of(expr) if (one.kind, one.expr) in nothing]
+    if not found:
+        return expr
+    made = expr.xreplace({one: one.expr for one in found})
+    if made.is_number:
+        raise ExpressionError(
+            f"output `{name}` is {made} whatever the tensors hold: SymPy finds that the terms of "
+            f"{', '.join(f'`{one}`' for one in sorted(found, key=str))} cancel. There is nothing to fuse."
+        )
+    return without_nothing(name, made)
+
+
 def display_names(exprs: list[Expr]) -> dict[Expr, str]:
     """Expression -> the name that a `let` gives it, wherever else it stands."""
     made: dict[Expr, str] = {}
@@ -85,6 +101,10 @@ def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
     carried = {axis for one in builder.reductions for axis in free_axes(one.term)}
     for axis in (one for one in builder.reduced if one not in carried):
         node = next(one for expr in written for one in outermost(expr))
+        if S.NaN in node.operands:
+            raise ExpressionError(
+                f"`{node}`: the term is NaN whatever the tensors hold, as SymPy finds. Mend the term."
+            )
         found = ", ".join(map(str, ordered(of_kind(Axis, *written) - {axis})))
         raise ExpressionError(
             f"`{node}` is reduced over axis {axis}, which no tensor or condition in it carries; the other axes are "
