@@ -136,3 +136,12 @@ EQUAL = (ra.all(ra.eq(x, MEAN), n), ra.any(ra.ne(x, MEAN), n), ra.any(ra.ne(ra.w
 
 CASCADES = (*BY_TRUTH, *BY_CONDITION, *BY_SIGN, *BY_ZERO, *OF_ONE_SIGN, *KINKS, *SIGNED, *BESIDE, *DEVIATIONS, *SOME,
             *ALL, *JOINED, *GUARDED, *EQUAL)  # fmt: skip
+FIRSTS = (
+    ra.first(x - MEAN, n), ra.last(Abs(w - LARGEST) * x, n), ra.first(exp(x - LARGEST) + y * w, n, where=y > 0),
+    ra.last(Max(x, ra.mean(w, n)), n, where=w > 2),
+)  # fmt: skip
+SCANS = (ra.affine(tanh(x), w * ra.max(y, n), n)[1], ra.affine(tanh(x) / 2, exp(ra.mean(w, n)) * w, n)[1] + MEAN)
+SHIFTED = (
+    ra.sum_at_max(y - ra.mean(w, n), w, n), ra.sum_at_max(y, w * ra.mean(w, n), n),
+    ra.sum(ra.where(y < ra.max(y, n), w * ra.mean(w, n), 0), n),
+)  # fmt: skip

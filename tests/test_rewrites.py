@@ -80,7 +80,8 @@ from tests import decided, extrema, rewrites_of_forms
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
-           "decompose/finite", "decompose/identities", "decompose/truth", "incremental/carried", "incremental/unroll",
+           "decompose/finite", "decompose/identities", "decompose/truth",
+           "decompose/distribute", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/structured", "lower_tile/join")  # fmt: skip
 
@@ -372,6 +373,9 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Σ where(u = min u, w, z)": lambda: rewrites_of_forms.at_the_extremum(ra.min),
     "Σ (A + where(…))": lambda: decided.as_defined(*decided.BESIDE, compares=True),
     "Σ sign(u − max u)·w": lambda: decided.as_defined(*decided.DEVIATIONS),
+    "first φ(u, …, d)": lambda: decided.as_defined(*decided.FIRSTS),
+    "affine(a, b·h).shift": lambda: decided.as_defined(*decided.SCANS),
+    "sum_at_max(u + v, w·h)": lambda: decided.as_defined(*decided.SHIFTED),
     "any_l (u > v)": lambda: decided.as_defined(*decided.SOME),
     "all_l (u ≤ v)": lambda: decided.as_defined(*decided.ALL),
     "any_l (p ∨ q)": lambda: decided.as_defined(*decided.JOINED),

@@ -29,6 +29,7 @@ from redalg.decompose.axes import (
     with_totals,
 )
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
+from redalg.decompose.distribute import Sides, distributed
 from redalg.decompose.domain import with_domain
 from redalg.decompose.ties import Part, beside_extremum
 from redalg.errors import ExpressionError
@@ -188,8 +189,10 @@ class _Builder:
             term = self.lift(node.expr, inside=True)
             if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
-            if node.kind == "sum" and (ties := beside_extremum(term, self.reductions)) is not None:
+            if node.kind == "sum" and (ties := beside_extremum(term, self.reductions, self.together)) is not None:
                 return self._beside(*ties, hint)
+            if (apart := self._apart(node, term)) is not None:
+                return apart
             return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
         holds = self._holds_values(node)
         if self.together & set(node.bound) and (self.reduced[0] in node.bound or (holds and inside)):
@@ -209,6 +212,17 @@ class _Builder:
             f"inside a reduction over {listed(self.reduced)}. Give the axis a size and write it out, or compute the "
             "values first and pass them as tensors."
         )
+
+    def _apart(self, node: Reduce, term: Expr) -> Expr | None:
+        """A reduction of operands that hold values, from those of what holds none."""
+        sides = Sides(frozenset(one.value for one in self.reductions), frozenset(self.together))
+        found = distributed(node.kind, term, node.result, sides)
+        if found is None:
+            return None
+        made = {
+            one: self._add(node.kind, operands, None, node.result, node.place) for one, operands in found[1].items()
+        }
+        return found[0].xreplace(made)
 
     def _beside(self, parts: list[Part], rest: Expr, hint: str | None) -> Expr:
         """The sums at and below an extremum, and that of the rest; the name is one that stands alone."""
