@@ -103,17 +103,20 @@ def folds() -> None:
 
 
 def at_the_extremum(extremum: Callable[..., Any]) -> None:
-    """Every element that attains the extremum counts, ties included, and no other."""
+    """Every element that attains the extremum counts, ties included, and no other; and all others, where they are."""
     reached = extremum(x, n)
     beyond = Ge(x, reached) if extremum is ra.max else Le(x, reached)
     of_x = np.random.default_rng(0).integers(-2, 3, (4, 9)).astype(float)
     of_w = np.random.default_rng(1).integers(-8, 9, (4, 9)).astype(float)
     best = of_x.max(1, keepdims=True) if extremum is ra.max else of_x.min(1, keepdims=True)
     wanted = np.where(of_x == best, of_w, 0).sum(1)
-    for condition in (ra.eq(x, reached), beyond):
+    for condition in (ra.eq(x, reached), beyond, beyond.reversed):
         fused = ra.fuse(ra.sum(ra.where(condition, w, 0), n))
+        others = ra.fuse(ra.sum(ra.where(ra.logical_not(condition), 3 * w, 0), n))
         for got in (fused(x=of_x, w=of_w, backend="numpy"), pieces(fused, x=of_x, w=of_w)):
             np.testing.assert_array_equal(got, wanted)
+        for got in (others(x=of_x, w=of_w, backend="numpy"), pieces(others, x=of_x, w=of_w)):
+            np.testing.assert_array_equal(got, 3 * (of_w.sum(1) - wanted))
 
 
 def power_of_a_factor() -> None:

@@ -80,10 +80,10 @@ from tests import decided, extrema, rewrites_of_forms
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
-           "decompose/finite", "decompose/identities", "incremental/carried", "incremental/unroll",
+           "decompose/finite", "decompose/identities", "decompose/truth",
+           "decompose/distribute", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
-           "incremental/scales",
-           "incremental/structured", "lower_tile/join")  # fmt: skip
+           "incremental/scales", "incremental/structured", "lower_tile/join")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -301,6 +301,12 @@ def float_exponents() -> None:
     same_value(ra.mean((x - ra.mean(x, n)) ** 2.0, n), ra.var(x, n), x=data(2, 9))
 
 
+def nothing() -> None:
+    made = ra.fuse(ra.sum(x, n) + ra.sum(y - y, n) + ra.prod(Pow(y, 0), n))
+    assert [one.term for one in made.cascade.reductions] == [x]
+    np.testing.assert_allclose(made(x=data(2, 9)), data(2, 9).sum(1) + 1)
+
+
 def writing_out() -> None:
     form = ra.fuse(ra.mean(ra.sum((r - ra.mean(r, n)) ** 2, j), n)).form
     made = unrolled(form, j, 3)
@@ -320,6 +326,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "unrolling        Σ_j f(j)": unrolling,
     "exchange         Σ_n A·Σ_j g + C": exchange,
     "count            |n|": count,
+    "nothing          Σ_n 0": nothing,
     "a + b": lambda: separates(x + m * y),
     "a · b": lambda: separates((x + m) * (y - v)),
     "a^n": lambda: separates((x - m) ** 3),
@@ -362,8 +369,18 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "max_l where(c, a, b)": lambda: extrema.extrema_are(extrema.BRANCHES),
     "max_l (g(x)·h(d) + v(d))": lambda: extrema.extrema_are(extrema.SCALED),
     "argmax_l, topk_l φ_d(u_l)": lambda: extrema.selections_are(extrema.SELECTED),
-    "Σ where(u = max u, w, 0)": lambda: rewrites_of_forms.at_the_extremum(ra.max),
-    "Σ where(u = min u, w, 0)": lambda: rewrites_of_forms.at_the_extremum(ra.min),
+    "Σ where(u = max u, w, z)": lambda: rewrites_of_forms.at_the_extremum(ra.max),
+    "Σ where(u = min u, w, z)": lambda: rewrites_of_forms.at_the_extremum(ra.min),
+    "Σ (A + where(…))": lambda: decided.as_defined(*decided.BESIDE, compares=True),
+    "Σ sign(u − max u)·w": lambda: decided.as_defined(*decided.DEVIATIONS),
+    "first φ(u, …, d)": lambda: decided.as_defined(*decided.FIRSTS),
+    "affine(a, b·h).shift": lambda: decided.as_defined(*decided.SCANS),
+    "sum_at_max(u + v, w·h)": lambda: decided.as_defined(*decided.SHIFTED),
+    "any_l (u > v)": lambda: decided.as_defined(*decided.SOME),
+    "all_l (u ≤ v)": lambda: decided.as_defined(*decided.ALL),
+    "any_l (p ∨ q)": lambda: decided.as_defined(*decided.JOINED),
+    "any_l (c ∧ p)": lambda: decided.as_defined(*decided.GUARDED),
+    "all_l (u = v)": lambda: decided.as_defined(*decided.EQUAL),
     "f(x, a)": lambda: decided.as_defined(*decided.BY_TRUTH),
     "f(x, where(c, p, q))": lambda: decided.as_defined(*decided.BY_CONDITION),
     "(g·h)^q, log g·h": lambda: decided.as_defined(*decided.OF_ONE_SIGN),

@@ -57,7 +57,7 @@ from redalg.decompose.rounding import Rounding
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import UP, Facts, KnownFacts, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
-from redalg.expression import Axis, Cast, RunningCast, Value, Where
+from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, values_of
 
 
@@ -277,7 +277,7 @@ class Separator(Separating):
         signs = sign_of(g, self.facts), sign_of(h, self.facts)
         if signs != (None, None):
             return (g, h, {}) if any(one in UP for one in signs) else (-g, -h, {})
-        unreal = (laurent.multiply(self.pure(Where(below, S.NaN, S.Zero)), self.pure(Where(above, S.One, S.Zero)))
+        unreal = (laurent.multiply(self.pure(Where(below, UNDEFINED, S.Zero)), self.pure(Where(above, S.One, S.Zero)))
                   for below, above in ((g < 0, h > 0), (g > 0, h < 0)))  # fmt: skip
         return Abs(g), Abs(h), laurent.add(*unreal)
 
