@@ -13,7 +13,7 @@ from sympy import Abs, Rational
 
 import redalg as ra
 from tests.corpus import Pattern
-from tests.theory import VV, Facts, N, Row, mean, n, total, x, y
+from tests.theory import VV, Facts, N, Row, mean, n, s, total, x, y
 
 EIGHT_ROUNDINGS = 4 * 2.0**-24
 """What a row allows is twice this."""
@@ -36,9 +36,15 @@ def participation() -> Any:
     return mean(x**2) ** 2 / mean(x**4)
 
 
+def weighted_variance(of: Any) -> Any:
+    share = ra.softmax(s, n)
+    return total(share * (of - total(share * of)) ** 2)
+
+
 ROWS = (
     row("product of x over its largest", share_of_largest, V, terms=lambda: N * Abs(share_of_largest())),
     row("powers of 2 below the smallest", lambda: total(2 ** (ra.min(x, n) - x)), V),
+    row("softmax-weighted variance of the index", lambda: weighted_variance(n), {"s": "logit"}, 3e-7),
     row("8-norm", lambda: ra.norm(x, n, p=8), V, spellings={"by a mean": lambda: (N * mean(x**8)) ** Rational(1, 8)}),
     row("7-norm", lambda: ra.norm(x, n, p=7), V),
     row("cosine of fourth powers", lambda: ra.cosine_similarity(x**4, y**4, n), VV),
