@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sympy import Abs, Rational
+from sympy import Abs, Rational, exp, log
 
 import redalg as ra
 from tests.corpus import Pattern
@@ -41,10 +41,24 @@ def weighted_variance(of: Any) -> Any:
     return total(share * (of - total(share * of)) ** 2)
 
 
+def divergence() -> Any:
+    return total(ra.softmax(x, n) * (ra.log_softmax(x, n) - ra.log_softmax(y, n)))
+
+
+def divergence_terms() -> Any:
+    """Each logarithm of a share is a difference from the maximum, less log Σ, of which a rounding of 1 is a part."""
+    return total(ra.softmax(x, n) * (2 + Abs(x - ra.max(x, n)) + Abs(y - ra.max(y, n)))) + log_total(x) + log_total(y)
+
+
+def log_total(of: Any) -> Any:
+    return log(total(exp(of - ra.max(of, n))))
+
+
 ROWS = (
     row("product of x over its largest", share_of_largest, V, terms=lambda: N * Abs(share_of_largest())),
     row("powers of 2 below the smallest", lambda: total(2 ** (ra.min(x, n) - x)), V),
     row("softmax-weighted variance of the index", lambda: weighted_variance(n), {"s": "logit"}, 3e-7),
+    row("divergence of two softmaxes", divergence, VV, terms=divergence_terms),
     row("8-norm", lambda: ra.norm(x, n, p=8), V, spellings={"by a mean": lambda: (N * mean(x**8)) ** Rational(1, 8)}),
     row("7-norm", lambda: ra.norm(x, n, p=7), V),
     row("cosine of fourth powers", lambda: ra.cosine_similarity(x**4, y**4, n), VV),
