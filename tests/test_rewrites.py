@@ -221,6 +221,19 @@ def exchange() -> None:
     )  # fmt: skip
 
 
+def exponents() -> None:
+    """Π exp(u) with exp(u) out of range for a part of u; and beside other factors."""
+    far = data(2, 7) + 1e4
+    made = ra.fuse(ra.prod(exp(x - ra.max(x, n)), n))
+    wanted = np.exp((far - far.max(1, keepdims=True)).sum(1))
+    np.testing.assert_allclose(made(x=far), wanted, rtol=1e-9)  # 1e4 holds 12 digits of a difference
+    same_value(
+        ra.prod(y * exp(x - ra.max(x, n)) * exp(-ra.mean(x, n)), n),
+        exp(ra.sum(x - ra.max(x, n) - ra.mean(x, n), n)) * ra.prod(y, n),
+        x=data(2, 7), y=data(2, 7, seed=1),
+    )  # fmt: skip
+
+
 def count() -> None:
     made = ra.fuse(ra.mean(x, n))
     assert made.cascade.extents() == ()
@@ -319,6 +332,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "α-renaming       Σ_i f(X[i])": alpha_renaming,
     "joining          Σ_i A·Σ_j f": joining,
     "total            |i|·|j|": total,
+    "exponents        Π_n A·exp(u)": exponents,
     "log(exp(u)·v)": logarithm_of_an_exponential,
     "exp(u(x))·exp(λ)·v": exponentials_in_one,
     "q·u(x) + v(d)": about_a_pivot,

@@ -4,6 +4,7 @@ Rewrites, each exact:
 
     unrolling        Σ_j f(j) → f(0) + … + f(J−1)           j of fixed size ≤ 16, and f(j) holds a reduced value
     exchange         Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C  A, C free of j; g holds a reduced value
+    exponents        Π_n A·exp(u) → exp(Σ_n u)·Π_n A        u holds a reduced value; exp of a part of u may overflow
     count            |n| → Σ_n 1                            n the reduced axis, so that streaming stays right
     nothing          Σ_n 0 → 0, Π_n 1 → 1                   as SymPy leaves them of terms that cancel
 """
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, final
 
-from sympy import Add, Dummy, Expr, S
+from sympy import Add, Dummy, Expr, Mul, S, exp
 from sympy.core.basic import Basic
 
 from redalg.decompose.axes import (
@@ -187,6 +188,8 @@ class _Builder:
     def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:
         if set(node.bound) == self.together:
             term = self.lift(node.expr, inside=True)
+            if node.kind == "prod" and (exponents := self._exponents(term)):
+                return self._exponential(term, exponents, hint)
             if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
             if node.kind == "sum" and (ties := beside_extremum(term, self.reductions, self.together)) is not None:
@@ -231,6 +234,17 @@ class _Builder:
         if rest is not S.Zero:
             made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
         return Add(*made)
+
+    def _exponents(self, term: Expr) -> list[Expr]:
+        """The factors exp(u) of a product's term of which u holds a reduced value."""
+        known = {one.value for one in self.reductions}
+        return [one for one in Mul.make_args(term) if isinstance(one, exp) and known & values_of(one)]
+
+    def _exponential(self, term: Expr, exponents: list[Expr], hint: str | None) -> Expr:
+        """Π A·exp(u) → exp(Σ u)·Π A."""
+        total = exp(self._add("sum", Add(*(one.args[0] for one in exponents)), None))
+        rest = Mul(*(one for one in Mul.make_args(term) if one not in exponents))
+        return total if rest is S.One else total * self._add("prod", rest, hint)
 
     def _holds_values(self, node: Basic) -> bool:
         return any(set(one.bound) == self.together for one in reductions_of(node.args[1]))

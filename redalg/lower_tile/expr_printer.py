@@ -39,7 +39,7 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
-from redalg.lower_tile.program import IsFinite, IsNaN, Load, Ratio, ScaledExp
+from redalg.lower_tile.program import IsFinite, IsNaN, Kept, Load, ScaledExp
 
 FUNCTIONS = {
     "tanh": "T.tanh",
@@ -153,8 +153,8 @@ class Printer:
             return f'T.cast({self.integer(node)}, "{self.compute}")'
         if isinstance(node, ScaledExp):
             return self._scaled_exp(node)
-        if isinstance(node, Ratio):
-            return f"{self._factor(node.args[0])} / {self._factor(node.args[1])}"
+        if isinstance(node, Kept):
+            return f"({self.number(node.args[0])})"
         if isinstance(node, Where):
             condition, a, b = node.args
             return f"T.if_then_else({self.condition(condition)}, {self.number(a)}, {self.number(b)})"
@@ -215,7 +215,7 @@ class Printer:
 
     def _factor(self, node: Expr) -> str:
         text = self.number(node)
-        plain = isinstance(node, Load | ScaledExp | Where) or text.replace(".", "").replace("_", "").isalnum()
+        plain = isinstance(node, Load | ScaledExp | Where | Kept) or text.replace(".", "").replace("_", "").isalnum()
         return text if plain or (text.startswith("T.") and text.endswith(")") and text.count("(") == 1) else f"({text})"
 
     def _power(self, node: Pow) -> str:

@@ -24,11 +24,11 @@ from redalg.lower_tile.program import (
     Fill,
     IsFinite,
     IsNaN,
+    Kept,
     Kernel,
     Load,
     Loop,
     Parallel,
-    Ratio,
     ReduceTile,
     Region,
     ScaledExp,
@@ -210,8 +210,8 @@ class _Block:
         if isinstance(node, ScaledExp):
             u, c, q = args
             return np.exp((u - c) * np.asarray(q, self.compute))
-        if isinstance(node, Ratio):
-            return args[0] / args[1]
+        if isinstance(node, Kept):
+            return args[0]
         if isinstance(node, Pow):
             return self._power(node, *args)
         if isinstance(node, And | Or):

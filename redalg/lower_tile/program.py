@@ -76,19 +76,18 @@ class ScaledExp(Expr):
 
 
 @final
-class Ratio(Expr):
-    """u/c as one node: SymPy must not take its powers apart, which is what keeps them in range."""
+class Kept(Expr):
+    """u − c or u/c as one node: SymPy must add nothing to it first, and not take its powers apart."""
 
     is_extended_real = True
     is_commutative = True
 
-    def __new__(cls, u: Any, c: Any) -> Ratio:
-        made: Ratio = Expr.__new__(cls, sympify(u), sympify(c))
+    def __new__(cls, inner: Any) -> Kept:
+        made: Kept = Expr.__new__(cls, sympify(inner))
         return made
 
     def _sympystr(self, printer: Any) -> str:
-        u, c = map(printer._print, self.args)
-        return f"({u} / {c})"
+        return f"({printer._print(self.args[0])})"
 
 
 @final

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Eq, Expr, Mod, Ne, S, floor, fraction, sympify
+from sympy import And, Eq, Expr, Mod, Ne, S, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes
 from redalg.lower_tile.names import kernel_name
-from redalg.lower_tile.program import IsFinite, Load, Ratio, Region, index
+from redalg.lower_tile.program import IsFinite, Kept, Load, Region, index
 from redalg.strategies import Plan, Problem, tiles_of
 
 I, J, E_, U = index("i"), index("j"), index("e"), index("u")
@@ -78,8 +78,8 @@ class Space:
         if isinstance(node, Scalar):
             return Load(kernel_name(node.name))
         if isinstance(node, Let):
-            above, below = fraction(made := self.read(node.expr))
-            return Ratio(above, below) if below.has(Load) else made
+            made = self.read(node.expr)
+            return Kept(made) if node.expr.has(Value) and node.expr.has(Element) else made
         if isinstance(node, RunningCast):
             g, h = self.read(node.args[0]), usable_scale(self.read(node.args[1]))
             return Cast(g * h, node.dtype) / h
