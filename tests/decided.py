@@ -111,7 +111,8 @@ SIGNED = (
 LEAST = ra.min(x, n)
 BESIDE = (
     ra.sum(ra.where(x < LARGEST, w, 0), n), ra.sum(ra.where(ra.ne(x, LARGEST), y, w), n),
-    ra.sum(w + 2 * ra.where(x >= LARGEST, y, 1), n), ra.mean(ra.where(x > LEAST, y, w) * w, n),
+    ra.sum(ra.where(x < LARGEST, w * ra.mean(w, n), 0), n), ra.sum(w + 2 * ra.where(x >= LARGEST, y, 1), n),
+    ra.mean(ra.where(x > LEAST, y, w) * w, n),
     ra.sum(ra.where(x >= LEAST, y, 1) - ra.where(x < LARGEST, w * y, 3), n),
 )  # fmt: skip
 DEVIATIONS = (ra.sum(sign(x - LARGEST), n), ra.sum(sign(LARGEST - x) * w + x, n), ra.sum(w * sign(x - LEAST), n))
@@ -143,5 +144,4 @@ FIRSTS = (
 SCANS = (ra.affine(tanh(x), w * ra.max(y, n), n)[1], ra.affine(tanh(x) / 2, exp(ra.mean(w, n)) * w, n)[1] + MEAN)
 SHIFTED = (
     ra.sum_at_max(y - ra.mean(w, n), w, n), ra.sum_at_max(y, w * ra.mean(w, n), n),
-    ra.sum(ra.where(y < ra.max(y, n), w * ra.mean(w, n), 0), n),
 )  # fmt: skip
