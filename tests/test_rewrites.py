@@ -83,12 +83,8 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "decompose/finite", "decompose/identities", "decompose/truth",
            "decompose/distribute", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
-<<<<<<< HEAD
-           "incremental/scales", "incremental/structured", "lower_tile/join")  # fmt: skip
-=======
            "incremental/scales", "incremental/orient", "lower_tile/operands",
            "incremental/structured", "lower_tile/join")  # fmt: skip
->>>>>>> 38d0aa6 (Quantization is tested on every backend; literals keep their digits on the C target; rewrites have properties)
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")

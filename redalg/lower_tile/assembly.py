@@ -83,7 +83,7 @@ class Assembly:
     def across(self, expr: Expr, body: list[Statement]) -> Expr:
         """An expression in i, e whose row and column buffers are read from shared memory.
 
-        Such a buffer in registers lies as the tile does that it was reduced from, and a product's result lies otherwise.
+        In registers such a buffer lies as the tile that it was reduced from, and a product's result lies otherwise.
         """
         reads = sorted((one for one in expr.atoms(Load) if self.is_fragment(one.name)), key=str)
         moved: dict[Expr, Expr] = {}
