@@ -285,8 +285,7 @@ class Fused:
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
     def lower(self, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Any:
-        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c`, sizes by axis, dtypes by tensor: of the
-        second of two passes, where there are two."""
+        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the second of two passes)."""
         from redalg.runtime.lowering import lower_passes
 
         return lower_passes((self.first, self.form), target, sizes, dtypes, **options)[-1]

@@ -83,7 +83,8 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "decompose/finite", "decompose/identities", "decompose/truth",
            "decompose/distribute", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
-           "incremental/scales", "incremental/structured", "lower_tile/join")  # fmt: skip
+           "incremental/scales", "incremental/orient", "lower_tile/operands",
+           "incremental/structured", "lower_tile/join")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -406,6 +407,9 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Q/n − (S/n)²": rewrites_of_forms.raw_moments,
     "max u − S/n": rewrites_of_forms.extremum_less_mean,
     "d_i = ⊕ F_i(x; d_1 … d_{i-1})": rewrites_of_forms.two_passes,
+    "Σ cast(g(x)·h(d))·f(x, e)": rewrites_of_forms.rounded_once,
+    "Σ f(n,k)·g(m,k)": rewrites_of_forms.turned_products,
+    "r(i)·f(i, j)": rewrites_of_forms.row_factors_leave_the_loop,
     "fold     (e₀, e₁, …)": rewrites_of_forms.folds,
     "Σ (u/max|u|)^p": rewrites_of_forms.scale_that_a_term_takes,
     "f(Σ u^p)": rewrites_of_forms.scale_that_a_root_takes,

@@ -21,7 +21,7 @@ from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
 from redalg.lower_tile.hoist import bound_names, hoisted
 from redalg.lower_tile.join import joined
-from redalg.lower_tile.moves import Merge, Side
+from redalg.lower_tile.moves import Merge, Side, triangular
 from redalg.lower_tile.names import Names, kernel_name
 from redalg.lower_tile.program import (
     Bind,
@@ -279,6 +279,8 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
 def part_shape(value: Value, slots: Slots, job: Job) -> tuple[Any, ...]:
     """(segments, grid axes …, rows, columns) of a workspace."""
     binding, sizes = job.plan.binding, job.problem.sizes
+    if value in slots.heads and binding.column:
+        return (job.plan.segments, *(sizes[axis.name] for axis in binding.grid), sizes[binding.column.name])
     rows = sizes[binding.row.name] if binding.row else 1
     columns = [sizes[binding.column.name]] if value in slots.columns and binding.column else []
     return (job.plan.segments, *(sizes[axis.name] for axis in binding.grid), rows, *columns)
@@ -287,6 +289,8 @@ def part_shape(value: Value, slots: Slots, job: Job) -> tuple[Any, ...]:
 def part_place(value: Value, slots: Slots, space: Space, part: Symbol) -> tuple[Expr, ...]:
     """Where a part of a slot lies in its workspace."""
     binding = space.plan.binding
+    if value in slots.heads and binding.column:
+        return (part, *(space.at[axis] for axis in binding.grid), space.at[binding.column])
     row = space.at[binding.row] if binding.row else I
     place: tuple[Expr, ...] = (part, *(space.at[axis] for axis in binding.grid), row)
     return (*place, space.at[binding.column]) if value in slots.columns and binding.column else place
@@ -295,6 +299,9 @@ def part_place(value: Value, slots: Slots, space: Space, part: Symbol) -> tuple[
 def stored_part(value: Value, slots: Slots, workspace: str, space: Space) -> Statement:
     """A slot to its workspace."""
     where, source = part_place(value, slots, space, SEGMENT), slots.names[value]
+    if value in slots.heads:
+        first = guard(And(space.columns_inside(), space.first_rows()))
+        return Parallel(((E_, space.plan.block_column),), (Store(workspace, where, Load(source, E_), first),))
     if value not in slots.columns:
         once = guard(And(space.rows_inside(), space.first_columns()))
         store = Store(workspace, where, slots.marked(value, Load(source, I)), once)
@@ -319,10 +326,16 @@ def merging(job: Job, names: Names, workspaces: Mapping[Value, str], parts: Slot
     slots = replace(slots, scale=parts.scale)
     loop, held = list[Statement](), dict[Value, str]()
     for value in slots.names:
-        wide = value in parts.columns
-        held[value] = (assembly.columns if wide else assembly.row)(f"{value.name}_part")
-        read = Load(workspaces[value], *part_place(value, parts, place.space, PART))
-        loop.append(assembly.over_columns(held[value], read) if wide else assembly.over_rows((held[value], read)))
+        name, read = f"{value.name}_part", Load(workspaces[value], *part_place(value, parts, place.space, PART))
+        if value in parts.heads:
+            held[value] = assembly.heads(name)
+            loop.append(assembly.over_heads(held[value], read))
+        elif value in parts.columns:
+            held[value] = assembly.columns(name)
+            loop.append(assembly.over_columns(held[value], read))
+        else:
+            held[value] = assembly.row(name)
+            loop.append(assembly.over_rows((held[value], read)))
     loop += merge_step(assembly, place.space, slots, held, job.form)
     together = min(PARTS_TOGETHER, job.plan.segments)
     body.append(Loop(PART, Integer(job.plan.segments), 0, tuple(loop), pipelined=False, unrolled=together))
@@ -363,7 +376,16 @@ def merge_step(
     merge = Merge(form, assembly, space, Side(before), Side(part))
     merge.pivots(running)
     merge.shift()
-    wide = [one for one in form.accumulators if one.value in slots.columns]
+    wide = triangular([one for one in form.accumulators if one.value in slots.columns])
     moved = [(slots.names[one.value], merge.moved(0, one) + merge.moved(1, one)) for one in wide]
-    merge.accumulate([one for one in form.accumulators if one.value not in slots.columns])
-    return [*body, *merge.body, *(assembly.over_columns(name, expr) for name, expr in moved)]
+    heads = [one for one in form.accumulators if one.value in slots.heads]
+    added = [(slots.names[one.value], Load(slots.names[one.value], E_) + Load(held[one.value], E_)) for one in heads]
+    shifts = any(len(one.transition) > 1 for one in wide)
+    before_rows = [*merge.body]
+    merge.body.clear()
+    merge.accumulate([one for one in form.accumulators if one.value not in slots.columns | slots.heads])
+    stores: list[Statement] = []
+    for name, expr in moved:
+        stores.append(assembly.over_columns(name, assembly.across(expr, stores) if shifts else expr))
+    stores += [assembly.over_heads(name, expr) for name, expr in added]
+    return [*body, *before_rows, *stores, *merge.body] if shifts else [*body, *before_rows, *merge.body, *stores]

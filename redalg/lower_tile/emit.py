@@ -50,15 +50,16 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
     function = _Emitter(program).function()
+    rounds = tuple(dtype for dtype in HELPED if f"{dtype}(" in function)
     used = Used(
-        constants="constant(" in function,
-        rounds=tuple(dtype for dtype in HELPED if f"{dtype}(" in function),
+        constants="constant(" in function or (bool(rounds) and target == "c"),
+        rounds=rounds,
         multiply="multiply(" in function,
         add="add_transposed(" in function,
     )
     parts = [
         f'"""{header.strip()}\n"""',
-        ("import struct\n\n" if used.constants else "") + "import tilelang\nimport tilelang.language as T",
+        "import tilelang\nimport tilelang.language as T",
         BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + END,
         "\n" + function,
         COMPILE,

@@ -8,6 +8,7 @@ a + b + eps      what is read first, in order, then numbers: (b − a) + eps kee
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import final
 
@@ -182,8 +183,9 @@ class Printer:
         return self._decimal(float(node))
 
     def _decimal(self, value: float) -> str:
-        """A literal; TileLang's C target prints literals with seven digits, so float64 ones are bound by their bits."""
-        exact = self.compute != "float64" or float(f"{value:.6e}") == value
+        """A literal; TileLang's C target prints literals with seven digits, so longer ones are bound by their bits."""
+        short = float(f"{value:.6e}")
+        exact = short == value if self.compute == "float64" else _as_float32(short) == _as_float32(value)
         return repr(value) if exact else f"constant({value!r})"
 
     def _scaled_exp(self, node: ScaledExp) -> str:
@@ -232,8 +234,9 @@ class Printer:
 
     def _function(self, node: Basic) -> str:
         args = [self.number(one) for one in node.args if not isinstance(node, Cast) or one is node.args[0]]
-        if isinstance(node, exp) and (power := (node.args[0] / log(2)).cancel()).is_integer:
-            return f"T.exp2({self.number(power)})"  # a power of 2, exactly
+        if isinstance(node, exp) and log(2) in (factors := Mul.make_args(node.args[0])):
+            power = Mul(*(one for one in factors if one != log(2)))
+            return f"T.exp2({self.number(power)})"  # of integers an exact power of 2
         if isinstance(node, exp | log):
             return f"T.{'exp' if isinstance(node, exp) else 'log'}({args[0]})"
         if isinstance(node, Max | Min):
@@ -254,6 +257,14 @@ class Printer:
         if type(node).__name__ in FUNCTIONS:
             return f"{FUNCTIONS[type(node).__name__]}({args[0]})"
         raise PlanError(f'`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend="torch".')
+
+
+def _as_float32(value: float) -> float:
+    try:
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return value
+    return rounded
 
 
 def _signed(terms: list[str]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from sympy import Abs, Add, And, Expr, Max, Min, Mod, Mul, Not, Or, Pow, S, Symbol, ceiling, exp, floor, log, sign
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
+from sympy.core.symbol import Str
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
@@ -189,7 +190,7 @@ class _Block:
             return np.where(self.value(node.args[0]), self.value(node.args[1]), self.value(node.args[2]))
         if isinstance(node, Relational):
             return RELATIONS[node.rel_op](self.value(node.lhs), self.value(node.rhs))
-        return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, str)])
+        return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, Str)])
 
     def _load(self, node: Load) -> Any:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]

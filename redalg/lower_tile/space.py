@@ -161,6 +161,11 @@ class Space:
             return S.true
         return self.at[column] < self.problem.sizes[column.name]
 
+    def first_rows(self) -> Boolean:
+        """Whether the block's are the first rows."""
+        row = self.plan.binding.row
+        return S.true if row is None else Eq(self.start[row][0], 0)
+
     def first_columns(self) -> Boolean:
         """Whether the block's are the first columns: of blocks that hold the same rows, one stores what has none."""
         column = self.plan.binding.column

@@ -17,7 +17,7 @@ from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.interpret import Executor
 from redalg.runtime.blocks import Ranges, blocks, output_axes, pieces, stream, unfused
 from redalg.runtime.inputs import WIDTH, Bound
-from redalg.runtime.narrow import to_numpy, to_torch, widened
+from redalg.runtime.narrow import numpy_dtype, to_numpy, to_torch, widened
 
 
 def ops_for(bound: Bound, backend: str, compute: str | None = None) -> ArrayOps:
@@ -159,7 +159,7 @@ def empty_array(shape: list[int], dtype: str, scope: Scope, backend: str) -> Any
     if backend == "numpy":
         import numpy as np
 
-        return np.empty(shape, dtype)
+        return np.empty(shape, numpy_dtype(dtype))
     import torch
 
     return torch.empty(shape, dtype=getattr(torch, dtype), device=getattr(scope.ops, "device", "cpu"))
