@@ -331,7 +331,8 @@ def merged_rows(job: Job) -> int:
     most = min(job.plan.block_row, MERGED_ROWS)
     if job.plan.multiplies and not job.plan.tensor_cores:
         return most
-    fill = (rows for rows in (most, most // 4) if blocks(job.plan.binding, job.problem, max(1, rows)) >= SPREAD)
+    width = job.plan.block_column
+    fill = (rows for rows in (most, most // 4) if blocks(job.plan.binding, job.problem, max(1, rows), width) >= SPREAD)
     return max(1, next(fill, most // 4))
 
 
