@@ -2,6 +2,7 @@
 
 from benchmarks.families.mha import Mha
 from benchmarks.families.quant import Quant
+from benchmarks.families.uses import Uses
 from benchmarks.family import Family
 
-FAMILIES: dict[str, Family] = {one.name: one for one in (Mha(), Quant())}
+FAMILIES: dict[str, Family] = {one.name: one for one in (Mha(), Quant(), Uses())}

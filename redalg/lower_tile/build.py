@@ -21,6 +21,7 @@ from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
 from redalg.lower_tile.hoist import bound_names, hoisted
 from redalg.lower_tile.join import joined
+from redalg.lower_tile.lint import lint
 from redalg.lower_tile.moves import Merge, Side, triangular
 from redalg.lower_tile.names import Names, kernel_name
 from redalg.lower_tile.program import (
@@ -100,6 +101,7 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
     name = f"{form.outputs[0].name}_over_{form.cascade.axis}"
     program = TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem))
     verify(program)
+    lint(program, plan)
     return program
 
 

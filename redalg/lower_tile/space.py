@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Eq, Expr, Mod, Ne, S, floor, sympify
+from sympy import And, Eq, Expr, Mod, Ne, Or, S, exp, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes
+from redalg.incremental.evaluate import infinite_terms
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import IsFinite, Kept, Load, Region, index
 from redalg.strategies import Plan, Problem, tiles_of
@@ -85,6 +86,9 @@ class Space:
             return Cast(g * h, node.dtype) / h
         if not node.args:
             return node
+        if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
+            nothing = Or(*(Eq(self.read(one), S.NegativeInfinity) for one in infinite))
+            return Where(nothing, S.Zero, exp(self.read(node.args[0])))
         args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
