@@ -124,7 +124,9 @@ class Printer:
         if isinstance(node, Symbol | Integer):
             return True
         args = node.args[0].as_numer_denom() if isinstance(node, floor | ceiling) else node.args
-        return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(self.is_integer(one) for one in args)
+        return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(
+            self.is_integer(one) for one in args
+        )
 
     def stored(self, node: Basic, dtype: str) -> str:
         """What is stored into a dtype: moved as it is where it is only moved, or 0; else a number."""
