@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,7 @@ GPU = (
 CPU = (Problem("small", "attention", attended(1, 2, 100, 500, 32), "float32"),)
 CHANGING = ((2, 4, 128, 128), (3, 4, 128, 128), (2, 4, 77, 513), (1, 2, 1, 1), (1, 1, 1, 4000), (2, 3, 200, 64),
             (4, 4, 1, 33), (2, 4, 1000, 1), (1, 4, 65, 1025))  # fmt: skip
+CHANGED = (("attention", 64), ("attention", 128), ("causal", 64))
 LARGE = (
     ("variance", {"b": 70_000, "n": 32_768}, "float16"),
     ("attention", attended(130, 8, 1, 16_384, 128), "float16"),
@@ -141,8 +143,17 @@ def jobs() -> Iterator[tuple[str, dict[str, int], str, tuple[str, ...]]]:
     """Everything that is compiled, to be compiled at once."""
     for one in GPU if target() != "c" else CPU:
         yield from ((one.form, dict(one.sizes), one.dtype, varying) for varying in ((), FREE, ALL))
-    if target() != "c":
-        yield from ((form, sizes, dtype, ()) for form, sizes, dtype in LARGE)
+    if target() == "c":
+        return
+    yield from ((form, sizes, dtype, ()) for form, sizes, dtype in LARGE)
+    seen = set()
+    for (form, width), (place, (b, h, nq, nk)) in product(CHANGED, enumerate(CHANGING)):
+        job = (form, attended(b, h, nq, nk, width), "float16", ((), FREE, ALL)[min(place, 2)])
+        source = FORMS[form]().source(target(), sizes=job[1], dtypes="float16", varying=job[3])
+        text = source[source.index("# ---- binding") : source.index("def compiled")]
+        if text not in seen:
+            yield job
+        seen.add(text)
 
 
 def warm(job: tuple[str, dict[str, int], str, tuple[str, ...]]) -> str:
@@ -175,7 +186,7 @@ def timed(one: Problem, names: tuple[str, ...]) -> dict[str, Any]:
 def changing() -> list[dict[str, Any]]:
     """Calls of changing sizes, of two dtypes of arithmetic where the device has both."""
     found = []
-    for name, width in (("attention", 64), ("attention", 128), ("causal", 64)):
+    for name, width in CHANGED:
         form, before = FORMS[name](), len(kernels._KERNELS)
         worst = 0.0
         for b, h, nq, nk in CHANGING:
@@ -209,7 +220,7 @@ def main() -> int:
     content: dict[str, Any] = {"benchmark": "calls", "environment": environment()}
     with get_context("spawn").Pool(os.cpu_count()) as pool:
         content["not compiled"] = [line for line in pool.map(warm, list(jobs()), chunksize=1) if line]
-    for part in (steady, varying, large, processes, changing):
+    for part in (steady, varying, large, changing, processes):
         content[part.__name__] = part()
         console.print(part.__name__, content[part.__name__])
         if options.out:

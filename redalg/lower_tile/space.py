@@ -141,7 +141,7 @@ class Space:
         """Where an element of the tile counts: the domain, and the ragged tail of the streamed axis."""
         streamed = self.plan.binding.streamed
         held = [] if domain is S.true else [self.read(domain)]
-        covered = self.plan.block_streamed * self.tiles * self.plan.segments
+        covered = self.plan.block_streamed * self.tiles * self.plan.parts(self.problem)
         if covered != self.problem.sizes[streamed.name]:
             held.insert(0, self.at[streamed] < self.problem.sizes[streamed.name])
         return And(*held) if held else S.true
@@ -183,7 +183,7 @@ class Space:
     def tiles(self) -> Any:
         """Tiles of the streamed axis that one block reads."""
         total = tiles_of(self.problem.sizes[self.plan.binding.streamed.name], self.plan.block_streamed)
-        return tiles_of(total, self.plan.segments)
+        return tiles_of(total, self.plan.parts(self.problem))
 
 
 def usable_scale(h: Expr) -> Expr:

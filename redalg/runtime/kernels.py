@@ -10,7 +10,7 @@ from typing import Any, final
 from redalg.errors import BackendError
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.compile import Kernel, compile_source, entry_of
-from redalg.lower_tile.program import Parameter, sized, sizes_in
+from redalg.lower_tile.program import Parameter, sized, sizes_at
 from redalg.runtime import arrays
 from redalg.runtime.gathers import check_gathers, gathers_any
 from redalg.runtime.inputs import Bound, native
@@ -116,7 +116,8 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
 
 def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, ...]:
     """The program's parameters at a call's sizes."""
-    sizes = sizes_in(lowered.program.parameters, {name: tuple(one.shape) for name, one in tensors.items()})
+    shapes = {name: tuple(one.shape) for name, one in tensors.items()}
+    sizes = sizes_at(lowered.program, shapes, lowered.plan.segments)
     return tuple(replace(one, shape=sized(one.shape, sizes)) for one in lowered.program.parameters)
 
 

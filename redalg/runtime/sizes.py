@@ -62,11 +62,15 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     if not problem.varying or any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values()):
         return built(planable, plans, replace(problem, varying=frozenset()))
     planable, plans = planned(form, target, problem, plan)  # trip counts are no longer known
+    problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
     symbolic = with_symbols(problem, planable)
-    key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
+    parts = plans[0].segments  # their number is a run-time one too
+    schedule = replace(plans[0], segments=min(parts, 2))
+    key = (family, schedule, frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
     if key not in _LOWERED:
         _LOWERED[key] = form, built(planable, plans, problem)
-    return _LOWERED[key][1]
+    found = _LOWERED[key][1]
+    return replace(found, plan=replace(found.plan, segments=parts))
 
 
 def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:

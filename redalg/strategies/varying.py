@@ -5,8 +5,8 @@
         an input bears it as an index of its own                     (a kernel reads sizes off its arguments' shapes)
         it is the last index of no tensor that is copied in tiles    (the strides of what is copied stay known)
 
-A problem with run-time sizes has symbols for them, and for the dimensions that gathers index: tile counts, bounds and
-masks follow by arithmetic.
+A problem with run-time sizes has symbols for them, for the dimensions that gathers index, and for the number of
+segments: tile counts, bounds and masks follow by arithmetic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sympy import Integer, Symbol, ceiling
+from sympy import Integer, Symbol, ceiling, sympify
 
 from redalg.decompose import Cascade
 from redalg.errors import PlanError
@@ -69,7 +69,8 @@ def with_symbols(problem: Problem, form: FusedForm) -> Problem:
         at.update({(one.name, place): symbols[axis] for place, axis in indices if axis in symbols})
     shapes = {name: tuple(at.get((name, place), size) for place, size in enumerate(shape))
               for name, shape in problem.shapes.items()}  # fmt: skip
-    return replace(problem, sizes={**problem.sizes, **symbols}, shapes=shapes)
+    parts = size_symbol("segments", taken, "") if symbols else None
+    return replace(problem, sizes={**problem.sizes, **symbols}, shapes=shapes, segments=parts)
 
 
 def unnamed(form: FusedForm, problem: Problem) -> dict[tuple[str, int], int]:
@@ -87,18 +88,19 @@ def unnamed(form: FusedForm, problem: Problem) -> dict[tuple[str, int], int]:
     return found
 
 
-def size_symbol(axis: str, taken: Collection[str]) -> Symbol:
+def size_symbol(axis: str, taken: Collection[str], suffix: str = "_size") -> Symbol:
     """The name of a run-time size: `k_size`."""
-    name = f"{axis}_size"
+    name = f"{axis}{suffix}"
     while name in taken:
         name += "_"
     return Symbol(name, integer=True, positive=True)
 
 
-def tiles_of(size: Any, length: int) -> Any:
+def tiles_of(size: Any, length: Any) -> Any:
     """How many tiles of a length cover a size: a number, or an expression of a run-time size.
 
     >>> tiles_of(65, 64), tiles_of(Symbol("k_size"), 64)
     (2, ceiling(k_size/64))
     """
-    return -(-size // length) if isinstance(size, int | Integer) else ceiling(size / length)
+    plain = isinstance(size, int | Integer) and isinstance(length, int | Integer)
+    return -(-size // length) if plain else ceiling(sympify(size) / length)
