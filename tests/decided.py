@@ -111,7 +111,7 @@ SIGNED = (
 LEAST = ra.min(x, n)
 BESIDE = (
     ra.sum(ra.where(x < LARGEST, w, 0), n), ra.sum(ra.where(ra.ne(x, LARGEST), y, w), n),
-    ra.sum(ra.where(x < LARGEST, w * ra.mean(w, n), 0), n), ra.sum(w + 2 * ra.where(x >= LARGEST, y, 1), n),
+    ra.sum(w + 2 * ra.where(x >= LARGEST, y, 1), n),
     ra.mean(ra.where(x > LEAST, y, w) * w, n),
     ra.sum(ra.where(x >= LEAST, y, 1) - ra.where(x < LARGEST, w * y, 3), n),
 )  # fmt: skip

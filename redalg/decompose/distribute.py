@@ -4,7 +4,8 @@
     affine(a, b·h).shift  → h·affine(a, b).shift           h of d alone; a of x alone
     sum_at_max(u + v, w·h) → h·sum_at_max(u, w)            v and h of d alone; sum_below_max alike
 
-and last as first. What is a difference of large sums, as affine(a, b − d) is, stays undecided rather than cancel.
+and last as first. Over no element h·0 stands for 0: NaN where h then is. What is a difference of large sums, as
+affine(a, b − d) is, stays undecided rather than cancel.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class _Builder:
                 return self._exponential(term, exponents, hint)
             if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
-            if node.kind == "sum" and (ties := beside_extremum(term, self.reductions, self.together)) is not None:
+            if node.kind == "sum" and (ties := beside_extremum(term, self.reductions)) is not None:
                 return self._beside(*ties, hint)
             if (apart := self._apart(node, term)) is not None:
                 return apart

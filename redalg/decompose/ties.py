@@ -6,31 +6,27 @@
     Σ (A + where(…))         → Σ A + Σ where(…)                           where the second sum is one of those above
 
 Exact, ties included: the state holds the maximum, the sum of w over the elements that attain it, and the sum of w over
-those that do not, which is never found by subtraction. w and z are of x alone, or times a factor of d. Beside a NaN in
-u the sums are NaN.
+those that do not, which is never found by subtraction. w and z are of x alone. Beside a NaN in u the sums are NaN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 from sympy import Add, And, Eq, Expr, Ge, Gt, Le, Lt, Mul, Ne, S, Tuple, sign
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Reduction
-from redalg.expression import UNDEFINED, Axis, Value, Where
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression import UNDEFINED, Where
+from redalg.expression.contents import values_of
 
 AT, BELOW = "sum_at_max", "sum_below_max"
 Part: TypeAlias = tuple[Expr, str, Tuple]
 """A factor of d, the monoid and its operands (u, w)."""
 
 
-def beside_extremum(
-    term: Expr, reductions: Iterable[Reduction], axes: AbstractSet[Axis]
-) -> tuple[list[Part], Expr] | None:
+def beside_extremum(term: Expr, reductions: Iterable[Reduction]) -> tuple[list[Part], Expr] | None:
     """The sums at and below an extremum of which a sum of this term is made, and the term of the rest; or None."""
     if not term.has(Where, sign):
         return None
@@ -40,20 +36,12 @@ def beside_extremum(
     known = {one.value for one in reductions}
     parts, rest = list[Part](), list[Expr]()
     for addend in Add.make_args(term):
-        found = [_freed(part, known, axes) for part in _of_factors(Mul.make_args(addend), made) or ()]
+        found = _of_factors(Mul.make_args(addend), made)
         if not found or any(values_of(operands) & known for _, _, operands in found):
             rest.append(addend)
         else:
             parts += found
     return (parts, Add(*rest)) if parts else None
-
-
-def _freed(part: Part, known: AbstractSet[Value], axes: AbstractSet[Axis]) -> Part:
-    """A part with the factors of d alone taken out of its weight."""
-    factor, kind, (u, weight) = part
-    of_d = [one for one in Mul.make_args(weight) if values_of(one) & known and not free_axes(one) & axes]
-    left = Mul(*(one for one in Mul.make_args(weight) if one not in of_d))
-    return factor * Mul(*of_d), kind, Tuple(u, left)
 
 
 def _of_factors(factors: tuple[Expr, ...], made: Mapping[Expr, Reduction]) -> list[Part] | None:
