@@ -16,6 +16,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.errors import InputError, PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import FusedForm
+from redalg.incremental.pruned import pruned
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
@@ -94,7 +95,7 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
         )
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
-    job = Job(form, plan, problem, dtypes)
+    job = Job(pruned(form), plan, problem, dtypes)
     kernels, workspaces = single_segment(job) if plan.segments == 1 else multi_segment(job)
     kernels = tuple(replace(kernel, body=joined(kernel.body)) for kernel in kernels)
     parameters = (*inputs(form, problem), *outputs(job), *workspaces)
