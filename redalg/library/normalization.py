@@ -30,6 +30,8 @@ def softmax(mask: Any = None) -> Fused:
 def log_softmax(mask: Any = None) -> Fused:
     """x - log Σ exp(x) along the rows of x[b,n], as out[b,n]; `mask` as for `softmax` (what it hides is -inf).
 
+    Source: Milakov and Gimelshein (2018), Algorithm 3, less its last division.
+
     >>> import numpy as np
     >>> np.exp(log_softmax()(x=np.array([[1000.0, 1000.0]]))).round(6).tolist()
     [[0.5, 0.5]]
@@ -77,6 +79,8 @@ def cross_entropy() -> Fused:
     """log Σ exp(x) - x[b, target[b]] of the rows of x[b,n]: what a row of scores loses for its target, as out[b].
 
     The scores are never normalised in memory: the row is read once, and one element of it again.
+
+    Source: Good (1952), "Rational decisions" (the logarithmic score).
 
     >>> import numpy as np
     >>> float(cross_entropy()(x=np.array([[0.0, 0.0]]), target=np.array([1]))[0].round(6))

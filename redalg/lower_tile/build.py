@@ -13,7 +13,7 @@ from typing import Any, final
 from sympy import And, Expr, Max, Min, S, Symbol, floor, sympify
 from sympy.logic.boolalg import Boolean
 
-from redalg.errors import InputError, PlanError
+from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.assembly import Assembly
@@ -26,6 +26,7 @@ from redalg.lower_tile.lanes import Lanes
 from redalg.lower_tile.lint import lint
 from redalg.lower_tile.moves import Merge, Side, triangular
 from redalg.lower_tile.names import Names, kernel_name
+from redalg.lower_tile.parameters import inputs, outputs
 from redalg.lower_tile.program import (
     Bind,
     Copy,
@@ -110,7 +111,7 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
     job = Job(form, plan, problem, dtypes)
     kernels, workspaces = single_segment(job) if plan.segments == 1 else multi_segment(job)
     kernels = tuple(replace(kernel, body=joined(kernel.body, tiles=plan.level == "thread")) for kernel in kernels)
-    parameters = (*inputs(form, problem), *outputs(job), *workspaces)
+    parameters = (*inputs(form, problem), *outputs(form, problem, dtypes), *workspaces)
     name = f"{form.outputs[0].name}_over_{form.cascade.axis}"
     program = TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem, plan))
     verify(program)
@@ -123,46 +124,6 @@ def sizes_of(problem: Problem, plan: Plan) -> tuple[Symbol, ...]:
     found = {one for one in (plan.parts(problem),) if isinstance(one, Symbol)}
     found |= {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
     return tuple(sorted(found | {problem.sizes[name] for name in problem.varying}, key=str))
-
-
-# ---- parameters ------------------------------------------------------------------------------------------------------
-
-
-def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
-    """Inputs, then scalars, in order of name."""
-    shapes = {
-        name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem)
-        for name in form.cascade.inputs()
-    }
-    arrays = [
-        Parameter(kernel_name(key), shape or (1,), problem.dtypes[key], "input", key) for key, shape in shapes.items()
-    ]
-    scalars = [one.name for one in form.cascade.scalars()]
-    return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
-
-
-def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
-    """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
-    elements = [one for one in form.cascade.elements() if one.name == name]
-    extents = []
-    for place, indices in enumerate(zip(*(one.indices for one in elements), strict=True)):
-        axes = [one for one in indices if isinstance(one, Axis)]
-        if not axes and not all(one.is_Integer for one in indices):
-            raise InputError(
-                f"tensor `{name}`: dimension {place} is indexed by `{indices[0]}`, which does not tell its extent. "
-                f'Pass shapes={{"{name}": (…)}}.'
-            )
-        extents.append(problem.sizes[axes[0].name] if axes else 1 + max(int(one) for one in indices))
-    return tuple(extents)
-
-
-def outputs(job: Job) -> tuple[Parameter, ...]:
-    """Outputs, in the order in which they were named (a single number is an array of one)."""
-    shapes = {one.name: tuple(job.problem.sizes[axis.name] for axis in one.axes) for one in job.form.outputs}
-    return tuple(
-        Parameter(output_name(key, job.problem), shape or (1,), job.dtypes[key], "output", key)
-        for key, shape in shapes.items()
-    )
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from sympy import Expr, Integer
 from redalg.decompose import Cascade
 from redalg.expression import Axis, Element
 from redalg.incremental.form import Accumulator, FusedForm, Pivot
-from redalg.lower_tile.build import shape_of
+from redalg.lower_tile.parameters import shape_of
 from redalg.strategies import Problem
 
 MOST = 16
