@@ -14,11 +14,13 @@ import torch
 from sympy import exp, log, oo, sqrt
 
 import redalg as ra
+from redalg import library
 from tests import attention_cases
 
 b, h, q, k, d, e, n = ra.axes("b h q k d e n")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
 x, w, r, M, A, P = ra.tensors("x[b,n] w[b,n] r[b,n,j] M[q,k] A[q,k] P[e,n]")
+G, B, N = ra.tensors("G[n] B[n] N[b,n]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
 LOWEST = torch.finfo(torch.float32).min
 
@@ -91,6 +93,12 @@ def product_of_range() -> ra.Fused:
     return ra.fuse(ra.sum((x - least) / (largest - least + 1) * P, n), axes="b e")
 
 
+def weights_and_mean() -> ra.Fused:
+    """The weights themselves, which carry the keys, beside what they weight."""
+    p = ra.softmax(SCORE, k)
+    return ra.fuse({"p": (p, "b h q k"), "o": (ra.sum(p * V, k), "b h q e")})
+
+
 FORMS: dict[str, Callable[[], ra.Fused]] = {
     "attention": lambda: attention(SCORE),
     "causal": lambda: attention(ra.where(k <= q, SCORE, -oo)),
@@ -110,6 +118,22 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "divergence": lambda: ra.fuse(ra.sum(ra.softmax(x, n) * (ra.log_softmax(x, n) - ra.log_softmax(w, n)), n)),
     "inertia": inertia,
     "inertia, any dimension": inertia_of_any_dimension,
+    "any": lambda: ra.fuse(ra.any(x > 3, n)),
+    "all": lambda: ra.fuse(ra.all(x > -3, n)),
+    "argmax": lambda: ra.fuse(ra.argmax(x, n)),
+    "argmin": lambda: ra.fuse(ra.argmin(x, n)),
+    "argmax and maximum": lambda: ra.fuse({"at": (ra.argmax(x, n), "b"), "top": (ra.max(x, n), "b")}),
+    "first": lambda: ra.fuse(ra.first(x, n)),
+    "last": lambda: ra.fuse(ra.last(x, n)),
+    "prod": lambda: ra.fuse(ra.prod(x, n)),
+    "cross_entropy": library.cross_entropy,
+    "softmax": lambda: ra.fuse(ra.softmax(x, n), axes="b n"),
+    "masked softmax": lambda: ra.fuse(ra.softmax(ra.where(N, x, -oo), n), axes="b n"),
+    "log_softmax": lambda: ra.fuse(ra.log_softmax(x, n), axes="b n"),
+    "layer_norm": lambda: ra.fuse(ra.layer_norm(x, n, weight=G, bias=B), axes="b n"),
+    "rms_norm": lambda: ra.fuse(ra.rms_norm(x, n, weight=G), axes="b n"),
+    "normalize": lambda: ra.fuse(ra.normalize(x, n, p=1), axes="b n"),
+    "weights and mean": weights_and_mean,
     **attention_cases.FORMS,
 }
 
@@ -131,6 +155,38 @@ def with_(
 def randn(*shape: int, scale: float = 1.0, shift: float = 0.0) -> Callable[[torch.Generator], torch.Tensor]:
     """shift + scale · normal."""
     return lambda g: shift + scale * torch.randn(shape, generator=g)
+
+
+def tenths(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """Normal numbers of one decimal, so that many are equal."""
+    return lambda g: torch.randn(shape, generator=g).round(decimals=1)
+
+
+def with_nan(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """Normal numbers, and two NaN in the first row."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        made = torch.randn(shape, generator=g)
+        made[0, [7, 200]] = torch.nan
+        return made
+
+    return make
+
+
+def halves(rows: int, columns: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """Numbers above 1, then their reciprocals in another order, of random signs: products of about 1."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        above = 1 + 3 * torch.rand(rows, columns // 2, generator=g)
+        signs = torch.where(torch.rand(rows, columns, generator=g) < 0.5, -1.0, 1.0)
+        return signs * torch.cat([above, 1 / above.flip(1)], 1)
+
+    return make
+
+
+def places(rows: int, columns: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """A place of each row."""
+    return lambda g: torch.randint(0, columns, (rows,), generator=g)
 
 
 def weights(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
@@ -199,6 +255,25 @@ CASES = (
     ),
     Case("divergence far from zero", "divergence", one(x=randn(5, 300, scale=30.0, shift=1e8), w=randn(5, 300)), 1e-6),
     Case("inertia", "inertia", one(r=randn(5, 1000, 3, shift=1e3), w=weights(5, 1000)), 1e-6),
+    Case("any", "any", one(x=randn(70, 100)), 0),
+    Case("all", "all", one(x=randn(70, 100)), 0),
+    Case("argmax of equal numbers", "argmax", one(x=tenths(9, 1000)), 0),
+    Case("argmax, a NaN first", "argmax", one(x=with_nan(5, 300)), 0),
+    Case("argmin of equal numbers", "argmin", one(x=tenths(9, 1000)), 0),
+    Case("argmax and maximum", "argmax and maximum", one(x=tenths(5, 77)), 0),
+    Case("first", "first", one(x=randn(5, 1000)), 0),
+    Case("last", "last", one(x=randn(5, 1000)), 0),
+    Case("prod, of which parts overflow", "prod", one(x=halves(5, 1000)), 1000 * 2.0**-24),
+    Case("cross_entropy", "cross_entropy", one(x=randn(9, 1000, scale=10.0), target=places(9, 1000)), 1e-6),
+    Case("softmax", "softmax", one(x=randn(5, 1000, scale=10.0)), 1e-6),
+    Case("softmax, huge logits", "softmax", one(x=randn(5, 77, scale=1e4)), 1e-6),
+    Case("masked softmax, nan", "masked softmax", one(x=randn(9, 77), N=mask(9, 77, dead=5)), 1e-6),
+    Case("masked softmax, zero", "masked softmax", one(x=randn(9, 77), N=mask(9, 77, dead=5)), 1e-6, empty="zero"),
+    Case("log_softmax", "log_softmax", one(x=randn(300, 77, scale=10.0)), 1e-6),
+    Case("layer_norm", "layer_norm", one(x=randn(5, 1000, shift=1e4), G=randn(1000), B=randn(1000)), 1e-6),
+    Case("rms_norm", "rms_norm", one(x=randn(5, 1000), G=randn(1000)), 1e-6),
+    Case("normalize, tiny", "normalize", one(x=randn(5, 77, scale=1e-37)), 1e-6),
+    Case("weights and mean", "weights and mean", qkv(1, 2, 33, 77, 32, 48)),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
     *(Case(**one) for one in attention_cases.CASES),
 )

@@ -346,15 +346,6 @@ def test_a_long_row_takes_its_output_and_a_block() -> None:
     assert int(done.stdout) < 64 << 20
 
 
-def test_the_tile_program_refuses_carried_outputs_by_name() -> None:
-    with pytest.raises(ra.PlanError) as error:
-        ra.fuse({"p": (P, "b n")}).source(target="c", sizes={"b": 1, "n": 8}, dtypes="float32")
-    assert str(error.value) == (
-        "output `p` carries the reduced axis n: it takes a second pass over the data, which the tile program does not "
-        'do yet. Run it with backend="torch".'
-    )
-
-
 SHOWN = {"softmax": P, "layer_norm": ra.layer_norm(x, n, weight=w)}
 
 

@@ -11,6 +11,7 @@ from sympy import Expr, Integer, exp
 import redalg as ra
 from redalg.lower_tile.interpret import interpret
 from redalg.lower_tile.program import Bind, Load, Loop, ReduceTile, statements
+from redalg.strategies import Plan
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 SMALL = [case for case in CASES if "1e8" not in case.name and case.name not in ("513 x 1000", "width 128")]
@@ -18,6 +19,13 @@ SMALL = [case for case in CASES if "1e8" not in case.name and case.name not in (
 
 def named(cases: list[Case]) -> list[object]:
     return [pytest.param(case, id=case.name) for case in cases]
+
+
+def plan_of(case: Case) -> Plan:
+    """The default plan of a case on the C target."""
+    form = fused(case.form)
+    made: Plan = form.lower("c", **problem(form, tensors_of(case)), empty=case.empty).plan
+    return made
 
 
 @pytest.mark.parametrize("case", named(list(CASES)))
@@ -38,6 +46,25 @@ def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None
         wanted = form.reference(**tensors, sizes=case.sizes)
         wanted = wanted if len(outputs) == 1 else getattr(wanted, one.name)
         assert worst_error(outputs[one.name], wanted, case.empty) <= case.tolerance
+
+
+ROWS = [
+    case
+    for case in CASES
+    if fused(case.form).cascade.axis.name == "n" and "1e8" not in case.name and not fused(case.form).form.structures
+]
+
+
+@pytest.mark.parametrize("case", named(ROWS))
+@pytest.mark.parametrize("level", ["thread", "row"])
+def test_every_level_equals_the_definition(case: Case, level: str) -> None:
+    tensors, form = tensors_of(case), fused(case.form)
+    plan = plan_of(case)
+    length = problem(form, tensors)["sizes"][plan.binding.streamed.name]
+    plan = replace(plan, level=level, block_streamed=length if level == "row" else 16)
+    made = form(**tensors, backend="tilelang", plan=plan, empty=case.empty)
+    bound = case.tolerance if level == "thread" else max(case.tolerance, length * 2.0**-24)  # summed one by one
+    assert worst_error(made, form.reference(**tensors), case.empty) <= bound
 
 
 @pytest.mark.parametrize("name", ["ragged, d ≠ e", "boolean mask", "rows", "weighted variance"])

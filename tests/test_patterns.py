@@ -97,7 +97,6 @@ PATTERNS = {
         "b e",
         {"x": ROWS["x"], "W": randn(300, 7)},
         5e-6,
-        kernel=False,
     ),
     "min-max normalised sum": Pattern(
         ra.sum((x - ra.min(x, n)) / (ra.max(x, n) - ra.min(x, n)) * y, n), "b", ROWS, 5e-6
@@ -105,7 +104,7 @@ PATTERNS = {
     "sum of squares": Pattern(ra.sum(ra.tensor("t[n]") ** 2, n), None, {"t": randn(1000)}),
     "lag-one product": Pattern(ra.sum(ra.where(n >= 1, x * past[b, n - 1], 0), n), "b", {"x": ROWS["x"]}, 5e-6),
     "log-sum-exp of columns": Pattern(ra.logsumexp(z, n), "e", {"z": randn(100, 37)}),
-    "product": Pattern(ra.prod(x, n), "b", {"x": 1 + 0.01 * ROWS["x"]}, kernel=False),
+    "product": Pattern(ra.prod(x, n), "b", {"x": 1 + 0.01 * ROWS["x"]}),
 }  # fmt: skip
 
 

@@ -2,7 +2,9 @@
 
 from benchmarks.families.mha import Mha
 from benchmarks.families.quant import Quant
+from benchmarks.families.rows import Rows
+from benchmarks.families.statistics import Inertia, Variance
 from benchmarks.families.uses import Uses
 from benchmarks.family import Family
 
-FAMILIES: dict[str, Family] = {one.name: one for one in (Mha(), Quant(), Uses())}
+FAMILIES: dict[str, Family] = {one.name: one for one in (Mha(), Quant(), Uses(), Variance(), Inertia(), Rows())}

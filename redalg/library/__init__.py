@@ -6,6 +6,7 @@ Each function gives a `Fused`: call it on tensors, ask it to `explain`, take its
 """
 
 from redalg.library.attention import attention
+from redalg.library.normalization import cross_entropy, layer_norm, log_softmax, rms_norm, softmax
 from redalg.library.quantization import quantized_product
 from redalg.library.statistics import (
     inertia,
@@ -17,6 +18,6 @@ from redalg.library.statistics import (
 )
 
 __all__ = [
-    "attention", "inertia", "logsumexp", "quantized_product", "softmax_denominator", "variance", "weighted_mean",
-    "weighted_variance",
+    "attention", "cross_entropy", "inertia", "layer_norm", "log_softmax", "logsumexp", "quantized_product", "rms_norm",
+    "softmax", "softmax_denominator", "variance", "weighted_mean", "weighted_variance",
 ]  # fmt: skip

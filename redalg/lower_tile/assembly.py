@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
-from sympy import Expr, S
+from sympy import Expr, S, Symbol
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -17,6 +18,23 @@ from redalg.strategies import Plan
 
 
 @final
+@dataclass(frozen=True)
+class Sweep:
+    """The states of a block: one for every row, or one for every row and lane."""
+
+    indices: tuple[tuple[Symbol, int], ...]
+
+    @property
+    def place(self) -> tuple[Symbol, ...]:
+        """The indices of one state."""
+        return tuple(name for name, _ in self.indices)
+
+    def stores(self, *stores: tuple[str, Expr]) -> Parallel:
+        """Buffers := expressions, for every state."""
+        return Parallel(self.indices, tuple(Store(name, self.place, expr) for name, expr in stores))
+
+
+@final
 class Assembly:
     """Collects buffers; each method gives back a buffer's name and appends what fills it to `body`."""
 
@@ -24,6 +42,8 @@ class Assembly:
         self.plan, self.names, self.compute = plan, names, compute
         self.buffers: list[Buffer] = []
         self.made: dict[Basic, str] = {}
+        self.rows = Sweep(((I, plan.block_row),))
+        self.lanes = Sweep(((I, plan.block_row), (J, plan.block_streamed)))
 
     def buffer(self, wanted: str, scope: str, shape: Sequence[int], dtype: str | None = None, note: str = "") -> str:
         """Allocate a buffer."""
@@ -51,14 +71,17 @@ class Assembly:
         """A buffer of one number a column := an expression in e."""
         return Parallel(((E_, self.plan.block_column),), (Store(name, (E_,), expr),))
 
+    def over(self, sweep: Sweep, wanted: str, note: str = "") -> str:
+        """A buffer of one number for every state of a sweep."""
+        return self.row(wanted, note) if sweep is self.rows else self.tile(wanted, note)
+
     def over_rows(self, *stores: tuple[str, Expr]) -> Parallel:
         """Row buffers := expressions in i."""
-        return Parallel(((I, self.plan.block_row),), tuple(Store(name, (I,), expr) for name, expr in stores))
+        return self.rows.stores(*stores)
 
     def over_tile(self, name: str, expr: Expr) -> Parallel:
         """A tile buffer := an expression in i, j."""
-        extents = ((I, self.plan.block_row), (J, self.plan.block_streamed))
-        return Parallel(extents, (Store(name, (I, J), expr),))
+        return self.lanes.stores((name, expr))
 
     def over_columns(self, name: str, expr: Expr) -> Parallel:
         """A column buffer := an expression in i, e."""
@@ -101,8 +124,8 @@ class Assembly:
         return any(one.name == name for one in self.buffers)
 
     def is_fragment(self, name: str) -> bool:
-        """Whether a name is a tile in registers."""
-        return any(one.name == name and one.scope == "fragment" for one in self.buffers)
+        """Whether a name is a tile in registers, in the dtype of the arithmetic."""
+        return any(one.name == name and (one.scope, one.dtype) == ("fragment", self.compute) for one in self.buffers)
 
     def summed(self, wanted: str, expr: Expr, body: list[Statement]) -> str:
         """The row buffer that holds Σ_j of an expression in i, j, computed once."""

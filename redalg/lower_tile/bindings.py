@@ -179,6 +179,30 @@ def {dtype}(x):  # to nearest even, 8 bits saturating
     return T.cast(T.cast(x, "{dtype}"), "{compute}")
 """
 
+PARTS = """\
+
+
+def power(e):  # 2^e as a number, |e| at most {limit}, by its bits
+    return T.reinterpret(T.cast(e + {limit}, "{bits}") << {shift}, "{compute}")
+
+
+def scaled(m, e):  # m * 2^e by two factors, so that neither leaves the range when the product does not
+    e = T.max(-{most}, T.min({most}, e))
+    return m * power(e // 2) * power(e - e // 2)
+
+
+def exponent(x):  # e of x = m * 2^e with m about 1/2 to 1; 0 for 0 and for what is not finite
+    size = T.max(x, -x)
+    usual = (size > 0.0) & (size < T.infinity("{compute}"))
+    return T.if_then_else(usual, T.cast(T.floor(T.log2(size)), "int32") + 1, 0)
+
+
+def mantissa(x):
+    return scaled(x, -exponent(x))
+"""
+LIMITS = {"float32": {"limit": 127, "most": 250, "shift": 23, "bits": "int32"},
+          "float64": {"limit": 1023, "most": 2040, "shift": 52, "bits": "int64"}}  # fmt: skip
+
 ELEMENTWISE = "fragment = T.alloc_fragment\n"
 
 
@@ -191,16 +215,22 @@ MACROS = {(False, False): "contract", (True, True): "contract_transposed",
 @dataclass(frozen=True)
 class Used:
     """What a text uses of a header, beyond what every header has: literals bound by bits, roundings, `multiply`,
-    `add_transposed`."""
+    `add_transposed`, and what takes numbers apart into mantissa and exponent."""
 
     constants: bool = False
     rounds: tuple[str, ...] = ()
     multiply: bool = False
     add: bool = False
+    parts: bool = False
 
 
 def binding(plan: Plan, compute: str, used: Used) -> str:
     """The header of a plan, with what the text uses."""
+    return base(plan, compute, used) + (PARTS.format(compute=compute, **LIMITS[compute]) if used.parts else "")
+
+
+def base(plan: Plan, compute: str, used: Used) -> str:
+    """The same without the parts of numbers."""
     words = {"compute": compute, "threads": plan.threads}
     if plan.device.target == "c":
         parts = [C, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants]

@@ -13,18 +13,21 @@ from typing import Any, final
 from sympy import And, Expr, Max, Min, S, Symbol, floor, sympify
 from sympy.logic.boolalg import Boolean
 
-from redalg.errors import InputError, PlanError
+from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import FusedForm
 from redalg.incremental.pruned import pruned
 from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.carried import Carried, carries
 from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
 from redalg.lower_tile.hoist import bound_names, hoisted
 from redalg.lower_tile.join import joined
+from redalg.lower_tile.lanes import Lanes
 from redalg.lower_tile.lint import lint
 from redalg.lower_tile.moves import Merge, Side, triangular
 from redalg.lower_tile.names import Names, kernel_name
+from redalg.lower_tile.parameters import inputs, outputs
 from redalg.lower_tile.program import (
     Bind,
     Copy,
@@ -39,13 +42,13 @@ from redalg.lower_tile.program import (
     TileProgram,
     index,
 )
-from redalg.lower_tile.space import E_, I, J, Space, output_name
+from redalg.lower_tile.space import E_, I, Space, output_name
 from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
 from redalg.strategies import Binding, Plan, Problem, tiles_of
 from redalg.strategies.rules import blocks
 
-TILE, SEGMENT, PART = index("t"), index("z"), index("part")
+TILE, SEGMENT, PART, AGAIN = index("t"), index("z"), index("part"), index("again")
 MERGED_ROWS = 16
 """Most rows that one block of the merging kernel takes."""
 SPREAD = 128
@@ -90,6 +93,17 @@ class Frame:
 def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
     """The tile program of a form under a plan; `dtypes` gives each output's dtype."""
     plan.verify()
+    if form.structures and (plan.level != "thread" or plan.segments > 1):
+        raise PlanError(
+            f"`{form.structures[0].values[0]}` is a component of {form.structures[0].monoid}, whose elements are "
+            f"joined lane by lane in one segment, and the plan is `{plan}`. Use level 'thread' and segments=1."
+        )
+    length = problem.sizes[plan.binding.streamed.name]
+    if plan.level == "row" and not plan.block_streamed >= length:
+        raise PlanError(
+            f"the plan holds a row in one tile of {plan.block_streamed} elements, and axis {plan.binding.streamed} has "
+            f"{length}. Use block_streamed of at least that, or another level."
+        )
     if plan.form != form.kind:
         raise PlanError(
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
@@ -97,8 +111,8 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
     job = Job(pruned(form), plan, problem, dtypes)
     kernels, workspaces = single_segment(job) if plan.segments == 1 else multi_segment(job)
-    kernels = tuple(replace(kernel, body=joined(kernel.body)) for kernel in kernels)
-    parameters = (*inputs(form, problem), *outputs(job), *workspaces)
+    kernels = tuple(replace(kernel, body=joined(kernel.body, tiles=plan.level == "thread")) for kernel in kernels)
+    parameters = (*inputs(form, problem), *outputs(form, problem, dtypes), *workspaces)
     name = f"{form.outputs[0].name}_over_{form.cascade.axis}"
     program = TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem, plan))
     verify(program)
@@ -111,46 +125,6 @@ def sizes_of(problem: Problem, plan: Plan) -> tuple[Symbol, ...]:
     found = {one for one in (plan.parts(problem),) if isinstance(one, Symbol)}
     found |= {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
     return tuple(sorted(found | {problem.sizes[name] for name in problem.varying}, key=str))
-
-
-# ---- parameters ------------------------------------------------------------------------------------------------------
-
-
-def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
-    """Inputs, then scalars, in order of name."""
-    shapes = {
-        name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem)
-        for name in form.cascade.inputs()
-    }
-    arrays = [
-        Parameter(kernel_name(key), shape or (1,), problem.dtypes[key], "input", key) for key, shape in shapes.items()
-    ]
-    scalars = [one.name for one in form.cascade.scalars()]
-    return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
-
-
-def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
-    """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
-    elements = [one for one in form.cascade.elements() if one.name == name]
-    extents = []
-    for place, indices in enumerate(zip(*(one.indices for one in elements), strict=True)):
-        axes = [one for one in indices if isinstance(one, Axis)]
-        if not axes and not all(one.is_Integer for one in indices):
-            raise InputError(
-                f"tensor `{name}`: dimension {place} is indexed by `{indices[0]}`, which does not tell its extent. "
-                f'Pass shapes={{"{name}": (…)}}.'
-            )
-        extents.append(problem.sizes[axes[0].name] if axes else 1 + max(int(one) for one in indices))
-    return tuple(extents)
-
-
-def outputs(job: Job) -> tuple[Parameter, ...]:
-    """Outputs, in the order in which they were named (a single number is an array of one)."""
-    shapes = {one.name: tuple(job.problem.sizes[axis.name] for axis in one.axes) for one in job.form.outputs}
-    return tuple(
-        Parameter(output_name(key, job.problem), shape or (1,), job.dtypes[key], "output", key)
-        for key, shape in shapes.items()
-    )
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
@@ -183,11 +157,9 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     packed, known = unpacked(binding, at)
     space = Space(plan, job.problem, at, start, packed=packed, known=known)
     spanned = span(job, space, names, segmented=segmented)
-    tile = SEGMENT * space.tiles + TILE if segmented and not spanned.moving else TILE
-    at[binding.streamed] = tile * plan.block_streamed + J
-    start[binding.streamed] = (tile * plan.block_streamed, plan.block_streamed)
     blocks = tuple(grid) or ((index(names.fresh("block")), 1),)
-    return Frame(blocks, replace(space, at=at, start=start), spanned)
+    first = SEGMENT * space.tiles if segmented and not spanned.moving else S.Zero
+    return Frame(blocks, space.streaming(TILE, first), spanned)
 
 
 def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
@@ -239,8 +211,12 @@ def single_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]
     names = Names(taken(job))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    slots, body = streamed(job, place, assembly)
-    body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
+    slots, body, seen = streamed(job, place, assembly)
+    epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
+    body += epilogue.build()
+    if carries(job.form):
+        held = seen if job.plan.level == "row" else place.space.streaming(AGAIN)
+        body += Carried(job.form, assembly, held.with_values(epilogue.space.values)).build(AGAIN)
     title = f"stream {job.form.cascade.axis}, finish"
     return (finished(job, place, assembly, body, title),), ()
 
@@ -251,13 +227,21 @@ def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], 
     return hoisted(kernel, inputs(job.form, job.problem), assembly.names)
 
 
-def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement]]:
-    """The empty state, what is loaded once, and the loop."""
+def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement], Space]:
+    """The empty state, what is loaded once, and the loop; then what the last tile left in registers."""
+    if job.plan.level == "thread":
+        span = place.span
+        first = SEGMENT * place.space.tiles if job.plan.segments > 1 and not span.moving else S.Zero
+        slots, body = Lanes(job.form, assembly, place.space, (first, span.start, span.stop)).build()
+        return slots, [*span.bound, *body], place.space
     slots, body = allocate(job.form, assembly, job.plan.binding.column)
     before: list[Statement] = []
-    step = tuple(Step(job.form, assembly, slots, place.space, before).build())
-    whole = place.span
-    return slots, [*whole.bound, *before, *body, Loop(TILE, whole.stop, job.plan.stages, step, start=whole.start)]
+    step = Step(job.form, assembly, slots, place.space, before)
+    taken_in, whole = tuple(step.build()), place.span
+    if job.plan.level == "row":
+        return slots, [*before, *body, *taken_in], step.space
+    loop = Loop(TILE, whole.stop, job.plan.stages, taken_in, start=whole.start)
+    return slots, [*whole.bound, *before, *body, loop], step.space
 
 
 # ---- Multi-Segment ---------------------------------------------------------------------------------------------------
@@ -268,16 +252,25 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     names = Names(taken(job))
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    slots, body = streamed(job, place, assembly)
+    slots, body, _ = streamed(job, place, assembly)
     parts = {value: names.fresh(f"{name}_parts") for value, name in slots.names.items()}
-    body += [stored_part(value, slots, parts[value], place.space) for value in slots.names]
-    first = finished(job, place, assembly, body, f"stream a part of {job.form.cascade.axis}")
-    variables = [*map(str, dict(place.grid)), *bound_names(first)]  # a TileLang text may bind a variable's name once
-    second = merging(job, Names((*taken(job), *parts.values(), *variables)), parts, slots)
+    body += [stored_part(value, slots, parts[value], place.space, SEGMENT) for value in slots.names]
+    kernels = [finished(job, place, assembly, body, f"stream a part of {job.form.cascade.axis}")]
     shapes = {name: part_shape(value, slots, job) for value, name in parts.items()}
-    return (first, second), tuple(
+    wholes = {value: names.fresh(f"{name}_whole") for value, name in slots.names.items()} if carries(job.form) else {}
+    kernels.append(merging(job, names_after(job, kernels, [*parts.values(), *wholes.values()]), parts, slots, wholes))
+    if wholes:
+        shapes |= {name: (1, *part_shape(value, slots, job)[1:]) for value, name in wholes.items()}
+        kernels.append(writing(job, names_after(job, kernels, [*parts.values(), *wholes.values()]), wholes, slots))
+    return tuple(kernels), tuple(
         Parameter(name, shape, job.problem.compute, "workspace", name) for name, shape in shapes.items()
     )
+
+
+def names_after(job: Job, kernels: list[Kernel], workspaces: list[str]) -> Names:
+    """Names for one more kernel (a TileLang text may bind a variable's name once)."""
+    variables = [one for kernel in kernels for one in (*map(str, dict(kernel.grid)), *bound_names(kernel))]
+    return Names((*taken(job), *workspaces, *variables))
 
 
 def part_shape(value: Value, slots: Slots, job: Job) -> tuple[Any, ...]:
@@ -290,7 +283,7 @@ def part_shape(value: Value, slots: Slots, job: Job) -> tuple[Any, ...]:
     return (job.plan.parts(job.problem), *(sizes[axis.name] for axis in binding.grid), rows, *columns)
 
 
-def part_place(value: Value, slots: Slots, space: Space, part: Symbol) -> tuple[Expr, ...]:
+def part_place(value: Value, slots: Slots, space: Space, part: Expr) -> tuple[Expr, ...]:
     """Where a part of a slot lies in its workspace."""
     binding = space.plan.binding
     if value in slots.heads and binding.column:
@@ -300,9 +293,9 @@ def part_place(value: Value, slots: Slots, space: Space, part: Symbol) -> tuple[
     return (*place, space.at[binding.column]) if value in slots.columns and binding.column else place
 
 
-def stored_part(value: Value, slots: Slots, workspace: str, space: Space) -> Statement:
+def stored_part(value: Value, slots: Slots, workspace: str, space: Space, part: Expr) -> Statement:
     """A slot to its workspace."""
-    where, source = part_place(value, slots, space, SEGMENT), slots.names[value]
+    where, source = part_place(value, slots, space, part), slots.names[value]
     if value in slots.heads:
         first = guard(And(space.columns_inside(), space.first_rows()))
         return Parallel(((E_, space.plan.block_column),), (Store(workspace, where, Load(source, E_), first),))
@@ -320,32 +313,60 @@ def guard(condition: Boolean) -> Boolean | None:
     return None if condition == S.true else condition
 
 
-def merging(job: Job, names: Names, workspaces: Mapping[Value, str], parts: Slots) -> Kernel:
-    """The derived merge, part after part, then finish."""
+def merging(
+    job: Job, names: Names, workspaces: Mapping[Value, str], parts: Slots, wholes: Mapping[Value, str]
+) -> Kernel:
+    """The derived merge, part after part, then finish; the merged state is kept where a further kernel reads it."""
     rows = merged_rows(job)
     job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
     slots, body = allocate(job.form, assembly, job.plan.binding.column)
     slots = replace(slots, scale=parts.scale)
-    loop, held = list[Statement](), dict[Value, str]()
-    for value in slots.names:
-        name, read = f"{value.name}_part", Load(workspaces[value], *part_place(value, parts, place.space, PART))
-        if value in parts.heads:
-            held[value] = assembly.heads(name)
-            loop.append(assembly.over_heads(held[value], read))
-        elif value in parts.columns:
-            held[value] = assembly.columns(name)
-            loop.append(assembly.over_columns(held[value], read))
-        else:
-            held[value] = assembly.row(name)
-            loop.append(assembly.over_rows((held[value], read)))
+    loop, held = taken_from(workspaces, PART, slots, assembly, place.space)
     loop += merge_step(assembly, place.space, slots, held, job.form)
     stop = sympify(job.plan.parts(job.problem))
     together = min(PARTS_TOGETHER, job.plan.segments) if stop.is_Integer else 1
     body.append(Loop(PART, stop, 0, tuple(loop), pipelined=False, unrolled=together))
-    body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
-    return finished(job, place, assembly, body, "merge the parts, finish")
+    body += [stored_part(value, slots, name, place.space, S.Zero) for value, name in wholes.items()]
+    if not all(one.carries for one in job.form.outputs):
+        body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
+    return finished(job, place, assembly, body, "merge the parts" + ", finish" * (not wholes))
+
+
+def taken_from(
+    workspaces: Mapping[Value, str], part: Expr, slots: Slots, assembly: Assembly, space: Space
+) -> tuple[list[Statement], dict[Value, str]]:
+    """A part's slots from their workspaces into row and column buffers."""
+    body, held = list[Statement](), dict[Value, str]()
+    for value in workspaces:
+        name, read = f"{value.name}_part", Load(workspaces[value], *part_place(value, slots, space, part))
+        if value in slots.heads:
+            held[value] = assembly.heads(name)
+            body.append(assembly.over_heads(held[value], read))
+        elif value in slots.columns:
+            held[value] = assembly.columns(name)
+            body.append(assembly.over_columns(held[value], read))
+        else:
+            held[value] = assembly.row(name)
+            body.append(assembly.over_rows((held[value], read)))
+    return body, held
+
+
+def writing(job: Job, names: Names, wholes: Mapping[Value, str], parts: Slots) -> Kernel:
+    """The outputs that carry the streamed axis, every part of it by blocks of its own."""
+    place = frame(job, names, segmented=True)
+    assembly = Assembly(job.plan, names, job.problem.compute)
+    slots, _ = allocate(job.form, assembly, job.plan.binding.column)
+    assembly.buffers.clear()
+    body, held = taken_from(wholes, S.Zero, slots, assembly, place.space)
+    epilogue = Epilogue(
+        job.form, assembly, replace(slots, names=held, scale=parts.scale, nan={}), place.space, job.dtypes
+    )
+    body += epilogue.values()
+    space = place.space.streaming(AGAIN, SEGMENT * place.space.tiles).with_values(epilogue.space.values)
+    body += Carried(job.form, assembly, space).build(AGAIN)
+    return finished(job, place, assembly, body, f"write a part of {job.form.cascade.axis}")
 
 
 def merged_rows(job: Job) -> int:
@@ -378,7 +399,7 @@ def merge_step(
             body.append(assembly.over_rows((slots.nan[one.value], Load(slots.nan[one.value], I) + met)))
         before[one.value] = slots.scale.get(one.value, S.One) * Load(old, I)
     part = replace(slots, names=dict(held)).reads()
-    merge = Merge(form, assembly, space, Side(before), Side(part))
+    merge = Merge(form, assembly, space, (Side(before), Side(part)))
     merge.pivots(running)
     merge.shift()
     wide = triangular([one for one in form.accumulators if one.value in slots.columns])

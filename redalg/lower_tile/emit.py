@@ -56,6 +56,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         rounds=rounds,
         multiply="multiply(" in function,
         add="add_transposed(" in function,
+        parts="mantissa(" in function or "scaled(" in function,
     )
     parts = [
         f'"""{header.strip()}\n"""',
@@ -120,7 +121,7 @@ class _Emitter:
         if isinstance(one, Copy):
             return [f"T.copy({self.side(one.source)}, {self.side(one.target)})"]
         if isinstance(one, Fill):
-            return [f"T.fill({one.buffer}, {self.printer.number(one.value)})"]
+            return [f"T.fill({one.buffer}, {self.printer.stored(one.value, self.printer.dtypes[one.buffer])})"]
         if isinstance(one, Contract):
             rows, columns = self.shapes[one.c]
             depth = self.shapes[one.a][1]

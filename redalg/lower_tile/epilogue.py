@@ -44,7 +44,15 @@ class Epilogue:
         return read
 
     def build(self) -> list[Statement]:
-        """Assignments, then outputs."""
+        """Assignments, then the outputs that do not carry the streamed axis."""
+        self.values()
+        for output in self.form.outputs:
+            if not output.carries:
+                self._output(output)
+        return self.body
+
+    def values(self) -> list[Statement]:
+        """The form's assignments alone."""
         column = self.space.plan.binding.column
         for one in self.form.assignments:
             read = self.space.read(one.expr)
@@ -53,8 +61,6 @@ class Epilogue:
                 self.body.append(self.assembly.over_rows((name, read)))
                 read = Load(name, I)
             self.space = self.space.with_values({one.value: read})
-        for output in self.form.outputs:
-            self._output(output)
         return self.body
 
     def _has_columns(self, read: Expr) -> bool:

@@ -91,6 +91,11 @@ class Printer:
         if isinstance(node, ceiling):
             above, below = node.args[0].as_numer_denom()
             return f"T.ceildiv({self.integer(above)}, {self.integer(below)})"
+        if isinstance(node, Where):
+            condition, a, b = node.args
+            return f"T.if_then_else({self.condition(condition)}, {self.integer(a)}, {self.integer(b)})"
+        if type(node).__name__ == "Exponent":
+            return f"exponent({self.number(node.args[0])})"
         raise PlanError(f"`{node}` cannot be printed as an index. Write it by + - * // % min and max of axes.")
 
     def factor(self, node: Basic) -> str:
@@ -126,6 +131,10 @@ class Printer:
             return "int" in self.dtypes[node.name]
         if isinstance(node, Symbol | Integer):
             return True
+        if isinstance(node, Where):
+            return all(self.is_integer(one) for one in node.args[1:])
+        if type(node).__name__ == "Exponent":
+            return True
         args = node.args[0].as_numer_denom() if isinstance(node, floor | ceiling) else node.args
         return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(
             self.is_integer(one) for one in args
@@ -139,7 +148,10 @@ class Printer:
             condition, a, b = node.args
             if isinstance(a, Load) and self.dtypes[a.name] == dtype and b is S.Zero:
                 return f'T.if_then_else({self.condition(condition)}, {self.load(a)}, T.cast(0, "{dtype}"))'
-        return self.number(node)
+        if dtype.startswith("int") and self.is_integer(node):
+            text = self.integer(node)
+            return f'T.cast({text}, "{dtype}")' if isinstance(node, Load) else text
+        return f'T.cast({self.number(node)}, "{dtype}")' if dtype == "uint8" else self.number(node)
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
 
@@ -154,6 +166,10 @@ class Printer:
             return f'T.cast({self.integer(node)}, "{self.compute}")'
         if isinstance(node, ScaledExp):
             return self._scaled_exp(node)
+        if type(node).__name__ == "Mantissa":
+            return f"mantissa({self.number(node.args[0])})"
+        if type(node).__name__ == "Scaled":
+            return f"scaled({self.number(node.args[0])}, {self.integer(node.args[1])})"
         if isinstance(node, Kept):
             return f"({self.number(node.args[0])})"
         if isinstance(node, Where):

@@ -5,7 +5,7 @@ It runs what the generated kernel runs, in the same order and dtypes, without Ti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Any, final
 
@@ -57,6 +57,11 @@ FUNCTIONS = {
     "atan": np.arctan,
     "tan": np.tan,
 }
+PARTS: dict[str, Callable[..., Any]] = {
+    "Mantissa": lambda x: np.frexp(x)[0],
+    "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
+    "Scaled": np.ldexp,
+}
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
@@ -69,9 +74,11 @@ def interpret(program: TileProgram, arguments: Mapping[str, Any], segments: int 
     memory = {one.name: np.asarray(arguments[one.key]) for one in given}
     shapes = {one.key: memory[one.name].shape for one in given}
     sizes = sizes_at(program, shapes, segments)
+    memory |= {one.name: memory[one.name].reshape(sized(one.shape, sizes)) for one in given if one.shape}
     for one in program.parameters:
         if one.role in ("output", "workspace"):
-            memory[one.name] = np.full(sized(one.shape, sizes), np.nan, numpy_dtype(one.dtype))
+            unset = np.nan if one.dtype.startswith(("float", "bfloat")) else 0
+            memory[one.name] = np.full(sized(one.shape, sizes), unset, numpy_dtype(one.dtype))
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
             for place in product(*map(range, sized(tuple(extent for _, extent in kernel.grid), sizes))):
@@ -212,6 +219,8 @@ class _Block:
     def _function(self, node: Basic, args: list[Any]) -> Any:
         if isinstance(node, Add | Mul | Max | Min):
             return self._fold(node, args)
+        if type(node).__name__ in PARTS:
+            return PARTS[type(node).__name__](*args)
         if isinstance(node, ScaledExp):
             u, c, q = args
             return np.exp((u - c) * np.asarray(q, self.compute))

@@ -1,6 +1,9 @@
-"""Joining neighbouring row loops, which are one loop to a reader and to the scheduler.
+"""Joining neighbouring elementwise loops, which are one loop to a reader and to the scheduler.
 
-parallel i: A;  parallel i: B   →   parallel i: A; B        exact where every buffer is read and stored at row i alone
+parallel i: A;  parallel i: B   →   parallel i: A; B        exact where every buffer that is stored is read and stored
+                                                            at the loop's own indices alone
+
+Loops over a whole tile are joined where tiles hold a state a lane: its numbers then live no longer than they must.
 """
 
 from __future__ import annotations
@@ -8,21 +11,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redalg.lower_tile.program import Load, Loop, Parallel, Statement
-from redalg.lower_tile.space import I
 
 
-def joined(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """The statements with neighbouring row loops joined, within loops too."""
+def joined(body: tuple[Statement, ...], *, tiles: bool = False) -> tuple[Statement, ...]:
+    """The statements with neighbouring row loops joined, within loops too; `tiles`: and loops over tiles."""
     out: list[Statement] = []
     for given in body:
-        one = replace(given, body=joined(given.body)) if isinstance(given, Loop) else given
+        one = replace(given, body=joined(given.body, tiles=tiles)) if isinstance(given, Loop) else given
         last = out[-1] if out else None
         if (
             isinstance(one, Parallel)
             and isinstance(last, Parallel)
             and one.indices == last.indices
-            and by_row(one)
-            and by_row(last)
+            and by_element(one, tiles=tiles)
+            and by_element(last, tiles=tiles)
+            and by_element(Parallel(last.indices, (*last.body, *one.body)), tiles=tiles)
         ):
             out[-1] = Parallel(last.indices, (*last.body, *one.body))
         else:
@@ -30,9 +33,10 @@ def joined(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     return tuple(out)
 
 
-def by_row(one: Parallel) -> bool:
-    """Whether a loop over rows stores and reads every buffer that it stores at row i alone, and guards nothing."""
+def by_element(one: Parallel, *, tiles: bool) -> bool:
+    """Whether a loop stores and reads every buffer that it stores at its own indices alone, and guards nothing."""
+    place = tuple(name for name, _ in one.indices)
     stored = {store.target for store in one.body}
-    rows_only = len(one.indices) == 1 and all(store.indices == (I,) and store.guard is None for store in one.body)
+    own = all(store.indices == place and store.guard is None for store in one.body)
     reads = {read for store in one.body for read in store.expr.atoms(Load)}
-    return rows_only and all(read.indices == (I,) for read in reads if read.name in stored)
+    return (tiles or len(place) == 1) and own and all(read.indices == place for read in reads if read.name in stored)

@@ -1,6 +1,7 @@
-"""Merging states row by row: the stores that bring two states to one pivot and add them.
+"""Merging states, one a row or one a lane: the stores that bring two states to one pivot and add them.
 
-    δ = safe(c') − safe(c), of a scale c/c'        w = Π exp(q·(c − safe(c')))        a' = w · Σ coefficient(δ)·a
+    δ = safe(c') − c, 0 from an empty state, of a scale c/c'        w = Π exp(q·(c − safe(c')))
+    a' = w · Σ coefficient(δ)·a
 
 Within one `Parallel` the accumulators are stored in an order in which each reads only what is not yet overwritten: a
 transition is triangular, since differentiation lowers the degree.
@@ -19,15 +20,15 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
-from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.assembly import Assembly, Sweep
 from redalg.lower_tile.program import IsFinite, Load, ScaledExp, Statement
-from redalg.lower_tile.space import I, Space
+from redalg.lower_tile.space import Space
 
 
 @final
 @dataclass(frozen=True)
 class Side:
-    """One of the two states: value -> the row expression that reads it; `moves` is False where its running pivots are
+    """One of the two states: value -> the expression that reads it; `moves` is False where its running pivots are
     the merged ones already (a tile that was computed at the new maximum)."""
 
     values: Mapping[Value, Expr]
@@ -36,8 +37,13 @@ class Side:
 
 def safe(c: Expr, *, scales: bool = True) -> Expr:
     """c, or 0 where c is an empty state's: −∞, and for a mere shift (whose centre may be a minimum) ±∞."""
+    return Where(is_empty(c, scales=scales), S.Zero, c)
+
+
+def is_empty(c: Expr, *, scales: bool = True) -> Boolean:
+    """Whether a pivot is an empty state's."""
     empty = Eq(c, S.NegativeInfinity)
-    return Where(empty if scales else Or(empty, Eq(c, S.Infinity)), S.Zero, c)
+    return empty if scales else Or(empty, Eq(c, S.Infinity))
 
 
 def usable(c: Expr) -> Boolean:
@@ -59,10 +65,13 @@ def scaled_exp(u: Expr, c: Expr, q: Expr) -> Expr:
 
 @final
 class Merge:
-    """Merges side `b` into side `a`, whose slots are row buffers that are overwritten."""
+    """Merges the second side into the first, whose slots are buffers that are overwritten, for every state."""
 
-    def __init__(self, form: FusedForm, assembly: Assembly, space: Space, a: Side, b: Side) -> None:
-        self.form, self.assembly, self.space, self.sides = form, assembly, space, (a, b)
+    def __init__(
+        self, form: FusedForm, assembly: Assembly, space: Space, sides: tuple[Side, Side], sweep: Sweep | None = None
+    ) -> None:
+        self.form, self.assembly, self.space, self.sides = form, assembly, space, sides
+        self.sweep = sweep or assembly.rows
         self.scales = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
         self.body: list[Statement] = []
         self.merged: dict[Value, Expr] = {}
@@ -70,14 +79,18 @@ class Merge:
         self.weights: dict[tuple[int, Basic], Expr] = {}
         self.deltas: dict[tuple[int, Value], Expr] = {}
 
-    def row(self, name: str, expr: Expr) -> Load:
-        """A row buffer that holds an expression."""
-        made = self.assembly.row(name)
-        self.body.append(self.assembly.over_rows((made, expr)))
-        return Load(made, I)
+    def held(self, name: str, expr: Expr) -> Load:
+        """A buffer that holds an expression for every state."""
+        made = self.assembly.over(self.sweep, name)
+        self.store((made, expr))
+        return Load(made, *self.sweep.place)
+
+    def store(self, *stores: tuple[str, Expr]) -> None:
+        """Buffers := expressions, for every state."""
+        self.body.append(self.sweep.stores(*stores))
 
     def read(self, expr: Expr, values: Mapping[Value, Expr]) -> Expr:
-        """An expression of values and parameters as reads at row i."""
+        """An expression of values and parameters as reads at the state's place."""
         return self.space.with_values(values).read(expr)
 
     def pivot(self, pivot: Pivot, values: Mapping[Value, Expr]) -> Expr:
@@ -89,14 +102,14 @@ class Merge:
         for pivot in self.form.pivots:
             source = self.read(pivot.source, extrema)
             if pivot.policy is PivotPolicy.SCALE:
-                scale = self.row(f"{pivot.value.name}_safe", source)
-                self.body.append(self.assembly.over_rows((scale.name, Where(usable(scale), scale, S.One))))
+                scale = self.held(f"{pivot.value.name}_safe", source)
+                self.store((scale.name, Where(usable(scale), scale, S.One)))
                 self.merged[pivot.value] = scale
             elif not pivot.has_slot:
                 number, rest = numeric_factor(source)
                 number, rest = (number, rest) if number.is_positive else (S.One, source)
                 held = safe(rest, scales=pivot.value in self.scales)
-                self.merged[pivot.value] = number * self.row(f"{pivot.value.name}_safe", held)
+                self.merged[pivot.value] = number * self.held(f"{pivot.value.name}_safe", held)
         return self.merged
 
     def shift(self) -> None:
@@ -107,22 +120,22 @@ class Merge:
         a, b = self.sides
         for pivot in shifted:
             old, new = a.values[pivot.value], b.values[pivot.value]
-            held = self.row(f"{pivot.value.name}_new", Where(Eq(old, S.NegativeInfinity), new, old))
-            self.body.append(self.assembly.over_rows((held.name, safe(held))))
+            held = self.held(f"{pivot.value.name}_new", Where(Eq(old, S.NegativeInfinity), new, old))
+            self.store((held.name, safe(held)))
             self.merged[pivot.value] = held
         wanted = {value for pivot in shifted for value in values_of(pivot.source)}
         sums = self._sums(wanted, "trial")
         for pivot in shifted:
             c = self.merged[pivot.value]
-            moved = self.row(f"{pivot.value.name}_moved", c + self.read(pivot.source, sums))
-            self.body.append(self.assembly.over_rows((buffer_of(c), Where(IsFinite(moved), moved, c))))
+            moved = self.held(f"{pivot.value.name}_moved", c + self.read(pivot.source, sums))
+            self.store((buffer_of(c), Where(IsFinite(moved), moved, c)))
         self.deltas.clear()
 
     def _sums(self, wanted: set[Value], name: str) -> dict[Value, Expr]:
         out: dict[Value, Expr] = {}
         for one in self.form.accumulators:
             if one.value in wanted:
-                out[one.value] = self.row(f"{one.value.name}_{name}", Add(self.moved(0, one), self.moved(1, one)))
+                out[one.value] = self.held(f"{one.value.name}_{name}", Add(self.moved(0, one), self.moved(1, one)))
         return out
 
     def moved(self, side: int, one: Accumulator) -> Expr:
@@ -141,7 +154,7 @@ class Merge:
             values = self.sides[side].values
             expr = Mul(*(scaled_exp(self.pivot(pivot, values), self.merged[pivot.value], self.space.read(q))
                          for pivot, q in one.weight))  # fmt: skip
-            self.weights[key] = self.row("rescale", expr)
+            self.weights[key] = self.held("rescale", expr)
         return self.weights[key]
 
     def _coefficient(self, side: int, coefficient: Expr) -> Expr:
@@ -156,12 +169,15 @@ class Merge:
         if not pivot.has_slot and not self.sides[side].moves:
             return S.One if pivot.policy is PivotPolicy.SCALE else S.Zero
         if (side, pivot.value) not in self.deltas and pivot.policy is PivotPolicy.SCALE:
-            old = self.row(f"{pivot.value.name}_old", self.pivot(pivot, self.sides[side].values))
+            old = self.held(f"{pivot.value.name}_old", self.pivot(pivot, self.sides[side].values))
             moved = Where(usable(old), old / self.merged[pivot.value], S.One)
-            self.deltas[side, pivot.value] = self.row(f"delta_{pivot.value.name}", moved)
+            self.deltas[side, pivot.value] = self.held(f"delta_{pivot.value.name}", moved)
         if (side, pivot.value) not in self.deltas:
-            old = safe(self.pivot(pivot, self.sides[side].values), scales=pivot.value in self.scales)
-            self.deltas[side, pivot.value] = self.row(f"delta_{pivot.value.name}", self.merged[pivot.value] - old)
+            old = self.pivot(pivot, self.sides[side].values)
+            moved = self.merged[pivot.value] - old
+            self.deltas[side, pivot.value] = self.held(
+                f"delta_{pivot.value.name}", Where(is_empty(old, scales=pivot.value in self.scales), S.Zero, moved)
+            )
         return self.deltas[side, pivot.value]
 
     def accumulate(self, rows: list[Accumulator]) -> None:
@@ -169,7 +185,7 @@ class Merge:
         stores = [(self._name(one.value), Add(self.moved(0, one), self.moved(1, one))) for one in triangular(rows)]
         stores += [(self._name(pivot.value), self.merged[pivot.value]) for pivot in self.form.shifted]
         if stores:
-            self.body.append(self.assembly.over_rows(*stores))
+            self.store(*stores)
 
     def _name(self, value: Value) -> str:
         return buffer_of(self.sides[0].values[value])

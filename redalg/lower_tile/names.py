@@ -35,6 +35,8 @@ RESERVED = CPP | frozenset(
         "t",
         "z",
         "part",
+        "again",
+        "group",
         "block",
         "constant",
         "compiled",

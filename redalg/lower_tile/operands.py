@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import final
 
 from sympy import Eq, Expr, Integer, Mul, S, Symbol
+from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Producer, Reduction
@@ -20,10 +21,15 @@ from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.factors import grouped
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.moves import numeric_factor
-from redalg.lower_tile.program import Contract, Copy, Fill, Load, Loop, Parallel, Statement, Store
+from redalg.lower_tile.program import Contract, Copy, Fill, Load, Loop, Parallel, Region, Statement, Store
 from redalg.lower_tile.space import E_, I, J, Space, U
 from redalg.strategies.products import EIGHT_BITS, HOLDS
 from redalg.strategies.tiles import padded
+
+
+def node_axes(indices: tuple[Expr, ...]) -> tuple[Axis, ...]:
+    """The axes of a tile, one a dimension."""
+    return tuple(axis for one in indices for axis in free_axes(one))
 
 
 @final
@@ -32,11 +38,11 @@ class Operands:
 
     def __init__(self, assembly: Assembly, before: list[Statement]) -> None:
         self.assembly, self.before = assembly, before
-        self.tiles: dict[tuple[Element, tuple[Axis, ...]], str] = {}
+        self.tiles: dict[Region, str] = {}
 
     # ---- tiles of inputs ---------------------------------------------------------------------------------------------
 
-    def staged(self, space: Space, expr: Expr, body: list[Statement], least: int = 2) -> Space:
+    def staged(self, space: Space, expr: Basic, body: list[Statement], least: int = 2) -> Space:
         """The space with every floating-point element of the expression that spans `least` axes of the tile staged."""
         found = {}
         for element in sorted(elements_of(expr), key=str):
@@ -51,15 +57,22 @@ class Operands:
         part = space.region(element)
         if part is None:
             raise PlanError(f"`{element}` is not a plain tile of its tensor")
-        region, axes = part
-        if (element, axes) not in self.tiles:
-            shape = [space.start[axis][1] for axis in axes]
-            dtype = space.problem.dtypes[element.name]
-            name = self.assembly.buffer(f"{element.name}_tile", "shared", shape, dtype, note=", ".join(map(str, axes)))
-            self.tiles[element, axes] = name
-            target = body if space.plan.binding.streamed in axes else self.before
+        region, indices = part
+        if region not in self.tiles:
+            shape = [place[1] for place in region.place if isinstance(place, tuple)]
+            dtype, binding = space.problem.dtypes[element.name], space.plan.binding
+            scope = "fragment" if self._by_lane(space, indices) else "shared"
+            note = ", ".join(map(str, node_axes(indices)))
+            name = self.assembly.buffer(f"{element.name}_tile", scope, shape, dtype, note=note)
+            self.tiles[region] = name
+            target = body if binding.streamed in node_axes(indices) else self.before
             target.append(Copy(region, name))
-        return self.tiles[element, axes]
+        return self.tiles[region]
+
+    def _by_lane(self, space: Space, indices: tuple[Expr, ...]) -> bool:
+        """Whether a tile is read by the lane that loads it: registers then hold it."""
+        binding = space.plan.binding
+        return not space.plan.multiplies and indices == (binding.row, binding.streamed)
 
     def operand(
         self,

@@ -16,7 +16,8 @@
     store     := target[index*] = expr, where guard
     region    := parameter[index or (start, length)]
 
-Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Where`.
+Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Kept(e)`,
+`Where`.
 Where an index varies, reading outside a parameter gives 0 and storing outside is dropped (as TileLang guards them);
 constant indices are checked at the call. All loop variables are integer symbols. A bound number is read as
 `Load(name)`, without indices.

@@ -1,27 +1,37 @@
-"""Which monoids the tile program reduces: those of one number by one of the vocabulary's own reductions."""
+"""Which monoids the tile program reduces: those of one number by one of the vocabulary's own
+reductions, those of several components by their own join, one lane beside the other (`folds`)."""
 
 from __future__ import annotations
 
-from redalg.decompose import Cascade
+from redalg.decompose import Cascade, Reduction
 from redalg.errors import PlanError
 from redalg.incremental.form import FusedForm
 
-STREAMED = ("sum", "max", "min")
-PRODUCED = (*STREAMED, "prod")
+PRODUCED = ("sum", "max", "min", "prod")
 """A producer's reduction is a loop of the monoid's own `combine`."""
+REFUSED = ("compensated_sum",)
+"""Whose join in exact arithmetic says nothing of what rounding loses."""
 
 
 def check_reductions(form: FusedForm) -> None:
     """Refuse a monoid that the tile program does not know, in the cascade or in a producer."""
-    _check(form.cascade, STREAMED)
+    for one in form.cascade.reductions:
+        if one.place is not None or one.monoid.name in REFUSED:
+            raise refusal(one)
+    for producer in form.cascade.producers:
+        _check(producer.cascade)
 
 
-def _check(cascade: Cascade, known: tuple[str, ...]) -> None:
+def _check(cascade: Cascade) -> None:
     for one in cascade.reductions:
-        if one.monoid.name not in known:
-            raise PlanError(
-                f"`{one.name}` is reduced by {one.monoid}, which the tile program does not do yet. Run it with "
-                'backend="torch".'
-            )
+        if one.monoid.name not in PRODUCED:
+            raise refusal(one)
     for producer in cascade.producers:
-        _check(producer.cascade, PRODUCED)
+        _check(producer.cascade)
+
+
+def refusal(one: Reduction) -> PlanError:
+    """By name, with what runs it."""
+    return PlanError(
+        f'`{one.name}` is reduced by {one.monoid}, which the tile program does not do yet. Run it with backend="torch".'
+    )

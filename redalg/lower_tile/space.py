@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Eq, Expr, Mod, Ne, Or, S, exp, floor, sympify
+from sympy import Add, And, Eq, Expr, Mod, Ne, Or, S, exp, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
@@ -29,7 +29,7 @@ class Space:
         at: axis -> its global index within a tile, in terms of grid variables, `t`, and the tile indices i, j, e, u.
         start: axis -> (global index of the tile's first element, tile length), for the axes that a tile spans.
         values: value -> what reads it at tile indices.
-        staged: element -> (buffer, axes of its dimensions): tiles of inputs in shared memory.
+        staged: element -> (buffer, index of each of its dimensions): tiles of inputs in shared memory.
         packed: axis -> (first, length) within the block, for axes that are packed into the rows.
         known: expression of axes -> what it is within the block.
     """
@@ -39,7 +39,7 @@ class Space:
     at: Mapping[Axis, Expr]
     start: Mapping[Axis, tuple[Expr, int]]
     values: Mapping[Value, Expr] = field(default_factory=dict)
-    staged: Mapping[Element, tuple[str, tuple[Axis, ...]]] = field(default_factory=dict)
+    staged: Mapping[Element, tuple[str, tuple[Expr, ...]]] = field(default_factory=dict)
     packed: Mapping[Axis, tuple[Expr, int]] = field(default_factory=dict)
     known: Mapping[Expr, Expr] = field(default_factory=dict)
 
@@ -56,11 +56,21 @@ class Space:
         """Whether an expression differs from row to row."""
         return bool(self.varying(node) & self.plan.binding.rows)
 
+    def streaming(self, tile: Expr, first: Expr = S.Zero) -> Space:
+        """The place at a tile of the streamed axis: number `tile` after `first` (the one tile that holds a row: 0)."""
+        number = S.Zero if self.plan.level == "row" else first + tile
+        length, streamed = self.plan.block_streamed, self.plan.binding.streamed
+        return replace(
+            self,
+            at={**self.at, streamed: number * length + J},
+            start={**self.start, streamed: (number * length, length)},
+        )
+
     def with_values(self, values: Mapping[Value, Expr]) -> Space:
         """The same place, with more values at hand."""
         return replace(self, values={**self.values, **values})
 
-    def with_staged(self, staged: Mapping[Element, tuple[str, tuple[Axis, ...]]]) -> Space:
+    def with_staged(self, staged: Mapping[Element, tuple[str, tuple[Expr, ...]]]) -> Space:
         """The same place, with more input tiles at hand."""
         return replace(self, staged={**self.staged, **staged})
 
@@ -94,8 +104,9 @@ class Space:
 
     def _element(self, node: Element) -> Load:
         if node in self.staged:
-            name, axes = self.staged[node]
-            return Load(name, *(self.at[axis] - self.start[axis][0] for axis in axes))
+            name, indices = self.staged[node]
+            within = {axis: self.at[axis] - first for axis, (first, _) in self.start.items()}
+            return Load(name, *(one.xreplace(within) for one in indices))
         if not node.indices:  # a tensor without dimensions is passed as one of one element
             return Load(kernel_name(node.name), S.Zero)
         return Load(kernel_name(node.name), *(self.read(one) for one in node.indices))
@@ -104,28 +115,31 @@ class Space:
         """What the kernel calls an output: its own name, unless an input bears it."""
         return output_name(name, self.problem)
 
-    def region(self, node: Element) -> tuple[Region, tuple[Axis, ...]] | None:
-        """The part of a tensor that a tile reads, and the axes along it; None where it is not one block of it.
+    def region(self, node: Element) -> tuple[Region, tuple[Expr, ...]] | None:
+        """The part of a tensor that a tile reads, and its index along each dimension; None where it is not one block.
 
         An index is an axis, or the same for the whole tile, or what divides or counts within equal parts of an axis of
-        which a tile lies within one: ⌊k / P⌋ and k mod P, where P is a multiple of the tile's length.
+        which a tile lies within one: ⌊k / P⌋ and k mod P, where P is a multiple of the tile's length. An index s·n + k
+        (0 ≤ k < s) takes s elements for each of the tile's: the neighbours k = 0, 1, … lie there too.
         """
         place: list[Expr | tuple[Expr, int]] = []
-        axes = []
+        indices: list[Expr] = []
         parts = {one: whole for axis in self.start for one, whole in self._parts(node, axis).items()}
         for one in node.indices:
-            axis, first = one, one
+            index, first = one, S.Zero
             if isinstance(one, Mod) and one in parts:
-                axis, first = one.args[0], parts[one]
+                index, first = one.args[0], parts[one] - self.start[one.args[0]][0]
             fixed = one.xreplace(parts)
-            if isinstance(axis, Axis) and axis in self.start and axis not in axes:
-                place.append((self.start[axis][0] if first is one else first, self.start[axis][1]))
-                axes.append(axis)
+            axis, stride = interleaved(index) or (None, 1)
+            if axis is not None and axis in self.start and axis not in free_axes(Add(*indices)):
+                start, length = self.start[axis]
+                place.append((start * stride + first, length * stride))
+                indices.append(index)
             elif self.varying(fixed):
                 return None
             else:
                 place.append(self.read(fixed))
-        return Region(kernel_name(node.name), tuple(place)), tuple(axes)
+        return Region(kernel_name(node.name), tuple(place)), tuple(indices)
 
     def _parts(self, node: Element, axis: Axis) -> dict[Expr, Expr]:
         """⌊axis / P⌋ and axis mod P of an element's indices -> what they are for the tile's first element."""
@@ -139,12 +153,15 @@ class Space:
 
     def live(self, domain: Boolean) -> Boolean:
         """Where an element of the tile counts: the domain, and the ragged tail of the streamed axis."""
+        held = S.true if domain is S.true else self.read(domain)
+        return And(self.inside(), held)
+
+    def inside(self) -> Boolean:
+        """Whether streamed element j of the tile exists."""
         streamed = self.plan.binding.streamed
-        held = [] if domain is S.true else [self.read(domain)]
         covered = self.plan.block_streamed * self.tiles * self.plan.parts(self.problem)
-        if covered != self.problem.sizes[streamed.name]:
-            held.insert(0, self.at[streamed] < self.problem.sizes[streamed.name])
-        return And(*held) if held else S.true
+        size = self.problem.sizes[streamed.name]
+        return S.true if covered == size else self.at[streamed] < size
 
     def alike(self, domain: Boolean) -> Boolean:
         """The part of the domain that says the same for every row and column of the block."""
@@ -189,6 +206,19 @@ class Space:
 def usable_scale(h: Expr) -> Expr:
     """A running scale, or 1 where it is 0 or not finite: nothing that was met gives one yet."""
     return Where(And(IsFinite(h), Ne(h, 0)), h, S.One)
+
+
+def interleaved(index: Expr) -> tuple[Axis, int] | None:
+    """(n, s) of an index s·n + k with 0 ≤ k < s."""
+    if isinstance(index, Axis):
+        return index, 1
+    axes = free_axes(index)
+    if len(axes) != 1 or not index.is_polynomial(*axes):
+        return None
+    [axis] = axes
+    stride, k = index.coeff(axis, 1), index.coeff(axis, 0)
+    plain = stride.is_Integer and k.is_Integer and (stride * axis + k - index).expand() == 0
+    return (axis, int(stride)) if plain and 0 <= k < stride else None
 
 
 def output_name(name: str, problem: Problem) -> str:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from sympy import Eq, Expr, Mul, S
+from sympy import Eq, Expr, Integer, Mul, S
+from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.domain import live_term
@@ -34,7 +35,8 @@ class Slots:
     """The buffers that hold the state: value -> buffer.
 
     `scale` is a positive factor that an extremum leaves out. `nan` counts the NaN that an extremum met: a maximum of
-    numbers passes over them (on both targets), and an output that is the extremum itself must not.
+    numbers passes over them (on both targets), and an output that is the extremum itself must not. `lanes`: every lane
+    of the tile holds a state of its own.
     """
 
     names: dict[Value, str] = field(default_factory=dict)
@@ -42,13 +44,15 @@ class Slots:
     heads: set[Value] = field(default_factory=set)
     scale: dict[Value, Expr] = field(default_factory=dict)
     nan: dict[Value, str] = field(default_factory=dict)
+    lanes: bool = False
 
     def read(self, value: Value) -> Expr:
         """A slot's read at tile indices."""
         name = self.names[value]
         if value in self.heads:
             return Load(name, E_)
-        return Load(name, I, E_) if value in self.columns else self.scale.get(value, S.One) * Load(name, I)
+        place = (I, E_) if value in self.columns else (I, J) if self.lanes else (I,)
+        return self.scale.get(value, S.One) * Load(name, *place)
 
     def final(self, value: Value) -> Expr:
         """A slot's read when the loop is over: NaN where an extremum met one."""
@@ -148,9 +152,13 @@ class Step:
     def term(self, expr: Expr) -> Expr:
         """A term within the domain, as reads of tiles."""
         expr = live_term(expr, self.form.cascade.domain)
-        if not self.form.cascade.producers:  # beside a produced tile, masks and biases are read where they are used
-            self.space = self.operands.staged(self.space, expr, self.body)
+        self.stage(expr)
         return self.space.read(expr)
+
+    def stage(self, expr: Basic) -> None:
+        """Load the tiles that an expression reads; beside contractions, masks and biases are read where they stand."""
+        if not self.form.cascade.producers:
+            self.space = self.operands.staged(self.space, expr, self.body)
 
     def base(self, u: Expr) -> tuple[str, Expr]:
         """The tile that holds u (−∞ outside the domain), and a positive number by which it is to be multiplied."""
@@ -174,7 +182,7 @@ class Step:
             source = self.assembly.tile_of(
                 "term", masked(self.live, self.term(one.term), one.monoid.identity), self.body
             )
-        self.body.append(ReduceTile(one.monoid.name, source, buffer, clear=False))
+        self.body.append(ReduceTile(one.monoid.reduction, source, buffer, clear=False))
         if one.value in self.slots.nan:
             met = Where(IsNaN(Load(source, I, J)), S.One, S.Zero)
             counted = self.assembly.tile_of("nan", met, self.body)
@@ -222,7 +230,7 @@ class Step:
             **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()},
         }
         tile: dict[Value, Expr] = {}
-        merge = Merge(self.form, self.assembly, self.space, Side(before), Side(tile, moves=False))
+        merge = Merge(self.form, self.assembly, self.space, (Side(before), Side(tile, moves=False)))
         merge.pivots(running)
         self._flush(merge)
         self._tile_pivots(merge, tile)
@@ -238,13 +246,26 @@ class Step:
 
     def _row_sum(self, one: Accumulator, merge: Merge, suffix: str) -> str:
         """Σ_j of an accumulator's summand over the tile."""
+        if one.is_count:
+            return self._count(f"{one.value.name}_{suffix}")
         return self.assembly.summed(f"{one.value.name}_{suffix}", self.summand(one, merge), self.body)
+
+    def _count(self, wanted: str) -> str:
+        """The tile's live elements: as many as it is long, where no mask hides any and none hangs over the end."""
+        if self.live is not S.true:
+            return self.assembly.summed(wanted, masked(self.live, S.One, S.Zero), self.body)
+        key = Load("count of the tile")
+        if key not in self.assembly.made:
+            self.assembly.made[key] = self.assembly.row(wanted)
+            length = Integer(self.space.plan.block_streamed)
+            self.body.append(self.assembly.over_rows((self.assembly.made[key], length)))
+        return self.assembly.made[key]
 
     def _tile_pivots(self, merge: Merge, tile: dict[Value, Expr]) -> None:
         """Mean of the tile's live elements, then its natural centre, in row buffers."""
         if not self.form.shifted:
             return
-        count = Load(self.assembly.summed("live", masked(self.live, S.One, S.Zero), self.body), I)
+        count = Load(self._count("live"), I)
         for pivot in self.form.shifted:
             total = Load(
                 self.assembly.summed(

@@ -13,6 +13,7 @@ from redalg.incremental.unroll import summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
 from redalg.lower_tile.fit import check_fit, check_operands, fits
+from redalg.lower_tile.flatten import flattened
 from redalg.lower_tile.header import header, self_check
 from redalg.lower_tile.program import TileProgram, sizes_at
 from redalg.lower_tile.reductions import check_reductions
@@ -80,6 +81,7 @@ def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
     results = {one.name: output_dtype(one, form, problem.result) for one in form.outputs}
     dtypes_out = {name: kernel_dtype(dtype, target) for name, dtype in results.items()}
     check_varying(problem.varying, form, plans[0], problem)
+    form, problem = (form, problem) if problem.varying else flattened(form, problem)
     symbolic = with_symbols(problem, form)
     chosen, program = fitting((one, build(form, one, symbolic, dtypes_out)) for one in plans)
     check_operands(program, chosen, problem.precision)
@@ -112,16 +114,12 @@ def lower_passes(
 
 
 def check_form(form: FusedForm) -> None:
-    """Refuse what the tile program does not hold: several reduced axes, and outputs that carry a reduced axis."""
+    """Refuse what the tile program does not hold: several reduced axes."""
     instead = 'which the tile program does not do yet. Run it with backend="torch".'
     for cascade in (form.cascade, *(one.cascade for one in form.cascade.producers)):
         if cascade.inner:
             said = " and ".join(map(str, cascade.reduced))
             raise PlanError(f"`{cascade.outputs[0].name}` is reduced over axes {said} at once, {instead}")
-    carried = next((one for one in form.outputs if one.carries), None)
-    if carried is not None:
-        raise PlanError(f"output `{carried.name}` carries the reduced axis {form.cascade.axis}: it takes a second "
-                        f"pass over the data, {instead}")  # fmt: skip
 
 
 def fitting(candidates: Iterable[tuple[Plan, TileProgram]]) -> tuple[Plan, TileProgram]:

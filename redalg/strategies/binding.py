@@ -110,7 +110,7 @@ def refuse(form: FusedForm) -> None:
 def _ordered_free(form: FusedForm) -> list[Axis]:
     found: dict[Axis, None] = {}
     for output in form.outputs:
-        found.update(dict.fromkeys(output.axes))
+        found.update(dict.fromkeys(axis for axis in output.axes if axis not in form.cascade.reduced))
     for reduction in form.cascade.reductions:
         found.update(dict.fromkeys(reduction.axes))
     return list(found)

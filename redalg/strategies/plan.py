@@ -39,6 +39,9 @@ class Problem:
     segments: Any = None
 
 
+LEVELS = ("thread", "warp", "block", "row")
+
+
 @final
 @dataclass(frozen=True)
 class Plan:
@@ -56,6 +59,9 @@ class Plan:
         warp_specialized: whether loads get warps of their own (sm_90a).
         multiplies: whether any tile is a matrix product (a contraction, or a producer that is one).
         tensor_cores: whether contractions use matrix instructions (otherwise true float32 on CUDA cores).
+        level: where tiles become one state (RedFuser, section 5.3): `thread` (every lane of the tile keeps a state of
+            its own, merged once at the end), `warp` (each tile is reduced by one warp), `block` (by all threads), or
+            `row` (one tile holds the whole row: nothing is merged, the non-incremental form of section 5.4).
         predicted_us: predicted time in microseconds, None while no model is asked.
     """
 
@@ -71,6 +77,7 @@ class Plan:
     multiplies: bool
     tensor_cores: bool
     form: str = "online"
+    level: str = "block"
     predicted_us: float | None = None
 
     @property
@@ -90,6 +97,7 @@ class Plan:
         parts = [
             f"{self.form} form, {self.strategy}" + (f" ({self.segments})" if self.segments > 1 else ""),
             f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}",
+            *([] if self.level == "block" else [f"{self.level} level"]),
             f"grid {grid}",
             f"{self.stages} stages, {self.threads} threads",
             f"warp specialisation {'on' if self.warp_specialized else 'off'}",
@@ -100,6 +108,14 @@ class Plan:
 
     def verify(self) -> None:
         """Refuse what no kernel can have."""
+        if self.level not in LEVELS:
+            raise PlanError(f"plan `{self}` asks for level {self.level!r}. Use one of {', '.join(map(repr, LEVELS))}.")
+        if self.level in ("row", "thread", "warp") and self.multiplies:
+            raise PlanError(f"plan `{self}` multiplies tiles, which every thread takes part in. Use level 'block'.")
+        if self.level == "row" and self.segments > 1:
+            raise PlanError(f"plan `{self}` holds a row in one tile and cuts it into {self.segments}. Use one segment.")
+        if self.level == "warp" and self.threads != 32 and self.device.target != "c":
+            raise PlanError(f"plan `{self}` gives a tile to one warp and has {self.threads} threads. Use 32.")
         if self.segments < 1 or self.block_row < 1 or self.block_streamed < 1 or self.stages < 0:
             raise PlanError(f"plan `{self}` has a tile, a segment count or a stage count out of range.")
         if self.device.target != "c" and (self.threads % 32 or not 32 <= self.threads <= 1024):

@@ -35,8 +35,8 @@ def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
     device, binding = device_for(target), bind_axes(form, problem.sizes)
     problem = replace(problem, sizes=binding.sized(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
-    plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(problem, device, binding)
-    plan = replace(plan, segments=segments(plan, problem))
+    plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(form, problem, device, binding)
+    plan = replace(plan, segments=1 if form.structures else segments(plan, problem))
     if plan.segments > 1 and not plan.tensor_cores:
         plan = replace(plan, stages=0)
     plan.verify()
@@ -198,16 +198,54 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
     return made <= set(HOLDS) | tf32
 
 
-def rows_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
-    """Elementwise terms: tiles as wide as the streamed axis allows, and few rows."""
+def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
+    """Elementwise terms: the whole row in one tile where that is short or outputs need it again, else by lanes."""
     length = max(1, problem.sizes[binding.streamed.name])
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     if device.target == "c":
-        return Plan(device, binding, min(4, rows), min(256, padded(length, 1)), 1, 0, 1, 1, False, False, False)
-    few = blocks(binding, problem, 1, 1) <= device.multiprocessors
-    streamed = min(8192 if few else 2048, power_of_two(max(length, 128)))
+        level = "thread" if form.structures else "block"
+        width = min(256, padded(length, 1))
+        return Plan(device, binding, min(4, rows), width, 1, 0, 1, 1, False, False, False, level=level)
+    if form.structures:
+        lanes = min(1024, power_of_two(max(length, 128)))
+        return Plan(device, binding, 1, lanes, 1, 0, 128, 1, False, False, False, level="thread")
+    known = binding.streamed.name not in problem.varying
+    if known and length <= whole_row(form, blocks(binding, problem, 1, 1) <= device.multiprocessors):
+        return on_chip(device, binding, length, rows, vector(problem))
+    level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS else "block"
+    threads = 128 if len(form.slots) <= FEW_SLOTS and not any(one.carries for one in form.outputs) else 256
+    lanes = threads * vector(problem)
+    return Plan(device, binding, 1, lanes, 1, 0, threads, 1, False, False, False, level=level)
+
+
+LANE_REGISTERS, FEW_SLOTS = 96, 4
+"""Numbers of state that a thread may hold for its lanes (of 255 registers, the loads and the moves take others)."""
+SHORT_ROW, LONG_ROW, LONGEST_ROW = 2048, 8192, 16384
+"""Elements of a row that one tile takes whole, the more the less is reduced of it (measured on an H200)."""
+
+
+def whole_row(form: FusedForm, few: bool) -> int:
+    """The longest row that one tile takes: long where it is needed again, or where lanes would rescale their sums."""
+    again = any(one.carries for one in form.outputs)
+    if few or not (again or any(one.weight for one in form.accumulators)):
+        return SHORT_ROW
+    return LONG_ROW if form.pivots else LONGEST_ROW
+
+
+def on_chip(device: DeviceSpec, binding: Binding, length: int, rows: int, wide: int) -> Plan:
+    """One tile for a row (for several, if they are short), at 32 elements a thread: fewer threads meet sooner."""
+    streamed = power_of_two(max(length, 128))
+    threads = min(512, max(32, streamed // 32))
+    if length > 1024:
+        streamed = padded(length, threads * wide)
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
-    return Plan(device, binding, row, streamed, 1, 0, 256 if streamed > 2048 else 128, 1, False, False, False)
+    threads = threads if row == 1 else 128
+    return Plan(device, binding, row, streamed, 1, 0, threads, 1, False, False, False, level="row")
+
+
+def vector(problem: Problem) -> int:
+    """Elements of the narrowest floating-point input that one 16-byte load takes."""
+    return 16 // min([BYTES[dtype] for dtype in problem.dtypes.values() if dtype in BYTES] or [4])
 
 
 def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int) -> int:
@@ -217,12 +255,33 @@ def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int
     return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row else 1)
 
 
+LEAST_PART, RESIDENT = 4096, 4
+"""Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
+LEAST_BYTES = 1 << 16
+"""The same where every multiprocessor has a block already, which two or four blocks would keep busier."""
+
+
+def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
+    """Parts of a row whose lanes need nothing of each other until its end."""
+    length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
+    if grid > chips:
+        return 1
+    most = length // LEAST_PART
+    if 2 * grid > chips:
+        elements = sum(prod(shape) for shape in problem.shapes.values() if len(shape) > 1)
+        most = elements * 4 // (grid * LEAST_BYTES)
+    wanted = min(RESIDENT * chips // grid, most, 64)
+    return 1 << max(0, wanted.bit_length() - 1)
+
+
 def segments(plan: Plan, problem: Problem) -> int:
     """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles (two of many)."""
-    if plan.device.target == "c":
+    if plan.device.target == "c" or plan.level == "row":
         return 1
     grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
     tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
+    if plan.level == "thread":
+        return lane_segments(plan, problem, grid)
     if 2 * grid > plan.device.multiprocessors:
         return 1
     wanted = min(plan.device.multiprocessors // grid, tiles_along // (4 if tiles_along < 16 else 2), 64)
@@ -236,6 +295,9 @@ def power_of_two(length: int) -> int:
 
 def smaller(plan: Plan) -> Iterator[Plan]:
     """The plan, then with fewer stages, then with fewer streamed elements, then with fewer rows."""
+    if plan.level == "row":
+        yield plan
+        return
     for row in (plan.block_row, plan.block_row // 2, plan.block_row // 4):
         for streamed in (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4):
             for stages in range(plan.stages, -1, -1):

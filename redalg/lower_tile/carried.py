@@ -1,0 +1,111 @@
+"""Outputs that carry the streamed axis: a second pass over the row's tiles, when the state is finished.
+
+    out[b, n] = f(x[b, n], d[b])      one loop over the tiles again, or the tile that is still in registers
+
+What depends on the row alone leaves the elementwise loop:
+
+    x·g/v → r = g/v;  x·r        exact but for one rounding; where 1/v cannot overflow: v is a root, or at least 1
+    f(d)  → r = f(d);  r         exact
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from sympy import Expr, Mul, Pow, S, Symbol, sympify
+
+from redalg.expression import Cast, Value, Where
+from redalg.expression.contents import values_of
+from redalg.incremental.form import FormOutput, FusedForm
+from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.operands import Operands
+from redalg.lower_tile.program import Load, Loop, Parallel, Statement, Store
+from redalg.lower_tile.space import I, J, Space
+
+
+def carries(form: FusedForm) -> bool:
+    """Whether any output carries the streamed axis."""
+    return any(one.carries for one in form.outputs)
+
+
+@final
+class Carried:
+    """Builds the second pass, from the finished values in the space."""
+
+    def __init__(self, form: FusedForm, assembly: Assembly, space: Space) -> None:
+        self.form, self.assembly, self.space = form, assembly, space
+        self.before: list[Statement] = []
+        self.body: list[Statement] = []
+        self.held: dict[Expr, Load] = {}
+        self.large = {space.values[one.value] for one in form.accumulators if one.bounded and one.value in space.values}
+
+    def build(self, tile: Symbol) -> list[Statement]:
+        """The loop over `tile`; without a loop where one tile holds the row."""
+        outputs = [one for one in self.form.outputs if one.carries]
+        wanted = {value for one in outputs for value in values_of(one.expr)}
+        operands = Operands(self.assembly, self.before)
+        for producer in self.form.cascade.producers:
+            if self._feeds(producer.value, wanted) and producer.value not in self.space.values:
+                self.space = operands.produce(self.space, producer, self.body)
+        for output in outputs:
+            self._output(output, operands)
+        if self.space.plan.level == "row":
+            return [*self.before, *self.body]
+        stages = self.space.plan.stages
+        return [*self.before, Loop(tile, sympify(self.space.tiles), stages, tuple(self.body))]
+
+    def _feeds(self, value: Value, wanted: set[Value]) -> bool:
+        return value in wanted or any(
+            value in values_of(expr) for one in self.form.cascade.producers for expr in one.cascade.expressions()
+        )
+
+    def _output(self, output: FormOutput, operands: Operands) -> None:
+        expr = output.expr.args[0] if isinstance(output.expr, Cast) else output.expr
+        if not self.form.cascade.producers:
+            self.space = operands.staged(self.space, expr, self.body)
+        read = self.hoisted(self.space.read(expr))
+        if self.space.problem.empty == "zero" and output.empty != S.false:
+            read = Where(self.space.read(output.empty), S.Zero, read)
+        guard = self.space.inside() & self.space.rows_inside()
+        if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
+            guard = guard & (I < 1)
+        place = tuple(self.space.at[axis] for axis in output.axes)
+        store = Store(self.space.output_name(output.name), place, read, None if guard == S.true else guard)
+        self.body.append(Parallel(((I, self.space.plan.block_row), (J, self.space.plan.block_streamed)), (store,)))
+
+    # ---- what leaves the loop ----------------------------------------------------------------------------------------
+
+    def hoisted(self, node: Expr) -> Expr:
+        """The expression with what depends on the row alone in row buffers."""
+        if of_row(node):
+            return self._row(node)
+        if isinstance(node, Mul):
+            rows = [one for one in node.args if of_row(one) and self._is_safe(one)]
+            rest = [one for one in node.args if one not in rows]
+            factors = [self._row(Mul(*rows))] if rows else []
+            return Mul(*factors, *(self.hoisted(one) for one in rest))
+        if not node.args or isinstance(node, Load):
+            return node
+        args = [self.hoisted(one) if isinstance(one, Expr) and not isinstance(one, str) else one for one in node.args]
+        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+    def _is_safe(self, factor: Expr) -> bool:
+        """Whether a factor may be computed apart: a reciprocal that cannot overflow where the quotient does not."""
+        if not (isinstance(factor, Pow) and factor.exp.is_negative):
+            return True
+        root = factor.exp.is_Rational and abs(factor.exp) <= S.Half
+        return bool(root) or (factor.exp is S.NegativeOne and factor.base in self.large)
+
+    def _row(self, node: Expr) -> Expr:
+        if node.is_number or isinstance(node, Load):
+            return node
+        if node not in self.held:
+            name = self.assembly.row("factor")
+            self.before.append(self.assembly.over_rows((name, node)))
+            self.held[node] = Load(name, I)
+        return self.held[node]
+
+
+def of_row(node: Expr) -> bool:
+    """Whether an expression is made of numbers and of row buffers."""
+    return not node.free_symbols - {I} and all(one.indices in ((), (I,)) for one in node.atoms(Load))

@@ -1,0 +1,93 @@
+"""Tensors whose innermost dimensions are read at constant places: their rows as one contiguous dimension.
+
+    r[b, n, k]  →  r[b, 3·n + k]        exact: the same memory, of a tensor of shape (…, n, 3) passed as (…, 3·n)
+
+A tile of it is then one contiguous copy, which the neighbours k = 0, 1, 2 share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from sympy import Expr, Integer
+
+from redalg.decompose import Cascade
+from redalg.expression import Axis, Element
+from redalg.incremental.form import Accumulator, FusedForm, Pivot
+from redalg.lower_tile.parameters import shape_of
+from redalg.strategies import Problem
+
+MOST = 16
+"""Most elements that may lie between two of the streamed axis."""
+
+
+def flattened(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
+    """The form and the problem with such tensors flattened."""
+    shapes, found = dict(problem.shapes), dict[Expr, Expr]()
+    for name in form.cascade.inputs():
+        elements = [one for one in form.cascade.elements() if one.name == name]
+        place = streamed_place(elements, form.cascade.axis)
+        if place is None or len(elements) < 2:
+            continue
+        shape = shapes.get(name) or shape_of(name, form, problem)
+        if not 1 < prod(shape[place + 1 :]) <= MOST:
+            continue
+        shapes[name] = (*shape[:place], prod(shape[place:]))
+        found |= {one: flat(one, place, shape) for one in elements}
+    if not found or form.cascade.producers:
+        return form, problem
+    return substituted(form, found), replace(problem, shapes=shapes)
+
+
+def streamed_place(elements: list[Element], streamed: Axis) -> int | None:
+    """The dimension of the streamed axis, if only constants follow it, in every element."""
+    places = set()
+    for one in elements:
+        place = one.indices.index(streamed) if streamed in one.indices else -1
+        plain = place >= 0 and all(index.is_Integer for index in one.indices[place + 1 :])
+        places.add(place if plain and streamed not in one.indices[:place] else None)
+    return places.pop() if len(places) == 1 else None
+
+
+def flat(one: Element, place: int, shape: tuple[int, ...]) -> Element:
+    """An element of the flattened tensor."""
+    index: Expr = one.indices[place]
+    for number, length in zip(one.indices[place + 1 :], shape[place + 1 :], strict=True):
+        index = index * Integer(length) + number
+    return Element(one.args[0], *one.indices[:place], index.expand())
+
+
+def substituted(form: FusedForm, found: dict[Expr, Expr]) -> FusedForm:
+    """Every part of a form with elements replaced."""
+
+    def of(node: Any) -> Any:
+        return node.xreplace(found)
+
+    def pivot(one: Pivot) -> Pivot:
+        return replace(one, base=of(one.base), source=of(one.source))
+
+    def accumulator(one: Accumulator) -> Accumulator:
+        weight = tuple((pivot(c), q) for c, q in one.weight)
+        return replace(one, weight=weight, factors=tuple(map(of, one.factors)))
+
+    return replace(
+        form,
+        cascade=cascade(form.cascade, found),
+        extrema=tuple(replace(one, term=of(one.term)) for one in form.extrema),
+        pivots=tuple(map(pivot, form.pivots)),
+        accumulators=tuple(map(accumulator, form.accumulators)),
+        assignments=tuple(replace(one, expr=of(one.expr)) for one in form.assignments),
+        outputs=tuple(replace(one, expr=of(one.expr)) for one in form.outputs),
+    )
+
+
+def cascade(given: Cascade, found: dict[Expr, Expr]) -> Cascade:
+    """The definition, with the same elements."""
+    return replace(
+        given,
+        reductions=tuple(replace(one, term=one.term.xreplace(found)) for one in given.reductions),
+        outputs=tuple(replace(one, expr=one.expr.xreplace(found)) for one in given.outputs),
+        domain=given.domain.xreplace(found),
+    )

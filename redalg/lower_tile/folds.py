@@ -1,0 +1,120 @@
+"""Elements of several components (a value and its index, a mantissa and its exponent) along the streamed axis.
+
+    lane     e_j = e_j ⊕ lift(u(x_j), n)                    the monoid's own join, component by component
+    tree     e_j = e_j ⊕ e_{j + 2^k},  j = 0 mod 2^(k+1)     neighbours, so that order is kept, in shared memory
+
+Where the monoid is not commutative a lane takes neighbouring elements (x[j·tiles + t]), else every block_streamed-th.
+Every element is read, masked or not; what lies beyond the end is the identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from sympy import And, Eq, Expr, Integer, Mod, Not, S, Tuple
+from sympy.core.basic import Basic
+
+from redalg.expression import Value
+from redalg.incremental.form import FusedForm, Structure
+from redalg.incremental.structured import NOWHERE, join_of, lifted, parts_of
+from redalg.lower_tile.assembly import Assembly, masked
+from redalg.lower_tile.program import Copy, Fill, IsNaN, Load, Parallel, Statement, Store
+from redalg.lower_tile.space import I, J, Space
+
+INDEX = "int32"
+"""Dtype of an index, of an exponent, of a truth value."""
+
+
+def plain(node: Any) -> Any:
+    """An expression of a monoid in the vocabulary of the tile program: IsNaN(x) = 1 is a condition there."""
+    if isinstance(node, Eq) and type(node.lhs).__name__ == "IsNaN":
+        met = IsNaN(plain(node.lhs.args[0]))
+        return met if node.rhs == 1 else Not(met)
+    if not isinstance(node, Basic) or not node.args or isinstance(node, Load):
+        return node
+    args = [plain(one) for one in node.args]
+    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+
+@final
+class Folds:
+    """The structures of a form, by lane and then by row."""
+
+    def __init__(self, form: FusedForm, assembly: Assembly) -> None:
+        self.form, self.assembly = form, assembly
+        self.lanes = {value: self._buffer(f"{value.name}_lanes", value, rows=False) for value in self._values()}
+        self.rows = {value: self._buffer(value.name, value, rows=True) for value in self._values()}
+
+    def _values(self) -> list[Value]:
+        return [value for one in self.form.structures for value in one.values]
+
+    def _dtype(self, value: Value) -> str | None:
+        parts = [part for one in self.form.structures
+                 for own, part in zip(one.values, one.monoid.components, strict=True) if own == value]  # fmt: skip
+        return INDEX if parts[0].integer else None
+
+    def _buffer(self, wanted: str, value: Value, *, rows: bool, scope: str = "fragment") -> str:
+        plan = self.assembly.plan
+        shape = (plan.block_row,) if rows else (plan.block_row, plan.block_streamed)
+        return self.assembly.buffer(wanted, scope, shape, self._dtype(value))
+
+    def emptied(self) -> list[Statement]:
+        """Every lane without elements."""
+        return [Fill(self.lanes[value], identity) for one in self.form.structures
+                for value, identity in zip(one.values, identities(one), strict=True)]  # fmt: skip
+
+    def taken(self, space: Space) -> list[Statement]:
+        """One element of every lane joined to what the lane has."""
+        body = list[Statement]()
+        for one in self.form.structures:
+            lift = lifted(one.monoid, one.operands, self.form.cascade.axis)
+            element = {value: self._buffer(f"{value.name}_next", value, rows=False) for value in one.values}
+            reads = [masked(space.inside(), plain(space.read(part)), identity)
+                     for part, identity in zip(lift, identities(one), strict=True)]  # fmt: skip
+            body.append(self.assembly.lanes.stores(*zip(element.values(), reads, strict=True)))
+            after = [Load(name, I, J) for name in element.values()]
+            body += self._joined(one, [Load(self.lanes[value], I, J) for value in one.values], after, self.lanes)
+        return body
+
+    def _joined(
+        self, one: Structure, before: list[Load], after: list[Load], target: dict[Value, str], guard: Any = None
+    ) -> list[Statement]:
+        """target := before ⊕ after, through buffers of their own: a component is read until all are known."""
+        parts = (*parts_of(one.monoid, "a"), *parts_of(one.monoid, "b"))
+        reads = dict(zip(parts, (*before, *after), strict=True))
+        made = [self._buffer(f"{value.name}_joined", value, rows=False) for value in one.values]
+        exprs = [plain(expr.xreplace(reads)) for expr in join_of(one.monoid)]
+        stores = [Store(target[value], (I, J), Load(name, I, J), guard)
+                  for value, name in zip(one.values, made, strict=True)]  # fmt: skip
+        lanes = self.assembly.lanes
+        return [lanes.stores(*zip(made, exprs, strict=True)), Parallel(lanes.indices, tuple(stores))]
+
+    def collapsed(self) -> list[Statement]:
+        """The lanes joined by a tree of neighbours, and its root in row buffers."""
+        body, width = list[Statement](), self.assembly.plan.block_streamed
+        for one in self.form.structures:
+            tree = {
+                value: self._buffer(f"{value.name}_tree", value, rows=False, scope="shared") for value in one.values
+            }
+            body += [Copy(self.lanes[value], tree[value]) for value in one.values]
+            step = 1
+            while step < width:
+                body += self._tree_step(one, tree, step)
+                step *= 2
+            roots = tuple(Store(self.rows[value], (I,), Load(tree[value], I, S.Zero)) for value in one.values)
+            body.append(Parallel(self.assembly.rows.indices, roots))
+        return body
+
+    def _tree_step(self, one: Structure, tree: dict[Value, str], step: int) -> list[Statement]:
+        width = self.assembly.plan.block_streamed
+        here = [Load(tree[value], I, J) for value in one.values]
+        there = [Load(tree[value], I, Mod(J + step, width)) for value in one.values]  # only what the guard keeps counts
+        return self._joined(one, here, there, tree, And(Eq(Mod(J, 2 * step), 0), J + step < width))
+
+
+def identities(one: Structure) -> list[Expr]:
+    """The identity's components (of a place without an element, for a list of one)."""
+    found = [part.identity for part in one.monoid.components]
+    return [Integer(int(NOWHERE[part.name])) if isinstance(identity, Tuple) and part.integer
+            else S.NegativeInfinity if isinstance(identity, Tuple) else identity
+            for part, identity in zip(one.monoid.components, found, strict=True)]  # fmt: skip
