@@ -51,7 +51,7 @@ def load(path: Path) -> Document:
 
 def table(content: Document, stale: Collection[str] = ()) -> Table:
     """One line a row: redalg's time, its rates, and each peer's time with redalg's ratio to it (below 1 is faster)."""
-    names = list(content["rows"][0]["contestants"]) if content["rows"] else []
+    names = list(dict.fromkeys(name for line in content["rows"] for name in line["contestants"]))
     where = content["environment"]
     made = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}, times in ms")
     made.add_column("row")
@@ -66,8 +66,11 @@ def table(content: Document, stale: Collection[str] = ()) -> Table:
     return made
 
 
+ABSENT: dict[str, Any] = {"error": None, "failure": "no contestant of this row"}
+
+
 def cells(line: dict[str, Any], names: Sequence[str]) -> list[str]:
-    own, *peers = (line["contestants"][name] for name in names)
+    own, *peers = (line["contestants"].get(name, ABSENT) for name in names)
     sizes = "×".join(str(size) for size in line["sizes"].values())
     rates = [rate(line.get("flops"), own), rate(line.get("bytes"), own)]
     beside = [milliseconds(peer) + ratio(own, peer) for peer in peers]
@@ -81,7 +84,9 @@ def rate(amount: float | None, one: dict[str, Any]) -> str:
 
 
 def milliseconds(one: dict[str, Any]) -> str:
-    return f"{median(one['samples_us']) / 1e3:.4f}" if "samples_us" in one else "failed"
+    if "samples_us" in one:
+        return f"{median(one['samples_us']) / 1e3:.4f}"
+    return "-" if one is ABSENT else "failed"
 
 
 def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sympy import Integer
+from sympy import Integer, Min, floor
 
 from redalg.errors import PlanError
 from redalg.lower_tile.lint import lint
@@ -81,6 +81,10 @@ BREAKS: dict[str, tuple[str, Callable[[Kernel], Kernel]]] = {
     "overwritten by a fill": ("is loaded ahead", lambda k: in_loop(k, Fill("K_tile", Integer(0)))),
     "overwritten by a copy": ("is loaded ahead", lambda k: in_loop(k, Copy("operand", "V_tile"))),
     "turned to shared": ("is copied to shared memory", lambda k: spared(in_loop(k, Copy("operand", "spare")))),
+    "divided minimum": (
+        "divides a minimum or maximum",
+        lambda k: in_loop(k, stop=floor(Min(Integer(99), 64 * k.grid[0][0] + 63) / 64) + 1),
+    ),
     "filled": ("lies in shared memory and is filled", lambda k: replace(k, body=(Fill("Q_tile", Integer(0)), *k.body))),
     "16-bit sums": ("sums a contraction in bfloat16", lambda k: with_buffer(k, "sum_d_0", dtype="bfloat16")),
 }

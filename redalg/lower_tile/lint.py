@@ -8,6 +8,8 @@ registers            a tile in registers is read at the indices that its loop sw
 loaded ahead         what a pipelined loop loads ahead is written by nothing else in it (#2668)
 turned to shared     registers that enter a contraction are not copied to shared memory as well (#2954)
 trip count           bounds that vary from block to block go with one stage where loads are not a warp's own
+quotients            a number of tiles is no quotient of a minimum or maximum, which is taken for a constant: seen with
+                     ⌊min(99, 64·q + 63) / 64⌋ + 1, q < 2, which became 2
 filled               shared memory is not filled where warps are specialised
 accumulators         contractions sum in float32 or float64
 matrix units         rows are a multiple of 16 for every warp (of 64 for all, where warpgroups share out the columns of
@@ -22,10 +24,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar, final
 
-from sympy import Symbol
+from sympy import Max, Min, Symbol, floor
 
 from redalg.errors import PlanError
 from redalg.lower_tile.program import (
+    Bind,
     Buffer,
     Contract,
     Copy,
@@ -135,6 +138,15 @@ def trip_count(one: Subject) -> Iterator[str]:
             )
 
 
+def quotients(one: Subject) -> Iterator[str]:
+    """Minima are taken of quotients, not the other way round."""
+    bounds = [bind.value for bind in one.each(Bind)]
+    bounds += [end for loop in one.each(Loop) for end in (loop.start, loop.stop)]
+    for found in sorted({part for bound in bounds for part in bound.atoms(floor)}, key=str):
+        if found.has(Min, Max):
+            yield f"`{found}` divides a minimum or maximum, which TileLang may take for a constant. Divide its parts."
+
+
 def filled(one: Subject) -> Iterator[str]:
     """Shared memory is filled by copies alone where warps have roles."""
     if one.plan.warp_specialized:
@@ -189,6 +201,7 @@ RULES: tuple[Callable[[Subject], Iterator[str]], ...] = (
     loaded_ahead,
     turned_to_shared,
     trip_count,
+    quotients,
     filled,
     accumulators,
     matrix_units,
