@@ -125,5 +125,5 @@ def test_tiles_that_tensor_cores_do_not_take(fields: dict[str, Any], said: str) 
 
 def test_a_width_that_reductions_do_not_take() -> None:
     plan = replace(lowered("rows", "float32")[1], block_streamed=96)
-    with pytest.raises(PlanError, match="reduce a power of two or a multiple of 1024"):
+    with pytest.raises(PlanError, match=f"reduce a power of two or a multiple of {4 * plan.threads}"):
         fused("rows").lower("sm_90a", {"b": 2, "n": 4096}, {"x": "float32"}, plan=plan)
