@@ -47,6 +47,8 @@ def problems(draw: Any) -> Problem:
         )
         if element.name in INTEGERS:
             tensors[element.name] = torch.randint(-2, 24, shape, generator=generator)
+        if element.name == "target":
+            tensors[element.name] = torch.randint(0, sizes["n"], shape, generator=generator)
         if element.name == "pages":
             tensors[element.name] = torch.randint(0, PAGES, shape, generator=generator)
     tile = {
