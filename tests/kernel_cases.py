@@ -19,7 +19,7 @@ from tests import attention_cases
 
 b, h, q, k, d, e, n = ra.axes("b h q k d e n")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
-x, w, r, M, A, P = ra.tensors("x[b,n] w[b,n] r[b,n,j] M[q,k] A[q,k] P[e,n]")
+x, w, r, M, A, P, Y = ra.tensors("x[b,n] w[b,n] r[b,n,j] M[q,k] A[q,k] P[e,n] Y[n,e]")
 G, B, N = ra.tensors("G[n] B[n] N[b,n]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
 LOWEST = torch.finfo(torch.float32).min
@@ -99,6 +99,17 @@ def weights_and_mean() -> ra.Fused:
     return ra.fuse({"p": (p, "b h q k"), "o": (ra.sum(p * V, k), "b h q e")})
 
 
+def variance_of_values() -> ra.Fused:
+    """The variance of every column of Y under the softmax of every row of x."""
+    p = ra.softmax(x, n)
+    return ra.fuse(ra.sum(p * (Y - ra.sum(p * Y, n)) ** 2, n), axes="b e")
+
+
+def covariance() -> ra.Fused:
+    """The covariance of every row of x with every column of Y."""
+    return ra.fuse(ra.mean((x - ra.mean(x, n)) * (Y - ra.mean(Y, n)), n), axes="b e")
+
+
 FORMS: dict[str, Callable[[], ra.Fused]] = {
     "attention": lambda: attention(SCORE),
     "causal": lambda: attention(ra.where(k <= q, SCORE, -oo)),
@@ -109,6 +120,8 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "product": lambda: ra.fuse(ra.sum(x * P, n), axes="b e"),
     "centred product": centred_product,
     "product of the range": product_of_range,
+    "variance of values": variance_of_values,
+    "covariance": covariance,
     "variance": lambda: ra.fuse(ra.mean((x - ra.mean(x, n)) ** 2, n)),
     "weighted mean": lambda: ra.fuse(moments()[1]),
     "weighted variance": weighted_variance,
@@ -240,6 +253,8 @@ CASES = (
     Case("product", "product", one(x=randn(37, 300), P=randn(150, 300)), 4e-6),
     Case("centred product", "centred product", one(x=randn(37, 300, shift=1e3), P=randn(150, 300)), 4e-6),
     Case("product of the range", "product of the range", one(x=randn(70, 129), P=randn(33, 129)), 4e-6),
+    Case("variance of values", "variance of values", one(x=randn(37, 129), Y=randn(129, 50, shift=1e3)), 4e-6),
+    Case("covariance", "covariance", one(x=randn(37, 129, shift=1e3), Y=randn(129, 50, shift=1e3)), 4e-6),
     Case("variance", "variance", one(x=randn(5, 1000)), 1e-6),
     Case("variance, 1e8 ± 30", "variance", one(x=randn(2, 1_000_000, scale=30.0, shift=1e8)), 1e-6),
     Case("weighted mean", "weighted mean", one(x=randn(5, 1000), w=weights(5, 1000)), 1e-6),

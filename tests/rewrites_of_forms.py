@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from math import ulp
 from typing import Any
@@ -12,6 +13,7 @@ from sympy import Abs, Ge, Le, exp, log, sqrt
 
 import redalg as ra
 from redalg.expression import Cast, Element
+from redalg.incremental.fixed import fixed
 from redalg.incremental.numpy_ops import NumpyOps
 from redalg.incremental.orient import oriented
 from redalg.incremental.two_pass import split
@@ -227,3 +229,24 @@ def row_factors_leave_the_loop() -> None:
     made, wanted = interpret(program, arrays)["out"], form.reference(**arrays)
     size = np.abs(448 * arrays["X"] / arrays["s"][:, None]) @ np.abs(arrays["W"]).T
     assert (np.abs(made - wanted) <= 70 * EPSILON * size).all()
+
+
+def fixed_pivots() -> None:
+    """A pivot along the columns may be any finite number: fixed at element 0, finite or not, outputs are the same."""
+    X, Y = ra.tensors("X[m,k] Y[k,n]")
+    n, k = ra.axes("n k")
+    made = ra.fuse(ra.mean((X - ra.mean(X, k)) * (Y - ra.mean(Y, k)), k), axes="m n")
+    still = fixed(made.form, n)
+    assert [one.base for one in still.pivots] == [X], "the rows' pivot still moves"
+    assert all(str(one.value) != "c_0" or one in still.pivots for one in made.form.pivots if one.base == X)
+    still.verify()
+    random = np.random.default_rng(0)
+    arrays = {"X": random.standard_normal((3, 40)), "Y": random.standard_normal((40, 5))}
+    for first in (arrays["Y"][0, 0], FAR):
+        arrays["Y"][0] = first
+        wanted = made.reference(**arrays)
+        got = replace(made, form=still)(**arrays, backend="numpy")
+        size = np.abs(arrays["X"]).max() * (np.abs(arrays["Y"]).max() + np.abs(first))
+        assert (np.abs(got - wanted) <= 40 * EPSILON * size).all()
+    assert fixed(made.form, None) == made.form
+    assert fixed(still, n) == still

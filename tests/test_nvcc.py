@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 
+from redalg.library import quantized_product
 from redalg.lower_tile.compile import compile_only
 from redalg.strategies import DEVICES
 from tests.kernel_cases import fused
@@ -19,6 +20,10 @@ PROBLEMS = {
     "attention, segments": ("attention", {"b": 1, "h": 8, "q": 1, "k": 65536, "d": 128, "e": 128}, "bfloat16"),
     "attention, float32": ("attention", {"b": 4, "h": 16, "q": 1024, "k": 1024, "d": 64, "e": 64}, "float32"),
     "causal": ("causal", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 64, "e": 64}, "float16"),
+    "product": ("product", {"b": 4096, "e": 1536, "n": 2560}, "float16"),
+    "centred product": ("centred product", {"b": 4096, "e": 1536, "n": 2560}, "bfloat16"),
+    "covariance": ("covariance", {"b": 1000, "e": 500, "n": 3000}, "float32"),
+    "variance of values": ("variance of values", {"b": 1000, "e": 128, "n": 3000}, "bfloat16"),
     "variance": ("variance", {"b": 1024, "n": 32768}, "float32"),
     "variance, segments": ("variance", {"b": 1, "n": 1 << 20}, "float32"),
     "logsumexp": ("logsumexp", {"b": 1000, "n": 1000}, "float16"),
@@ -55,3 +60,16 @@ def test_compiles_within_limits(name: str, target: str) -> None:
         if name == "attention, d 128" and target == "sm_90a":
             assert "wgmma" in kernel.cuda
             assert "tma_load" in kernel.cuda
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_86", "sm_80"])
+@pytest.mark.parametrize("power_of_two", [False, True])
+def test_products_of_eight_bits_compile(target: str, power_of_two: bool) -> None:
+    """In 8 bits where the chip multiplies them; elsewhere in float16, and never in what compiles to an assertion."""
+    form = quantized_product(power_of_two=power_of_two, result="bfloat16")
+    dtypes = {"x": "float16", "W": "float8_e4m3fn", "w": "float32"}
+    lowered = form.lower(target, {"m": 4096, "n": 1536, "k": 2560}, dtypes)
+    for kernel in compile_only(lowered.source):
+        assert 0 < kernel.smem_bytes <= DEVICES[target].smem_bytes
+        assert kernel.spill_bytes == 0 or target != "sm_90a", f"{kernel.name} spills {kernel.spill_bytes} bytes"
+        assert ("wgmma" in kernel.cuda) == (target == "sm_90a")

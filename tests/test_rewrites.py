@@ -62,7 +62,7 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "decompose/finite", "decompose/identities", "decompose/truth",
            "decompose/distribute", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
-           "incremental/scales", "incremental/orient", "lower_tile/operands",
+           "incremental/scales", "incremental/orient", "incremental/fixed", "lower_tile/operands",
            "incremental/structured", "lower_tile/join", "lower_tile/carried")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
@@ -332,6 +332,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "d_i = ⊕ F_i(x; d_1 … d_{i-1})": rewrites_of_forms.two_passes,
     "Σ cast(g(x)·h(d))·f(x, e)": rewrites_of_forms.rounded_once,
     "Σ f(n,k)·g(m,k)": rewrites_of_forms.turned_products,
+    "Σ f(x; c)·g,  c moving": rewrites_of_forms.fixed_pivots,
     "r(i)·f(i, j)": rewrites_of_forms.row_factors_leave_the_loop,
     "fold     (e₀, e₁, …)": rewrites_of_forms.folds,
     "Σ (u/max|u|)^p": rewrites_of_forms.scale_that_a_term_takes,

@@ -1,14 +1,14 @@
 """Which operand of a matrix product is its rows: the one whose axes come first in the outputs.
 
-Σ f(n,k)·g(m,k)   →   Σ g(m,k)·f(n,k)      exact: products commute; where no weight stands beside the first factor
+Σ f(n,k)·g(m,k)   →   Σ g(m,k)·f(n,k)      exact: products commute; but where a weight stands beside the first
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from redalg.expression import Axis
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression import Axis, RunningCast
+from redalg.expression.contents import free_axes
 from redalg.incremental.form import Accumulator, FusedForm
 
 
@@ -19,7 +19,7 @@ def oriented(form: FusedForm) -> FusedForm:
 
 
 def _turned(one: Accumulator, order: dict[Axis, int]) -> Accumulator:
-    if len(one.factors) != 2 or one.weight or any(values_of(factor) for factor in one.factors):
+    if len(one.factors) != 2 or one.weight or any(factor.has(RunningCast) for factor in one.factors):
         return one
     first, second = (free_axes(factor) & set(order) for factor in one.factors)
     own, other = ([order[axis] for axis in axes] for axes in (first - second, second - first))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from redalg.errors import InputError, PlanError
+from redalg.incremental.fixed import fixed
 from redalg.incremental.form import FusedForm
 from redalg.incremental.orient import oriented
 from redalg.incremental.unroll import summed_axes, unrolled
@@ -19,7 +20,7 @@ from redalg.lower_tile.program import TileProgram, sizes_at
 from redalg.lower_tile.reductions import check_reductions
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
-from redalg.strategies import Plan, Problem, check_varying, choose, smaller, with_symbols
+from redalg.strategies import Plan, Problem, check_varying, choose, column_axis, smaller, with_symbols
 
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 """What a kernel's inputs may be."""
@@ -68,6 +69,7 @@ def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -
     for axis in summed_axes(form):
         form = unrolled(form, axis, problem.sizes[axis.name])
     form = oriented(form)
+    form = fixed(form, column_axis(form, problem.sizes))
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
     if plan is not None and plan.device.target != target:

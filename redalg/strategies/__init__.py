@@ -3,7 +3,7 @@
 Plan := target, form kind, Binding (which axis is a row, a column, the grid), tile lengths, stages, threads, segments
 """
 
-from redalg.strategies.binding import Binding, bind_axes
+from redalg.strategies.binding import Binding, bind_axes, column_axis
 from redalg.strategies.device import DEVICES, DeviceSpec, device_for
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules import choose, smaller
@@ -18,6 +18,7 @@ __all__ = [
     "bind_axes",
     "check_varying",
     "choose",
+    "column_axis",
     "device_for",
     "may_vary",
     "smaller",

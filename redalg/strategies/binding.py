@@ -48,13 +48,10 @@ class Binding:
 def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     """The binding of a form's axes; raises `PlanError` for what the tile program has no place for."""
     refuse(form)
-    free = _ordered_free(form)
-    pairs = [_sides(one, form.cascade.axis) for one in form.accumulators if len(one.factors) > 1]
-    if not pairs:
+    free, (rows, columns) = _ordered_free(form), sides(form)
+    if not any(len(one.factors) > 1 for one in form.accumulators):
         row = _row_without_contraction(form, free)
         return Binding(form.cascade.axis, row, None, tuple(axis for axis in free if axis != row), contracted=False)
-    rows = [axis for axis in free if all(axis in a and axis not in b for a, b in pairs)]
-    columns = [axis for axis in free if all(axis in b and axis not in a for a, b in pairs)]
     if not columns:
         raise PlanError(
             "the contractions of this form share no column axis; the tile program cannot hold them. Run it "
@@ -66,6 +63,20 @@ def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     _check_columns(form, binding)
     packing = pack(form, sizes, free, rows, column)
     return binding if packing is None else packed(binding, packing)
+
+
+def sides(form: FusedForm) -> tuple[list[Axis], list[Axis]]:
+    """The axes that may be rows, and those that may be columns, of every matrix product of a form."""
+    free = _ordered_free(form)
+    pairs = [_sides(one, form.cascade.axis) for one in form.accumulators if len(one.factors) > 1]
+    rows = [axis for axis in free if all(axis in a and axis not in b for a, b in pairs)]
+    return rows, [axis for axis in free if pairs and all(axis in b and axis not in a for a, b in pairs)]
+
+
+def column_axis(form: FusedForm, sizes: Mapping[str, int]) -> Axis | None:
+    """The longest axis that may be columns; None where no product has one."""
+    free, (_, columns) = _ordered_free(form), sides(form)
+    return max(columns, key=lambda axis: (sizes[axis.name], free.index(axis))) if columns else None
 
 
 def packed(binding: Binding, packing: Packing) -> Binding:

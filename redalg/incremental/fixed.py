@@ -1,0 +1,55 @@
+"""Pivots along the columns of a matrix product, fixed at the first element of the data.
+
+    Σ f(x; c)·g,  c moving   →   Σ f(x; u₀)·g,  u₀ = u of element 0, or 0 where that is not finite      δ = 0
+
+Exact: every finite c is (THEORY, section 1). All blocks and segments share it, so nothing moves when they merge. Where
+u₀ lies far from the rest, digits are lost as by any pivot that lags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sympy import And, Expr, Gt, Lt, S
+
+from redalg.expression import Axis, Value, Where
+from redalg.expression.contents import values_of
+from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
+
+
+def fixed(form: FusedForm, column: Axis | None) -> FusedForm:
+    """The form with every shift pivot along `column`, or within a second factor, fixed: its slot and its moves gone."""
+    right = {value for one in form.accumulators for factor in one.factors[1:] for value in values_of(factor)}
+    along = [one for one in form.pivots if column in one.value.indices or one.value in right]
+    pivots = [one for one in along if column is not None and fixable(one, form)]
+    if not pivots:
+        return form
+    at: dict[Expr, Expr] = {one.value: first_of(one, form.cascade.axis) for one in pivots}
+    still: dict[Expr, Expr] = {one.displacement: S.Zero for one in pivots}
+    return replace(
+        form,
+        pivots=tuple(one for one in form.pivots if one not in pivots),
+        accumulators=tuple(_held(one, at, still) for one in form.accumulators),
+        assignments=tuple(replace(one, expr=one.expr.xreplace(at)) for one in form.assignments),
+        outputs=tuple(replace(one, expr=one.expr.xreplace(at), empty=one.empty.xreplace(at)) for one in form.outputs),
+    )
+
+
+def fixable(pivot: Pivot, form: FusedForm) -> bool:
+    """Whether a pivot only shifts what is read from inputs: it scales nothing, and no other pivot is found from it."""
+    scales = {other.value for one in form.accumulators for other, _ in one.weight}
+    found_from = any(pivot.value in values_of(other.source) for other in form.pivots if other is not pivot)
+    plain = not values_of(pivot.base) and not pivot.slopes and pivot.value not in scales
+    return plain and not found_from and pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.TILE_LOCAL)
+
+
+def first_of(pivot: Pivot, axis: Axis) -> Expr:
+    """u at element 0, where that is finite."""
+    first: Expr = pivot.base.xreplace({axis: S.Zero})
+    return Where(And(Gt(first, S.NegativeInfinity), Lt(first, S.Infinity)), first, S.Zero)
+
+
+def _held(one: Accumulator, at: dict[Expr, Expr], still: dict[Expr, Expr]) -> Accumulator:
+    moves: list[tuple[Value, Expr]] = [(value, c.xreplace(still)) for value, c in one.transition]
+    factors = tuple(factor.xreplace(at) for factor in one.factors)
+    return replace(one, factors=factors, transition=tuple(move for move in moves if move[1] is not S.Zero))
