@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import Add, And, Eq, Expr, Mod, Ne, Or, S, exp, floor, sympify
+from sympy import Add, And, Eq, Expr, Mod, Ne, Not, Or, S, exp, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes
 from redalg.incremental.evaluate import infinite_terms
 from redalg.lower_tile.names import kernel_name
-from redalg.lower_tile.program import IsFinite, Kept, Load, Region, index
+from redalg.lower_tile.program import IsFinite, IsNaN, Kept, Load, Region, index
 from redalg.strategies import Plan, Problem, tiles_of
 
 I, J, E_, U = index("i"), index("j"), index("e"), index("u")
@@ -94,6 +94,9 @@ class Space:
         if isinstance(node, RunningCast):
             g, h = self.read(node.args[0]), usable_scale(self.read(node.args[1]))
             return Cast(g * h, node.dtype) / h
+        if isinstance(node, Eq) and type(node.lhs).__name__ == "IsNaN":  # 1 or 0 where monoids are written
+            met = IsNaN(self.read(node.lhs.args[0]))
+            return met if node.rhs == 1 else Not(met)
         if not node.args:
             return node
         if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
