@@ -8,6 +8,9 @@
 A family is one form, target, dtypes and options, with one size of every axis that tiles hold whole: another size of
 such an axis begins a family. Plans depend on sizes (few rows, many segments): run-time sizes share a kernel where they
 share a plan, chosen for the powers of two above them, so that there are as many kernels as plans, not as sizes.
+
+Constant on CUDA whatever changes: sizes of a form whose domain bounds the loop (a causal mask, lengths). Run-time ones
+have been checked there for other domains alone; `lower(…, varying=)` gives the kernel all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 from redalg.incremental.form import FusedForm
 from redalg.runtime.inputs import Bound
 from redalg.runtime.lowering import Lowered, built, lower, options_of, planned, problem_of, target_of
-from redalg.strategies import Plan, Problem, may_vary, unnamed, with_symbols
+from redalg.strategies import Plan, Problem, device_for, fits_launch, may_vary, trims, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
@@ -45,7 +48,7 @@ def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], optio
 
 def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
     """What a lowering of constant sizes is known by; `parts` are its sizes, dtypes, shapes and options."""
-    return (id(form), target, *(frozenset(part.items()) for part in parts))
+    return (id(form), device_for(target).target, *(frozenset(part.items()) for part in parts))
 
 
 def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered:
@@ -59,18 +62,17 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
         problem,
         varying=changed(family, {**problem.sizes, **unnamed(planable, problem)}, str(form.cascade.axis.name)) & free,
     )
-    if not problem.varying or any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values()):
+    large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
+    bounded = target != "c" and trims(planable, replace(problem, varying=frozenset()))
+    if not problem.varying or large or bounded or not fits_launch(plans[0].binding, problem):
         return built(planable, plans, replace(problem, varying=frozenset()))
     planable, plans = planned(form, target, problem, plan)  # trip counts are no longer known
     problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
     symbolic = with_symbols(problem, planable)
-    parts = plans[0].segments  # their number is a run-time one too
-    schedule = replace(plans[0], segments=min(parts, 2))
-    key = (family, schedule, frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
+    key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
     if key not in _LOWERED:
         _LOWERED[key] = form, built(planable, plans, problem)
-    found = _LOWERED[key][1]
-    return replace(found, plan=replace(found.plan, segments=parts))
+    return _LOWERED[key][1]
 
 
 def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:
