@@ -15,9 +15,10 @@ from sympy import exp, log, oo, sqrt
 
 import redalg as ra
 
-b, h, q, k, d, e, n = ra.axes("b h q k d e n")
+b, h, q, k, d, e, n, t, c = ra.axes("b h q k d e n t c")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
 x, w, r, M, A = ra.tensors("x[b,n] w[b,n] r[b,n,j] M[q,k] A[q,k]")
+X, W, WT = ra.tensors("X[t,c] W[c,n] W[n,c]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
 LOWEST = torch.finfo(torch.float32).min
 
@@ -90,6 +91,9 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "weighted variance": weighted_variance,
     "powers of 2": lambda: ra.fuse(ra.sum(2 ** (ra.min(x, n) - x), n)),
     "inertia": inertia,
+    "long inner axis": lambda: ra.fuse(ra.logsumexp(ra.sum(X * W, c), n)),
+    "long inner axis, transposed": lambda: ra.fuse(ra.logsumexp(ra.sum(X * WT, c), n)),
+    "long inner axis, maximum": lambda: ra.fuse({"out": (ra.sum(ra.max(X + W, c), n), "t")}),
     "inertia, any dimension": inertia_of_any_dimension,
 }
 
@@ -167,6 +171,13 @@ CASES = (
     Case("weighted variance", "weighted variance", one(x=randn(5, 1000, shift=1e4), w=weights(5, 1000)), 1e-6),
     Case("powers of 2 far from zero", "powers of 2", one(x=randn(5, 300, scale=30.0, shift=1e8)), 1e-6),
     Case("inertia", "inertia", one(r=randn(5, 1000, 3, shift=1e3), w=weights(5, 1000)), 1e-6),
+    Case("long inner axis", "long inner axis", one(X=randn(70, 777, scale=0.1), W=randn(777, 100, scale=0.1))),
+    Case(
+        "long inner axis, transposed",
+        "long inner axis, transposed",
+        one(X=randn(33, 1030, scale=0.1), W=randn(40, 1030, scale=0.1)),
+    ),
+    Case("long inner axis, maximum", "long inner axis, maximum", one(X=randn(33, 530), W=randn(530, 40))),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
 )
 

@@ -23,6 +23,9 @@ PROBLEMS = {
     "variance, segments": ("variance", {"b": 1, "n": 1 << 20}, "float32"),
     "logsumexp": ("logsumexp", {"b": 1000, "n": 1000}, "float16"),
     "inertia": ("inertia", {"b": 1024, "n": 8192}, "float32"),
+    "long inner axis": ("long inner axis", {"t": 2048, "c": 8192, "n": 128}, "float16"),
+    "long inner axis, transposed": ("long inner axis, transposed", {"t": 2048, "c": 4000, "n": 1000}, "bfloat16"),
+    "long inner axis, float32": ("long inner axis", {"t": 2048, "c": 8192, "n": 128}, "float32"),
 }
 SHAPES = {"inertia": {"r": (1024, 8192, 3)}}
 

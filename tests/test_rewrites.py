@@ -82,7 +82,7 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
            "decompose/finite", "incremental/carried", "incremental/unroll", "incremental/cancel",
            "incremental/two_pass", "incremental/auxiliary", "incremental/placement", "incremental/structured",
-           "lower_tile/join")  # fmt: skip
+           "lower_tile/join", "lower_tile/loops")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -369,8 +369,12 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "(m·2^e)·h^n": rewrites_of_forms.power_of_a_factor,
     "exp(k·v − k·d)": rewrites_of_forms.rate_of_a_difference,
     "parallel i: A;  parallel i: B": lambda: None,
+    "for t < 1: A": lambda: None,
 }
-ELSEWHERE = {"parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing"}
+ELSEWHERE = {
+    "parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing",
+    "for t < 1: A": "tests/test_tile_properties.py::test_loops_of_one_step_are_no_loops",
+}
 
 
 def test_every_stated_rewrite_has_a_property() -> None:

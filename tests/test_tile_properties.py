@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from redalg.errors import PlanError
 from redalg.lower_tile.build import build
 from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.program import Loop, statements
 from tests.cascades import Data, Example, cascades, data
 from tests.kernel_cases import FORMS, fused, problem, worst_error
 from tests.test_preservation import assert_defined
@@ -44,6 +45,7 @@ def problems(draw: Any) -> tuple[str, dict[str, torch.Tensor], dict[str, int]]:
         "block_row": draw(st.sampled_from([1, 3, 16])),
         "block_streamed": draw(st.sampled_from([1, 5, 16])),
         "segments": draw(st.sampled_from([1, 2, 3])),
+        "block_inner": draw(st.sampled_from([0, 16])),
     }
     return name, tensors, tile
 
@@ -80,6 +82,25 @@ def test_joining_loops_changes_nothing(drawn: tuple[str, dict[str, torch.Tensor]
     assert len(apart.kernels[0].body) >= len(made.program.kernels[0].body)
     arguments = {one: array.numpy() for one, array in tensors.items()}
     first, second = interpret(apart, arguments), interpret(made.program, arguments)
+    assert all(np.array_equal(first[one], second[one], equal_nan=True) for one in first)
+
+
+@given(problems())
+@settings(max_examples=30)
+def test_loops_of_one_step_are_no_loops(drawn: tuple[str, dict[str, torch.Tensor], Any]) -> None:
+    """for t < 1: A  →  A with t := 0."""
+    name, tensors, _ = drawn
+    form = fused(name)
+    made = form.lower("c", **problem(form, tensors))
+    dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
+    with patch("redalg.lower_tile.build.without_single_steps", lambda body: body):
+        kept = build(made.form, made.plan, made.problem, dtypes_out)
+    loops = [one for one in statements(made.program.kernels[0].body) if isinstance(one, Loop)]
+    assert all(one.stop != 1 for one in loops)
+    before = [one for one in statements(kept.kernels[0].body) if isinstance(one, Loop)]
+    assert len(loops) == len([one for one in before if one.stop != 1])
+    arguments = {one: array.numpy() for one, array in tensors.items()}
+    first, second = interpret(kept, arguments), interpret(made.program, arguments)
     assert all(np.array_equal(first[one], second[one], equal_nan=True) for one in first)
 
 

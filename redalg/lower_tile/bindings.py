@@ -21,16 +21,19 @@ def parallel(*extents):
 
 
 @T.macro
-def contract(a, b, c, rows, columns, depth):  # c += a @ b, the tile summed on its own first
+def contract(a, b, c, rows, columns, depth, clear):  # c = or += a @ b, the tile summed on its own first
     partial = T.alloc_local((rows, columns), "{compute}")
     T.gemm(a, b, partial, clear_accum=True)
     for i, j in T.grid(rows, columns):
-        c[i, j] = c[i, j] + partial[i, j]
+        c[i, j] = partial[i, j] if clear else c[i, j] + partial[i, j]
 
 
 @T.macro
-def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T
-    T.gemm(a, b, c, transpose_B=True, clear_accum=True)
+def contract_transposed(a, b, c, rows, columns, depth, clear):  # c = or += a @ b.T, likewise
+    partial = T.alloc_local((rows, columns), "{compute}")
+    T.gemm(a, b, partial, transpose_B=True, clear_accum=True)
+    for i, j in T.grid(rows, columns):
+        c[i, j] = partial[i, j] if clear else c[i, j] + partial[i, j]
 """
 
 CUDA = """\
@@ -45,13 +48,13 @@ fragment = T.alloc_fragment
 
 
 @T.macro
-def contract(a, b, c, rows, columns, depth):  # c += a @ b on tensor cores; every warp owns whole rows
-    T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow)
+def contract(a, b, c, rows, columns, depth, clear):  # c = or += a @ b on tensor cores; every warp owns whole rows
+    T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow, clear_accum=clear)
 
 
 @T.macro
-def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T on tensor cores
-    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+def contract_transposed(a, b, c, rows, columns, depth, clear):  # c = or += a @ b.T on tensor cores
+    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=clear)
 """
 
 CUDA_CORES = """\
@@ -68,7 +71,9 @@ def fragment(shape, dtype):  # tiles of 16 threads a row, the same rows for ever
 
 
 @T.macro
-def contract(a, b, c, rows, columns, depth):  # c += a @ b in true {compute} (T.gemm would take TF32)
+def contract(a, b, c, rows, columns, depth, clear):  # c = or += a @ b in true {compute} (T.gemm would take TF32)
+    if clear:
+        T.clear(c)
     for quarter in T.serial(depth // 4):
         for part in T.unroll(4):
             for i, j in T.Parallel(rows, columns):
@@ -77,11 +82,12 @@ def contract(a, b, c, rows, columns, depth):  # c += a @ b in true {compute} (T.
 
 
 @T.macro
-def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T in true {compute}
+def contract_transposed(a, b, c, rows, columns, depth, clear):  # c = or += a @ b.T in true {compute}
     turned = T.alloc_shared((depth, columns), "{compute}")
     for l, j in T.Parallel(depth, columns):
         turned[l, j] = T.cast(b[j, l], "{compute}")
-    T.clear(c)
+    if clear:
+        T.clear(c)
     for quarter in T.serial(depth // 4):
         for part in T.unroll(4):
             for i, j in T.Parallel(rows, columns):

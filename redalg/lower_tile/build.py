@@ -20,6 +20,7 @@ from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
 from redalg.lower_tile.join import joined
+from redalg.lower_tile.loops import without_single_steps
 from redalg.lower_tile.moves import Merge, Side
 from redalg.lower_tile.names import Names, kernel_name
 from redalg.lower_tile.program import (
@@ -80,7 +81,7 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
         )
     job = Job(form, plan, problem, dtypes)
     kernels, workspaces = single_segment(job) if plan.segments == 1 else multi_segment(job)
-    kernels = tuple(replace(kernel, body=joined(kernel.body)) for kernel in kernels)
+    kernels = tuple(replace(kernel, body=joined(without_single_steps(kernel.body))) for kernel in kernels)
     parameters = (*inputs(form, problem), *outputs(job), *workspaces)
     program = TileProgram(f"{form.outputs[0].name}_over_{form.cascade.axis}", parameters, kernels, problem.compute)
     verify(program)
@@ -183,7 +184,13 @@ def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[St
     step = tuple(Step(job.form, assembly, slots, place.space, before).build())
     whole = job.plan.segments == 1
     stop = needed_tiles(job.form.cascade.domain, place.space) if whole else Integer(place.space.tiles)
-    return slots, [*before, *body, Loop(TILE, stop, job.plan.stages, step)]
+    return slots, [*before, *body, over_tiles(stop, step, job.plan.stages)]
+
+
+def over_tiles(stop: Expr, step: tuple[Statement, ...], stages: int) -> Loop:
+    """The loop over the streamed axis: pipelined, unless a loop within it is (one prefetches, not both)."""
+    inner = any(isinstance(one, Loop) and one.pipelined and one.stop != 1 for one in step)
+    return Loop(TILE, stop, 0 if inner else stages, step, pipelined=not inner)
 
 
 # ---- Multi-Segment ---------------------------------------------------------------------------------------------------

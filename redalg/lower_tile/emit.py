@@ -111,7 +111,7 @@ class _Emitter:
             rows, columns = self.shapes[one.c]
             depth = self.shapes[one.a][1]
             name = "contract_transposed" if one.transposed else "contract"
-            return [f"{name}({one.a}, {one.b}, {one.c}, {rows}, {columns}, {depth})"]
+            return [f"{name}({one.a}, {one.b}, {one.c}, {rows}, {columns}, {depth}, clear={one.clear})"]
         if isinstance(one, ReduceTile):
             keep = "" if one.clear else ", clear=False"
             return [f"T.reduce_{one.kind}({one.source}, {one.target}, dim=1{keep})"]

@@ -42,9 +42,9 @@ def check_operands(program: TileProgram, plan: Plan, precision: str) -> None:
 
 def smem_bytes(kernel: Kernel, plan: Plan) -> int:
     """Bytes of shared memory: every shared tile, those that the pipelined loop loads once for every stage."""
-    loaded = {
-        one.target
-        for loop in kernel.body
+    depths = {
+        one.target: max(1, loop.stages)
+        for loop in statements(kernel.body)
         if isinstance(loop, Loop) and loop.pipelined
         for one in loop.body
         if isinstance(one, Copy) and isinstance(one.source, Region) and isinstance(one.target, str)
@@ -52,8 +52,7 @@ def smem_bytes(kernel: Kernel, plan: Plan) -> int:
     total = 0
     for buffer in kernel.buffers:
         if buffer.scope == "shared" or plan.device.target == "c":
-            copies = max(1, plan.stages) if buffer.name in loaded else 1
-            total += prod(buffer.shape) * BYTES[buffer.dtype] * copies
+            total += prod(buffer.shape) * BYTES[buffer.dtype] * depths.get(buffer.name, 1)
     return total + turned_bytes(kernel, plan)
 
 

@@ -1,25 +1,21 @@
 """Operands of contractions and producers: tiles of inputs in shared memory, loaded or computed.
 
-What does not depend on the streamed axis is loaded before the loop (MCFuser's scope of a statement).
+What does not depend on the streamed axis is loaded before the loop (MCFuser's scope of a statement). A part of a tensor
+is one tile, however its elements are indexed: what serves two contractions is loaded once.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import final
 
-from sympy import Eq, Expr, Integer, S, Symbol
+from sympy import Eq, Expr, S, Symbol
 
-from redalg.decompose import Producer, Reduction
 from redalg.errors import PlanError
-from redalg.expression import Axis, Cast, Element, Value, Where
-from redalg.expression.contents import elements_of, free_axes, values_of
-from redalg.incremental.factors import grouped
+from redalg.expression import Axis, Cast, Element, Where
+from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.assembly import Assembly
-from redalg.lower_tile.moves import numeric_factor
-from redalg.lower_tile.program import Contract, Copy, Fill, Load, Loop, Parallel, Statement, Store
-from redalg.lower_tile.space import I, J, Space, U
-from redalg.strategies.rules import padded
+from redalg.lower_tile.program import Copy, Parallel, Region, Statement, Store
+from redalg.lower_tile.space import Space
 
 
 @final
@@ -28,7 +24,7 @@ class Operands:
 
     def __init__(self, assembly: Assembly, before: list[Statement]) -> None:
         self.assembly, self.before = assembly, before
-        self.tiles: dict[tuple[Element, tuple[Axis, ...]], str] = {}
+        self.tiles: dict[Region, str] = {}
 
     # ---- tiles of inputs ---------------------------------------------------------------------------------------------
 
@@ -48,14 +44,14 @@ class Operands:
         if part is None:
             raise PlanError(f"`{element}` is not a plain tile of its tensor")
         region, axes = part
-        if (element, axes) not in self.tiles:
+        if region not in self.tiles:
             shape = [space.start[axis][1] for axis in axes]
             dtype = space.problem.dtypes[element.name]
             name = self.assembly.buffer(f"{element.name}_tile", "shared", shape, dtype, note=", ".join(map(str, axes)))
-            self.tiles[element, axes] = name
+            self.tiles[region] = name
             target = body if space.plan.binding.streamed in axes else self.before
             target.append(Copy(region, name))
-        return self.tiles[element, axes]
+        return self.tiles[region]
 
     def operand(
         self,
@@ -84,76 +80,6 @@ class Operands:
         target = body if space.plan.binding.streamed in free_axes(expr) else self.before
         target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
         return name
-
-    # ---- producers ---------------------------------------------------------------------------------------------------
-
-    def produce(self, space: Space, producer: Producer, body: list[Statement]) -> Space:
-        """A producer's tile: a contraction where its term is a product of a row factor and a streamed factor."""
-        cascade = producer.cascade
-        if cascade.producers:
-            raise PlanError(
-                f"producer `{producer.name}` has producers of its own, which the tile program does not hold yet. "
-                'Run it with backend="torch".'
-            )
-        inner, expr = self._inner(space, cascade.axis), cascade.outputs[0].expr
-        values: dict[Value, Expr] = {}
-        for reduction in cascade.reductions:
-            wanted = producer.name if expr == reduction.value else f"{producer.name}_{reduction.name}"
-            name = self._reduced(inner.with_values(values), reduction, cascade.axis, wanted, body)
-            values[reduction.value] = Load(name, I, J)
-        if expr in values:
-            return space.with_values({producer.value: values[expr]})
-        read = inner.with_values(values).read(expr)
-        if numeric_factor(read)[1].is_Atom or isinstance(numeric_factor(read)[1], Load):
-            return space.with_values({producer.value: read})  # a number times a tile needs no tile of its own
-        return space.with_values({producer.value: Load(self.assembly.tile_of(producer.name, read, body), I, J)})
-
-    def _inner(self, space: Space, axis: Axis) -> Space:
-        """The space with a producer's axis along u, padded to what matrix instructions take."""
-        length = padded(space.problem.sizes[axis.name], 16)
-        return replace(space, at={**space.at, axis: U}, start={**space.start, axis: (S.Zero, length)})
-
-    def _reduced(self, space: Space, reduction: Reduction, axis: Axis, wanted: str, body: list[Statement]) -> str:
-        sides = self._sides(space, reduction.term) if reduction.monoid.name == "sum" else None
-        name = self.assembly.tile(wanted, note=f"{reduction.monoid} over {axis}")
-        if sides is None:
-            body += self._serial(space, reduction, axis, name, body)
-            return name
-        row, streamed = sides
-        binding = space.plan.binding
-        rows = (binding.row, axis) if binding.row in free_axes(row) else (axis,)
-        dtype = operand_dtype(space, row)
-        if dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
-            dtype = space.problem.compute  # what is computed may not fit: float16 holds nothing above 65504
-        a = self.operand(space, row, tuple(one for one in rows if one is not None), (I, U), body, dtype=dtype)
-        b = self.operand(space, streamed, (binding.streamed, axis), (J, U), body, dtype=dtype)
-        body.append(Contract(a, b, name, transposed=True, clear=True))
-        return name
-
-    def _sides(self, space: Space, term: Expr) -> tuple[Expr, Expr] | None:
-        """(row factor, streamed factor) of a term that is a product of the two, in one dtype."""
-        factors = grouped(term, ())
-        streamed, row = space.plan.binding.streamed, space.plan.binding.row
-        if len(factors) != 2 or values_of(term):
-            return None
-        b, a = sorted(factors, key=lambda one: streamed not in free_axes(one))
-        if streamed not in free_axes(b) or streamed in free_axes(a) or (row is not None and row in free_axes(b)):
-            return None
-        return (a, b) if operand_dtype(space, a) == operand_dtype(space, b) else None
-
-    def _serial(
-        self, space: Space, reduction: Reduction, axis: Axis, name: str, body: list[Statement]
-    ) -> list[Statement]:
-        """name[i, j] := ⊕_u term, one u after the other."""
-        inner = self.staged(space, reduction.term, body)
-        term = inner.read(reduction.term)
-        held = Load(name, I, J)
-        made = reduction.monoid.combine(held, term)
-        if space.ragged(axis):
-            made = Where(U < space.problem.sizes[axis.name], made, held)  # noqa: SIM300 - index first, as elsewhere
-        length = space.start[axis][1]
-        step = self.assembly.over_tile(name, made)
-        return [Fill(name, reduction.monoid.identity), Loop(U, Integer(length), 0, (step,), pipelined=False)]
 
 
 def operand_dtype(space: Space, expr: Expr) -> str:

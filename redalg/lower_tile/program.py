@@ -9,7 +9,7 @@
                | Contract(a, b, c, transposed, clear)          c (+)= a · b or a · bᵀ
                | ReduceTile(kind, source, target, clear)       along the second dimension
                | Parallel(index*, store*)                      every element of a tile, in any order
-               | Loop(variable, start, stop, stages, body)     in order
+               | Loop(variable, stop, stages, body, pipelined) in order
     store     := target[index*] = expr, where guard
     region    := parameter[index or (start, length)]
 

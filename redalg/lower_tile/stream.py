@@ -23,6 +23,7 @@ from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolic
 from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp
 from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
+from redalg.lower_tile.producers import Production
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
 from redalg.lower_tile.space import E_, I, J, Space
 
@@ -97,6 +98,7 @@ class Step:
     ) -> None:
         self.form, self.assembly, self.slots, self.space = form, assembly, slots, space
         self.operands = Operands(assembly, before)
+        self.production = Production(assembly, self.operands)
         self.body: list[Statement] = []
         self.live: Boolean = S.true
         self.old: dict[Value, str] = {}
@@ -105,7 +107,7 @@ class Step:
     def build(self) -> list[Statement]:
         """The statements of one step."""
         for producer in self.form.cascade.producers:
-            self.space = self.operands.produce(self.space, producer, self.body)
+            self.space = self.production.produce(self.space, producer, self.body)
         self.live = self.space.live(self.form.cascade.domain)
         for extremum in self.form.extrema:
             self._extremum(extremum)

@@ -52,6 +52,7 @@ class Plan:
         warp_specialized: whether loads get warps of their own (sm_90a).
         multiplies: whether any tile is a matrix product (a contraction, or a producer that is one).
         tensor_cores: whether contractions use matrix instructions (otherwise true float32 on CUDA cores).
+        block_inner: elements of a producer's own axis that a tile holds, a multiple of 16; 0 where it holds all.
         predicted_us: predicted time in microseconds, None while no model is asked.
     """
 
@@ -67,6 +68,7 @@ class Plan:
     multiplies: bool
     tensor_cores: bool
     form: str = "online"
+    block_inner: int = 0
     predicted_us: float | None = None
 
     @property
@@ -83,6 +85,7 @@ class Plan:
             f"{self.form} form, {self.strategy}" + (f" ({self.segments})" if self.segments > 1 else ""),
             f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}",
             f"grid {grid}",
+            *([f"inner axes in tiles of {self.block_inner}"] if self.block_inner else []),
             f"{self.stages} stages, {self.threads} threads",
             f"warp specialisation {'on' if self.warp_specialized else 'off'}",
             unit,
@@ -96,6 +99,8 @@ class Plan:
             raise PlanError(f"plan `{self}` has a tile, a segment count or a stage count out of range.")
         if self.device.target != "c" and (self.threads % 32 or not 32 <= self.threads <= 1024):
             raise PlanError(f"plan `{self}` has {self.threads} threads. Use a multiple of 32 from 32 to 1024.")
+        if self.block_inner < 0 or self.block_inner % 16:
+            raise PlanError(f"plan `{self}` cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16.")
         cuda_cores = self.multiplies and not self.tensor_cores and self.device.target != "c"
         if cuda_cores and (self.block_streamed % 16 or self.block_column % 16 or self.block_row % (self.threads // 16)):
             raise PlanError(

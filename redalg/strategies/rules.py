@@ -43,14 +43,31 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     columns = problem.sizes[binding.column.name] if binding.column else 1
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
     cores = tensor_cores(form, problem, device)
+    wide = [one for one in inner if not inner_rule([one], columns, cores=cores)]
     schedule = Schedule(
-        rows, padded(max([columns, *inner]), 16), trims(form), biased(form, binding), aligned(form, problem)
+        rows, padded(max([columns, *wide]), 16), trims(form), biased(form, binding), aligned(form, problem)
     )
     tile = (
         scalar_tile(device, schedule) if not cores else hopper_tile(schedule) if device.wgmma else ampere_tile(schedule)
     )
     row, streamed, stages, threads, special = tile
-    return Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, True, cores)
+    cut = inner_rule(inner, columns, cores=cores)
+    plan = Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, True, cores)
+    return (
+        replace(plan, block_inner=cut, stages=max(stages, INNER_STAGES))
+        if cut and cores
+        else replace(plan, block_inner=cut)
+    )
+
+
+INNER, INNER_STAGES = 64, 3
+"""The tile of an inner axis that is cut (a row of 16-bit elements is 128 bytes, one swizzled copy), and its stages."""
+
+
+def inner_rule(inner: list[int], columns: int, *, cores: bool) -> int:
+    """Tile length of the producers' axes: whole while they are short beside the columns or fit anyway, else cut."""
+    longest = max(inner, default=0)
+    return INNER if longest > max(columns, 512 if cores else 256) else 0
 
 
 @final
