@@ -14,6 +14,7 @@ import torch
 from sympy import exp, log, oo, sqrt
 
 import redalg as ra
+from redalg.library import routing
 
 b, h, q, k, d, e, n, t, c = ra.axes("b h q k d e n t c")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
@@ -79,6 +80,13 @@ def top_and_denominator() -> ra.Fused:
     return ra.fuse({"top": (m, "b"), "denominator": (total, "b"), "lse": (m + log(total), "b")})
 
 
+def best_of_rows(k: int) -> ra.Fused:
+    """The k best of rows, and the place of the largest and of the least."""
+    values, indices = ra.topk(x, n, ra.axis("j", size=k))
+    outputs = {"values": (values, "b j"), "indices": (indices, "b j")}
+    return ra.fuse(outputs | {"first": (ra.argmax(x, n), "b"), "least": (ra.argmin(x, n), "b")})
+
+
 FORMS: dict[str, Callable[[], ra.Fused]] = {
     "attention": lambda: attention(SCORE),
     "causal": lambda: attention(ra.where(k <= q, SCORE, -oo)),
@@ -91,6 +99,10 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "weighted variance": weighted_variance,
     "powers of 2": lambda: ra.fuse(ra.sum(2 ** (ra.min(x, n) - x), n)),
     "inertia": inertia,
+    "best of rows": lambda: best_of_rows(3),
+    "20 best of rows": lambda: best_of_rows(20),
+    "routing": lambda: routing(6),
+    "routing to one": lambda: routing(1),
     "long inner axis": lambda: ra.fuse(ra.logsumexp(ra.sum(X * W, c), n)),
     "long inner axis, transposed": lambda: ra.fuse(ra.logsumexp(ra.sum(X * WT, c), n)),
     "long inner axis, maximum": lambda: ra.fuse({"out": (ra.sum(ra.max(X + W, c), n), "t")}),
@@ -115,6 +127,11 @@ def with_(
 def randn(*shape: int, scale: float = 1.0, shift: float = 0.0) -> Callable[[torch.Generator], torch.Tensor]:
     """shift + scale · normal."""
     return lambda g: shift + scale * torch.randn(shape, generator=g)
+
+
+def whole(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """Small integers: their sums and products are exact, so that ties are ties."""
+    return lambda g: torch.randint(-2, 3, shape, generator=g).float()
 
 
 def weights(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
@@ -178,6 +195,12 @@ CASES = (
         one(X=randn(33, 1030, scale=0.1), W=randn(40, 1030, scale=0.1)),
     ),
     Case("long inner axis, maximum", "long inner axis, maximum", one(X=randn(33, 530), W=randn(530, 40))),
+    Case("best of rows", "best of rows", one(x=whole(33, 600)), 0.0),
+    Case("best of rows, too few", "best of rows", one(x=whole(5, 2)), 0.0),
+    Case("20 best of rows", "20 best of rows", one(x=whole(7, 1000)), 0.0),
+    Case("routing", "routing", one(x=whole(70, 300), W=whole(300, 100))),
+    Case("routing, long tokens", "routing", one(x=whole(20, 1030), W=whole(1030, 64))),
+    Case("routing to one", "routing to one", one(x=whole(70, 96), W=whole(96, 128))),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
 )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sympy import exp
 
 import redalg as ra
+from redalg.errors import PlanError
 from redalg.lower_tile.interpret import interpret
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
@@ -51,6 +54,31 @@ def test_c_target_takes_bfloat16_as_float32() -> None:
     made = form(**tensors, backend="tilelang")
     assert made.dtype == torch.bfloat16
     assert worst_error(made, form.reference(**tensors)) <= 8e-3
+
+
+NOTHING, UNORDERED = -torch.inf, torch.nan
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("k", [3, 20])
+def test_selection_of_odd_values(k: int, segments: int) -> None:
+    """NaN first, both zeros as one, -inf before no element at all, ties by the lower index; in one part and three."""
+    rows = torch.tensor([[NOTHING] * 9, [1.0, UNORDERED, 2.0, torch.inf, UNORDERED, *[NOTHING] * 4],
+                         [-0.0, 0.0, -0.0, 0.0, -1.0, 0.0, -0.0, 1e-45, -1e-45]])  # fmt: skip
+    form = fused("best of rows" if k == 3 else "20 best of rows")
+    known = problem(form, {"x": rows})
+    plan = replace(form.lower("c", **known).plan, segments=segments, block_streamed=2)
+    wanted, made = form.reference(x=rows), interpret(form.lower("c", **known, plan=plan).program, {"x": rows.numpy()})
+    generated = form(x=rows, backend="tilelang", plan=plan)
+    for one in ("values", "indices", "first", "least"):
+        expected = getattr(wanted, one).double()
+        torch.testing.assert_close(torch.from_numpy(made[one]).double(), expected, equal_nan=True, rtol=0, atol=1e-44)
+        torch.testing.assert_close(getattr(generated, one).double(), expected, equal_nan=True, rtol=0, atol=1e-44)
+
+
+def test_selection_in_float64_is_refused() -> None:
+    with pytest.raises(PlanError, match="32 bits"):
+        fused("best of rows")(x=torch.zeros(2, 3, dtype=torch.float64), backend="tilelang")
 
 
 def test_strided_and_expanded_tensors() -> None:

@@ -6,6 +6,7 @@ Each function gives a `Fused`: call it on tensors, ask it to `explain`, take its
 """
 
 from redalg.library.attention import attention
+from redalg.library.routing import routing
 from redalg.library.statistics import (
     inertia,
     logsumexp,
@@ -16,5 +17,6 @@ from redalg.library.statistics import (
 )
 
 __all__ = [
-    "attention", "inertia", "logsumexp", "softmax_denominator", "variance", "weighted_mean", "weighted_variance",
+    "attention", "inertia", "logsumexp", "routing", "softmax_denominator", "variance", "weighted_mean",
+    "weighted_variance",
 ]  # fmt: skip

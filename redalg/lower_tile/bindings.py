@@ -10,7 +10,7 @@ from redalg.strategies import Plan
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
 
 C = """\
-TARGET = {{"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native"],
+TARGET = {{"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native", "-w"],
           "pass_configs": {{"tirx.disable_vectorize": True}}}}
 shared = fragment = T.alloc_local
 launch = {{}}

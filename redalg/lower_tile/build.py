@@ -15,7 +15,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import InputError, PlanError
 from redalg.expression import Axis, Value, Where
-from redalg.incremental.form import FusedForm
+from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
@@ -36,7 +36,8 @@ from redalg.lower_tile.program import (
     TileProgram,
     index,
 )
-from redalg.lower_tile.space import E_, I, J, Space, output_name
+from redalg.lower_tile.selection import check_selections, merged_selection, width
+from redalg.lower_tile.space import E_, PLACE, I, J, Space, output_name
 from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
 from redalg.strategies import Plan, Problem
@@ -79,6 +80,7 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
         raise PlanError(
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
         )
+    check_selections(form, problem)
     job = Job(form, plan, problem, dtypes)
     kernels, workspaces = single_segment(job) if plan.segments == 1 else multi_segment(job)
     kernels = tuple(replace(kernel, body=joined(without_single_steps(kernel.body))) for kernel in kernels)
@@ -151,9 +153,11 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
         at[binding.column] = E_
         start[binding.column] = (S.Zero, plan.block_column)
     tile = SEGMENT * Space(plan, job.problem, at, start).tiles + TILE if segmented else TILE
+    at |= {axis: PLACE if sizes[axis.name] > 1 else S.Zero for axis in job.form.places}
     at[binding.streamed] = tile * plan.block_streamed + J
     start[binding.streamed] = (tile * plan.block_streamed, plan.block_streamed)
-    return Frame(tuple(grid) or ((index(names.fresh("block")), 1),), Space(plan, job.problem, at, start))
+    space = Space(plan, job.problem, at, start, places=job.form.places)
+    return Frame(tuple(grid) or ((index(names.fresh("block")), 1),), space)
 
 
 def taken(job: Job) -> tuple[str, ...]:
@@ -179,11 +183,12 @@ def single_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]
 
 def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement]]:
     """The empty state, what is loaded once, and the loop."""
-    slots, body = allocate(job.form, assembly, job.plan.binding.column)
+    slots, body = allocate(job.form, assembly, job.problem)
     before: list[Statement] = []
     step = tuple(Step(job.form, assembly, slots, place.space, before).build())
     whole = job.plan.segments == 1
-    stop = needed_tiles(job.form.cascade.domain, place.space) if whole else Integer(place.space.tiles)
+    domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
+    stop = needed_tiles(domain, place.space) if whole else Integer(place.space.tiles)
     return slots, [*before, *body, over_tiles(stop, step, job.plan.stages)]
 
 
@@ -202,36 +207,45 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
     slots, body = streamed(job, place, assembly)
-    parts = {value: names.fresh(f"{name}_parts") for value, name in slots.names.items()}
-    body += [stored_part(value, slots, parts[value], place.space) for value in slots.names]
+    parts = {value: names.fresh(f"{name}_parts") for value, name in slots.buffers().items()}
+    body += [stored_part(value, slots, parts[value], place.space) for value in parts]
     first = Kernel(place.grid, tuple(assembly.buffers), tuple(body), f"stream a part of {job.form.cascade.axis}")
     variables = [str(name) for name, _ in place.grid]  # a TileLang text may bind a variable's name once
     second = merging(job, Names((*taken(job), *parts.values(), *variables)), parts, slots)
     shapes = {name: part_shape(value, slots, job) for value, name in parts.items()}
     return (first, second), tuple(
-        Parameter(name, shape, job.problem.compute, "workspace", name) for name, shape in shapes.items()
+        Parameter(name, shapes[name], "int64" if value in slots.best else job.problem.compute, "workspace", name)
+        for value, name in parts.items()
     )
 
 
-def part_shape(value: Value, slots: Slots, job: Job) -> tuple[int, ...]:
-    """(segments, grid axes …, rows, columns) of a workspace."""
+def part_shape(value: Value | Structure, slots: Slots, job: Job) -> tuple[int, ...]:
+    """(segments, grid axes …, rows, columns or places) of a workspace."""
     binding, sizes = job.plan.binding, job.problem.sizes
     rows = sizes[binding.row.name] if binding.row else 1
     columns = [sizes[binding.column.name]] if value in slots.columns and binding.column else []
+    columns += [width(value, job.problem)] if isinstance(value, Structure) and width(value, job.problem) else []
     return (job.plan.segments, *(sizes[axis.name] for axis in binding.grid), rows, *columns)
 
 
-def part_place(value: Value, slots: Slots, space: Space, part: Symbol) -> tuple[Expr, ...]:
+def part_place(value: Value | Structure, slots: Slots, space: Space, part: Symbol) -> tuple[Expr, ...]:
     """Where a part of a slot lies in its workspace."""
     binding = space.plan.binding
     row = space.at[binding.row] if binding.row else I
     place: tuple[Expr, ...] = (part, *(space.at[axis] for axis in binding.grid), row)
+    if isinstance(value, Structure):
+        return (*place, PLACE) if width(value, space.problem) else place
     return (*place, E_) if value in slots.columns else place
 
 
-def stored_part(value: Value, slots: Slots, workspace: str, space: Space) -> Statement:
+def stored_part(value: Value | Structure, slots: Slots, workspace: str, space: Space) -> Statement:
     """A slot to its workspace."""
-    where, source = part_place(value, slots, space, SEGMENT), slots.names[value]
+    where, source = part_place(value, slots, space, SEGMENT), slots.buffers()[value]
+    if isinstance(value, Structure):
+        sweep = [(I, space.plan.block_row), (PLACE, width(value, space.problem))]
+        sweep = [one for one in sweep if one[1]]
+        read = Load(source, *(one for one, _ in sweep))
+        return Parallel(tuple(sweep), (Store(workspace, where, read, guard(space.rows_inside())),))
     if value not in slots.columns:
         store = Store(workspace, where, slots.marked(value, Load(source, I)), guard(space.rows_inside()))
         return Parallel(((I, space.plan.block_row),), (store,))
@@ -245,13 +259,13 @@ def guard(condition: Boolean) -> Boolean | None:
     return None if condition == S.true else condition
 
 
-def merging(job: Job, names: Names, workspaces: Mapping[Value, str], parts: Slots) -> Kernel:
+def merging(job: Job, names: Names, workspaces: Mapping[Value | Structure, str], parts: Slots) -> Kernel:
     """The derived merge, part after part, then finish."""
     rows = min(job.plan.block_row, MERGED_ROWS) if job.plan.binding.row else 1
     job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    slots, body = allocate(job.form, assembly, job.plan.binding.column)
+    slots, body = allocate(job.form, assembly, job.problem)
     slots = replace(slots, scale=parts.scale)
     loop, held = list[Statement](), dict[Value, str]()
     for value in slots.names:
@@ -259,6 +273,9 @@ def merging(job: Job, names: Names, workspaces: Mapping[Value, str], parts: Slot
         held[value] = (assembly.columns if wide else assembly.row)(f"{value.name}_part")
         read = Load(workspaces[value], *part_place(value, parts, place.space, PART))
         loop.append(assembly.over_columns(held[value], read) if wide else assembly.over_rows((held[value], read)))
+    for structure, best in slots.best.items():
+        source = Load(workspaces[structure], *part_place(structure, parts, place.space, PART))
+        loop += merged_selection(structure, assembly, job.problem, best, source)
     loop += merge_step(assembly, place.space, slots, held, job.form)
     body.append(Loop(PART, Integer(job.plan.segments), 0, tuple(loop), pipelined=False))
     body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()

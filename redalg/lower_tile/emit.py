@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import final
 
-from sympy import S, Symbol
+from sympy import Expr, S, Symbol
 
 from redalg.lower_tile.bindings import BEGIN, END, binding
 from redalg.lower_tile.expr_printer import Printer
@@ -52,12 +52,33 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         f'"""{header.strip()}\n"""',
         ("import struct\n\n" if constants else "") + "import tilelang\nimport tilelang.language as T",
         BEGIN.format(target=target) + "\n" + binding(plan, program.compute, constants=constants) + END,
-        "\n" + function,
+        "\n" + (RANKED if "ranked" in function else "") + function,
         COMPILE,
         check.strip(),
     ]
     return Source("\n\n".join(part for part in parts if part) + "\n", program, plan)
 
+
+RANKED = """
+def ranked(x, n):  # an integer that orders as x (NaN first, zeros equal), then by the lower n: x's bits, then not n
+    bits = T.reinterpret(x, "int32")
+    order = T.if_then_else(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    order = T.if_then_else((bits & 0x7FFFFFFF) > 0x7F800000, 0x7FFFFFFF, T.if_then_else(order == -1, 0, order))
+    return (T.cast(order, "int64") << 32) | (T.int64(0xFFFFFFFF) - T.cast(n, "int64"))
+
+
+def ranked_value(rank):  # x; -inf of no element
+    order = T.cast(rank >> 32, "int32")
+    bits = T.if_then_else(order < 0, order ^ 0x7FFFFFFF, order)
+    return T.reinterpret(T.if_then_else(rank == T.min_value("int64"), T.int32(-0x800000), bits), "float32")
+
+
+def ranked_index(rank):  # n; -1 of no element
+    rest = rank & T.int64(0xFFFFFFFF)
+    return T.if_then_else(rest == 0, T.int64(-1), T.int64(0xFFFFFFFF) - rest)
+
+
+""".lstrip()
 
 COMPILE = '''
 def compiled():
@@ -106,7 +127,7 @@ class _Emitter:
         if isinstance(one, Copy):
             return [f"T.copy({self.side(one.source)}, {self.side(one.target)})"]
         if isinstance(one, Fill):
-            return [f"T.fill({one.buffer}, {self.printer.number(one.value)})"]
+            return [f"T.fill({one.buffer}, {self.value(one.buffer, one.value)})"]
         if isinstance(one, Contract):
             rows, columns = self.shapes[one.c]
             depth = self.shapes[one.a][1]
@@ -142,10 +163,15 @@ class _Emitter:
     def store(self, one: Store) -> list[str]:
         """One assignment, guarded where it must be."""
         target = f"{one.target}[{', '.join(map(self.printer.integer, one.indices))}]"
-        line = f"{target} = {self.printer.number(one.expr)}"
+        line = f"{target} = {self.value(one.target, one.expr)}"
         if one.guard is None or one.guard == S.true:
             return [line]
         return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]
+
+    def value(self, target: str, expr: Expr) -> str:
+        """What is stored: an integer where the target holds integers and the expression is one."""
+        whole = "int" in self.printer.dtypes[target] and self.printer.is_integer(expr)
+        return self.printer.integer(expr) if whole else self.printer.number(expr)
 
 
 def launch(kernel: Kernel) -> tuple[list[str], list[str]]:

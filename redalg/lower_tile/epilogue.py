@@ -11,8 +11,10 @@ from redalg.expression import Cast, Where
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.moves import safe
-from redalg.lower_tile.program import Copy, Load, Parallel, Region, Statement, Store
-from redalg.lower_tile.space import E_, I, Space
+from redalg.lower_tile.program import Copy, Load, Parallel, RankedIndex, Region, Statement, Store
+from redalg.lower_tile.selection import padded_places
+from redalg.lower_tile.selection import read as read_selected
+from redalg.lower_tile.space import E_, PLACE, I, Space
 from redalg.lower_tile.stream import Slots
 
 
@@ -25,6 +27,8 @@ class Epilogue:
     ) -> None:
         self.form, self.assembly, self.dtypes = form, assembly, dtypes
         values = {value: slots.final(value) for value in slots.names}
+        for structure, name in slots.best.items():
+            values |= zip(structure.values, read_selected(structure, name, space.problem), strict=True)
         for pivot in form.pivots:
             if pivot.has_slot:
                 values[pivot.value] = safe(values[pivot.value])
@@ -35,10 +39,9 @@ class Epilogue:
 
     def build(self) -> list[Statement]:
         """Assignments, then outputs."""
-        column = self.space.plan.binding.column
         for one in self.form.assignments:
             read = self.space.read(one.expr)
-            if column is None or not self._has_columns(read):
+            if not read.has(RankedIndex) and not any({E_, PLACE} & set(load.indices) for load in read.atoms(Load)):
                 name = self.assembly.row(one.value.name)
                 self.body.append(self.assembly.over_rows((name, read)))
                 read = Load(name, I)
@@ -46,9 +49,6 @@ class Epilogue:
         for output in self.form.outputs:
             self._output(output)
         return self.body
-
-    def _has_columns(self, read: Expr) -> bool:
-        return any(E_ in one.indices for one in read.atoms(Load))
 
     def _output(self, output: FormOutput) -> None:
         expr = output.expr.args[0] if isinstance(output.expr, Cast) else output.expr
@@ -61,10 +61,15 @@ class Epilogue:
             guard = self.space.rows_inside()
             if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
                 guard = guard & (I < 1)
+            extents = [(I, self.space.plan.block_row)]
+            for axis in set(output.axes) & self.space.places:
+                size = self.space.problem.sizes[axis.name]
+                extents += [(PLACE, padded_places(size))] if size > 1 else []
+                guard = guard & (size > PLACE) if 1 < size < padded_places(size) else guard
             store = Store(
                 self.space.output_name(output.name), self._place(output), read, None if guard == S.true else guard
             )
-            self.body.append(Parallel(((I, self.space.plan.block_row),), (store,)))
+            self.body.append(Parallel(tuple(extents), (store,)))
 
     def _wide(self, output: FormOutput, read: Expr) -> None:
         """A (row, column) output: in a tile, then copied out."""

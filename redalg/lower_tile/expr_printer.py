@@ -39,7 +39,7 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
-from redalg.lower_tile.program import IsFinite, IsNaN, Load, ScaledExp
+from redalg.lower_tile.program import NO_ELEMENT, IsFinite, IsNaN, Load, Ranked, RankedIndex, RankedValue, ScaledExp
 
 FUNCTIONS = {
     "tanh": "T.tanh",
@@ -66,9 +66,16 @@ class Printer:
     def integer(self, node: Basic) -> str:
         """An index expression."""
         if isinstance(node, Symbol | Integer):
-            return str(node)
+            return str(node) if node != NO_ELEMENT else 'T.min_value("int64")'
         if isinstance(node, Load):
             return self.load(node)
+        if isinstance(node, Ranked):
+            return f"ranked({self.number(node.args[0])}, {self.integer(node.args[1])})"
+        if isinstance(node, RankedIndex):
+            return f"ranked_index({self.integer(node.args[0])})"
+        if isinstance(node, Where):
+            condition, a, b = node.args
+            return f"T.if_then_else({self.condition(condition)}, {self.integer(a)}, {self.integer(b)})"
         if isinstance(node, Add):
             return _signed(
                 [self.integer(term) for term in sorted(node.args, key=lambda one: (one.is_Number, str(one)))]
@@ -89,7 +96,7 @@ class Printer:
 
     def _atom(self, node: Basic) -> str:
         text = self.integer(node)
-        return text if node.is_Atom or isinstance(node, Load) else f"({text})"
+        return text if node.is_Atom or isinstance(node, Load | RankedIndex) else f"({text})"
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
@@ -117,8 +124,10 @@ class Printer:
         """Whether an expression is made of integers alone."""
         if isinstance(node, Load):
             return "int" in self.dtypes[node.name]
-        if isinstance(node, Symbol | Integer):
+        if isinstance(node, Symbol | Integer | Ranked | RankedIndex):
             return True
+        if isinstance(node, Where):
+            return all(self.is_integer(one) for one in node.args[1:])
         kinds = Add | Mul | Max | Min | Mod | floor
         inner = isinstance(node, kinds) and not isinstance(node, floor)
         return isinstance(node, floor) or (inner and all(self.is_integer(one) for one in node.args))
@@ -132,13 +141,15 @@ class Printer:
         if isinstance(node, Load):
             name = self.dtypes[node.name]
             return self.load(node) if name == self.compute else f'T.cast({self.load(node)}, "{self.compute}")'
+        if isinstance(node, Where):
+            condition, a, b = node.args
+            return f"T.if_then_else({self.condition(condition)}, {self.number(a)}, {self.number(b)})"
         if self.is_integer(node):
             return f'T.cast({self.integer(node)}, "{self.compute}")'
         if isinstance(node, ScaledExp):
             return self._scaled_exp(node)
-        if isinstance(node, Where):
-            condition, a, b = node.args
-            return f"T.if_then_else({self.condition(condition)}, {self.number(a)}, {self.number(b)})"
+        if isinstance(node, RankedValue):
+            return f"ranked_value({self.integer(node.args[0])})"
         if isinstance(node, Add):
             return _signed([self.number(one) for one in sorted(node.args, key=_reads)])
         if isinstance(node, Mul):

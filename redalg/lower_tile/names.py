@@ -39,6 +39,11 @@ RESERVED = CPP | frozenset(
         "j",
         "e",
         "u",
+        "place",
+        "nth",
+        "ranked",
+        "ranked_value",
+        "ranked_index",
     }
 )
 

@@ -13,7 +13,8 @@
     store     := target[index*] = expr, where guard
     region    := parameter[index or (start, length)]
 
-Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Where`.
+Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Where`, and
+`Ranked(x, n)`, an integer that orders as x does, and of equal ones by the lower n (`RankedValue`, `RankedIndex` of it).
 Where an index varies, reading outside a parameter gives 0 and storing outside is dropped (as TileLang guards them);
 constant indices are checked at the call. All loop variables are integer symbols.
 """
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
-from sympy import Expr, Symbol, sympify
+from sympy import Expr, Integer, Symbol, sympify
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
@@ -84,6 +85,34 @@ class IsNaN(Boolean):
 
     def _sympystr(self, printer: Any) -> str:
         return f"isnan({printer._print(self.args[0])})"
+
+
+@final
+class Ranked(Expr):
+    """(x, n) as one 64-bit integer: NaN above every number, a larger x above a smaller, of equal ones the lower n."""
+
+    is_integer = True
+    is_commutative = True
+
+
+@final
+class RankedValue(Expr):
+    """The x of a `Ranked`; −∞ of no element."""
+
+    is_extended_real = True
+    is_commutative = True
+
+
+@final
+class RankedIndex(Expr):
+    """The n of a `Ranked`; −1 of no element."""
+
+    is_integer = True
+    is_commutative = True
+
+
+NO_ELEMENT = Integer(-(2**63))
+"""What stands below every `Ranked`."""
 
 
 def index(name: str) -> Symbol:

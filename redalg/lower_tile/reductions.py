@@ -6,8 +6,9 @@ from redalg.decompose import Cascade
 from redalg.errors import PlanError
 from redalg.incremental.form import FusedForm
 
-STREAMED = ("sum", "max", "min")
-PRODUCED = (*STREAMED, "prod")
+SCALAR = ("sum", "max", "min")
+STREAMED = (*SCALAR, "argmax", "argmin", "topk")
+PRODUCED = (*SCALAR, "prod")
 """A producer's reduction is a loop of the monoid's own `combine`."""
 
 

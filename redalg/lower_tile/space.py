@@ -15,7 +15,7 @@ from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Load, Region, index
 from redalg.strategies import Plan, Problem
 
-I, J, E_, U = index("i"), index("j"), index("e"), index("u")
+I, J, E_, U, PLACE = index("i"), index("j"), index("e"), index("u"), index("place")
 
 
 @final
@@ -25,10 +25,11 @@ class Space:
 
     Attributes:
         plan, problem: what is lowered.
-        at: axis -> its global index within a tile, in terms of grid variables, `t`, and the tile indices i, j, e, u.
+        at: axis -> its global index within a tile, by grid variables, `t`, and tile indices i, j, e, u, place.
         start: axis -> (global index of the tile's first element, tile length), for the axes that a tile spans.
         values: value -> what reads it at tile indices.
         staged: element -> (buffer, axes of its dimensions): tiles of inputs in shared memory.
+        places: axes that number selected elements.
     """
 
     plan: Plan
@@ -37,6 +38,7 @@ class Space:
     start: Mapping[Axis, tuple[Expr, int]]
     values: Mapping[Value, Expr] = field(default_factory=dict)
     staged: Mapping[Element, tuple[str, tuple[Axis, ...]]] = field(default_factory=dict)
+    places: frozenset[Axis] = frozenset()
 
     def with_values(self, values: Mapping[Value, Expr]) -> Space:
         """The same place, with more values at hand."""

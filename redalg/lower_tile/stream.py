@@ -19,13 +19,16 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import values_of
-from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy, Structure
+from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp
 from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
 from redalg.lower_tile.producers import Production
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
+from redalg.lower_tile.selection import candidates, emptied, held, selected
 from redalg.lower_tile.space import E_, I, J, Space
+from redalg.strategies import Problem
 
 
 @final
@@ -33,14 +36,20 @@ from redalg.lower_tile.space import E_, I, J, Space
 class Slots:
     """The buffers that hold the state: value -> buffer.
 
-    `scale` is a positive factor that an extremum leaves out. `nan` counts the NaN that an extremum met: a maximum of
-    numbers passes over them (on both targets), and an output that is the extremum itself must not.
+    `best` holds the selected elements of structures. `scale` is a positive factor that an extremum leaves out. `nan`
+    counts the NaN that an extremum met: a maximum of numbers passes over them (on both targets), and an output that is
+    the extremum itself must not.
     """
 
     names: dict[Value, str] = field(default_factory=dict)
     columns: set[Value] = field(default_factory=set)
     scale: dict[Value, Expr] = field(default_factory=dict)
+    best: dict[Structure, str] = field(default_factory=dict)
     nan: dict[Value, str] = field(default_factory=dict)
+
+    def buffers(self) -> dict[Value | Structure, str]:
+        """Every buffer of the state."""
+        return {**dict[Value | Structure, str](self.names), **self.best}
 
     def read(self, value: Value) -> Expr:
         """A slot's read at tile indices."""
@@ -60,8 +69,9 @@ class Slots:
         return {value: self.read(value) for value in self.names}
 
 
-def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[Slots, list[Statement]]:
+def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slots, list[Statement]]:
     """The state's buffers, and the statements that make it empty."""
+    column = assembly.plan.binding.column
     slots, body = Slots(), list[Statement]()
     for one in form.extrema:
         slots.names[one.value] = assembly.row(one.value.name, note=f"{one.monoid} {one.term}")
@@ -69,6 +79,9 @@ def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[
         if stands_alone(one, form):
             slots.nan[one.value] = assembly.row(f"{one.value.name}_nan", note="NaN met")
             body.append(Fill(slots.nan[one.value], S.Zero))
+    for structure in form.structures:
+        slots.best[structure] = held(structure, assembly, problem)
+        body.append(emptied(slots.best[structure]))
     for pivot in form.shifted:
         slots.names[pivot.value] = assembly.row(pivot.value.name, note=f"pivot of {pivot.base}")
         body.append(Fill(slots.names[pivot.value], S.NegativeInfinity))
@@ -111,6 +124,8 @@ class Step:
         self.live = self.space.live(self.form.cascade.domain)
         for extremum in self.form.extrema:
             self._extremum(extremum)
+        for structure in self.form.structures:
+            self._select(structure)
         merge = self._tile_state()
         rows = [one for one in self.form.accumulators if one.value not in self.slots.columns]
         merge.accumulate(rows)
@@ -126,6 +141,12 @@ class Step:
         """A term within the domain, as reads of tiles."""
         expr = live_term(expr, self.form.cascade.domain)
         if not self.space.plan.multiplies:  # beside contractions, masks and biases are read where they are used
+            self.space = self.operands.staged(self.space, expr, self.body)
+        return self.space.read(expr)
+
+    def whole(self, expr: Expr) -> Expr:
+        """A term that counts everywhere, as reads of tiles."""
+        if not self.space.plan.multiplies:
             self.space = self.operands.staged(self.space, expr, self.body)
         return self.space.read(expr)
 
@@ -156,6 +177,12 @@ class Step:
             met = Where(IsNaN(Load(source, I, J)), S.One, S.Zero)
             counted = self.assembly.tile_of("nan", met, self.body)
             self.body.append(ReduceTile("sum", counted, self.slots.nan[one.value], clear=False))
+
+    def _select(self, one: Structure) -> None:
+        value = lifted(one.monoid, one.operands, self.space.plan.binding.streamed)[0]
+        tile = candidates(one, self.assembly, self.space, self.whole(value), self.body)
+        alone = self.space.tiles == 1
+        self.body += selected(one, self.assembly, self.space.problem, self.slots.best[one], tile, alone=alone)
 
     # ---- weights -----------------------------------------------------------------------------------------------------
 
