@@ -76,6 +76,22 @@ def test_selection_of_odd_values(k: int, segments: int) -> None:
         torch.testing.assert_close(getattr(generated, one).double(), expected, equal_nan=True, rtol=0, atol=1e-44)
 
 
+@pytest.mark.parametrize("splits", [2, 5])
+def test_split_contractions_equal_the_definition(splits: int) -> None:
+    case = next(one for one in CASES if one.name == "routing")
+    tensors, form = tensors_of(case), fused(case.form)
+    plan = replace(form.lower("c", **problem(form, tensors)).plan, splits=splits, block_inner=32)
+    assert worst_error(form(**tensors, backend="tilelang", plan=plan), form.reference(**tensors)) <= case.tolerance
+
+
+def test_a_split_of_what_is_no_sum_is_refused() -> None:
+    case = next(one for one in CASES if one.name == "long inner axis, maximum")
+    form, known = fused(case.form), problem(fused(case.form), tensors_of(case))
+    plan = replace(form.lower("c", **known).plan, splits=2, block_inner=32)
+    with pytest.raises(PlanError, match="no plain sum"):
+        form.lower("c", **known, plan=plan)
+
+
 def test_selection_in_float64_is_refused() -> None:
     with pytest.raises(PlanError, match="32 bits"):
         fused("best of rows")(x=torch.zeros(2, 3, dtype=torch.float64), backend="tilelang")

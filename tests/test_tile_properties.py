@@ -16,6 +16,7 @@ from redalg.errors import PlanError
 from redalg.lower_tile.build import build
 from redalg.lower_tile.interpret import interpret
 from redalg.lower_tile.program import Loop, statements
+from redalg.strategies.rules import splittable
 from tests.cascades import Data, Example, cascades, data
 from tests.kernel_cases import FORMS, fused, problem, worst_error
 from tests.test_preservation import assert_defined
@@ -47,6 +48,8 @@ def problems(draw: Any) -> tuple[str, dict[str, torch.Tensor], dict[str, int]]:
         "segments": draw(st.sampled_from([1, 2, 3])),
         "block_inner": draw(st.sampled_from([0, 16])),
     }
+    if tile["segments"] == 1 and tile["block_inner"] and splittable(fused(name).form):
+        tile["splits"] = draw(st.sampled_from([1, 2, 5]))
     return name, tensors, tile
 
 

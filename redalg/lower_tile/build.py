@@ -7,12 +7,13 @@ Multi-Segment: the same loop over a part, its state to a workspace; then merge t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from sympy import And, Expr, Integer, S, Symbol
 from sympy.logic.boolalg import Boolean
 
+from redalg.decompose import Producer
 from redalg.errors import InputError, PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import FusedForm, Structure
@@ -38,6 +39,7 @@ from redalg.lower_tile.program import (
 )
 from redalg.lower_tile.selection import check_selections, merged_selection, width
 from redalg.lower_tile.space import E_, PLACE, I, J, Space, output_name
+from redalg.lower_tile.split import Sums, adding, check_splits, parameter, summing, sums_of, tiled
 from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
 from redalg.strategies import Plan, Problem
@@ -56,6 +58,7 @@ class Job:
     plan: Plan
     problem: Problem
     dtypes: Mapping[str, str]
+    sums: Mapping[Value, Sums] = field(default_factory=dict)
 
 
 @final
@@ -81,8 +84,10 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
         )
     check_selections(form, problem)
+    check_splits(form, plan)
     job = Job(form, plan, problem, dtypes)
-    kernels, workspaces = single_segment(job) if plan.segments == 1 else multi_segment(job)
+    lowered = multi_segment if plan.segments > 1 else split if plan.splits > 1 else single_segment
+    kernels, workspaces = lowered(job)
     kernels = tuple(replace(kernel, body=joined(without_single_steps(kernel.body))) for kernel in kernels)
     parameters = (*inputs(form, problem), *outputs(job), *workspaces)
     program = TileProgram(f"{form.outputs[0].name}_over_{form.cascade.axis}", parameters, kernels, problem.compute)
@@ -170,9 +175,9 @@ def taken(job: Job) -> tuple[str, ...]:
 # ---- Single-Segment --------------------------------------------------------------------------------------------------
 
 
-def single_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
-    """One block streams a tile of rows from end to end."""
-    names = Names(taken(job))
+def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+    """One block streams a tile of rows from end to end (`also`: names that other kernels bear)."""
+    names = Names((*taken(job), *also))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
     slots, body = streamed(job, place, assembly)
@@ -185,7 +190,7 @@ def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[St
     """The empty state, what is loaded once, and the loop."""
     slots, body = allocate(job.form, assembly, job.problem)
     before: list[Statement] = []
-    step = tuple(Step(job.form, assembly, slots, place.space, before).build())
+    step = tuple(Step(job.form, assembly, slots, place.space, before, sums=job.sums).build())
     whole = job.plan.segments == 1
     domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
     stop = needed_tiles(domain, place.space) if whole else Integer(place.space.tiles)
@@ -196,6 +201,33 @@ def over_tiles(stop: Expr, step: tuple[Statement, ...], stages: int) -> Loop:
     """The loop over the streamed axis: pipelined, unless a loop within it is (one prefetches, not both)."""
     inner = any(isinstance(one, Loop) and one.pipelined and one.stop != 1 for one in step)
     return Loop(TILE, stop, 0 if inner else stages, step, pipelined=not inner)
+
+
+# ---- split contractions ----------------------------------------------------------------------------------------------
+
+
+def split(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+    """Blocks sum parts of the producers' axes; a further kernel adds them where it streams their values."""
+    names, kernels, sums = Names(taken(job)), list[Kernel](), dict[Value, Sums]()
+    for producer in job.form.cascade.producers:
+        sums[producer.value] = sums_of(producer, job.plan, names.fresh(f"{producer.name}_parts"))
+    for producer in job.form.cascade.producers:
+        kernels.append(producing(job, producer, sums[producer.value], names))
+    also = tuple(str(name) for kernel in kernels for name, _ in kernel.grid)
+    plan = adding(job.plan, job.problem)
+    last, _ = single_segment(replace(job, plan=plan, sums=sums), (*also, *(one.workspace for one in sums.values())))
+    return (*kernels, *last), tuple(parameter(one, job.problem) for one in sums.values())
+
+
+def producing(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
+    """The kernel of one producer: a block for every tile of rows and streamed elements, and part."""
+    place, streamed = frame(job, names, segmented=False), job.plan.binding.streamed
+    block = index(names.fresh(f"{streamed.name}_block"))
+    used = {name for axis in producer.axes if axis != streamed for name in place.space.at[axis].free_symbols}
+    grid = tuple(one for one in place.grid if one[0] in used)
+    along = -(-job.problem.sizes[streamed.name] // job.plan.block_streamed)
+    space = tiled(place.space, TILE, block)
+    return summing(producer, sums, ((block, along), *grid), space, Assembly(job.plan, names, job.problem.compute))
 
 
 # ---- Multi-Segment ---------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ RESERVED = CPP | frozenset(
         "u",
         "place",
         "nth",
+        "split",
         "ranked",
         "ranked_value",
         "ranked_index",

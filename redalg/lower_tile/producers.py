@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Expr, Integer, S
+from sympy import Expr, Integer, S, Symbol
 
 from redalg.decompose import Producer, Reduction
 from redalg.errors import PlanError
@@ -42,10 +42,10 @@ class Part:
 
 @final
 class Production:
-    """Builds the tiles of producers in the loop's body."""
+    """Builds the tiles of producers in the loop's body; of one part of their axes where `part` numbers it."""
 
-    def __init__(self, assembly: Assembly, operands: Operands) -> None:
-        self.assembly, self.operands = assembly, operands
+    def __init__(self, assembly: Assembly, operands: Operands, part: Symbol | None = None) -> None:
+        self.assembly, self.operands, self.part = assembly, operands, part
 
     def produce(self, space: Space, producer: Producer, body: list[Statement]) -> Space:
         """The space with a producer's value at hand."""
@@ -71,14 +71,16 @@ class Production:
         """The tile of one reduction over the inner axis: at once, or in a loop over tiles of the axis."""
         name = self.assembly.tile(wanted, note=f"{reduction.monoid} over {axis}")
         size, length = space.problem.sizes[axis.name], inner_length(space, axis)
-        if length >= size:
+        if length >= size and self.part is None:
             self._part(Part(along(space, axis, S.Zero, length), reduction, axis, name, self.operands), body)
             return name
         variable, inner = index(self.assembly.names.fresh(f"{axis.name}_tile")), list[Statement]()
-        place, operands = along(space, axis, variable * length, length), Operands(self.assembly, inner)
+        tiles = -(-size // (length * space.plan.splits)) if self.part is not None else -(-size // length)
+        first = variable * length if self.part is None else (self.part * tiles + variable) * length
+        place, operands = along(space, axis, first, length), Operands(self.assembly, inner)
         self._part(Part(place, reduction, axis, name, operands, clear=False), inner)
         body.append(Fill(name, reduction.monoid.identity))
-        body.append(Loop(variable, Integer(-(-size // length)), space.plan.stages, tuple(inner)))
+        body.append(Loop(variable, Integer(tiles), space.plan.stages, tuple(inner)))
         return name
 
     def _part(self, part: Part, body: list[Statement]) -> None:

@@ -10,6 +10,7 @@ shift pivots   the tile's own natural centre, then the merge of two states (`mov
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
@@ -28,6 +29,7 @@ from redalg.lower_tile.producers import Production
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
 from redalg.lower_tile.selection import candidates, emptied, held, selected
 from redalg.lower_tile.space import E_, I, J, Space
+from redalg.lower_tile.split import Sums
 from redalg.strategies import Problem
 
 
@@ -107,8 +109,16 @@ class Step:
     """Builds the body of the loop."""
 
     def __init__(
-        self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, before: list[Statement]
+        self,
+        form: FusedForm,
+        assembly: Assembly,
+        slots: Slots,
+        space: Space,
+        before: list[Statement],
+        *,
+        sums: Mapping[Value, Sums],
     ) -> None:
+        self.sums = sums
         self.form, self.assembly, self.slots, self.space = form, assembly, slots, space
         self.operands = Operands(assembly, before)
         self.production = Production(assembly, self.operands)
@@ -120,7 +130,11 @@ class Step:
     def build(self) -> list[Statement]:
         """The statements of one step."""
         for producer in self.form.cascade.producers:
-            self.space = self.production.produce(self.space, producer, self.body)
+            if producer.value in self.sums:
+                tile = self.assembly.tile_of(producer.name, self.sums[producer.value].read(self.space), self.body)
+                self.space = self.space.with_values({producer.value: Load(tile, I, J)})
+            else:
+                self.space = self.production.produce(self.space, producer, self.body)
         self.live = self.space.live(self.form.cascade.domain)
         for extremum in self.form.extrema:
             self._extremum(extremum)

@@ -53,6 +53,7 @@ class Plan:
         multiplies: whether any tile is a matrix product (a contraction, or a producer that is one).
         tensor_cores: whether contractions use matrix instructions (otherwise true float32 on CUDA cores).
         block_inner: elements of a producer's own axis that a tile holds, a multiple of 16; 0 where it holds all.
+        splits: parts of the producers' own axes that blocks sum at once, for another kernel to add (1: none).
         predicted_us: predicted time in microseconds, None while no model is asked.
     """
 
@@ -69,6 +70,7 @@ class Plan:
     tensor_cores: bool
     form: str = "online"
     block_inner: int = 0
+    splits: int = 1
     predicted_us: float | None = None
 
     @property
@@ -85,6 +87,7 @@ class Plan:
             f"{self.form} form, {self.strategy}" + (f" ({self.segments})" if self.segments > 1 else ""),
             f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}",
             f"grid {grid}",
+            *([f"contractions split in {self.splits}"] if self.splits > 1 else []),
             *([f"inner axes in tiles of {self.block_inner}"] if self.block_inner else []),
             f"{self.stages} stages, {self.threads} threads",
             f"warp specialisation {'on' if self.warp_specialized else 'off'}",
@@ -101,6 +104,10 @@ class Plan:
             raise PlanError(f"plan `{self}` has {self.threads} threads. Use a multiple of 32 from 32 to 1024.")
         if self.block_inner < 0 or self.block_inner % 16:
             raise PlanError(f"plan `{self}` cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16.")
+        if self.splits < 1 or (self.splits > 1 and (self.segments > 1 or not self.block_inner)):
+            raise PlanError(
+                f"plan `{self}` has {self.splits} splits. Use one; or several, one segment and a block_inner."
+            )
         cuda_cores = self.multiplies and not self.tensor_cores and self.device.target != "c"
         if cuda_cores and (self.block_streamed % 16 or self.block_column % 16 or self.block_row % (self.threads // 16)):
             raise PlanError(

@@ -30,7 +30,8 @@ def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
     device, binding = device_for(target), bind_axes(form, problem.sizes)
     multiplies = binding.contracted or form.cascade.producers
     plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(problem, device, binding)
-    plan = replace(plan, segments=segments(plan, problem))
+    plan = replace(plan, splits=splits(plan, form, problem))
+    plan = replace(plan, segments=segments(plan, problem) if plan.splits == 1 else 1)
     if plan.segments > 1 and not plan.tensor_cores:
         plan = replace(plan, stages=0)
     plan.verify()
@@ -129,6 +130,16 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
     return (128, 64, 1, 256, False) if device.wgmma and one.width <= 128 else (64, 32, 1, 128, False)
 
 
+def splittable(form: FusedForm) -> bool:
+    """Whether every producer is one sum over its axis, for every row and streamed element."""
+    for producer in form.cascade.producers:
+        inner = producer.cascade
+        plain = len(inner.reductions) == 1 and inner.reductions[0].monoid.name == "sum" and not inner.producers
+        if not plain or inner.outputs[0].expr != inner.reductions[0].value or form.cascade.axis not in producer.axes:
+            return False
+    return bool(form.cascade.producers)
+
+
 def trims(form: FusedForm) -> bool:
     """Whether the domain relates the streamed axis to other axes."""
     return any(
@@ -197,6 +208,20 @@ def segments(plan: Plan, problem: Problem) -> int:
         return 1
     wanted = min(plan.device.multiprocessors // grid, tiles_along // 4, 64)
     return 1 << max(0, wanted.bit_length() - 1)
+
+
+SPLIT_TILES, MOST_SPLITS = 4, 16
+"""Tiles of the inner axis that a part has at least, and parts that one expression adds."""
+
+
+def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:
+    """Parts of the producers' axes: enough that the tiles of their values fill the chip."""
+    if not plan.block_inner or not plan.tensor_cores or plan.binding.contracted or not splittable(form):
+        return 1
+    along = -(-problem.sizes[plan.binding.streamed.name] // plan.block_streamed)
+    inner = min(problem.sizes[one.cascade.axis.name] for one in form.cascade.producers) // plan.block_inner
+    wanted = plan.device.multiprocessors // (blocks(plan.binding, problem, plan.block_row) * along)
+    return max(1, min(wanted, inner // SPLIT_TILES, MOST_SPLITS))
 
 
 def padded(length: int, step: int) -> int:
