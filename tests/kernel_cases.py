@@ -14,7 +14,7 @@ import torch
 from sympy import exp, log, oo, sqrt
 
 import redalg as ra
-from redalg.library import routing
+from redalg.library import mla_decode, routing
 
 b, h, q, k, d, e, n, t, c = ra.axes("b h q k d e n t c")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
@@ -101,6 +101,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "inertia": inertia,
     "best of rows": lambda: best_of_rows(3),
     "20 best of rows": lambda: best_of_rows(20),
+    "latent": mla_decode,
     "routing": lambda: routing(6),
     "routing to one": lambda: routing(1),
     "long inner axis": lambda: ra.fuse(ra.logsumexp(ra.sum(X * W, c), n)),
@@ -114,6 +115,12 @@ def qkv(*sizes: int) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
     """Random Q, K, V of sizes b, h, q, k, d, e."""
     nb, nh, nq, nk, nd, ne = sizes
     shapes = {"Q": (nb, nh, nq, nd), "K": (nb, nh, nk, nd), "V": (nb, nh, nk, ne)}
+    return lambda g: {name: torch.randn(shape, generator=g) for name, shape in shapes.items()}
+
+
+def latent(nb: int, nh: int, nk: int, nc: int, nr: int) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
+    """Random queries and a latent tensor, each with a part of its own, of sizes b, h, k, c, r."""
+    shapes = {"q": (nb, nh, nc), "q_rope": (nb, nh, nr), "latent": (nb, nk, nc), "k_rope": (nb, nk, nr)}
     return lambda g: {name: torch.randn(shape, generator=g) for name, shape in shapes.items()}
 
 
@@ -198,6 +205,9 @@ CASES = (
     Case("best of rows", "best of rows", one(x=whole(33, 600)), 0.0),
     Case("best of rows, too few", "best of rows", one(x=whole(5, 2)), 0.0),
     Case("20 best of rows", "20 best of rows", one(x=whole(7, 1000)), 0.0),
+    Case("latent", "latent", latent(2, 5, 77, 32, 16)),
+    Case("latent, one of everything", "latent", latent(1, 1, 1, 16, 8)),
+    Case("latent, wide", "latent", latent(1, 70, 130, 320, 64)),
     Case("routing", "routing", one(x=whole(70, 300), W=whole(300, 100))),
     Case("routing, long tokens", "routing", one(x=whole(20, 1030), W=whole(1030, 64))),
     Case("routing to one", "routing to one", one(x=whole(70, 96), W=whole(96, 128))),

@@ -23,6 +23,8 @@ PROBLEMS = {
     "variance, segments": ("variance", {"b": 1, "n": 1 << 20}, "float32"),
     "logsumexp": ("logsumexp", {"b": 1000, "n": 1000}, "float16"),
     "inertia": ("inertia", {"b": 1024, "n": 8192}, "float32"),
+    "latent": ("latent", {"b": 32, "h": 128, "k": 4096, "c": 512, "r": 64, "e": 512}, "float16"),
+    "latent, segments": ("latent", {"b": 1, "h": 128, "k": 4096, "c": 512, "r": 64, "e": 512}, "bfloat16"),
     "best of rows": ("best of rows", {"b": 64, "n": 131072}, "float16"),
     "routing": ("routing", {"t": 2048, "c": 4096, "n": 128}, "float16"),
     "routing to one": ("routing to one", {"t": 2048, "c": 768, "n": 128}, "float16"),

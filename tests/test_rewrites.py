@@ -82,7 +82,8 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
            "decompose/finite", "incremental/carried", "incremental/unroll", "incremental/cancel",
            "incremental/two_pass", "incremental/auxiliary", "incremental/placement", "incremental/structured",
-           "lower_tile/join", "lower_tile/loops")  # fmt: skip
+           "lower_tile/join", "lower_tile/loops",
+           "lower_tile/producers")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -370,9 +371,11 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "exp(k·v − k·d)": rewrites_of_forms.rate_of_a_difference,
     "parallel i: A;  parallel i: B": lambda: None,
     "for t < 1: A": lambda: None,
+    "f(s₁ + s₂)": lambda: None,
 }
 ELSEWHERE = {
     "parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing",
+    "f(s₁ + s₂)": "tests/test_tile_properties.py::test_sums_of_products_are_one_product",
     "for t < 1: A": "tests/test_tile_properties.py::test_loops_of_one_step_are_no_loops",
 }
 

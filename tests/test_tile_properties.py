@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from redalg.errors import PlanError
 from redalg.lower_tile.build import build
 from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.program import Loop, statements
+from redalg.lower_tile.program import Contract, Loop, statements
 from redalg.strategies.rules import splittable
 from tests.cascades import Data, Example, cascades, data
-from tests.kernel_cases import FORMS, fused, problem, worst_error
+from tests.kernel_cases import FORMS, fused, latent, problem, worst_error
 from tests.test_preservation import assert_defined
 from tests.test_preservation import fused as generated
 
@@ -32,6 +32,8 @@ def problems(draw: Any) -> tuple[str, dict[str, torch.Tensor], dict[str, int]]:
     name = draw(st.sampled_from(sorted(FORMS)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     sizes = {axis.name: draw(SHORT if axis.name in BATCH else LONG) for axis in fused(name).cascade.axes()}
+    if name == "latent":  # one tensor, read along both
+        sizes["e"] = sizes["c"]
     tensors = {}
     for element in fused(name).cascade.elements():
         shape = [
@@ -105,6 +107,24 @@ def test_loops_of_one_step_are_no_loops(drawn: tuple[str, dict[str, torch.Tensor
     arguments = {one: array.numpy() for one, array in tensors.items()}
     first, second = interpret(kept, arguments), interpret(made.program, arguments)
     assert all(np.array_equal(first[one], second[one], equal_nan=True) for one in first)
+
+
+@pytest.mark.parametrize("target", ["c", "sm_90a"])
+@given(st.integers(0, 2**16), st.lists(st.integers(1, 20), min_size=5, max_size=5))
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_sums_of_products_are_one_product(target: str, seed: int, sizes: list[int]) -> None:
+    """f(s₁ + s₂)  →  s₁ = s₁ + a₂ · b₂ᵀ;  f(s₁); the latent tile serves both contractions, and is loaded once."""
+    form, tensors = fused("latent"), latent(*sizes)(torch.Generator().manual_seed(seed))
+    known = problem(form, tensors)
+    made = form.lower(target, **known)
+    with patch("redalg.lower_tile.stream.added", lambda form, space: {}):
+        apart = form.lower(target, **known, plan=made.plan)
+    contractions = [one for one in statements(made.program.kernels[0].body) if isinstance(one, Contract)]
+    assert len({one.c for one in contractions}) == 2 < len(contractions) == 3
+    assert len({one.b for one in contractions}) == 2
+    arguments = {one: array.numpy() for one, array in tensors.items()}
+    first, second = (interpret(one.program, arguments)["out"] for one in (apart, made))
+    np.testing.assert_allclose(first, second, rtol=0, atol=1e-5)
 
 
 TILES = st.fixed_dictionaries(

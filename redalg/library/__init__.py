@@ -5,7 +5,7 @@
 Each function gives a `Fused`: call it on tensors, ask it to `explain`, take its kernel's `source`.
 """
 
-from redalg.library.attention import attention
+from redalg.library.attention import attention, mla_decode
 from redalg.library.routing import routing
 from redalg.library.statistics import (
     inertia,
@@ -17,6 +17,6 @@ from redalg.library.statistics import (
 )
 
 __all__ = [
-    "attention", "inertia", "logsumexp", "routing", "softmax_denominator", "variance", "weighted_mean",
+    "attention", "inertia", "logsumexp", "mla_decode", "routing", "softmax_denominator", "variance", "weighted_mean",
     "weighted_variance",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sympy import Expr, oo, sqrt
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import axes, tensors, where
+from redalg.expression import Tensor, axes, tensors, where
 from redalg.expression import sum as sum_over
 from redalg.fuse import Fused, fuse
 from redalg.sugar import softmax
@@ -40,3 +40,26 @@ def attention(score: Callable[[Expr], Expr] | None = None, mask: Boolean | None 
     s = s if score is None else score(s)
     s = s if mask is None else where(mask, s, -oo)
     return fuse(sum_over(softmax(s, k) * V, k), axes="b h q e")
+
+
+def mla_decode() -> Fused:
+    """Latent attention of one query a head: keys and values are one latent tensor, and keys have a part of their own.
+
+    Of q[b,h,c] and latent[b,k,c], the query in the latent's space, and q_rope[b,h,r] and k_rope[b,k,r], the parts that
+    tell positions: softmax((q·latent + q_rope·k_rope) / √(c + r)) over k, contracted with latent, as out[b,h,e].
+
+    Returns:
+        The fused function; e is as long as c. The latent tile serves both contractions and is loaded once.
+
+    Source: DeepSeek-AI (2024), "DeepSeek-V2", section 2.1, with the projections absorbed; RedFuser (ASPLOS '26), A.5.
+
+    >>> import numpy as np
+    >>> ones, latent = np.ones((1, 1, 2)), np.array([[[1.0, 1.0], [3.0, 3.0]]])
+    >>> mla_decode()(q=ones, q_rope=ones, k_rope=np.ones((1, 2, 2)), latent=latent).round(3).tolist()
+    [[[2.762, 2.762]]]
+    """
+    b, k, c, r, e = axes("b k c r e")
+    q, q_rope, k_rope = tensors("q[b,h,c] q_rope[b,h,r] k_rope[b,k,r]")
+    latent = Tensor("latent")
+    s = (sum_over(q * latent[b, k, c], c) + sum_over(q_rope * k_rope, r)) / sqrt(c.extent + r.extent)
+    return fuse(sum_over(softmax(s, k) * latent[b, k, e], k), axes="b h e")

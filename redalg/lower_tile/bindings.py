@@ -48,19 +48,19 @@ fragment = T.alloc_fragment
 
 
 @T.macro
-def contract(a, b, c, rows, columns, depth, clear):  # c = or += a @ b on tensor cores; every warp owns whole rows
-    T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow, clear_accum=clear)
+def contract(a, b, c, rows, columns, depth, clear):  # c = or += a @ b on tensor cores; every warp owns whole {warps}
+    T.gemm(a, b, c, policy=T.GemmWarpPolicy.{policy}, clear_accum=clear)
 
 
 @T.macro
 def contract_transposed(a, b, c, rows, columns, depth, clear):  # c = or += a @ b.T on tensor cores
-    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=clear)
+    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.{policy}, clear_accum=clear)
 """
 
-CUDA_CORES = """\
+SPREAD = """\
 
 
-def fragment(shape, dtype):  # tiles of 16 threads a row, the same rows for every width, up to 4 adjacent columns each
+def {name}(shape, dtype):  # tiles of 16 threads a row, the same rows for every width, up to 4 adjacent columns each
     buffer = T.alloc_fragment(shape, dtype)
     if len(shape) == 2:
         width, rows = shape[1] // 16, {threads} // 16
@@ -68,6 +68,9 @@ def fragment(shape, dtype):  # tiles of 16 threads a row, the same rows for ever
         T.annotate_layout({{buffer: T.Fragment(shape, forward_fn=lambda i, j: (
             (i % rows) * 16 + (j // lanes) % 16, (i // rows) * width + (j // (16 * lanes)) * lanes + j % lanes))}})
     return buffer
+"""
+
+CUDA_CORES = """\
 
 
 @T.macro
@@ -111,10 +114,10 @@ def constant(value):
 ELEMENTWISE = "fragment = T.alloc_fragment\n"
 
 
-def binding(plan: Plan, compute: str, *, constants: bool) -> str:
-    """The header of a plan; `constants` where the text binds literals by their bits."""
+def binding(plan: Plan, compute: str, *, constants: bool, spread: bool) -> str:
+    """The header of a plan; `constants` where a text binds literals by their bits, `spread` where it lays out tiles."""
     if plan.device.target == "c":
-        return C.format(compute=compute) + (CONSTANT_C if constants else "")
+        return C.format(compute=compute) + ("spread = fragment\n" if spread else "") + (CONSTANT_C if constants else "")
     configs = []
     if plan.tensor_cores:
         configs.append('"tl.enable_fast_math": True')
@@ -122,6 +125,13 @@ def binding(plan: Plan, compute: str, *, constants: bool) -> str:
         configs.append('"tl.disable_warp_specialized": True')
     head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), threads=plan.threads)
     if plan.tensor_cores:
-        return head + TENSOR_CORES + (CONSTANT_CUDA.format(compute=compute) if constants else "")
-    head += CUDA_CORES.format(threads=plan.threads, compute=compute) if plan.multiplies else ELEMENTWISE
+        policy = "FullRow" if plan.warps == "rows" else "FullCol"
+        head += SPREAD.format(name="spread", threads=plan.threads) + "\n\n" if spread else ""
+        return (
+            head
+            + TENSOR_CORES.format(warps=plan.warps, policy=policy)
+            + (CONSTANT_CUDA.format(compute=compute) if constants else "")
+        )
+    cores = SPREAD.format(name="fragment", threads=plan.threads) + CUDA_CORES.format(compute=compute)
+    head += (cores if plan.multiplies else ELEMENTWISE) + ("\n\nspread = fragment\n" if spread else "")
     return head + (CONSTANT_CUDA.format(compute=compute) if constants else "")

@@ -216,6 +216,7 @@ def split(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     also = tuple(str(name) for kernel in kernels for name, _ in kernel.grid)
     plan = adding(job.plan, job.problem)
     last, _ = single_segment(replace(job, plan=plan, sums=sums), (*also, *(one.workspace for one in sums.values())))
+    last = tuple(replace(one, spread=not plan.binding.contracted) for one in last)
     return (*kernels, *last), tuple(parameter(one, job.problem) for one in sums.values())
 
 

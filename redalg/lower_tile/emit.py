@@ -47,11 +47,11 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
     function = _Emitter(program).function()
-    constants = "constant(" in function
+    constants, spread = "constant(" in function, " = spread(" in function
     parts = [
         f'"""{header.strip()}\n"""',
         ("import struct\n\n" if constants else "") + "import tilelang\nimport tilelang.language as T",
-        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, constants=constants) + END,
+        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, constants=constants, spread=spread) + END,
         "\n" + (RANKED if "ranked" in function else "") + function,
         COMPILE,
         check.strip(),
@@ -115,8 +115,9 @@ class _Emitter:
         self.shapes = {one.name: one.shape for one in kernel.buffers}
         lines, body = launch(kernel)
         for one in kernel.buffers:
+            scope = "spread" if kernel.spread and one.scope == "fragment" else one.scope
             body.append(
-                f'{one.name} = {one.scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else "")
+                f'{one.name} = {scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else "")
             )
         for statement in kernel.body:
             body += self.statement(statement)

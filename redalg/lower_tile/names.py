@@ -42,6 +42,7 @@ RESERVED = CPP | frozenset(
         "place",
         "nth",
         "split",
+        "spread",
         "ranked",
         "ranked_value",
         "ranked_index",

@@ -3,6 +3,7 @@
     s[i, j] = Σ_u a[i, u]·b[j, u]      s = a · bᵀ, or a · b where the tensor lies that way round
     s[i, j] = ⊕_u f(i, j, u)           for u: s = s ⊕ f
     an inner axis in tiles             s = identity; for c: load the tiles of c; s = s ⊕ their part
+    f(s₁ + s₂)   →   s₁ = s₁ + a₂ · b₂ᵀ;  f(s₁)      exact, where s₂ stands in such sums alone: one longer contraction
 
 An inner axis that the plan cuts (`block_inner`) is a loop of its own, pipelined as the plan says.
 """
@@ -12,15 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Expr, Integer, S, Symbol
+from sympy import Expr, Integer, S, Symbol, expand_mul
 
 from redalg.decompose import Producer, Reduction
 from redalg.errors import PlanError
 from redalg.expression import Axis, Element, Value, Where
 from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.factors import grouped
+from redalg.incremental.form import FusedForm
 from redalg.lower_tile.assembly import Assembly
-from redalg.lower_tile.moves import numeric_factor
+from redalg.lower_tile.moves import buffer_of, numeric_factor
 from redalg.lower_tile.operands import Operands, operand_dtype
 from redalg.lower_tile.program import Contract, Fill, Load, Loop, Statement, index
 from redalg.lower_tile.space import I, J, Space, U
@@ -47,6 +49,12 @@ class Production:
     def __init__(self, assembly: Assembly, operands: Operands, part: Symbol | None = None) -> None:
         self.assembly, self.operands, self.part = assembly, operands, part
 
+    def add(self, space: Space, producer: Producer, to: Value, body: list[Statement]) -> Space:
+        """The space with a producer's value added to another's tile, so that it is 0 by itself."""
+        [reduction] = producer.cascade.reductions
+        self._reduced(space, reduction, producer.cascade.axis, buffer_of(space.values[to]), body, onto=True)
+        return space.with_values({producer.value: S.Zero})
+
     def produce(self, space: Space, producer: Producer, body: list[Statement]) -> Space:
         """The space with a producer's value at hand."""
         cascade = producer.cascade
@@ -67,19 +75,22 @@ class Production:
             return space.with_values({producer.value: read})  # a number times a tile needs no tile of its own
         return space.with_values({producer.value: Load(self.assembly.tile_of(producer.name, read, body), I, J)})
 
-    def _reduced(self, space: Space, reduction: Reduction, axis: Axis, wanted: str, body: list[Statement]) -> str:
+    def _reduced(
+        self, space: Space, reduction: Reduction, axis: Axis, wanted: str, body: list[Statement], *, onto: bool = False
+    ) -> str:
         """The tile of one reduction over the inner axis: at once, or in a loop over tiles of the axis."""
-        name = self.assembly.tile(wanted, note=f"{reduction.monoid} over {axis}")
+        name = wanted if onto else self.assembly.tile(wanted, note=f"{reduction.monoid} over {axis}")
         size, length = space.problem.sizes[axis.name], inner_length(space, axis)
         if length >= size and self.part is None:
-            self._part(Part(along(space, axis, S.Zero, length), reduction, axis, name, self.operands), body)
+            place = along(space, axis, S.Zero, length)
+            self._part(Part(place, reduction, axis, name, self.operands, clear=not onto), body)
             return name
         variable, inner = index(self.assembly.names.fresh(f"{axis.name}_tile")), list[Statement]()
         tiles = -(-size // (length * space.plan.splits)) if self.part is not None else -(-size // length)
         first = variable * length if self.part is None else (self.part * tiles + variable) * length
         place, operands = along(space, axis, first, length), Operands(self.assembly, inner)
         self._part(Part(place, reduction, axis, name, operands, clear=False), inner)
-        body.append(Fill(name, reduction.monoid.identity))
+        body += [] if onto else [Fill(name, reduction.monoid.identity)]
         body.append(Loop(variable, Integer(tiles), space.plan.stages, tuple(inner)))
         return name
 
@@ -117,6 +128,39 @@ class Production:
             body.append(Fill(part.name, monoid.identity))
         step = self.assembly.over_tile(part.name, made)
         body.append(Loop(U, Integer(space.start[axis][1]), 0, (step,), pipelined=False))
+
+
+def added(form: FusedForm, space: Space) -> dict[Value, Value]:
+    """Producers that may be added to an earlier one's tile: both products, and only their sum is used."""
+    products = [one for one in form.cascade.producers if is_product(one, space)]
+    found: dict[Value, Value] = {}
+    for place, one in enumerate(products):
+        earlier = (other.value for other in products[:place] if other.value not in found)
+        to = next((other for other in earlier if only_added(one.value, other, form)), None)
+        if to is not None:
+            found[one.value] = to
+    return found
+
+
+def is_product(producer: Producer, space: Space) -> bool:
+    """Whether a producer is one sum of products, for every row and streamed element."""
+    cascade = producer.cascade
+    plain = len(cascade.reductions) == 1 and cascade.outputs[0].expr == cascade.reductions[0].value
+    if not plain or cascade.producers or cascade.reductions[0].monoid.name != "sum":
+        return False
+    return factors_of(along(space, cascade.axis, S.Zero, 1), cascade.reductions[0].term) is not None
+
+
+def only_added(one: Value, to: Value, form: FusedForm) -> bool:
+    """Whether a value stands nowhere but in sums with another: put other − one for the other, and it is gone."""
+    exprs = [term for extremum in form.extrema for term in (extremum.term,)]
+    exprs += [operand for structure in form.structures for operand in structure.operands]
+    exprs += [pivot.base for pivot in form.pivots] + [factor for a in form.accumulators for factor in a.factors]
+    exprs += [output.expr for output in form.outputs]
+    used = [expr for expr in exprs if expr.has(one) or expr.has(to)]
+    return not form.cascade.domain.has(one, to) and not any(
+        expand_mul(e.xreplace({to: to - one})).has(one) for e in used
+    )
 
 
 def inner_length(space: Space, axis: Axis) -> int:

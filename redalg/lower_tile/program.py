@@ -274,12 +274,13 @@ Statement = Copy | Fill | Contract | ReduceTile | Parallel | Loop
 @final
 @dataclass(frozen=True)
 class Kernel:
-    """One launch: a block for every point of the grid."""
+    """One launch: a block for every point of the grid; `spread` where no matrix product lays its register tiles out."""
 
     grid: tuple[tuple[Symbol, int], ...]
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     title: str
+    spread: bool = False
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.grid)

@@ -25,7 +25,7 @@ from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp
 from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
-from redalg.lower_tile.producers import Production
+from redalg.lower_tile.producers import Production, added
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
 from redalg.lower_tile.selection import candidates, emptied, held, selected
 from redalg.lower_tile.space import E_, I, J, Space
@@ -129,10 +129,13 @@ class Step:
 
     def build(self) -> list[Statement]:
         """The statements of one step."""
+        onto = added(self.form, self.space)
         for producer in self.form.cascade.producers:
             if producer.value in self.sums:
                 tile = self.assembly.tile_of(producer.name, self.sums[producer.value].read(self.space), self.body)
                 self.space = self.space.with_values({producer.value: Load(tile, I, J)})
+            elif producer.value in onto:
+                self.space = self.production.add(self.space, producer, onto[producer.value], self.body)
             else:
                 self.space = self.production.produce(self.space, producer, self.body)
         self.live = self.space.live(self.form.cascade.domain)
@@ -324,7 +327,9 @@ class Step:
         """The weights in the dtype of their partner: in registers for tensor cores, in shared memory otherwise."""
         key = Load(f"operand {dtype} of {source}")
         if key not in self.assembly.made:
-            scope = "fragment" if self.space.plan.tensor_cores and dtype != self.space.problem.compute else "shared"
+            plan = self.space.plan
+            in_registers = plan.tensor_cores and plan.warps == "rows" and dtype != self.space.problem.compute
+            scope = "fragment" if in_registers else "shared"
             shape = (self.space.plan.block_row, self.space.plan.block_streamed)
             self.assembly.made[key] = self.assembly.buffer("operand", scope, shape, dtype, note=f"{source} as {dtype}")
             self.body.append(Copy(source, self.assembly.made[key]))

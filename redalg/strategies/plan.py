@@ -52,6 +52,8 @@ class Plan:
         warp_specialized: whether loads get warps of their own (sm_90a).
         multiplies: whether any tile is a matrix product (a contraction, or a producer that is one).
         tensor_cores: whether contractions use matrix instructions (otherwise true float32 on CUDA cores).
+        warps: whether the warps of a contraction share out its `rows` (a row's weights stay in registers) or its
+            `columns` (which a warp of whole rows could not hold).
         block_inner: elements of a producer's own axis that a tile holds, a multiple of 16; 0 where it holds all.
         splits: parts of the producers' own axes that blocks sum at once, for another kernel to add (1: none).
         predicted_us: predicted time in microseconds, None while no model is asked.
@@ -69,6 +71,7 @@ class Plan:
     multiplies: bool
     tensor_cores: bool
     form: str = "online"
+    warps: str = "rows"
     block_inner: int = 0
     splits: int = 1
     predicted_us: float | None = None
@@ -90,6 +93,7 @@ class Plan:
             *([f"contractions split in {self.splits}"] if self.splits > 1 else []),
             *([f"inner axes in tiles of {self.block_inner}"] if self.block_inner else []),
             f"{self.stages} stages, {self.threads} threads",
+            *(["warps by columns"] if self.warps == "columns" else []),
             f"warp specialisation {'on' if self.warp_specialized else 'off'}",
             unit,
             self.device.target,

@@ -53,14 +53,13 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     )
     row, streamed, stages, threads, special = tile
     cut = inner_rule(inner, columns, cores=cores)
+    warps = "columns" if cores and schedule.width > WIDE else "rows"
     plan = Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, True, cores)
-    return (
-        replace(plan, block_inner=cut, stages=max(stages, INNER_STAGES))
-        if cut and cores
-        else replace(plan, block_inner=cut)
-    )
+    return replace(plan, block_inner=cut, stages=INNER_STAGES if cut and cores else stages, warps=warps)
 
 
+WIDE = 256
+"""Widest operand of which a warpgroup's rows fit in registers."""
 INNER, INNER_STAGES = 64, 3
 """The tile of an inner axis that is cut (a row of 16-bit elements is 128 bytes, one swizzled copy), and its stages."""
 
@@ -107,7 +106,9 @@ def hopper_tile(one: Schedule) -> Tile:
         return 128, 64, 1, 256, False
     if one.width <= 128:
         return (128, 128, 2, 256, True) if one.aligned else (128, 64, 1, 256, False)
-    return 128, 64, 1, 256, one.aligned
+    if one.width <= WIDE:
+        return 128, 64, 1, 256, one.aligned
+    return 64, 64, 2 if one.aligned else 1, 256, one.aligned
 
 
 def ampere_tile(one: Schedule) -> Tile:
@@ -116,7 +117,9 @@ def ampere_tile(one: Schedule) -> Tile:
         return (64, 64, 1, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
     if one.width <= 64:
         return 64, 64, 2, 128, False
-    return (64, 32, 2, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
+    if one.width <= WIDE:
+        return (64, 32, 2, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
+    return 64, 32, 1, 256, False
 
 
 def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
