@@ -73,7 +73,7 @@ def in_two_passes(decomposition: Decomposition) -> tuple[FusedForm, Decompositio
     cascade = decomposition.cascade
     reduced = set(cascade.values)
     needed = {value for _, one in decomposition.roundings for value in one.cast.atoms(Value) & reduced}
-    first, second = split(cascade, needed)
+    first, second = split(cascade, needed, [one.cast for _, one in decomposition.roundings])
     return derive(decompose(first)), decompose(second)
 
 
@@ -353,10 +353,11 @@ class Fused:
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
     def lower(self, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Any:
-        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c`, sizes by axis, dtypes by tensor."""
-        from redalg.runtime.lowering import lower
+        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c`, sizes by axis, dtypes by tensor: of the
+        second of two passes, where there are two."""
+        from redalg.runtime.lowering import lower_passes
 
-        return lower(self.form, target, sizes, dtypes, **options)
+        return lower_passes((self.first, self.form), target, sizes, dtypes, **options)[-1]
 
     def source(self, target: str = "sm_90a", *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16",
                **options: Any) -> str:  # fmt: skip
@@ -375,8 +376,10 @@ class Fused:
     ) -> Any:
         """Compile the kernel for a target now, into the caches that calls use."""
         from redalg.runtime.kernels import kernel_for
+        from redalg.runtime.lowering import lower_passes
 
-        return kernel_for(self.lower(target, sizes, self._dtypes(dtypes), **options))
+        made = lower_passes((self.first, self.form), target, sizes, self._dtypes(dtypes), **options)
+        return [kernel_for(one) for one in made][-1]
 
     def _dtypes(self, dtypes: Mapping[str, str] | str) -> Mapping[str, str]:
         if not isinstance(dtypes, str):

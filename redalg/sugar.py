@@ -79,6 +79,10 @@ def covariance(a: Any, b: Any, *axes: Any) -> Expr:
 def norm(expr: Any, *axes: Any, p: Any = 2) -> Expr:
     """The p-norm (Σ |expr|^p)^(1/p), of a matrix over two axes with p = 2 Frobenius': the axes are gone.
 
+    Fused, it is in range wherever the norm is: the powers are taken of expr/2^k, 2^k near max |expr|, since nothing but
+    their root is asked for. Beside Σ |expr|^p itself as an output, or as √(Σ expr² + ε), the plain sum is kept, whose
+    range is that of |expr|^p.
+
     Args:
         expr: the term.
         axes: what to sum over.

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from sympy import Abs, Expr, cos, exp, log, sign, tanh
+from sympy import Abs, Expr, Max, Min, Rational, cos, exp, log, sign, sqrt, tanh
 
 import redalg as ra
 from redalg.expression.contents import free_axes
@@ -83,3 +83,15 @@ BY_SIGN = (
     ra.max(tanh(x - sign(ra.min(y, n))) * w, n), ra.sum(exp(x * sign(ra.max(y, n))), n),
 )  # fmt: skip
 BY_ZERO = (ra.sum(exp(x * TRUTH + LARGEST), n), ra.sum(cos(x * w * TRUTH) * y, n), ra.max(tanh(x * TRUTH) - w, n))
+OF_ONE_SIGN = (
+    ra.sum(sqrt(x / ra.sum(x, n)) * w, n), ra.entropy(x / ra.sum(x, n), n), ra.sum(log(x * LARGEST), n),
+    ra.sum(ra.where(w > 0, sqrt(w / ra.sum(w, n)) * x, 0), n), ra.sum((x / MEAN) ** Rational(3, 2), n),
+)  # fmt: skip
+KINKS = (
+    ra.sum(Max(x, MEAN) + Min(x, MEAN), n), ra.sum(w * Max(x, MEAN) + w * Min(x, MEAN) - exp(x - LARGEST), n),
+    ra.sum(Max(x - w, MEAN) * Min(x - w, MEAN), n),
+)  # fmt: skip
+SIGNED = (
+    ra.sum(Abs(x - MEAN) * sign(x - MEAN), n), ra.sum(Abs(x - MEAN) ** 3 * sign(x - MEAN) * w, n),
+    ra.sum((x - MEAN) ** 2.0 * w**0.5, n),
+)  # fmt: skip

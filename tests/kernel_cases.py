@@ -6,7 +6,7 @@ Shared by the tests of the C target (CPU), of nvcc compilation, and of the GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, final
 
@@ -15,6 +15,7 @@ from sympy import exp, log, oo, sqrt
 
 import redalg as ra
 from redalg.library import mla_decode, routing
+from tests import attention_cases
 
 b, h, q, k, d, e, n, t, c = ra.axes("b h q k d e n t c")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
@@ -27,13 +28,14 @@ LOWEST = torch.finfo(torch.float32).min
 @final
 @dataclass(frozen=True)
 class Case:
-    """One run: `tolerance` is relative to the largest output, in float32."""
+    """One run: `tolerance` is relative to the largest output, in float32; `sizes` of axes that no tensor carries."""
 
     name: str
     form: str
     tensors: Callable[[torch.Generator], Mapping[str, torch.Tensor]]
     tolerance: float = 2e-6
     empty: str = "nan"
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def attention(score: Any) -> ra.Fused:
@@ -98,6 +100,8 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "weighted mean": lambda: ra.fuse(moments()[1]),
     "weighted variance": weighted_variance,
     "powers of 2": lambda: ra.fuse(ra.sum(2 ** (ra.min(x, n) - x), n)),
+    "norm": lambda: ra.fuse(ra.norm(x, n)),
+    "cosine": lambda: ra.fuse(ra.cosine_similarity(x, w, n)),
     "inertia": inertia,
     "best of rows": lambda: best_of_rows(3),
     "20 best of rows": lambda: best_of_rows(20),
@@ -108,6 +112,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "long inner axis, transposed": lambda: ra.fuse(ra.logsumexp(ra.sum(X * WT, c), n)),
     "long inner axis, maximum": lambda: ra.fuse({"out": (ra.sum(ra.max(X + W, c), n), "t")}),
     "inertia, any dimension": inertia_of_any_dimension,
+    **attention_cases.FORMS,
 }
 
 
@@ -194,6 +199,14 @@ CASES = (
     Case("weighted mean", "weighted mean", one(x=randn(5, 1000), w=weights(5, 1000)), 1e-6),
     Case("weighted variance", "weighted variance", one(x=randn(5, 1000, shift=1e4), w=weights(5, 1000)), 1e-6),
     Case("powers of 2 far from zero", "powers of 2", one(x=randn(5, 300, scale=30.0, shift=1e8)), 1e-6),
+    Case("norm beyond the root of the range", "norm", one(x=randn(5, 300, scale=1e30)), 1e-6),
+    Case("norm below the root of the range", "norm", one(x=randn(5, 300, scale=1e-30)), 1e-6),
+    Case(
+        "cosine of what differs in scale",
+        "cosine",
+        one(x=randn(5, 300, scale=1e-30), w=randn(5, 300, scale=1e30)),
+        1e-6,
+    ),
     Case("inertia", "inertia", one(r=randn(5, 1000, 3, shift=1e3), w=weights(5, 1000)), 1e-6),
     Case("long inner axis", "long inner axis", one(X=randn(70, 777, scale=0.1), W=randn(777, 100, scale=0.1))),
     Case(
@@ -212,6 +225,7 @@ CASES = (
     Case("routing, long tokens", "routing", one(x=whole(20, 1030), W=whole(1030, 64))),
     Case("routing to one", "routing to one", one(x=whole(70, 96), W=whole(96, 128))),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
+    *(Case(**one) for one in attention_cases.CASES),
 )
 
 
@@ -221,9 +235,11 @@ def tensors_of(case: Case, device: str = "cpu") -> dict[str, torch.Tensor]:
     return {name: array.to(device) for name, array in case.tensors(generator).items()}
 
 
-def problem(form: ra.Fused, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def problem(
+    form: ra.Fused, tensors: Mapping[str, torch.Tensor], extents: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """What `lower` and `compile` need to know of tensors: sizes by axis, dtypes and shapes by name."""
-    sizes = {
+    sizes = dict(extents or {}) | {
         index.name: size
         for one in form.cascade.elements()
         for index, size in zip(one.indices, tensors[one.name].shape, strict=True)

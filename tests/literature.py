@@ -85,7 +85,7 @@ SL = {"s": "logit", "label": labels}
 SERIES = {"x": series, "past": series}
 ERROR = x - y
 PP, PG, PW = Abs(p), Abs(g), Abs(w)
-"""Counts: their ratio to a sum splits under a logarithm or a root only where both have one sign."""
+"""Counts: of weights of unknown sign a state holds too whether any had the other one."""
 PS, PT = ra.softmax(s, n), ra.softmax(t, n)
 ELU_Q, ELU_K = (ra.where(one > 0, one + 1, exp(one)) for one in (Q, K))
 

@@ -8,7 +8,7 @@ from math import ulp
 from typing import Any
 
 import numpy as np
-from sympy import Abs, Ge, Le, exp
+from sympy import Abs, Ge, Le, exp, log, sqrt
 
 import redalg as ra
 from redalg.expression import Element
@@ -149,3 +149,32 @@ def rate_of_a_difference() -> None:
         np.testing.assert_allclose(fused(x=near + FAR, **given, backend="numpy"), wanted.sum(1), rtol=64 * EPSILON)
         if not given:
             np.testing.assert_allclose(pieces(fused, x=near + FAR), wanted.sum(1), rtol=64 * EPSILON)
+
+
+def scale_that_a_root_takes() -> None:
+    """Norms and a cosine of data whose powers leave float64's range, to the digits that a scale of 2^k leaves alone."""
+    near, beside = eighths(3, 40), eighths(3, 40, seed=1)
+    size = np.linalg.norm(near, axis=1)
+    cosine = (near * beside).sum(1) / (size * np.linalg.norm(beside, axis=1))
+    for scale in (1.0, 2.0**600, 2.0**-600):
+        for expr, wanted in (
+            (ra.norm(x, n), scale * size),
+            (ra.norm(x, n, p=3), scale * (np.abs(near) ** 3).sum(1) ** (1 / 3)),
+            (ra.cosine_similarity(x, y, n), cosine),
+            (log(ra.sum(x**2, n)), 2 * np.log(size) + 2 * np.log(scale)),
+        ):
+            fused = ra.fuse(expr)
+            tensors = {"x": scale * near, "y": beside / scale} if "y" in fused.cascade.inputs() else {"x": scale * near}
+            for got in (fused(**tensors, backend="numpy"), pieces(fused, **tensors)):
+                np.testing.assert_allclose(got, wanted, rtol=64 * EPSILON, atol=64 * EPSILON * scale * 2.0**-900)
+    for expr in (sqrt(ra.mean(x**2, n) + 1), ra.mean(x**2, n), ra.norm(x, n) + ra.sum(x**2, n)):
+        assert not ra.fuse(expr).form.pivots, "the sum itself is asked for"
+
+
+def scale_that_a_term_takes() -> None:
+    largest, near = ra.max(Abs(x), n), eighths(3, 40)
+    fused = ra.fuse(ra.sum((x / largest) ** 4, n))
+    wanted = ((near / np.abs(near).max(1, keepdims=True)) ** 4).sum(1)
+    for scale in (1.0, 2.0**300, 2.0**-300):
+        for got in (fused(x=scale * near, backend="numpy"), pieces(fused, x=scale * near)):
+            np.testing.assert_allclose(got, wanted, rtol=64 * EPSILON)

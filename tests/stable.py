@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sympy import Abs
+from sympy import Abs, Rational
 
 import redalg as ra
 from tests.corpus import Pattern
-from tests.theory import VV, Facts, N, Row, n, total, x, y
+from tests.theory import VV, Facts, N, Row, mean, n, total, x, y
 
 EIGHT_ROUNDINGS = 4 * 2.0**-24
 """What a row allows is twice this."""
@@ -31,8 +31,17 @@ def share_of_largest() -> Any:
     return ra.prod(x / ra.max(Abs(x), n), n)
 
 
+def participation() -> Any:
+    """A square doubles the error of what is squared."""
+    return mean(x**2) ** 2 / mean(x**4)
+
+
 ROWS = (
     row("product of x over its largest", share_of_largest, V, terms=lambda: N * Abs(share_of_largest())),
     row("powers of 2 below the smallest", lambda: total(2 ** (ra.min(x, n) - x)), V),
+    row("8-norm", lambda: ra.norm(x, n, p=8), V, spellings={"by a mean": lambda: (N * mean(x**8)) ** Rational(1, 8)}),
+    row("7-norm", lambda: ra.norm(x, n, p=7), V),
+    row("cosine of fourth powers", lambda: ra.cosine_similarity(x**4, y**4, n), VV),
+    row("participation ratio", participation, V, terms=lambda: 2 * participation()),
     row("powers of 3 below the largest", lambda: total(3 ** (x - ra.max(x, n)) * y), VV),
 )  # fmt: skip

@@ -326,3 +326,16 @@ def test_chains_of_six(name: str) -> None:
     parts = [made.leaf({name: one[:, at] for name, one in tensors.items()}) for at in (slice(0, 9), slice(9, None))]
     for output, value in zip(made.finish(made.merge(*parts)), values, strict=True):
         defined(output, value, "b", tensors, sizes)
+
+
+def test_nested_reductions_stream_the_outer_axis() -> None:
+    """What is reduced over i by a cascade of its own is no epilogue of the values reduced over j."""
+    i, j = ra.axes("i j")
+    z = ra.tensor("z[b,i,j]")
+    fused = ra.fuse(ra.logsumexp(ra.logsumexp(z, j), i))
+    values = np.random.default_rng(0).standard_normal((2, 5, 4)) * 50
+    largest = values.max((1, 2))
+    wanted = largest + np.log(np.exp(values - largest[:, None, None]).sum((1, 2)))
+    np.testing.assert_allclose(fused(z=values, backend="numpy"), wanted, rtol=1e-14)
+    parts = [fused.leaf({"z": part}) for part in np.split(values, [2], axis=1)]
+    np.testing.assert_allclose(fused.finish(fused.merge(*parts)), wanted, rtol=1e-14)

@@ -136,7 +136,7 @@ def test_the_demo_shows_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     kernel = tmp_path / "new" / "attention.py"
     assert tour.tour(out, tour.Options(length=128, heads=2, kernel=kernel)) == 0
     text = stream.getvalue()
-    assert all(name in text for name in (BLOCKS, KERNEL, SDPA, UNFUSED, "max_0", "sm_90a", "within their bounds"))
+    assert all(name in text for name in (BLOCKS, KERNEL, SDPA, UNFUSED, "Pivot m", "sm_90a", "within their bounds"))
     assert str(kernel) in text.replace("\n", "")
     assert "prim_func" in kernel.read_text(encoding="utf-8")
 

@@ -246,7 +246,7 @@ def test_what_cannot_cancel_has_condition_1() -> None:
 REFUSED: dict[str, tuple[Expr, str]] = {
     "theorem": (ra.mean(Abs(x - ra.mean(x, n)), n), "Not fusible: no state of fixed size exists"),
     "samples": (ra.sum(tanh(x - ra.sum(x, n)), n), "Not fusible, as far as samples show"),
-    "undecided": (ra.sum(log(x / ra.sum(x, n)), n), "Undecided: no form found, and none excluded"),
+    "undecided": (ra.sum(ra.scalars("base") ** (x - ra.sum(x, n)), n), "Undecided: no form found, and none excluded"),
 }
 
 

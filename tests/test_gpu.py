@@ -20,18 +20,18 @@ def named(cases: list[Case]) -> list[object]:
 @pytest.mark.parametrize("case", named(list(CASES)))
 def test_float32_equals_the_definition(case: Case) -> None:
     tensors, form = tensors_of(case, "cuda"), fused(case.form)
-    made = form(**tensors, empty=case.empty)
+    made = form(**tensors, empty=case.empty, sizes=case.sizes)
     bound = 4e-6 if case.form == "attention" and case.tolerance < 1e-5 else case.tolerance
-    assert worst_error(made, form.reference(**tensors), case.empty) <= bound
+    assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= bound
 
 
 @pytest.mark.parametrize("case", named(NARROW))
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits_equal_the_definition(case: Case, dtype: torch.dtype) -> None:
     tensors, form = cast(tensors_of(case, "cuda"), dtype), fused(case.form)
-    made = form(**tensors, empty=case.empty)
+    made = form(**tensors, empty=case.empty, sizes=case.sizes)
     bound = BOUNDS[dtype] * (4 if case.form == "weighted variance" else 1)
-    assert worst_error(made, form.reference(**tensors), case.empty) <= bound
+    assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= bound
 
 
 @pytest.mark.parametrize("name", ["513 x 1000", "width 80", "width 128", "one query"])

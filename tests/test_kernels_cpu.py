@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sympy import exp
+from sympy import Expr, Integer, exp
 
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.program import Bind, Load, Loop
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 SMALL = [case for case in CASES if "1e8" not in case.name and case.name not in ("513 x 1000", "width 128")]
@@ -23,19 +24,19 @@ def named(cases: list[Case]) -> list[object]:
 @pytest.mark.parametrize("case", named(list(CASES)))
 def test_c_target_equals_the_definition(case: Case) -> None:
     tensors, form = tensors_of(case), fused(case.form)
-    made = form(**tensors, backend="tilelang", empty=case.empty)
-    assert worst_error(made, form.reference(**tensors), case.empty) <= case.tolerance
+    made = form(**tensors, backend="tilelang", empty=case.empty, sizes=case.sizes)
+    assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= case.tolerance
 
 
 @pytest.mark.parametrize("case", named(SMALL))
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
 def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None:
     tensors, form = tensors_of(case), fused(case.form)
-    lowered = form.lower(target, **problem(form, tensors), empty=case.empty)
+    lowered = form.lower(target, **problem(form, tensors, case.sizes), empty=case.empty)
     made = interpret(lowered.program, {name: array.numpy() for name, array in tensors.items()})
     outputs = {one.name: torch.from_numpy(made[one.name]) for one in form.cascade.outputs}
     for one in form.cascade.outputs:
-        wanted = form.reference(**tensors)
+        wanted = form.reference(**tensors, sizes=case.sizes)
         wanted = wanted if len(outputs) == 1 else getattr(wanted, one.name)
         assert worst_error(outputs[one.name], wanted, case.empty) <= case.tolerance
 
@@ -97,6 +98,47 @@ def test_selection_in_float64_is_refused() -> None:
         fused("best of rows")(x=torch.zeros(2, 3, dtype=torch.float64), backend="tilelang")
 
 
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("name", ["lengths", "spans", "no length"])
+def test_what_lies_beyond_a_length_is_never_read(name: str, segments: int) -> None:
+    """A cache holds anything behind its end; a weight of 0 does not hide a NaN."""
+    case = next(one for one in CASES if one.name == name)
+    tensors, form = tensors_of(case), fused(case.form)
+    spoilt = {key: array.clone() for key, array in tensors.items()}
+    for row, size in enumerate(tensors["length"].tolist()):
+        spoilt["K"][row, :, size:] = spoilt["V"][row, :, size:] = torch.nan
+    known = problem(form, tensors)
+    plan = replace(form.lower("c", **known).plan, segments=segments)
+    lowered = form.lower("c", **known, plan=plan, empty=case.empty)
+    made = interpret(lowered.program, {key: array.numpy() for key, array in spoilt.items()})
+    assert worst_error(torch.from_numpy(made["out"]), form.reference(**tensors), case.empty) <= case.tolerance
+
+
+@pytest.mark.parametrize(
+    ("form", "sizes", "read"),
+    [
+        ("causal", {"q": 256, "k": 256}, 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8),
+        ("window", {"q": 256, "k": 256}, 1 + 7 * 2),
+        ("attention", {"q": 256, "k": 256}, 8 * 8),
+    ],
+)
+def test_tiles_that_a_mask_rules_out_are_skipped(form: str, sizes: dict[str, int], read: int) -> None:
+    """Tiles of 32: causal takes half of 8 x 8, a window of 24 two a row of tiles."""
+    sizes = {"b": 1, "h": 1, "d": 16, "e": 16} | sizes
+    fully = fused(form)
+    program = fully.lower("c", sizes, dict.fromkeys("QKV", "float32")).program
+    [kernel] = program.kernels
+    [loop] = [one for one in kernel.body if isinstance(one, Loop)]
+    steps = 0
+    for block in range(kernel.grid[0][1]):
+        values: dict[Expr, Expr] = {kernel.grid[0][0]: Integer(block)}
+        for one in kernel.body:
+            if isinstance(one, Bind):
+                values[Load(one.name)] = one.value.xreplace(values)
+        steps += int(loop.stop.xreplace(values)) - int(loop.start.xreplace(values))
+    assert steps == read
+
+
 def test_strided_and_expanded_tensors() -> None:
     tensors, form = tensors_of(CASES[0]), fused("attention")
     strided = {name: array.transpose(2, 3).contiguous().transpose(2, 3) for name, array in tensors.items()}
@@ -117,3 +159,31 @@ def test_empty_axes_need_no_kernel() -> None:
     made = form(x=torch.zeros(3, 0), backend="tilelang")
     assert made.top.tolist() == made.lse.tolist() == [-torch.inf] * 3
     assert made.denominator.tolist() == [0.0] * 3
+
+
+def test_heads_that_share_keys_are_the_rows_of_one_tile() -> None:
+    """K is read once for a group: its tile is indexed by the group, and rows are (head in the group, query)."""
+    sizes = {"b": 2, "h": 8, "q": 3, "k": 500, "d": 64, "e": 64}
+    shapes = {"K": (2, 2, 500, 64), "V": (2, 2, 500, 64)}
+    dtypes = {"Q": "float16", "K": "float16", "V": "float16", "length": "int32"}
+    made = fused("shared heads").lower("sm_90a", sizes, dtypes, shapes=shapes)
+    binding = made.plan.binding
+    assert binding.packing is not None
+    assert [(axis.name, length) for axis, length in binding.packing.digits] == [("h", 4), ("q", 3)]
+    assert [axis.name for axis in binding.grid] == ["b", "h_group"]
+    assert "T.copy(K[b, h_group, " in made.source.text
+
+
+def test_one_axis_of_many_rows_is_not_packed() -> None:
+    sizes = {"b": 1, "h": 4, "q": 100, "k": 100, "d": 32, "e": 32}
+    shapes = {"K": (1, 2, 100, 32), "V": (1, 2, 100, 32)}
+    made = fused("shared heads, causal").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"), shapes=shapes)
+    assert made.plan.binding.packing is None
+
+
+@pytest.mark.parametrize(("page", "copies"), [(64, True), (4, False)])
+def test_a_page_is_one_copy_where_tiles_lie_within_pages(page: int, copies: bool) -> None:
+    case = next(one for one in CASES if one.name == f"pages of {page}")
+    tensors, form = tensors_of(case), fused(case.form)
+    made = form.lower("sm_90a", **problem(form, tensors, case.sizes))
+    assert ("T.copy(K[pages[" in made.source.text) == copies

@@ -85,8 +85,9 @@ def test_the_mixture(golden: Golden) -> None:
 
 
 def test_a_poisoned_case_is_never_exact_by_luck() -> None:
-    """The terms that must be refused are, unless what stands around them takes them away."""
+    """The terms that must be refused are, unless what stands around them takes them away or d is a truth value."""
     poisoned = [seed for seed in range(0, CASES, 4) if case(seed).poisoned]
     fused = [seed for seed in poisoned if type(verdict(seed)).__name__ == "Exact"]
     assert len(poisoned) >= CASES // 25
-    assert fused == []
+    kinds = {seed: {one.monoid.name for one in verdict(seed).fused.cascade.reductions} for seed in fused}
+    assert {seed for seed, held in kinds.items() if not held & {"any", "all"}} == set()

@@ -80,10 +80,11 @@ from tests import decided, extrema, rewrites_of_forms
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
-           "decompose/finite", "incremental/carried", "incremental/unroll", "incremental/cancel",
-           "incremental/two_pass", "incremental/auxiliary", "incremental/placement", "incremental/structured",
-           "lower_tile/join", "lower_tile/loops",
-           "lower_tile/producers")  # fmt: skip
+           "decompose/finite", "decompose/identities", "incremental/carried", "incremental/unroll",
+           "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
+           "incremental/scales",
+           "incremental/structured", "lower_tile/join",
+           "lower_tile/loops", "lower_tile/producers")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -296,6 +297,11 @@ def foreign_scalar() -> None:
     np.testing.assert_allclose(made(x=data(2, 4), t=3.0, backend="numpy"), 3 * data(2, 4).sum(1))
 
 
+def float_exponents() -> None:
+    assert adopt(x**2.0 + (x - y) ** -3.0 + x**0.5 + x**0.3) == x**2 + (x - y) ** -3 + sqrt(x) + x**0.3
+    same_value(ra.mean((x - ra.mean(x, n)) ** 2.0, n), ra.var(x, n), x=data(2, 9))
+
+
 def writing_out() -> None:
     form = ra.fuse(ra.mean(ra.sum((r - ra.mean(r, n)) ** 2, j), n)).form
     made = unrolled(form, j, 3)
@@ -361,12 +367,18 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Σ where(u = min u, w, 0)": lambda: rewrites_of_forms.at_the_extremum(ra.min),
     "f(x, a)": lambda: decided.as_defined(*decided.BY_TRUTH),
     "f(x, where(c, p, q))": lambda: decided.as_defined(*decided.BY_CONDITION),
+    "(g·h)^q, log g·h": lambda: decided.as_defined(*decided.OF_ONE_SIGN),
+    "k·max(a, b) + k·min(a, b)": lambda: decided.as_defined(*decided.KINKS),
+    "|a|^q·sign(a)": lambda: decided.as_defined(*decided.SIGNED),
+    "u^2.0": float_exponents,
     "u·0": lambda: decided.as_defined(*decided.BY_ZERO),
     "f(x, sign d)": lambda: decided.as_defined(*decided.BY_SIGN),
     "Q/n − (S/n)²": rewrites_of_forms.raw_moments,
     "max u − S/n": rewrites_of_forms.extremum_less_mean,
     "d_i = ⊕ F_i(x; d_1 … d_{i-1})": rewrites_of_forms.two_passes,
     "fold     (e₀, e₁, …)": rewrites_of_forms.folds,
+    "Σ (u/max|u|)^p": rewrites_of_forms.scale_that_a_term_takes,
+    "f(Σ u^p)": rewrites_of_forms.scale_that_a_root_takes,
     "(m·2^e)·h^n": rewrites_of_forms.power_of_a_factor,
     "exp(k·v − k·d)": rewrites_of_forms.rate_of_a_difference,
     "parallel i: A;  parallel i: B": lambda: None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -11,7 +12,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from sympy import Integer, Mod
 
+import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.build import build
 from redalg.lower_tile.interpret import interpret
@@ -24,11 +27,12 @@ from tests.test_preservation import fused as generated
 
 LONG, SHORT = st.integers(1, 20), st.integers(1, 2)
 BATCH = ("b", "h")
+INTEGERS, PAGES = ("length", "begin"), 5
 
 
 @st.composite
-def problems(draw: Any) -> tuple[str, dict[str, torch.Tensor], dict[str, int]]:
-    """A form, tensors for it of any small sizes, and what a plan may vary."""
+def problems(draw: Any) -> Problem:
+    """A form, tensors for it of any small sizes, what a plan may vary, and the extents that no tensor tells."""
     name = draw(st.sampled_from(sorted(FORMS)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     sizes = {axis.name: draw(SHORT if axis.name in BATCH else LONG) for axis in fused(name).cascade.axes()}
@@ -36,51 +40,64 @@ def problems(draw: Any) -> tuple[str, dict[str, torch.Tensor], dict[str, int]]:
         sizes["e"] = sizes["c"]
     tensors = {}
     for element in fused(name).cascade.elements():
-        shape = [
-            (sizes[index.name] if index.name != "j" else 1 + sizes["j"] % 4) if index.is_Symbol else 3
-            for index in element.indices
-        ]
+        shape = [extent(index, sizes) for index in element.indices]
         made = torch.randn(shape, generator=generator)
         tensors[element.name] = (
             made > -0.5 if element.name == "M" else made.abs() + 0.1 if element.name == "w" else made
         )
+        if element.name in INTEGERS:
+            tensors[element.name] = torch.randint(-2, 24, shape, generator=generator)
+        if element.name == "pages":
+            tensors[element.name] = torch.randint(0, PAGES, shape, generator=generator)
     tile = {
         "block_row": draw(st.sampled_from([1, 3, 16])),
         "block_streamed": draw(st.sampled_from([1, 5, 16])),
         "segments": draw(st.sampled_from([1, 2, 3])),
+        "block_column": draw(st.sampled_from([1, 3, 16, 32])),
         "block_inner": draw(st.sampled_from([0, 16])),
     }
     if tile["segments"] == 1 and tile["block_inner"] and splittable(fused(name).form):
         tile["splits"] = draw(st.sampled_from([1, 2, 5]))
-    return name, tensors, tile
+    return name, tensors, tile, {"k": sizes["k"]} if "pages" in tensors else {}
+
+
+Problem = tuple[str, dict[str, torch.Tensor], dict[str, int], dict[str, int]]
+
+
+def extent(index: Any, sizes: Mapping[str, int]) -> int:
+    """How long a dimension is that an expression indexes (it grows with every axis, and takes its remainders)."""
+    if isinstance(index, Mod):
+        return int(index.args[1])
+    if index.has(ra.expression.Element):
+        return PAGES
+    last = index.xreplace({one: Integer(sizes[one.name] - 1) for one in index.free_symbols})
+    return 1 + sizes["j"] % 4 if str(index) == "j" else int(last) + 1
 
 
 @given(problems())
 @settings(max_examples=120)
-def test_the_tile_program_equals_the_definition_under_any_plan(
-    drawn: tuple[str, dict[str, torch.Tensor], Any],
-) -> None:
-    name, tensors, tile = drawn
+def test_the_tile_program_equals_the_definition_under_any_plan(drawn: Problem) -> None:
+    name, tensors, tile, extents = drawn
     form = fused(name)
-    known = problem(form, tensors)
+    known = problem(form, tensors, extents)
     plan = form.lower("c", **known).plan
     if plan.binding.row is None:
         tile = {**tile, "block_row": 1}
     made = form.lower("c", **known, plan=replace(plan, **tile))
     outputs = interpret(made.program, {one: array.numpy() for one, array in tensors.items()})
     for one in form.cascade.outputs:
-        wanted = form.reference(**tensors)
+        wanted = form.reference(**tensors, sizes=extents)
         wanted = getattr(wanted, one.name) if len(form.cascade.outputs) > 1 else wanted
         assert worst_error(torch.from_numpy(outputs[one.name]), wanted) <= 2e-5
 
 
 @given(problems())
 @settings(max_examples=30)
-def test_joining_loops_changes_nothing(drawn: tuple[str, dict[str, torch.Tensor], Any]) -> None:
+def test_joining_loops_changes_nothing(drawn: Problem) -> None:
     """parallel i: A; parallel i: B  →  parallel i: A; B."""
-    name, tensors, _ = drawn
+    name, tensors, _, extents = drawn
     form = fused(name)
-    made = form.lower("c", **problem(form, tensors))
+    made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
     with patch("redalg.lower_tile.build.joined", lambda body: body):
         apart = build(made.form, made.plan, made.problem, dtypes_out)
@@ -92,18 +109,18 @@ def test_joining_loops_changes_nothing(drawn: tuple[str, dict[str, torch.Tensor]
 
 @given(problems())
 @settings(max_examples=30)
-def test_loops_of_one_step_are_no_loops(drawn: tuple[str, dict[str, torch.Tensor], Any]) -> None:
+def test_loops_of_one_step_are_no_loops(drawn: Problem) -> None:
     """for t < 1: A  →  A with t := 0."""
-    name, tensors, _ = drawn
+    name, tensors, _, extents = drawn
     form = fused(name)
-    made = form.lower("c", **problem(form, tensors))
+    made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
     with patch("redalg.lower_tile.build.without_single_steps", lambda body: body):
         kept = build(made.form, made.plan, made.problem, dtypes_out)
     loops = [one for one in statements(made.program.kernels[0].body) if isinstance(one, Loop)]
-    assert all(one.stop != 1 for one in loops)
+    assert all(one.stop - one.start != 1 for one in loops)
     before = [one for one in statements(kept.kernels[0].body) if isinstance(one, Loop)]
-    assert len(loops) == len([one for one in before if one.stop != 1])
+    assert len(loops) == len([one for one in before if one.stop - one.start != 1])
     arguments = {one: array.numpy() for one, array in tensors.items()}
     first, second = interpret(kept, arguments), interpret(made.program, arguments)
     assert all(np.array_equal(first[one], second[one], equal_nan=True) for one in first)
@@ -132,6 +149,7 @@ TILES = st.fixed_dictionaries(
         "block_row": st.sampled_from([1, 2, 16]),
         "block_streamed": st.sampled_from([1, 7, 16, 64]),
         "segments": st.sampled_from([1, 2, 3]),
+        "block_column": st.sampled_from([1, 3, 16, 32]),
     }
 )
 

@@ -28,7 +28,7 @@ def warm(job: tuple[int, int]) -> str:
     tensors = cast(tensors_of(case), dtype)
     form = fused(case.form)
     try:
-        form.compile("sm_90a", **problem(form, tensors), empty=case.empty)
+        form.compile("sm_90a", **problem(form, tensors, case.sizes), empty=case.empty)
     except Exception as error:  # noqa: BLE001 - reported, and met again by the test itself
         return f"{case.name}, {dtype}: {type(error).__name__}: {str(error)[-300:]}"
     return ""

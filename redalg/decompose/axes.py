@@ -20,6 +20,7 @@ from sympy.core.basic import Basic
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Reduce
 from redalg.expression.contents import elements_of, free_axes, reductions_of
+from redalg.expression.rebuild import with_args
 
 Axes = frozenset[Axis]
 
@@ -104,6 +105,8 @@ def streams(node: Reduce) -> Axes:
     if wider:
         return max(wider, key=len)
     inner = list(outermost(node.expr))
+    if any(one.bound == node.bound for one in inner):
+        return frozenset(node.bound)
     numbered = [one for one in inner if one.place in node.bound]
     if numbered:
         return streams(numbered[0])
@@ -135,7 +138,7 @@ def same_names(expr: Expr) -> Expr:
             node = _renamed(node, outer)
             outer = {**outer, **{place: axis for axis in node.bound for place in _places(node.expr, axis)}}
         args = [visit(arg, outer) for arg in node.args]
-        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+        return with_args(node, args)
 
     return visit(expr, {})
 
@@ -181,7 +184,7 @@ def _nest(node: Reduce) -> tuple[Axes, Expr, Expr] | None:
 
 def _joined(node: Any, several: set[Axes]) -> Any:
     args = [_joined(arg, several) for arg in node.args]
-    node = node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    node = with_args(node, args)
     nest = _nest(node) if isinstance(node, Reduce) else None
     if nest is None or nest[0] not in several:
         return node
@@ -218,7 +221,7 @@ def _outside(node: Any, reduced: tuple[Axis, ...], rule: Any) -> Any:
     if isinstance(node, Tuple | Element):
         return node
     args = [_outside(arg, reduced, rule) for arg in node.args]
-    node = node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    node = with_args(node, args)
     made = rule(node)
     return node if made is None else made
 

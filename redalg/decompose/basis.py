@@ -21,6 +21,7 @@ from redalg.decompose import laurent
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atoms, Monomial, Ratio, Vector
 from redalg.decompose.span import Span
+from redalg.expression.contents import free_axes
 
 Shift = Monomial
 """A power of the displacements, ((key, n), …) standing for Π δ_key^n; a key is a pivoted atom or a slope's."""
@@ -43,8 +44,8 @@ class Pool:
     """Basis functions, coordinates of polynomials in them, and transition rows."""
 
     def __init__(self, atoms: Atoms, centred: list[Centred], auxiliary: frozenset[int] = frozenset(),
-                 scaled: frozenset[int] = frozenset()) -> None:  # fmt: skip
-        self.atoms, self.auxiliary, self.scaled = atoms, auxiliary, scaled
+                 divided: frozenset[int] = frozenset(), rooted: frozenset[int] = frozenset()) -> None:  # fmt: skip
+        self.atoms, self.auxiliary, self.rooted, self.scaled = atoms, auxiliary, rooted, divided | rooted
         self.slopes = sorted({(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)})
         shifted = {atom for one in centred for atom in one.centres if one.shift(atom) or not one.slopes(atom)}
         self.pivoted = sorted(shifted | auxiliary)
@@ -65,9 +66,22 @@ class Pool:
         """A column split by exponential grade."""
         out: dict[Monomial, Vector] = {}
         for x, c in column.items():
-            grade, rest = laurent.split(x, lambda atom: self.atoms.list[atom].exponential or atom in self.scaled)
+            graded = self._is_graded if self._is_rooted(x) else self._is_plainly_graded
+            grade, rest = laurent.split(x, graded)
             out.setdefault(grade, {})[rest] = c
         return out
+
+    def _is_plainly_graded(self, atom: int) -> bool:
+        return self.atoms.list[atom].exponential or atom in self.scaled - self.rooted
+
+    def _is_graded(self, atom: int) -> bool:
+        return self.atoms.list[atom].exponential or atom in self.scaled
+
+    def _is_rooted(self, monomial: Monomial) -> bool:
+        """Whether it is u^p, p ≥ 2, or u·v of the same axes, of generators that a root has scaled."""
+        axes = {free_axes(self.atoms.list[atom].base) for atom, _ in monomial if atom in self.rooted}
+        return bool(self.rooted) and len(axes) == 1 and all(atom in self.rooted for atom, _ in monomial) and \
+            sum(q for _, q in monomial) >= 2  # fmt: skip
 
     def _close(self, grade: Monomial, vector: Vector) -> None:
         vector = monic(vector)

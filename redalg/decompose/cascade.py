@@ -21,7 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value, Where
-from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
+from redalg.expression.contents import elements_of, free_axes, of_kind, text_of, values_of
 from redalg.monoids import Monoid
 
 
@@ -41,7 +41,7 @@ class Reduction:
     result: str = ""
     place: Axis | None = None
 
-    @property
+    @cached_property
     def value(self) -> Value:
         """The symbol that stands for this reduction in later terms and outputs."""
         return Value(Label(self.name), *self.axes)
@@ -70,7 +70,7 @@ class Producer:
     axes: tuple[Axis, ...]
     cascade: Cascade
 
-    @property
+    @cached_property
     def value(self) -> Value:
         """The symbol that stands for the producer's value."""
         return Value(Label(self.name), *self.axes)
@@ -129,7 +129,7 @@ class Cascade:
         """The producers that carry no reduced axis: they stand on the side of d, and `finish` needs them."""
         return tuple(one for one in self.producers if not set(self.reduced) & set(one.axes))
 
-    @property
+    @cached_property
     def values(self) -> tuple[Value, ...]:
         """The reductions' values, in order."""
         return tuple(one.value for one in self.reductions)
@@ -145,7 +145,7 @@ class Cascade:
     @cached_property
     def _elements(self) -> tuple[Element, ...]:
         found = {one for expr in self.expressions() for one in elements_of(expr)}
-        return tuple(sorted(found, key=lambda one: (one.name, str(one))))
+        return tuple(sorted(found, key=lambda one: (one.name, text_of(one))))
 
     def elements(self) -> tuple[Element, ...]:
         """The input elements that occur, in order of the tensors' names."""

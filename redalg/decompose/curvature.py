@@ -98,12 +98,20 @@ def _product(node: Mul, variable: Expr) -> Curvature:
     if len(moving) > 1:
         return UNKNOWN
     inner = curvature(moving[0], variable)
-    if factor.is_extended_nonnegative:
+    if nonnegative(factor):
         return Curvature(inner.direction, inner.shape, inner.strict and nonzero(factor))
-    if factor.is_extended_nonpositive:
+    if nonnegative(-factor):
         return Curvature(inner.direction, inner.shape, inner.strict and nonzero(-factor)).flipped()
     monotone = inner.direction is not None or inner.shape >= AFFINE
     return Curvature(None, (AFFINE if inner.shape >= AFFINE else QUASI) if monotone else frozenset())
+
+
+def nonnegative(factor: Expr) -> bool:
+    """Whether a factor is not negative; a reciprocal of what is not is not either, where it is finite."""
+    if factor.is_extended_nonnegative:
+        return True
+    return all(one.is_extended_nonnegative or (one.is_Pow and one.base.is_extended_nonnegative and one.exp.is_real)
+               for one in Mul.make_args(factor))  # fmt: skip
 
 
 def nonzero(factor: Expr) -> bool:

@@ -58,6 +58,12 @@ class Extremal:
     h: tuple[Expr, ...]
 
 
+def uncompared(lattice: type[Max | Min], parts: list[Expr]) -> Expr:
+    """The max or min of parts of which SymPy knows no order, and would compare each two at length to find that out."""
+    plain = len(set(parts)) == len(parts) > 1 and not any(isinstance(one, Max | Min) or one.is_number for one in parts)
+    return lattice(*parts, evaluate=not plain)
+
+
 def extremal(kind: str, term: Expr, separator: Separator) -> Extremal:
     """The extremum of a mixed term, or `NotSeparable`."""
     finder = _Finder(separator)
@@ -95,7 +101,7 @@ class _Finder:
             return self._generated(node, kind, where, node, GENERATOR)
         node = self.inward(node)
         if isinstance(node, LATTICE[kind]):
-            return node.func(*(self.extremum(arg, kind, where) for arg in node.args))
+            return uncompared(node.func, [self.extremum(arg, kind, where) for arg in node.args])
         if isinstance(node, Where):
             return self._branches(node, kind, where)
         return self._composed(node, kind, where)
@@ -116,7 +122,7 @@ class _Finder:
         if not isinstance(held, Max | Min) or not (node.is_Add or falling or rest.is_extended_nonnegative):
             return node
         made = held.func if not falling else Min if isinstance(held, Max) else Max
-        return made(*(node.func(rest, arg) for arg in held.args))
+        return uncompared(made, [node.func(rest, arg) for arg in held.args])
 
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args
@@ -128,7 +134,7 @@ class _Finder:
         identity = monoid(kind).identity
         made = [self.extremum(branch, kind, where & side) for branch, side in ((a, condition), (b, Not(condition)))
                 if branch != identity]  # fmt: skip
-        return LATTICE[kind](*made)
+        return uncompared(LATTICE[kind], made)
 
     def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
         generators: dict[Expr, Dummy] = {}
@@ -154,7 +160,7 @@ class _Finder:
         self.g += [u] * len(ends)
         self.h += [phi.xreplace({variable: GENERATOR})] * len(ends)
         made = [phi.xreplace({variable: self.slot(end, u, where)}) for end in ends]
-        value = LATTICE[kind](*made)
+        value = uncompared(LATTICE[kind], made)
         safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)
         if len(ends) == 2:  # over no element the largest is below the smallest
             return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)

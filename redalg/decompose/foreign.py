@@ -4,6 +4,7 @@ x[i]  (Indexed)              → Element
 Sum(f, (i, 0, n − 1))        → Reduce("sum", f, i), and n → i.extent
 Piecewise((a, c), (b, True)) → where(c, a, b)
 Symbol("t")                  → Scalar("t")
+u^2.0                        → u^2, and u^0.5 → √u: floats that are integers or halves of one
 exp2(u), log2(u), hypot(a, b), fma(a, b, c), sec(u) … → 2**u, log(u)/log(2), √(a² + b²), a·b + c, 1/cos(u) …
 Heaviside(u, h)              → where(u > 0, 1, where(u < 0, 0, h))
 a ⇒ b, a ⊻ b, ITE(c, a, b)   → ¬a ∨ b, (a ∧ ¬b) ∨ (¬a ∧ b), (c ∧ a) ∨ (¬c ∧ b)
@@ -57,6 +58,7 @@ from sympy.logic.boolalg import Boolean, BooleanAtom
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Where
 from redalg.expression.contents import nodes_of, of_kind
+from redalg.expression.rebuild import with_args
 
 OURS = (Axis, Extent, Label, Scalar)
 
@@ -145,11 +147,13 @@ def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
         return out
     args = [_rebuild(arg, axes) for arg in node.args]
     name = type(node).__name__
+    if isinstance(node, Pow) and args[1].is_Float and float(2 * args[1]).is_integer():
+        return Pow(args[0], Rational(int(2 * args[1]), 2))
     if name in RESPELLED:
         return RESPELLED[name](*args)
     if not _readable(node):
         raise ExpressionError(unreadable(node))
-    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    return with_args(node, args)
 
 
 def unreadable(node: Basic) -> str:

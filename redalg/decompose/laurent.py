@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import TypeAlias, TypeVar, final
 
-from sympy import Expr, Mul, Rational, S, exp
+from sympy import Expr, Integer, Mul, Rational, S, exp
 
 K = TypeVar("K")
 Ratio: TypeAlias = int | Fraction
@@ -27,8 +27,15 @@ Vector = dict[Monomial, Ratio]
 ONE: Polynomial = {((), ()): 1}
 
 
+def number(value: Ratio) -> Expr:
+    """An exact number as SymPy writes it."""
+    return Integer(value) if isinstance(value, int) else Rational(value.numerator, value.denominator)
+
+
 def ratio(numerator: Ratio, denominator: Ratio) -> Ratio:
     """An exact quotient."""
+    if isinstance(numerator, int) and isinstance(denominator, int) and numerator % denominator == 0:
+        return numerator // denominator
     made = Fraction(numerator) / denominator
     return made.numerator if made.denominator == 1 else made
 
@@ -44,8 +51,9 @@ class Atom:
 
     def power(self, exponent: Ratio) -> Expr:
         """The atom to a power, as SymPy writes it."""
-        rational = Rational(exponent.numerator, exponent.denominator)
-        return exp(self.base * rational) if self.exponential else self.base**rational
+        if exponent == 1:
+            return exp(self.base) if self.exponential else self.base
+        return exp(self.base * number(exponent)) if self.exponential else self.base ** number(exponent)
 
 
 @final
@@ -55,6 +63,7 @@ class Atoms:
     def __init__(self) -> None:
         self.numbers: dict[Atom, int] = {}
         self.list: list[Atom] = []
+        self._exprs: dict[Monomial, Expr] = {}
 
     def number(self, atom: Atom) -> int:
         """The number of an atom, new or known."""
@@ -74,13 +83,15 @@ class Atoms:
 
     def expr(self, monomial: Monomial) -> Expr:
         """A monomial as a SymPy expression."""
-        return Mul(*(self.list[number].power(exponent) for number, exponent in monomial))
+        if monomial not in self._exprs:
+            self._exprs[monomial] = Mul(*(self.list[atom].power(exponent) for atom, exponent in monomial))
+        return self._exprs[monomial]
 
     def polynomial_expr(self, poly: Polynomial) -> Expr:
         """A polynomial as a SymPy expression."""
         total: Expr = S.Zero
         for (x, d), c in poly.items():
-            total += Rational(c.numerator, c.denominator) * self.expr(x) * self.expr(d)
+            total += number(c) * self.expr(x) * self.expr(d)
         return total
 
 

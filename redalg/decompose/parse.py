@@ -33,6 +33,7 @@ from redalg.decompose.ties import at_extremum
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Let, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
+from redalg.expression.rebuild import with_args
 from redalg.monoids import monoid
 
 UNROLL_LIMIT = 16
@@ -62,7 +63,7 @@ def without_names(node: Basic) -> Any:
     if isinstance(node, Let):
         return without_names(node.expr)
     args = [without_names(arg) for arg in node.args]
-    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    return with_args(node, args)
 
 
 def display_names(exprs: list[Expr]) -> dict[Expr, str]:
@@ -106,7 +107,7 @@ def unroll(node: Any, streamed: frozenset[Axis] = frozenset()) -> Any:
     """
     if not isinstance(node, Reduce):
         args = [unroll(arg, streamed) for arg in node.args]
-        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+        return with_args(node, args)
     short = next((axis for axis in node.bound if node.kind == "sum" and _written_out(node, axis, streamed)), None)
     if short is not None and short.size is not None:
         rest = [axis for axis in node.bound if axis != short]
@@ -159,9 +160,7 @@ class _Builder:
         if not node.args or isinstance(node, Element):
             return node
         if (node, inside) not in self._lifted:
-            args = [self.lift(arg, inside=inside) for arg in node.args]
-            same = all(a is b for a, b in zip(args, node.args, strict=True))
-            self._lifted[node, inside] = node if same else node.func(*args)
+            self._lifted[node, inside] = with_args(node, [self.lift(arg, inside=inside) for arg in node.args])
         return self._lifted[node, inside]
 
     def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:

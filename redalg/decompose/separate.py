@@ -6,6 +6,7 @@
     a · b            → separate(a) · separate(b)
     a^n              → separate(a)^n                                   n natural
     (g(x)·h(d))^q    → g^q · h^q                                       rank 1; q fractional: g ≥ 0 or h ≥ 0 known
+    (g·h)^q, log g·h → |g|^q·|h|^q, log|g| + log|h|                    plus NaN·([g < 0]·[h > 0] + [g > 0]·[h < 0])
     (a^2n)^q         → |a|^2nq                                         q fractional
     |a|^2n           → a^2n
     exp(u(x) + v(d)) → E[u] · E[v]
@@ -36,7 +37,6 @@ from sympy import (
     Mod,
     Mul,
     Pow,
-    Rational,
     S,
     ceiling,
     cos,
@@ -63,6 +63,8 @@ from redalg.expression.contents import of_kind, values_of
 
 def rational(number: Expr) -> Ratio | None:
     """A SymPy number as an exact one (a float is taken at the decimal value that it prints)."""
+    if number.is_Integer:
+        return int(number)
     if number.is_Rational:
         return laurent.ratio(int(number.p), int(number.q))
     return Fraction(str(number)) if number.is_Float and number.is_finite else None
@@ -80,7 +82,7 @@ class Separator(Separating):
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
-        self._signed: dict[Value, Expr] = {}
+        self._signed: dict[Value, Expr | None] = {}
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
@@ -191,7 +193,7 @@ class Separator(Separating):
         kept = [one for one in x + d if self.atoms.list[one[0]].exponential
                 or is_nonnegative(self.atoms.list[one[0]].base, self.facts)]  # fmt: skip
         rest = self.atoms.expr(tuple(one for one in x + d if one not in kept))
-        return tuple(kept), Rational(c.numerator, c.denominator) * rest
+        return tuple(kept), laurent.number(c) * rest
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
@@ -251,9 +253,10 @@ class Separator(Separating):
             return laurent.power(self.separate(base), int(exponent))
         reason, certain = (pole if exponent.is_Integer else singularity)(base, "power")
         g, h = self.rank_one(node, base, reason, certain=certain)
+        unreal: Polynomial = {}
         if not exponent.is_Integer:
-            g, h = self._of_one_sign(node, g, h)
-        return laurent.multiply(self.pure(g**exponent), self.pure(h**exponent))
+            g, h, unreal = self._of_one_sign(g, h)
+        return laurent.add(laurent.multiply(self.pure(g**exponent), self.pure(h**exponent)), unreal)
 
     def _moving_power(self, node: Expr, base: Expr, exponent: Expr) -> Polynomial:
         if self.side(base) or is_nonnegative(base, self.facts):
@@ -263,16 +266,20 @@ class Separator(Separating):
 
     def _log(self, node: Expr) -> Polynomial:
         reason, certain = singularity(node.args[0], "logarithm")
-        g, h = self._of_one_sign(node, *self.rank_one(node, node.args[0], reason, certain=certain))
-        return laurent.add(self._pure_log(g), self._pure_log(h))
+        g, h, unreal = self._of_one_sign(*self.rank_one(node, node.args[0], reason, certain=certain))
+        return laurent.add(self._pure_log(g), self._pure_log(h), unreal)
 
-    def _of_one_sign(self, node: Expr, g: Expr, h: Expr) -> tuple[Expr, Expr]:
-        """g·h → |g|·|h| where one of the two has a known sign: then g·h ≥ 0 fixes the sign of the other."""
+    def _of_one_sign(self, g: Expr, h: Expr) -> tuple[Expr, Expr, Polynomial]:
+        """g·h ≥ 0 as a product of two that are not negative, and what is NaN where g·h < 0 (0 elsewhere).
+
+        Where one of the two has a known sign, g·h ≥ 0 fixes the sign of the other, whose own power is NaN otherwise.
+        """
         signs = sign_of(g, self.facts), sign_of(h, self.facts)
-        if signs == (None, None):
-            raise NotSeparable(node, f"splits only where `{g}` and `{h}` have one sign, and neither sign is known",
-                               certain=False, hint=f"Write `Abs({g})` for `{g}` if it is never negative.")  # fmt: skip
-        return (g, h) if any(one in UP for one in signs) else (-g, -h)
+        if signs != (None, None):
+            return (g, h, {}) if any(one in UP for one in signs) else (-g, -h, {})
+        unreal = (laurent.multiply(self.pure(Where(below, S.NaN, S.Zero)), self.pure(Where(above, S.One, S.Zero)))
+                  for below, above in ((g < 0, h > 0), (g > 0, h < 0)))  # fmt: skip
+        return Abs(g), Abs(h), laurent.add(*unreal)
 
     def _pure_log(self, node: Expr) -> Polynomial:
         """log of one side: exponentials and what is known to be ≥ 0 open, log(c·E[u]·b^q) → log c + u + q·log b."""
@@ -332,13 +339,14 @@ class Separator(Separating):
     def signed(self, expr: Expr) -> Expr:
         """The expression with a symbol that SymPy knows to have its sign for every value whose sign is known."""
         held = values_of(expr)
-        return expr.xreplace({value: self._symbol(value) for value in self.facts if value in held})
+        known = {value: symbol for value in self.facts if value in held and (symbol := self._symbol(value)) is not None}
+        return expr.xreplace(known) if known else expr
 
-    def _symbol(self, value: Value) -> Expr:
-        """A symbol of the value's sign (of no elements: see `extremal`); the value itself where that is unknown."""
+    def _symbol(self, value: Value) -> Expr | None:
+        """A symbol of the value's sign, where that is known (of no elements: see `extremal`)."""
         if value not in self._signed:
             sign = sign_of(value, self.facts)
-            self._signed[value] = value if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
+            self._signed[value] = None if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
         return self._signed[value]
 
     def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:
@@ -356,8 +364,8 @@ class Separator(Separating):
         weights = {x: laurent.ratio(row.get(lead, 0), first[lead]) for x, row in rows}
         if any({d: first[d] * weights[x] for d in first} != row for x, row in rows):
             raise NotSeparable(node, reason, certain=certain)
-        g = Add(*(_sympy(weights[x]) * self.atoms.expr(x) for x, _ in rows))
-        return g, Add(*(_sympy(c) * self.atoms.expr(d) for d, c in first.items()))
+        g = Add(*(laurent.number(weights[x]) * self.atoms.expr(x) for x, _ in rows))
+        return g, Add(*(laurent.number(c) * self.atoms.expr(d) for d, c in first.items()))
 
 
 ADDITION: Mapping[type, tuple[tuple[type, type, int], ...]] = {
@@ -395,7 +403,3 @@ def evaluated(node: Expr) -> Expr:
 def expand_products(expr: Expr) -> Expr:
     """Products and natural powers of sums written out, nothing else."""
     return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)
-
-
-def _sympy(value: Ratio) -> Expr:
-    return Rational(value.numerator, value.denominator)

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, final
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cosh, exp
 
 from redalg.expression import Cast, Element, Let, Value, Where
-from redalg.expression.contents import elements_of, values_of
+from redalg.expression.contents import elements_of, text_of, values_of
 
 Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
 Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
@@ -161,7 +161,7 @@ def _extremum(expr: Max | Min, facts: Facts) -> Sign | None:
 
 def _difference(expr: Add, facts: Facts) -> Sign | None:
     """c·(max u − u) and c·(max u − min u) have the sign of c; those of a minimum the other one."""
-    for value in sorted(values_of(expr) & facts.keys(), key=str):
+    for value in sorted(values_of(expr) & facts.keys(), key=text_of):
         monoid, u = facts[value]
         factor = expr.coeff(value)
         if monoid not in ("max", "min") or factor is None or factor == 0:

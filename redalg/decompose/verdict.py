@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Mul, Pow, Rational, S, cancel, expand_log, expand_trig, factor, log
+from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log
 from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose import laurent
@@ -26,6 +26,7 @@ from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
 from redalg.decompose.finite import CASES_LIMIT, by_cases
+from redalg.decompose.identities import without_kinks
 from redalg.decompose.laurent import Monomial, Polynomial, Ratio
 from redalg.decompose.parse import UNROLL_LIMIT
 from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
@@ -162,8 +163,8 @@ def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Ca
     return rank_test(term, cascade.reduced, cascade.values, separator.facts)
 
 
-REWRITES = (cancel, factor, expand_log, expand_trig)
-"""SymPy's own, cheap ones first. They serve to find a separation, and never what is run."""
+REWRITES = (cancel, without_kinks, factor, expand_log, expand_trig)
+"""SymPy's own, cheap ones first, and `identities`. They serve to find a separation, and never what is run."""
 
 
 REWRITING_LIMIT = 100
@@ -314,7 +315,7 @@ SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
 
 def fraction(value: Ratio) -> Expr:
     """An exact number as SymPy writes it."""
-    return Rational(value.numerator, value.denominator)
+    return laurent.number(value)
 
 
 def vector_expr(vector: dict[Monomial, Ratio], separator: Separator) -> Expr:

@@ -62,8 +62,9 @@ class Reasons:
 
     def _scale(self, pivot: Pivot) -> Iterator[Parts]:
         delta = pivot.displacement
-        yield ("Pivot ", pivot.value, ": divides ", self._live(pivot.base), ", the largest magnitude so far, so that ",
-               "no power of it overflows and none vanishes.")  # fmt: skip
+        near = "" if isinstance(pivot.source, Value) else "a power of 2 near "
+        chosen = f". It is {near}the largest magnitude so far, so that no power overflows and none vanishes."
+        yield "Pivot ", pivot.value, ": divides ", self._live(pivot.base), chosen
         yield ("A scale moves by a ratio, not by a difference: ", delta, " is the old ", pivot.value,
                " over the new one, and a sum of p-th powers is multiplied by its p-th power.")  # fmt: skip
 

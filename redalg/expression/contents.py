@@ -42,6 +42,12 @@ def of_kind(kind: type[N], *exprs: Basic) -> set[N]:
 
 
 @lru_cache(REMEMBERED)
+def text_of(expr: Basic) -> str:
+    """An expression as SymPy prints it, by which things are put in order."""
+    return str(expr)
+
+
+@lru_cache(REMEMBERED)
 def values_of(node: Basic) -> frozenset[Value]:
     """The values that stand in an expression.
 

@@ -13,11 +13,13 @@ from sympy.logic.boolalg import Boolean
 from sympy.printing.precedence import PRECEDENCE
 
 from redalg.errors import ExpressionError
+from redalg.expression.known import no_more_known
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int8")
 
 
 @final
+@no_more_known
 class Where(Expr):
     """`a` where the condition holds, else `b`. Unlike `Piecewise`, SymPy never folds or reorders it."""
 
@@ -49,6 +51,7 @@ class Where(Expr):
 
 
 @final
+@no_more_known
 class Cast(Expr):
     """`expr` rounded to `dtype` (saturating for integers and 8-bit floats)."""
 
@@ -73,6 +76,7 @@ class Cast(Expr):
 
 
 @final
+@no_more_known
 class RunningCast(Expr):
     """g rounded to `dtype` at the scale h: cast(g·h)/h, and cast(g) where h is 0 or not finite (nothing met yet)."""
 
@@ -102,6 +106,7 @@ class RunningCast(Expr):
 
 
 @final
+@no_more_known
 class Let(Expr):
     """`expr`, under a name that appears in the derivation and in the kernel. Its value is that of `expr`."""
 

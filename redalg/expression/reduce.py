@@ -9,6 +9,7 @@ from sympy.core.symbol import Str
 
 from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis
+from redalg.expression.known import no_more_known
 from redalg.expression.masks import as_condition
 from redalg.expression.nodes import Where
 
@@ -18,6 +19,7 @@ LATEX = {
 
 
 @final
+@no_more_known
 class Reduce(Expr):
     """`args = (kind, expr, axes)`. The axes are bound: they are not among the free symbols.
 

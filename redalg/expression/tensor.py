@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, final
 
 from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol, sympify
 
 from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis, names_of
+from redalg.expression.known import no_more_known
 
 ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 
@@ -20,11 +22,17 @@ class Label(Symbol):
     __slots__ = ()
 
     def __new__(cls, name: str) -> Label:
-        made: Label = Symbol.__xnew__(cls, name, extended_real=True)
-        return made
+        return _label(name)
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.name,), {}
+
+
+@lru_cache(1 << 10)
+def _label(name: str) -> Label:
+    """One label for a name: SymPy deduces a symbol's facts anew for each that is made."""
+    made: Label = Symbol.__xnew__(Label, name, extended_real=True)
+    return made
 
 
 class _Indexed(Expr):
@@ -69,6 +77,7 @@ class _Indexed(Expr):
 
 
 @final
+@no_more_known
 class Element(_Indexed):
     """One element of an input tensor."""
 
@@ -79,6 +88,7 @@ class Element(_Indexed):
 
 
 @final
+@no_more_known
 class Value(_Indexed):
     """One element of something that redalg names: a reduction's value, a slot of the state, a producer.
 

@@ -18,6 +18,7 @@ from sympy import Add, Expr
 
 from redalg.decompose.theorems import X
 from redalg.expression import Let, Value
+from redalg.expression.rebuild import with_args
 from redalg.incremental.resolve import Resolver
 
 
@@ -33,7 +34,7 @@ def shifted(node: Any, resolver: Resolver) -> Any:
     if isinstance(node, Add) and (made := _about_pivot(node, resolver)) is not None:
         return made
     args = [shifted(arg, resolver) for arg in node.args]
-    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    return with_args(node, args)
 
 
 def _about_pivot(node: Add, resolver: Resolver) -> Expr | None:
@@ -56,7 +57,7 @@ def paired(node: Any, resolver: Resolver) -> Any:
     if not resolver.carries(node) or isinstance(node, Value | Let) or not node.args:
         return node
     args = [paired(arg, resolver) for arg in node.args]
-    node = node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    node = with_args(node, args)
     if not isinstance(node, Add) or len(node.args) < 3:
         return node
     u = Add(*(term for term in node.args if resolver.side(term) == X))

@@ -16,12 +16,17 @@ from redalg.decompose.laurent import Atom, Ratio
 from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.expression import Let, Value
 from redalg.expression.contents import free_axes, of_kind, values_of
+from redalg.expression.rebuild import renamed
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
-from redalg.incremental.placement import Placement, place, scaled_atoms
+from redalg.incremental.losable import Losable
+from redalg.incremental.placement import Placement, place
 from redalg.incremental.resolve import Resolver
+from redalg.incremental.scales import divided_atoms, pays, rooted_atoms
+
+NONE: frozenset[int] = frozenset()
 
 
 def derive(decomposition: Decomposition) -> FusedForm:
@@ -30,23 +35,27 @@ def derive(decomposition: Decomposition) -> FusedForm:
     centred = centre_all(sums, decomposition)
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
-    scaled = scaled_atoms(decomposition, centred)
-    candidates = Candidates(decomposition, centred)
+    divided = divided_atoms(decomposition, centred)
+    candidates, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
+    powers, products = losable.among(candidates.powers), losable.among(candidates.products)
 
-    def attempt(auxiliary: frozenset[int]) -> tuple[FusedForm, frozenset[int]]:
-        pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, scaled)
+    def attempt(auxiliary: frozenset[int], rooted: frozenset[int] = NONE) -> tuple[FusedForm, frozenset[int]]:
+        pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, divided, rooted)
         return attempted(decomposition, centred, pool)
 
-    tried = candidates.powers | needed
+    tried = powers | needed
     form, kept = attempt(tried)
     wanted = kept | needed
-    if candidates.products:
-        further = wanted | candidates.products
+    if products:
+        further = wanted | products
         other, kept = attempt(further)
         if kept - wanted:
             form, tried, wanted = other, further, kept | needed
     if wanted != tried:
         form, _ = attempt(wanted)
+    if rooted := rooted_atoms(decomposition, centred) - wanted - divided:
+        scaled, _ = attempt(wanted, rooted)
+        form = scaled if pays(drop_unused(scaled)) else form
     form = named_after_reductions(drop_unused(with_emptiness(form)))
     form = mark_droppable(form)
     form.verify()
@@ -215,7 +224,7 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
         todo += (meaning[value] for value in further)
     if not denominators:
         return S.false
-    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0) for one in used))
+    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0, evaluate=False) for one in used))
 
 
 def drop_unused(form: FusedForm) -> FusedForm:
@@ -233,23 +242,23 @@ def drop_unused(form: FusedForm) -> FusedForm:
 def named_after_reductions(form: FusedForm) -> FusedForm:
     """An accumulator that is a reduction's value (finish says d = a) takes that reduction's name."""
     sums = {one.value for one in form.accumulators}
-    names: dict[Expr, Value] = {}
+    names: dict[Value, Value] = {}
     for one in form.assignments:
         if one.expr in sums and one.expr not in names and set(one.expr.args[1:]) == set(one.value.args[1:]):
             names[one.expr] = one.value
 
-    def renamed(expr: Any) -> Any:
-        return expr.xreplace(names)
+    def called(expr: Any) -> Any:
+        return expr if names.keys().isdisjoint(values_of(expr)) else renamed(expr, names)
 
     return replace(
         form,
-        pivots=tuple(replace(one, source=renamed(one.source)) for one in form.pivots),
-        accumulators=tuple(replace(one, value=renamed(one.value), weight=tuple(
-            (replace(pivot, source=renamed(pivot.source)), q) for pivot, q in one.weight), transition=tuple(
-            (renamed(value), renamed(c)) for value, c in one.transition)) for one in form.accumulators),
-        assignments=tuple(Assignment(one.value, renamed(one.expr)) for one in form.assignments
+        pivots=tuple(replace(one, source=called(one.source)) for one in form.pivots),
+        accumulators=tuple(replace(one, value=called(one.value), weight=tuple(
+            (replace(pivot, source=called(pivot.source)), q) for pivot, q in one.weight), transition=tuple(
+            (called(value), called(c)) for value, c in one.transition)) for one in form.accumulators),
+        assignments=tuple(Assignment(one.value, called(one.expr)) for one in form.assignments
                           if names.get(one.expr) != one.value),
-        outputs=tuple(replace(one, expr=renamed(one.expr), empty=renamed(one.empty)) for one in form.outputs),
+        outputs=tuple(replace(one, expr=called(one.expr), empty=called(one.empty)) for one in form.outputs),
     )  # fmt: skip
 
 

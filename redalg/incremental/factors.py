@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 
 from sympy import Expr, Mul, S
 
-from redalg.expression import Axis, Value
-from redalg.expression.contents import free_axes
+from redalg.expression import Axis
+from redalg.expression.contents import free_axes, text_of, values_of
 from redalg.incremental.form import Pivot
 
 Group = tuple[AbstractSet[Axis], list[Expr]]
@@ -22,7 +22,8 @@ def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr
     if not summand.is_Mul and not weight:
         return (summand,)
     groups: list[Group] = [({a for pivot, _ in weight for a in free_axes(pivot.base)}, [S.One])] if weight else []
-    for factor in sorted(Mul.make_args(summand), key=_order):
+    factors = Mul.make_args(summand)
+    for factor in sorted(factors, key=_order) if len(factors) > 1 else factors:
         axes = free_axes(factor)
         for held, factors in groups:
             if axes <= held:
@@ -37,7 +38,7 @@ def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr
 
 def _order(factor: Expr) -> tuple[bool, int, str]:
     """What is computed before what is read, then the widest first: a later group is the one that is only loaded."""
-    return not factor.has(Value), -len(free_axes(factor)), str(factor)
+    return not values_of(factor), -len(free_axes(factor)), text_of(factor)
 
 
 def _merged_into_weight(groups: list[Group]) -> list[Group]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import final
 
 from sympy import Expr, Mul, S, Tuple, exp
@@ -113,7 +114,7 @@ class Pivot:
     source: Expr
     slopes: tuple[tuple[Value, Expr], ...] = ()
 
-    @property
+    @cached_property
     def displacement(self) -> Value:
         """The symbol δ = c' − c (of a scale c/c') that stands for the pivot's move in transitions."""
         return Value(Label(f"delta_{self.value.name}"), *self.value.indices)

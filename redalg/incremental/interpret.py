@@ -244,7 +244,8 @@ class Executor:
     def _displaced(self, pivot: Pivot, old: Slots, new: Slots) -> Any:
         """c' − c; with slopes less Σ β'·(how far u' moved), rounded once: on a steep line two large numbers cancel."""
         if pivot.policy is PivotPolicy.SCALE:
-            return self._safe(pivot.value, old[pivot.value]) / self._safe(pivot.value, new[pivot.value])
+            before, after = (self._safe(pivot.value, one[pivot.value]) for one in (old, new))
+            return self.ops.where(old[pivot.value] == before, before / after, self.ops.scalar(1.0))  # of zeros alone: 1
         if not pivot.slopes:
             delta = self._safe(pivot.value, new[pivot.value]) - self._safe(pivot.value, old[pivot.value])
             nothing = self.ops.functions["Abs"](old[pivot.value]) == INF  # an empty state: a power of δ may overflow

@@ -3,7 +3,7 @@
 a factor of d alone (1/l, 1/σ)   deferred to `finish`: it never enters the loop
 an exponential E[k·v]            pivot = running max of v, k > 0 a number or scalar; an extremum that the user wrote is
                                  reused (a minimum as the max of −v), otherwise an auxiliary max is added
-a scaled generator (u/c)^p       c = running max |u|, where the term divides by it
+a scaled generator (u/c)^p       c = running max |u|, where the term divides by it, or a power of 2 near it (`scales`)
 a shifted generator z = u − c    its centre when that is u's own extremum (running); else the natural centre of
                                  each block (tile-local), where it moves as u does; else the block's mean
 a residual y − v − b·x           slope pivots β, found from each block, and shifts that are elements of the data
@@ -28,12 +28,14 @@ from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.centre import Centred
 from redalg.decompose.extremal import GENERATOR, Extremal
-from redalg.decompose.laurent import Atom, Polynomial, Ratio
+from redalg.decompose.laurent import Atom, Polynomial
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
-from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.contents import elements_of, free_axes, text_of, values_of
+from redalg.expression.rebuild import renamed
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
+from redalg.incremental.scales import scale_of
 from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
 from redalg.monoids.functions import Powered, Scaled
@@ -69,7 +71,7 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
     atoms = decomposition.separator.atoms.list
     for number in sorted({atom for function in pool.functions for atom, _ in function.grade}):
         if number in pool.scaled:
-            placement.pivots[number] = _scale_pivot(placement, atoms[number])
+            placement.pivots[number] = _scale_pivot(placement, atoms[number], rooted=number in pool.rooted)
         else:
             placement.pivots[number], placement.rates[number] = _exponential_pivot(placement, atoms[number])
     place_slopes(placement, pool, centred)
@@ -148,8 +150,9 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
             held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
             placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
         made[slot.symbol] = held[0]
-    if found.final.xreplace(made) != reduction.value:
-        placement.finals[reduction.value] = found.final.xreplace(made)
+    final = renamed(found.final, made)
+    if final != reduction.value:
+        placement.finals[reduction.value] = final
 
 
 def _untaken(value: Value, placement: Placement) -> Value:
@@ -164,9 +167,7 @@ def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
     if (found := next((one for one in shared if one is not None), None)) is not None:
         return found
     rate, base = split_rate(atom.base)
-    taken = sum(one.value.name.startswith("aux_") for one in placement.extrema)
-    value = placement.symbol(f"aux_{taken}", free_axes(base))
-    placement.extrema.append(Extremum(value, monoid("max"), base))
+    value = _added(placement, base)
     return Pivot(value, base, PivotPolicy.RUNNING, value), rate
 
 
@@ -191,28 +192,22 @@ def split_rate(u: Expr) -> tuple[Expr, Expr]:
     return (numbers, rest) if numbers.is_extended_positive else (-numbers, -rest)
 
 
-def _scale_pivot(placement: Placement, atom: Atom) -> Pivot:
-    """The largest |u| so far, which the term divides by: `scaled_atoms` says that it is held."""
-    [largest] = [one.value for one in placement.extrema if (one.monoid.name, one.term) == ("max", Abs(atom.base))]
-    return Pivot(_named(placement, atom), atom.base, PivotPolicy.SCALE, largest)
+def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool) -> Pivot:
+    """The largest |u| so far, which the term divides by; of what stands under a root a power of 2 near it."""
+    held = [one.value for one in placement.extrema if (one.monoid.name, one.term) == ("max", Abs(atom.base))]
+    if not held:
+        held = [_added(placement, Abs(atom.base))]
+    source = scale_of(held[0]) if rooted else held[0]
+    same = (one for one in placement.pivots.values() if one.policy is PivotPolicy.SCALE and one.source == source)
+    return next(same, Pivot(_named(placement, atom), atom.base, PivotPolicy.SCALE, source))  # |u| has that of u
 
 
-def scaled_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> frozenset[int]:
-    """Generators u that stand as (u/max|u|)^p, p ≥ 2, in every term that holds them: taken apart, u^p overflows."""
-    atoms = decomposition.separator.atoms
-    largest = {slot.term.args[0]: one.reduction.value for one in decomposition.separations if one.extremal
-               for slot in one.extremal.slots if slot.kind == "max" and isinstance(slot.term, Abs)
-               and one.extremal.final == slot.symbol}  # fmt: skip
-    powers: dict[int, set[tuple[Ratio, Ratio]]] = {}
-    for one in centred.values():
-        for x, d in one.polynomial:
-            by_d = {atoms.list[number].base: q for number, q in d}
-            for number, q in x:
-                divisor = by_d.get(largest.get(atoms.list[number].base, S.Zero), 0)
-                powers.setdefault(number, set()).add((q, divisor))
-    centres = {atom for one in centred.values() for atom in one.centres}
-    return frozenset(number for number, found in powers.items() if number not in centres
-                     and all(q >= 2 and divisor == -q for q, divisor in found))  # fmt: skip
+def _added(placement: Placement, term: Expr) -> Value:
+    """The maximum of a term as a slot of its own."""
+    taken = sum(one.value.name.startswith("aux_") for one in placement.extrema)
+    value = placement.symbol(f"aux_{taken}", free_axes(term))
+    placement.extrema.append(Extremum(value, monoid("max"), term))
+    return value
 
 
 def _named(placement: Placement, atom: Atom) -> Value:
@@ -223,8 +218,9 @@ def _named(placement: Placement, atom: Atom) -> Value:
 
 def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) -> Pivot:
     to_expr = placement.decomposition.separator.atoms.polynomial_expr
-    candidates = sorted((to_expr(one) for one in centres), key=lambda e: (e.has(log), e.count_ops(), str(e)))
-    centre = _without_logs(_without_tensors(candidates[0], placement.decomposition.cascade))
+    candidates = list(dict.fromkeys(map(to_expr, centres)))
+    plainest = min(candidates, key=_plainness) if len(candidates) > 1 else candidates[0]
+    centre = _without_logs(_without_tensors(plainest, placement.decomposition.cascade))
     for pivot in placement.pivots.values():  # an exponential's pivot serves the same u when it is centred there
         if pivot.base == atom.base and pivot.source == centre:
             return pivot
@@ -235,6 +231,10 @@ def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) ->
     within = free_axes(centre) <= free_axes(atom.base)
     policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
     return Pivot(_named(placement, atom), atom.base, policy, centre if within else S.Zero)
+
+
+def _plainness(centre: Expr) -> tuple[bool, int, str]:
+    return centre.has(log), centre.count_ops(), text_of(centre)
 
 
 def _auxiliary_pivot(placement: Placement, atom: Atom) -> Pivot:

@@ -12,11 +12,13 @@ from __future__ import annotations
 from typing import final
 
 from sympy import Add, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
+from sympy.core.basic import Basic
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
@@ -68,7 +70,7 @@ class Resolver:
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
         """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
-        used = {atom for x, _ in centred.polynomial for atom, _ in x} & self.pool.scaled
+        used = {atom for x, _ in centred.polynomial for atom, _ in x} & (self.pool.scaled - self.pool.rooted)
         scales = [self.placement.pivots[atom].source for atom in sorted(used)]
         if scales:
             [index] = [place for place, one in enumerate(self.assignments) if one.value == value]
@@ -100,6 +102,10 @@ class Resolver:
         """exp(Σ q·c) and Π c^p of the functions' own pivots, as atoms that cancel against those on the side of d."""
         out = laurent.ONE
         for atom, q in grade:
+            if atom in self.pool.rooted:  # kept apart as an exponent is, until a root or a ratio meets it
+                number = self._number(log(self.placement.pivots[atom].value), exponential=True)
+                out = laurent.multiply(out, {((), ((number, q),)): 1})
+                continue
             if atom in self.pool.scaled:
                 source = self._number(self.placement.pivots[atom].source)
                 out = laurent.multiply(out, {((), ((source, q),)): 1})
@@ -210,10 +216,15 @@ class Resolver:
 
     def source(self, key: int) -> Expr:
         """The displacement of a slope, or of the shift on its line, to the natural one, in terms of the slots."""
-        meaning: dict[Expr, Expr] = {}
-        for one in self.assignments:
-            meaning[one.value] = one.expr.xreplace(meaning)
-        found = [meaning[value] for value in self.found.get(key, ()) if value in meaning]
+        assigned = {one.value: one.expr for one in self.assignments}
+        meaning: dict[Basic, Expr] = {}
+
+        def written(expr: Expr) -> Expr:
+            for value in values_of(expr) & assigned.keys() - meaning.keys():
+                meaning[value] = written(assigned[value])
+            return expr.xreplace(meaning)
+
+        found = [written(value) for value in self.found.get(key, ()) if value in assigned]
         held = {*self.accumulators, *(one.value for one in self.placement.pivots.values())}
         return next((one for one in found if values_of(one) <= held), S.Zero)
 
@@ -290,7 +301,7 @@ class Resolver:
                     exponent, factor = exponent + scale * power, factor * safe**power
                 else:
                     factor *= atom.power(q)
-            out.append((exponent.expand(), factor))
+            out.append((expand_products(exponent), factor))
         return out
 
     def graded(self, expr: Expr) -> tuple[Expr, Expr]:
@@ -326,7 +337,7 @@ class Resolver:
     def _exponent(self, *scales: Expr) -> Expr:
         """Their sum, with what is of d alone expanded to cancel; what holds x stays as it was written."""
         terms = [term for scale in scales for term in Add.make_args(scale)]
-        of_d = Add(*(term for term in terms if not self.carries(term))).expand()
+        of_d = expand_products(Add(*(term for term in terms if not self.carries(term))))
         return Add(*(term for term in terms if self.carries(term)), of_d)
 
     def side(self, expr: Expr) -> int:
@@ -342,8 +353,8 @@ class Resolver:
     def _atom(self, number: int) -> Atom:
         return self.placement.decomposition.separator.atoms.list[number]
 
-    def _number(self, value: Expr) -> int:
-        return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=False))
+    def _number(self, value: Expr, *, exponential: bool = False) -> int:
+        return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=exponential))
 
     def _symbol_polynomial(self, expr: Expr) -> Polynomial:
         coefficient, rest = expr.as_coeff_Mul()

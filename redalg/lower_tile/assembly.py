@@ -66,6 +66,26 @@ class Assembly:
             body.append(self.over_tile(self.made[expr], expr))
         return self.made[expr]
 
+    def shared_row(self, wanted: str, expr: Expr, body: list[Statement], note: str = "") -> Load:
+        """A buffer of one number for every row that threads of any layout read."""
+        name = self.buffer(wanted, "shared", (self.plan.block_row,), note=note)
+        body.append(self.over_rows((name, expr)))
+        return Load(name, I)
+
+    def across(self, expr: Expr, body: list[Statement]) -> Expr:
+        """An expression in i, e with its row buffers read from shared memory.
+
+        A row buffer in registers lies as the tile does that it was reduced from, and a product's result lies otherwise.
+        """
+        if not self.plan.tensor_cores:
+            return expr
+        rows = sorted({one for one in expr.atoms(Load) if one.indices == (I,) and self.is_fragment(one.name)}, key=str)
+        return expr.xreplace({one: self.shared_row(f"{one.name}_shared", one, body) for one in rows})
+
+    def holds(self, name: str) -> bool:
+        """Whether a name is a buffer of the kernel."""
+        return any(one.name == name for one in self.buffers)
+
     def is_fragment(self, name: str) -> bool:
         """Whether a name is a tile in registers."""
         return any(one.name == name and one.scope == "fragment" for one in self.buffers)

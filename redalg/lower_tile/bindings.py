@@ -5,6 +5,11 @@ They bind where tiles live, how elementwise loops run, how many threads a block 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import isinf
+from typing import final
+
+from redalg.incremental.numpy_ops import NARROW
 from redalg.strategies import Plan
 
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
@@ -21,19 +26,16 @@ def parallel(*extents):
 
 
 @T.macro
-def contract(a, b, c, rows, columns, depth, clear):  # c = or += a @ b, the tile summed on its own first
+def contract(a, b, c, rows, columns, depth):  # c += a @ b, the tile summed on its own first
     partial = T.alloc_local((rows, columns), "{compute}")
     T.gemm(a, b, partial, clear_accum=True)
     for i, j in T.grid(rows, columns):
-        c[i, j] = partial[i, j] if clear else c[i, j] + partial[i, j]
+        c[i, j] = c[i, j] + partial[i, j]
 
 
 @T.macro
-def contract_transposed(a, b, c, rows, columns, depth, clear):  # c = or += a @ b.T, likewise
-    partial = T.alloc_local((rows, columns), "{compute}")
-    T.gemm(a, b, partial, transpose_B=True, clear_accum=True)
-    for i, j in T.grid(rows, columns):
-        c[i, j] = partial[i, j] if clear else c[i, j] + partial[i, j]
+def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T
+    T.gemm(a, b, c, transpose_B=True, clear_accum=True)
 """
 
 CUDA = """\
@@ -48,13 +50,13 @@ fragment = T.alloc_fragment
 
 
 @T.macro
-def contract(a, b, c, rows, columns, depth, clear):  # c = or += a @ b on tensor cores; every warp owns whole {warps}
-    T.gemm(a, b, c, policy=T.GemmWarpPolicy.{policy}, clear_accum=clear)
+def contract(a, b, c, rows, columns, depth):  # c += a @ b on tensor cores; every warp owns whole {warps}
+    T.gemm(a, b, c, policy=T.GemmWarpPolicy.{policy})
 
 
 @T.macro
-def contract_transposed(a, b, c, rows, columns, depth, clear):  # c = or += a @ b.T on tensor cores
-    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.{policy}, clear_accum=clear)
+def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T on tensor cores
+    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.{policy}, clear_accum=True)
 """
 
 SPREAD = """\
@@ -74,9 +76,7 @@ CUDA_CORES = """\
 
 
 @T.macro
-def contract(a, b, c, rows, columns, depth, clear):  # c = or += a @ b in true {compute} (T.gemm would take TF32)
-    if clear:
-        T.clear(c)
+def contract(a, b, c, rows, columns, depth):  # c += a @ b in true {compute} (T.gemm would take TF32)
     for quarter in T.serial(depth // 4):
         for part in T.unroll(4):
             for i, j in T.Parallel(rows, columns):
@@ -85,12 +85,11 @@ def contract(a, b, c, rows, columns, depth, clear):  # c = or += a @ b in true {
 
 
 @T.macro
-def contract_transposed(a, b, c, rows, columns, depth, clear):  # c = or += a @ b.T in true {compute}
+def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T in true {compute}
     turned = T.alloc_shared((depth, columns), "{compute}")
     for l, j in T.Parallel(depth, columns):
         turned[l, j] = T.cast(b[j, l], "{compute}")
-    if clear:
-        T.clear(c)
+    T.clear(c)
     for quarter in T.serial(depth // 4):
         for part in T.unroll(4):
             for i, j in T.Parallel(rows, columns):
@@ -111,27 +110,126 @@ def constant(value):
     return T.{compute}(value)
 """
 
+CORES_ADD = """\
+
+
+@T.macro
+def add_transposed(a, b, c, rows, columns, depth):  # c += a @ b.T on tensor cores
+    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.{policy})
+"""
+
+CORES_MULTIPLY = """\
+
+
+@T.macro
+def multiply(a, b, c, rows, columns, depth):  # c = a @ b on tensor cores
+    T.gemm(a, b, c, policy=T.GemmWarpPolicy.{policy}, clear_accum=True)
+"""
+
+MULTIPLY = """\
+
+
+@T.macro
+def multiply(a, b, c, rows, columns, depth):  # c = a @ b
+    T.clear(c)
+    contract(a, b, c, rows, columns, depth)
+"""
+
+C_ADD = """\
+
+
+@T.macro
+def add_transposed(a, b, c, rows, columns, depth):  # c += a @ b.T, the tile summed on its own first
+    partial = T.alloc_local((rows, columns), "{compute}")
+    T.gemm(a, b, partial, transpose_B=True, clear_accum=True)
+    for i, j in T.grid(rows, columns):
+        c[i, j] = c[i, j] + partial[i, j]
+"""
+
+CUDA_ADD = """\
+
+
+@T.macro
+def add_transposed(a, b, c, rows, columns, depth):  # c += a @ b.T in true {compute}
+    turned = T.alloc_shared((depth, columns), "{compute}")
+    for l, j in T.Parallel(depth, columns):
+        turned[l, j] = T.cast(b[j, l], "{compute}")
+    for quarter in T.serial(depth // 4):
+        for part in T.unroll(4):
+            for i, j in T.Parallel(rows, columns):
+                c[i, j] = c[i, j] + T.cast(a[i, quarter * 4 + part], "{compute}") * turned[quarter * 4 + part, j]
+"""
+
+ROUND_C = """\
+
+
+def {dtype}(x):  # to nearest even, as the dtype holds it: the C target has none of that name
+    y = {clamped}
+    bits = T.bitwise_and(T.reinterpret(T.cast(y, "float32"), "int32"), T.int32(0x7F800000))
+    step = T.max(T.cast(T.reinterpret(bits, "float32"), "{compute}"), {smallest!r}) * {unit!r}
+    kept = T.isnan(x) | (y == T.infinity("{compute}")) | (y == -T.infinity("{compute}"))
+    return T.if_then_else(kept, x, T.nearbyint(y / step) * step)
+"""
+
+ROUND_CUDA = """\
+
+
+def {dtype}(x):  # to nearest even, 8 bits saturating
+    return T.cast(T.cast(x, "{dtype}"), "{compute}")
+"""
+
+SAME = """\
+
+
+spread = fragment
+"""
+POLICY = {"rows": "FullRow", "columns": "FullCol"}
 ELEMENTWISE = "fragment = T.alloc_fragment\n"
 
 
-def binding(plan: Plan, compute: str, *, constants: bool, spread: bool) -> str:
-    """The header of a plan; `constants` where a text binds literals by their bits, `spread` where it lays out tiles."""
+MACROS = {(False, False): "contract", (True, True): "contract_transposed",
+          (False, True): "multiply", (True, False): "add_transposed"}  # fmt: skip
+"""Names of the contractions, by whether the second operand is transposed and whether the result is cleared first."""
+
+
+@final
+@dataclass(frozen=True)
+class Used:
+    """What a text uses of a header, beyond what every header has: literals bound by bits, roundings, `multiply`,
+    `add_transposed`, `spread`."""
+
+    constants: bool = False
+    rounds: tuple[str, ...] = ()
+    multiply: bool = False
+    add: bool = False
+    spread: bool = False
+
+
+def binding(plan: Plan, compute: str, used: Used) -> str:
+    """The header of a plan, with what the text uses."""
+    words = {"compute": compute, "threads": plan.threads, "warps": plan.warps, "policy": POLICY[plan.warps]}
     if plan.device.target == "c":
-        return C.format(compute=compute) + ("spread = fragment\n" if spread else "") + (CONSTANT_C if constants else "")
-    configs = []
+        parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants]
+        return "".join(part.format(**words) for part in parts) + "".join(round_c(one, compute) for one in used.rounds)
+    configs = ['"tl.enable_fast_math": True'] * plan.tensor_cores
+    configs += ['"tl.disable_warp_specialized": True'] * (not plan.warp_specialized)
     if plan.tensor_cores:
-        configs.append('"tl.enable_fast_math": True')
-    if not plan.warp_specialized:
-        configs.append('"tl.disable_warp_specialized": True')
-    head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), threads=plan.threads)
-    if plan.tensor_cores:
-        policy = "FullRow" if plan.warps == "rows" else "FullCol"
-        head += SPREAD.format(name="spread", threads=plan.threads) + "\n\n" if spread else ""
-        return (
-            head
-            + TENSOR_CORES.format(warps=plan.warps, policy=policy)
-            + (CONSTANT_CUDA.format(compute=compute) if constants else "")
+        spread = SPREAD.replace("{name}", "spread") + "\n\n"
+        parts = [spread * used.spread, TENSOR_CORES, CORES_ADD * used.add, CORES_MULTIPLY * used.multiply]
+    else:
+        cores = SPREAD.replace("{name}", "fragment") + CUDA_CORES
+        parts = (
+            [cores, SAME * used.spread, CUDA_ADD * used.add, MULTIPLY * used.multiply]
+            if plan.multiplies
+            else [ELEMENTWISE]
         )
-    cores = SPREAD.format(name="fragment", threads=plan.threads) + CUDA_CORES.format(compute=compute)
-    head += (cores if plan.multiplies else ELEMENTWISE) + ("\n\nspread = fragment\n" if spread else "")
-    return head + (CONSTANT_CUDA.format(compute=compute) if constants else "")
+    head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), **words)
+    rounds = [ROUND_CUDA.format(dtype=one, compute=compute) for one in used.rounds]
+    return head + "".join(part.format(**words) for part in (*parts, CONSTANT_CUDA * used.constants)) + "".join(rounds)
+
+
+def round_c(dtype: str, compute: str) -> str:
+    """The rounding to a dtype in arithmetic of the C target."""
+    bits, smallest, largest = NARROW[dtype]
+    clamped = "x" if isinf(largest) else f"T.max({-largest}, T.min({largest}, x))"
+    return ROUND_C.format(dtype=dtype, compute=compute, clamped=clamped, smallest=2.0**smallest, unit=2.0**-bits)

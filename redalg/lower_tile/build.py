@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from sympy import And, Expr, Integer, S, Symbol
+from sympy import And, Expr, Integer, Max, Min, S, Symbol, floor
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Producer
@@ -20,11 +20,13 @@ from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
+from redalg.lower_tile.hoist import bound_names, hoisted
 from redalg.lower_tile.join import joined
 from redalg.lower_tile.loops import without_single_steps
 from redalg.lower_tile.moves import Merge, Side
 from redalg.lower_tile.names import Names, kernel_name
 from redalg.lower_tile.program import (
+    Bind,
     Copy,
     IsNaN,
     Kernel,
@@ -42,11 +44,16 @@ from redalg.lower_tile.space import E_, PLACE, I, J, Space, output_name
 from redalg.lower_tile.split import Sums, adding, check_splits, parameter, summing, sums_of, tiled
 from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
-from redalg.strategies import Plan, Problem
+from redalg.strategies import Binding, Plan, Problem
+from redalg.strategies.rules import blocks
 
 TILE, SEGMENT, PART = index("t"), index("z"), index("part")
 MERGED_ROWS = 16
-"""Rows that one block of the merging kernel takes."""
+"""Most rows that one block of the merging kernel takes."""
+SPREAD = 128
+"""Blocks of the merging kernel above which they take more rows."""
+PARTS_TOGETHER = 8
+"""Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
 
 @final
@@ -63,28 +70,36 @@ class Job:
 
 @final
 @dataclass(frozen=True)
+class Span:
+    """The loop over tiles: `start` to `stop`, and what they need bound; `moving`: counted from the axis's first tile in
+    every segment, since what is live moves from block to block (otherwise from the segment's own first)."""
+
+    start: Expr
+    stop: Expr
+    bound: tuple[Bind, ...] = ()
+    moving: bool = True
+
+
+@final
+@dataclass(frozen=True)
 class Frame:
-    """The grid of a kernel (variables named after the axes), and where a block stands."""
+    """The grid of a kernel (variables named after the axes), where a block stands, and the tiles that it streams."""
 
     grid: tuple[tuple[Symbol, int], ...]
     space: Space
+    span: Span
 
 
 def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
     """The tile program of a form under a plan; `dtypes` gives each output's dtype."""
     plan.verify()
-    column = plan.binding.column
-    if column is not None and plan.block_column < problem.sizes[column.name]:
-        raise PlanError(
-            f"the plan's tiles have {plan.block_column} columns, and axis {column} has {problem.sizes[column.name]}: a "
-            "block holds them all. Use block_column of at least that, a multiple of 16."
-        )
     if plan.form != form.kind:
         raise PlanError(
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
         )
     check_selections(form, problem)
     check_splits(form, plan)
+    problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
     job = Job(form, plan, problem, dtypes)
     lowered = multi_segment if plan.segments > 1 else split if plan.splits > 1 else single_segment
     kernels, workspaces = lowered(job)
@@ -139,7 +154,7 @@ def outputs(job: Job) -> tuple[Parameter, ...]:
 
 
 def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
-    """The grid, rows first, and the place of a block in it."""
+    """The grid, rows first, then columns where a block does not hold them all, and the place of a block in it."""
     plan, sizes = job.plan, job.problem.sizes
     binding, grid = plan.binding, list[tuple[Symbol, int]]()
     at: dict[Axis, Expr] = {}
@@ -149,20 +164,62 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
         grid.append((block, -(-sizes[binding.row.name] // plan.block_row)))
         at[binding.row] = block * plan.block_row + I
         start[binding.row] = (block * plan.block_row, plan.block_row)
+    if binding.column is not None:
+        first: Expr = S.Zero
+        if plan.block_column < sizes[binding.column.name]:
+            block = index(names.fresh(f"{binding.column.name}_block"))
+            grid.append((block, -(-sizes[binding.column.name] // plan.block_column)))
+            first = block * plan.block_column
+        at[binding.column] = first + E_
+        start[binding.column] = (first, plan.block_column)
     if segmented:
         grid.append((SEGMENT, plan.segments))
     for axis in reversed(binding.grid):
         at[axis] = index(names.fresh(axis.name))
         grid.append((at[axis], sizes[axis.name]))
-    if binding.column is not None:
-        at[binding.column] = E_
-        start[binding.column] = (S.Zero, plan.block_column)
-    tile = SEGMENT * Space(plan, job.problem, at, start).tiles + TILE if segmented else TILE
+    packed, known = unpacked(binding, at)
     at |= {axis: PLACE if sizes[axis.name] > 1 else S.Zero for axis in job.form.places}
+    space = Space(plan, job.problem, at, start, packed=packed, known=known, places=job.form.places)
+    spanned = span(job, space, names, segmented=segmented)
+    tile = SEGMENT * space.tiles + TILE if segmented and not spanned.moving else TILE
     at[binding.streamed] = tile * plan.block_streamed + J
     start[binding.streamed] = (tile * plan.block_streamed, plan.block_streamed)
-    space = Space(plan, job.problem, at, start, places=job.form.places)
-    return Frame(tuple(grid) or ((index(names.fresh("block")), 1),), space)
+    blocks = tuple(grid) or ((index(names.fresh("block")), 1),)
+    return Frame(blocks, replace(space, at=at, start=start), spanned)
+
+
+def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
+    """The axes that rows pack: their places go to `at`; their spans within a block, and what numbers their groups."""
+    packing = binding.packing
+    if packing is None:
+        return {}, {}
+    outer = at[packing.outer] if packing.outer is not None else S.Zero
+    at |= packing.places(at[packing.row], outer)
+    quotient = packing.quotient()
+    return packing.spans(outer), {} if quotient is None else {quotient: outer}
+
+
+def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
+    """The tiles of a block; a segment takes its share of those needed."""
+    domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
+    needed, parts = needed_tiles(domain, space), Integer(job.plan.segments)
+    if needed is None:
+        return Span(S.Zero, Integer(space.tiles), moving=False)
+    bound = list[Bind]()
+
+    def held(wanted: str, value: Expr) -> Expr:
+        if value.is_Integer:
+            return value
+        bound.append(Bind(names.fresh(wanted), value, "int32"))
+        return Load(bound[-1].name)
+
+    first = held("first_tile", needed.first)
+    stop = held("stop_tile", Max(first, needed.stop))
+    if segmented:
+        share = held("share", floor((stop - first + parts - 1) / parts))
+        first = held("first_of_part", Min(stop, first + SEGMENT * share))
+        stop = held("stop_of_part", Min(stop, first + share))
+    return Span(first, stop, tuple(bound))
 
 
 def taken(job: Job) -> tuple[str, ...]:
@@ -183,7 +240,13 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
     slots, body = streamed(job, place, assembly)
     body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
     title = f"stream {job.form.cascade.axis}, finish"
-    return (Kernel(place.grid, tuple(assembly.buffers), tuple(body), title),), ()
+    return (finished(job, place, assembly, body, title),), ()
+
+
+def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
+    """A kernel, with what is the same for a whole block read once."""
+    kernel = Kernel(place.grid, tuple(assembly.buffers), tuple(body), title)
+    return hoisted(kernel, inputs(job.form, job.problem), assembly.names)
 
 
 def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement]]:
@@ -191,16 +254,13 @@ def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[St
     slots, body = allocate(job.form, assembly, job.problem)
     before: list[Statement] = []
     step = tuple(Step(job.form, assembly, slots, place.space, before, sums=job.sums).build())
-    whole = job.plan.segments == 1
-    domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
-    stop = needed_tiles(domain, place.space) if whole else Integer(place.space.tiles)
-    return slots, [*before, *body, over_tiles(stop, step, job.plan.stages)]
+    return slots, [*place.span.bound, *before, *body, over_tiles(place.span, step, job.plan.stages)]
 
 
-def over_tiles(stop: Expr, step: tuple[Statement, ...], stages: int) -> Loop:
+def over_tiles(whole: Span, step: tuple[Statement, ...], stages: int) -> Loop:
     """The loop over the streamed axis: pipelined, unless a loop within it is (one prefetches, not both)."""
     inner = any(isinstance(one, Loop) and one.pipelined and one.stop != 1 for one in step)
-    return Loop(TILE, stop, 0 if inner else stages, step, pipelined=not inner)
+    return Loop(TILE, whole.stop, 0 if inner else stages, step, pipelined=not inner, start=whole.start)
 
 
 # ---- split contractions ----------------------------------------------------------------------------------------------
@@ -242,8 +302,8 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     slots, body = streamed(job, place, assembly)
     parts = {value: names.fresh(f"{name}_parts") for value, name in slots.buffers().items()}
     body += [stored_part(value, slots, parts[value], place.space) for value in parts]
-    first = Kernel(place.grid, tuple(assembly.buffers), tuple(body), f"stream a part of {job.form.cascade.axis}")
-    variables = [str(name) for name, _ in place.grid]  # a TileLang text may bind a variable's name once
+    first = finished(job, place, assembly, body, f"stream a part of {job.form.cascade.axis}")
+    variables = [*map(str, dict(place.grid)), *bound_names(first)]  # a TileLang text may bind a variable's name once
     second = merging(job, Names((*taken(job), *parts.values(), *variables)), parts, slots)
     shapes = {name: part_shape(value, slots, job) for value, name in parts.items()}
     return (first, second), tuple(
@@ -268,7 +328,7 @@ def part_place(value: Value | Structure, slots: Slots, space: Space, part: Symbo
     place: tuple[Expr, ...] = (part, *(space.at[axis] for axis in binding.grid), row)
     if isinstance(value, Structure):
         return (*place, PLACE) if width(value, space.problem) else place
-    return (*place, E_) if value in slots.columns else place
+    return (*place, space.at[binding.column]) if value in slots.columns and binding.column else place
 
 
 def stored_part(value: Value | Structure, slots: Slots, workspace: str, space: Space) -> Statement:
@@ -280,7 +340,8 @@ def stored_part(value: Value | Structure, slots: Slots, workspace: str, space: S
         read = Load(source, *(one for one, _ in sweep))
         return Parallel(tuple(sweep), (Store(workspace, where, read, guard(space.rows_inside())),))
     if value not in slots.columns:
-        store = Store(workspace, where, slots.marked(value, Load(source, I)), guard(space.rows_inside()))
+        once = guard(And(space.rows_inside(), space.first_columns()))
+        store = Store(workspace, where, slots.marked(value, Load(source, I)), once)
         return Parallel(((I, space.plan.block_row),), (store,))
     inside = And(space.rows_inside(), space.columns_inside())
     store = Store(workspace, where, Load(source, I, E_), guard(inside))
@@ -294,7 +355,7 @@ def guard(condition: Boolean) -> Boolean | None:
 
 def merging(job: Job, names: Names, workspaces: Mapping[Value | Structure, str], parts: Slots) -> Kernel:
     """The derived merge, part after part, then finish."""
-    rows = min(job.plan.block_row, MERGED_ROWS) if job.plan.binding.row else 1
+    rows = merged_rows(job)
     job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
@@ -310,9 +371,24 @@ def merging(job: Job, names: Names, workspaces: Mapping[Value | Structure, str],
         source = Load(workspaces[structure], *part_place(structure, parts, place.space, PART))
         loop += merged_selection(structure, assembly, job.problem, best, source)
     loop += merge_step(assembly, place.space, slots, held, job.form)
-    body.append(Loop(PART, Integer(job.plan.segments), 0, tuple(loop), pipelined=False))
+    together = min(PARTS_TOGETHER, job.plan.segments)
+    body.append(Loop(PART, Integer(job.plan.segments), 0, tuple(loop), pipelined=False, unrolled=together))
     body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
-    return Kernel(place.grid, tuple(assembly.buffers), tuple(body), "merge the parts, finish")
+    return finished(job, place, assembly, body, "merge the parts, finish")
+
+
+def merged_rows(job: Job) -> int:
+    """Rows of a block of the merging kernel: as many as leave every multiprocessor a block."""
+    if job.plan.binding.row is None:
+        return 1
+    most = min(job.plan.block_row, MERGED_ROWS)
+    if job.plan.multiplies and not job.plan.tensor_cores:
+        return most
+    plan, problem = job.plan, job.problem
+    fill = (
+        rows for rows in (most, most // 4) if blocks(plan.binding, problem, max(1, rows), plan.block_column) >= SPREAD
+    )
+    return max(1, next(fill, most // 4))
 
 
 def merge_step(

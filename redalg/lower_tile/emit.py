@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import final
 
-from sympy import Expr, S, Symbol
+from sympy import S, Symbol
 
-from redalg.lower_tile.bindings import BEGIN, END, binding
-from redalg.lower_tile.expr_printer import Printer
+from redalg.lower_tile.bindings import BEGIN, END, MACROS, Used, binding
+from redalg.lower_tile.expr_printer import HELPED, Printer
 from redalg.lower_tile.program import (
+    Bind,
     Contract,
     Copy,
     Fill,
     Kernel,
+    Load,
     Loop,
     Parallel,
     Parameter,
@@ -23,8 +25,10 @@ from redalg.lower_tile.program import (
     Statement,
     Store,
     TileProgram,
+    statements,
 )
 from redalg.strategies import Plan
+from redalg.strategies.products import EIGHT_BITS
 
 GRID_LIMIT = 65535
 """Largest extent of a grid's second and third dimension (CUDA)."""
@@ -47,11 +51,17 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
     function = _Emitter(program).function()
-    constants, spread = "constant(" in function, " = spread(" in function
+    used = Used(
+        constants="constant(" in function,
+        rounds=tuple(dtype for dtype in HELPED if f"{dtype}(" in function),
+        multiply="multiply(" in function,
+        add="add_transposed(" in function,
+        spread=" = spread(" in function,
+    )
     parts = [
         f'"""{header.strip()}\n"""',
-        ("import struct\n\n" if constants else "") + "import tilelang\nimport tilelang.language as T",
-        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, constants=constants, spread=spread) + END,
+        ("import struct\n\n" if used.constants else "") + "import tilelang\nimport tilelang.language as T",
+        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + END,
         "\n" + (RANKED if "ranked" in function else "") + function,
         COMPILE,
         check.strip(),
@@ -94,6 +104,7 @@ class _Emitter:
         dtypes = {one.name: one.dtype for one in program.parameters}
         for kernel in program.kernels:
             dtypes |= {one.name: one.dtype for one in kernel.buffers}
+            dtypes |= {one.name: one.dtype for one in statements(kernel.body) if isinstance(one, Bind)}
         self.printer = Printer(dtypes, program.compute)
 
     def function(self) -> str:
@@ -125,19 +136,29 @@ class _Emitter:
 
     def statement(self, one: Statement) -> list[str]:
         """A statement's lines."""
+        if isinstance(one, Bind):
+            return [f"{one.name} = {self.bound(one)}"]
         if isinstance(one, Copy):
             return [f"T.copy({self.side(one.source)}, {self.side(one.target)})"]
         if isinstance(one, Fill):
-            return [f"T.fill({one.buffer}, {self.value(one.buffer, one.value)})"]
+            return [f"T.fill({one.buffer}, {self.printer.stored(one.value, self.printer.dtypes[one.buffer])})"]
         if isinstance(one, Contract):
             rows, columns = self.shapes[one.c]
             depth = self.shapes[one.a][1]
-            name = "contract_transposed" if one.transposed else "contract"
-            return [f"{name}({one.a}, {one.b}, {one.c}, {rows}, {columns}, {depth}, clear={one.clear})"]
+            name = MACROS[one.transposed, one.clear]
+            return [f"{name}({one.a}, {one.b}, {one.c}, {rows}, {columns}, {depth})"]
         if isinstance(one, ReduceTile):
             keep = "" if one.clear else ", clear=False"
             return [f"T.reduce_{one.kind}({one.source}, {one.target}, dim=1{keep})"]
         return self.loop(one) if isinstance(one, Loop) else self.parallel(one)
+
+    def bound(self, one: Bind) -> str:
+        """A number's own value: an integer computed in the width of what it reads, then cut to its range."""
+        if "int" not in one.dtype:
+            return self.printer.load(one.value) if isinstance(one.value, Load) else self.printer.number(one.value)
+        text = self.printer.integer(one.value)
+        wide = any(self.printer.dtypes[read.name] != one.dtype for read in one.value.atoms(Load))
+        return f'T.cast({text}, "{one.dtype}")' if wide else text
 
     def side(self, one: Region | str) -> str:
         """A buffer, or part of a parameter."""
@@ -149,8 +170,10 @@ class _Emitter:
 
     def loop(self, one: Loop) -> list[str]:
         """An ordered loop."""
-        stop = self.printer.integer(one.stop)
-        kind = f"T.Pipelined({stop}, num_stages={one.stages})" if one.pipelined else f"T.serial({stop})"
+        span = self.printer.integer(one.stop)
+        span = span if one.start == 0 else f"{self.printer.integer(one.start)}, {span}"
+        kind = f"T.Pipelined({span}, num_stages={one.stages})" if one.pipelined else f"T.serial({span})"
+        kind = f"T.unroll({span}, unroll_factor={one.unrolled})" if one.unrolled > 1 else kind
         inner = [line for statement in one.body for line in self.statement(statement)]
         return [f"for {one.variable} in {kind}:", *("    " + line for line in inner)]
 
@@ -164,15 +187,12 @@ class _Emitter:
     def store(self, one: Store) -> list[str]:
         """One assignment, guarded where it must be."""
         target = f"{one.target}[{', '.join(map(self.printer.integer, one.indices))}]"
-        line = f"{target} = {self.value(one.target, one.expr)}"
+        stored = self.printer.dtypes[one.target]
+        value = self.printer.stored(one.expr, stored)
+        line = f"{target} = " + (f'T.cast({value}, "{stored}")' if stored in EIGHT_BITS else value)
         if one.guard is None or one.guard == S.true:
             return [line]
         return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]
-
-    def value(self, target: str, expr: Expr) -> str:
-        """What is stored: an integer where the target holds integers and the expression is one."""
-        whole = "int" in self.printer.dtypes[target] and self.printer.is_integer(expr)
-        return self.printer.integer(expr) if whole else self.printer.number(expr)
 
 
 def launch(kernel: Kernel) -> tuple[list[str], list[str]]:

@@ -8,9 +8,9 @@ from typing import final
 from sympy import And, Expr, S
 
 from redalg.expression import Cast, Where
-from redalg.incremental.form import FormOutput, FusedForm
+from redalg.incremental.form import FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
-from redalg.lower_tile.moves import safe
+from redalg.lower_tile.moves import safe, usable
 from redalg.lower_tile.program import Copy, Load, Parallel, RankedIndex, Region, Statement, Store
 from redalg.lower_tile.selection import padded_places
 from redalg.lower_tile.selection import read as read_selected
@@ -26,6 +26,7 @@ class Epilogue:
         self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, dtypes: Mapping[str, str]
     ) -> None:
         self.form, self.assembly, self.dtypes = form, assembly, dtypes
+        self.body: list[Statement] = []
         values = {value: slots.final(value) for value in slots.names}
         for structure, name in slots.best.items():
             values |= zip(structure.values, read_selected(structure, name, space.problem), strict=True)
@@ -33,9 +34,18 @@ class Epilogue:
             if pivot.has_slot:
                 values[pivot.value] = safe(values[pivot.value])
             elif pivot.value not in values:
-                values[pivot.value] = safe(space.with_values(values).read(pivot.source), scales=False)
+                values[pivot.value] = self._running(pivot, space.with_values(values).read(pivot.source))
         self.space = space.with_values(values)
-        self.body: list[Statement] = []
+
+    def _running(self, pivot: Pivot, source: Expr) -> Expr:
+        """A pivot that the state does not hold: safe to subtract, or to multiply by."""
+        if pivot.policy is not PivotPolicy.SCALE:
+            return safe(source, scales=False)
+        held = self.assembly.row(f"{pivot.value.name}_scale")
+        read = Load(held, I)
+        self.body += [self.assembly.over_rows((held, source)),
+                      self.assembly.over_rows((held, Where(usable(read), read, S.One)))]  # fmt: skip
+        return read
 
     def build(self) -> list[Statement]:
         """Assignments, then outputs."""
@@ -50,16 +60,23 @@ class Epilogue:
             self._output(output)
         return self.body
 
+    def _varies(self, read: Expr) -> bool:
+        """Whether an expression differs within a row (or is an integer, which no buffer of numbers holds)."""
+        indices = [index for one in read.atoms(Load) for index in one.indices]
+        return read.has(RankedIndex) or any(index.has(E_, PLACE) for index in indices)
+
     def _output(self, output: FormOutput) -> None:
-        expr = output.expr.args[0] if isinstance(output.expr, Cast) else output.expr
+        expr = output.expr
+        if isinstance(expr, Cast) and expr.dtype == self.dtypes[output.name]:
+            expr = expr.args[0]  # storing rounds
         read = self.space.read(expr)
         if self.space.problem.empty == "zero" and output.empty != S.false:
             read = Where(self.space.read(output.empty), S.Zero, read)
         if self.space.plan.binding.column in output.axes:
             self._wide(output, read)
         else:
-            guard = self.space.rows_inside()
-            if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
+            guard = And(self.space.rows_inside(), self.space.first_columns())
+            if self.space.plan.binding.row is not None and not self.space.plan.binding.rows & set(output.axes):
                 guard = guard & (I < 1)
             extents = [(I, self.space.plan.block_row)]
             for axis in set(output.axes) & self.space.places:
@@ -74,6 +91,7 @@ class Epilogue:
     def _wide(self, output: FormOutput, read: Expr) -> None:
         """A (row, column) output: in a tile, then copied out."""
         name = self.assembly.columns(f"{output.name}_tile")
+        read = read if self.form.cascade.producers else self.assembly.across(read, self.body)
         self.body.append(self.assembly.over_columns(name, read))
         binding = self.space.plan.binding
         plain = binding.row is not None and output.axes[-2:] == (binding.row, binding.column)

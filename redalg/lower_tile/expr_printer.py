@@ -39,7 +39,17 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
-from redalg.lower_tile.program import NO_ELEMENT, IsFinite, IsNaN, Load, Ranked, RankedIndex, RankedValue, ScaledExp
+from redalg.lower_tile.program import (
+    NO_ELEMENT,
+    IsFinite,
+    IsNaN,
+    Load,
+    Ranked,
+    RankedIndex,
+    RankedValue,
+    Ratio,
+    ScaledExp,
+)
 
 FUNCTIONS = {
     "tanh": "T.tanh",
@@ -51,6 +61,8 @@ FUNCTIONS = {
     "atan": "T.atan",
     "tan": "T.tan",
 }
+HELPED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""Roundings by a function of the binding header: the C target has no such dtypes."""
 LOG2_E = 1.4426950408889634
 
 
@@ -96,7 +108,7 @@ class Printer:
 
     def _atom(self, node: Basic) -> str:
         text = self.integer(node)
-        return text if node.is_Atom or isinstance(node, Load | RankedIndex) else f"({text})"
+        return text if node.is_Atom or isinstance(node, Load | Max | Min | RankedIndex) else f"({text})"
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
@@ -121,16 +133,27 @@ class Printer:
         raise PlanError(f"`{node}` cannot be printed as a condition.")
 
     def is_integer(self, node: Basic) -> bool:
-        """Whether an expression is made of integers alone."""
+        """Whether an expression is computed on integers alone."""
         if isinstance(node, Load):
             return "int" in self.dtypes[node.name]
         if isinstance(node, Symbol | Integer | Ranked | RankedIndex):
             return True
         if isinstance(node, Where):
             return all(self.is_integer(one) for one in node.args[1:])
-        kinds = Add | Mul | Max | Min | Mod | floor
-        inner = isinstance(node, kinds) and not isinstance(node, floor)
-        return isinstance(node, floor) or (inner and all(self.is_integer(one) for one in node.args))
+        args = node.args[0].as_numer_denom() if isinstance(node, floor) else node.args
+        return isinstance(node, Add | Mul | Max | Min | Mod | floor) and all(self.is_integer(one) for one in args)
+
+    def stored(self, node: Basic, dtype: str) -> str:
+        """What is stored into a dtype: moved as it is where it is only moved, or 0; an integer; else a number."""
+        if isinstance(node, Load) and self.dtypes[node.name] == dtype:
+            return self.load(node)
+        if "int" in dtype and self.is_integer(node):
+            return self.integer(node)
+        if dtype != self.compute and isinstance(node, Where):
+            condition, a, b = node.args
+            if isinstance(a, Load) and self.dtypes[a.name] == dtype and b is S.Zero:
+                return f'T.if_then_else({self.condition(condition)}, {self.load(a)}, T.cast(0, "{dtype}"))'
+        return self.number(node)
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
 
@@ -150,6 +173,8 @@ class Printer:
             return self._scaled_exp(node)
         if isinstance(node, RankedValue):
             return f"ranked_value({self.integer(node.args[0])})"
+        if isinstance(node, Ratio):
+            return f"{self._factor(node.args[0])} / {self._factor(node.args[1])}"
         if isinstance(node, Add):
             return _signed([self.number(one) for one in sorted(node.args, key=_reads)])
         if isinstance(node, Mul):
@@ -187,6 +212,11 @@ class Printer:
         return f"T.exp2({difference} * {rate})"
 
     def _product(self, node: Mul) -> str:
+        logs = [one for one in node.args if isinstance(one, log) and not one.is_number]
+        if logs and 1 / log(2) in node.args:  # exact where u is a power of 2
+            rest = Mul(*(one for one in node.args if one not in (logs[0], 1 / log(2))))
+            text = f"T.log2({self.number(logs[0].args[0])})"
+            return text if rest is S.One else f"{text} * {self._factor(rest)}"
         above = [one for one in node.args if not _reciprocal(one)]
         below = [Pow(one.base, -one.exp) for one in node.args if _reciprocal(one)]
         if above and above[0] == -1:
@@ -213,10 +243,14 @@ class Printer:
             return f"1.0 / {self._factor(Pow(base, -exponent))}"
         if exponent == S.Half:
             return f"T.sqrt({self.number(base)})"
+        if base == 2:
+            return f"T.exp2({self.number(exponent)})"
         return f"T.pow({self.number(base)}, {self.number(exponent)})"
 
     def _function(self, node: Basic) -> str:
         args = [self.number(one) for one in node.args if not isinstance(node, Cast) or one is node.args[0]]
+        if isinstance(node, exp) and (power := (node.args[0] / log(2)).cancel()).is_integer:
+            return f"T.exp2({self.number(power)})"  # a power of 2, exactly
         if isinstance(node, exp | log):
             return f"T.{'exp' if isinstance(node, exp) else 'log'}({args[0]})"
         if isinstance(node, Max | Min):
@@ -226,6 +260,8 @@ class Printer:
         if isinstance(node, Cast) and node.dtype.startswith("int"):
             limit = 2 ** (int(node.dtype[3:]) - 1)
             return f"T.max({-limit}.0, T.min({limit - 1}.0, T.nearbyint({args[0]})))"
+        if isinstance(node, Cast) and node.dtype in HELPED:
+            return f"{node.dtype}({args[0]})"
         if isinstance(node, Cast):
             return f'T.cast(T.cast({args[0]}, "{node.dtype}"), "{self.compute}")'
         if isinstance(node, floor | ceiling):

@@ -1,59 +1,102 @@
-"""How many tiles a block needs: those that the domain rules out for every row of the block are never read.
+"""Which tiles a block needs: those that the domain rules out for every row of the block are never read.
 
-    k ≤ f(row)  for every live element   →   tiles up to ⌈(max over the block's rows of f + 1) / block⌉
+    k ≤ f for every live element   →   tiles up to ⌊(max over the block of f + block) / block⌋
+    k ≥ g for every live element   →   tiles from ⌊max(min over the block of g, 0) / block⌋
 
-Read off the domain's conjuncts that are linear in the streamed axis and in the row; others trim nothing.
+Read off the domain's conjuncts that are linear in the streamed axis, with integers alone beside it: other axes,
+extents, and elements of integer tensors that are the same for the whole block (a row's length). Others trim nothing.
+Exact, since what is left out holds no live element.
 """
 
 from __future__ import annotations
 
-from sympy import And, Expr, Integer, Max, Min, S, floor
-from sympy.core.relational import Ge, Gt, Le, Lt, Relational
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Add, And, Expr, Integer, Max, Min, Mul, S, floor
+from sympy.core.relational import Eq, Ge, Gt, Le, Lt
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Axis, Element, Scalar
+from redalg.expression import Axis, Element, Extent
+from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.program import index
 from redalg.lower_tile.space import Space
 
 
-def needed_tiles(domain: Boolean, space: Space) -> Expr:
-    """The loop's bound."""
-    bound: Expr = Integer(space.tiles)
+@final
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles first … stop − 1 of the streamed axis, within which all live elements lie (stop ≤ first: none do)."""
+
+    first: Expr
+    stop: Expr
+
+
+def needed_tiles(domain: Boolean, space: Space) -> Tiles | None:
+    """A block's tiles; None where the domain rules out none of them beforehand."""
+    block, lasts, firsts = space.plan.block_streamed, list[Expr](), list[Expr]()
+    for slope, limit in edges(domain, space):
+        placed = extreme(limit, space, largest=slope > 0)
+        if placed is not None:
+            (lasts if slope > 0 else firsts).append(placed)
+    if not lasts and not firsts:
+        return None
+    size = space.problem.sizes[space.plan.binding.streamed.name]
+    first = floor(Max(S.Zero, *firsts) / block) if firsts else S.Zero
+    last = Min(Integer(size - 1), *lasts) if lasts else Integer(size - 1)  # a length may be any integer
+    return Tiles(first, floor((last + block) / block))
+
+
+def edges(domain: Boolean, space: Space) -> list[tuple[int, Expr]]:
+    """(1, f) for every conjunct k ≤ f, (−1, g) for every k ≥ g."""
+    streamed, found = space.plan.binding.streamed, list[tuple[int, Expr]]()
     for conjunct in And.make_args(domain):
-        last = last_live(conjunct, space)
-        if last is not None:
-            needed = floor((last + space.plan.block_streamed) / space.plan.block_streamed)
-            bound = Max(S.Zero, Min(bound, needed, evaluate=False), evaluate=False)
-    return bound
+        for difference in _differences(conjunct):
+            slope = difference.coeff(streamed)
+            rest = (difference - slope * streamed).expand()
+            if slope in (1, -1) and not streamed_in(rest, streamed) and whole(rest, space):
+                found.append((int(slope), -rest if slope == 1 else rest))
+    return found
 
 
-def last_live(conjunct: Boolean, space: Space) -> Expr | None:
-    """The last streamed index that a conjunct allows for any row of the block; None where it does not say."""
-    streamed, row = space.plan.binding.streamed, space.plan.binding.row
-    if not isinstance(conjunct, Le | Lt | Ge | Gt) or conjunct.atoms(Element, Scalar):
-        return None
-    difference = _difference(conjunct)  # conjunct: difference <= 0
-    slope = difference.coeff(streamed)
-    rest = (difference - slope * streamed).expand()
-    if slope != 1 or rest.has(streamed):
-        return None
-    limit = -rest
-    if row is None or not limit.has(row):
-        return _placed(limit, space, {})
-    tilt = limit.coeff(row)
-    if (limit - tilt * row).has(row) or not tilt.is_Integer:
-        return None
-    first, length = space.start[row]
-    return _placed(limit, space, {row: first + (length - 1 if tilt > 0 else 0)})
+def streamed_in(expr: Expr, streamed: Axis) -> bool:
+    """Whether an expression varies along the streamed axis."""
+    return streamed in free_axes(expr)
 
 
-def _difference(conjunct: Relational) -> Expr:
-    """lhs − rhs, turned so that the conjunct says it is ≤ 0 (integers: a < b is a + 1 ≤ b)."""
+def _differences(conjunct: Boolean) -> list[Expr]:
+    """What a conjunct says is ≤ 0, given that both sides are integers: a < b is a − b + 1 ≤ 0."""
+    if isinstance(conjunct, Eq):
+        return [(conjunct.lhs - conjunct.rhs).expand(), (conjunct.rhs - conjunct.lhs).expand()]
+    if not isinstance(conjunct, Le | Lt | Ge | Gt):
+        return []
     strict = 1 if isinstance(conjunct, Lt | Gt) else 0
     low, high = (conjunct.lhs, conjunct.rhs) if isinstance(conjunct, Le | Lt) else (conjunct.rhs, conjunct.lhs)
-    return (low - high + strict).expand()
+    return [(low - high + strict).expand()]
 
 
-def _placed(limit: Expr, space: Space, rows: dict[Axis, Expr]) -> Expr:
-    read = space.read(limit.xreplace({axis: index(f"row_{axis.name}") for axis in rows}))
-    return read.xreplace({index(f"row_{axis.name}"): place for axis, place in rows.items()})
+def whole(expr: Expr, space: Space) -> bool:
+    """Whether an expression is an integer that a kernel computes as one."""
+    if isinstance(expr, Element):
+        return "int" in space.problem.dtypes[expr.name] and all(whole(one, space) for one in expr.indices)
+    if isinstance(expr, Add | Mul | Max | Min):
+        return all(whole(one, space) for one in expr.args)
+    if isinstance(expr, floor):
+        return all(whole(one, space) for one in expr.args[0].as_numer_denom())
+    return isinstance(expr, Axis | Extent | Integer)
+
+
+def extreme(limit: Expr, space: Space, *, largest: bool) -> Expr | None:
+    """The largest or smallest value that a limit takes within the block; None where that is not known beforehand."""
+    ends: dict[Axis, Expr] = {}
+    for axis in sorted(space.varying(limit), key=str):
+        tilt = limit.coeff(axis)
+        if not tilt.is_Integer or axis in free_axes(limit - tilt * axis):
+            return None
+        first, length = space.spans[axis]
+        ends[axis] = first + length - 1 if (tilt > 0) == largest else first
+    if any(space.varying(one) for one in elements_of(limit)):
+        return None
+    places = {axis: index(f"end_{axis.name}") for axis in ends}
+    read: Expr = space.read(limit.xreplace(places))
+    return read.xreplace({places[axis]: end for axis, end in ends.items()})

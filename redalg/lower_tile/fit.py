@@ -20,7 +20,10 @@ from redalg.lower_tile.program import (
 )
 from redalg.strategies import Plan
 
-BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1, "int8": 1}
+BYTES = {
+    "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1,
+    "float8_e5m2": 1, "uint8": 1, "int8": 1,
+}  # fmt: skip
 
 
 def fits(program: TileProgram, plan: Plan) -> bool:
@@ -61,6 +64,10 @@ def smem_bytes(kernel: Kernel, plan: Plan) -> int:
         for one in loop.body
         if isinstance(one, Copy) and isinstance(one.source, Region) and isinstance(one.target, str)
     }
+    if plan.warp_specialized:  # what the consumers make for themselves is kept for every stage too
+        loops = [one for one in statements(kernel.body) if isinstance(one, Loop) and one.pipelined]
+        made = [(loop, one) for loop in loops for one in loop.body if isinstance(one, Parallel)]
+        depths |= {store.target: max(1, loop.stages) for loop, one in made for store in one.body}
     sizes = {
         one.name: prod(one.shape) * BYTES[one.dtype] * depths.get(one.name, 1)
         for one in kernel.buffers

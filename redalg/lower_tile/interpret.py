@@ -16,7 +16,9 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
+from redalg.incremental.numpy_ops import NARROW, NumpyOps
 from redalg.lower_tile.program import (
+    Bind,
     Contract,
     Copy,
     Fill,
@@ -29,6 +31,7 @@ from redalg.lower_tile.program import (
     Ranked,
     RankedIndex,
     RankedValue,
+    Ratio,
     ReduceTile,
     Region,
     ScaledExp,
@@ -76,8 +79,8 @@ def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, A
 
 
 def numpy_dtype(dtype: str) -> str:
-    """bfloat16 is held as float32, which NumPy has."""
-    return "float32" if dtype == "bfloat16" else dtype
+    """What NumPy lacks is held as float32, and rounded where it is stored."""
+    return "float32" if dtype in NARROW else dtype
 
 
 @final
@@ -85,6 +88,7 @@ class _Block:
     def __init__(self, kernel: Kernel, memory: dict[str, Any], point: Mapping[Symbol, int], compute: str) -> None:
         self.kernel, self.memory, self.compute = kernel, memory, np.dtype(compute)
         self.variables: dict[Symbol, Any] = dict(point)
+        self.rounding = {one.name: one.dtype for one in kernel.buffers if one.dtype in NARROW}
         self.tiles = {one.name: np.zeros(one.shape, numpy_dtype(one.dtype)) for one in kernel.buffers}
 
     def run(self) -> None:
@@ -93,6 +97,7 @@ class _Block:
 
     def execute(self, one: Statement) -> None:
         {
+            Bind: self._bind,
             Copy: self._copy,
             Fill: self._fill,
             Contract: self._contract,
@@ -103,12 +108,15 @@ class _Block:
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
+    def _bind(self, one: Bind) -> None:
+        self.tiles[one.name] = np.asarray(self.value(one.value)).astype(numpy_dtype(one.dtype))
+
     def _copy(self, one: Copy) -> None:
         if isinstance(one.target, Region):
             self._write(one.target, self.tiles[str(one.source)])
         else:
             value = self._read(one.source) if isinstance(one.source, Region) else self.tiles[one.source]
-            self.tiles[one.target][...] = value
+            self.tiles[one.target][...] = self._rounded(one.target, value)
 
     def _spans(self, region: Region) -> Iterator[tuple[int, int, int]]:
         """(first, last + 1, wanted length) of every dimension, cut to what exists."""
@@ -143,7 +151,7 @@ class _Block:
         self.tiles[one.target][...] = made if one.clear else COMBINE[one.kind](self.tiles[one.target], made)
 
     def _loop(self, one: Loop) -> None:
-        for step in range(int(self.value(one.stop))):
+        for step in range(int(self.value(one.start)), int(self.value(one.stop))):
             self.variables[one.variable] = step
             for statement in one.body:
                 self.execute(statement)
@@ -164,7 +172,11 @@ class _Block:
         keep = np.broadcast_to(True if one.guard is None else self.value(one.guard), shape)
         for index, size in zip(where, target.shape, strict=True):
             keep = keep & (index >= 0) & (index < size)
-        target[tuple(index[keep] for index in where)] = value[keep]
+        target[tuple(index[keep] for index in where)] = self._rounded(one.target, value[keep])
+
+    def _rounded(self, name: str, value: Any) -> Any:
+        """A value as a buffer of a narrow dtype holds it."""
+        return NumpyOps("float32").round_to(value, self.rounding[name]) if name in self.rounding else value
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
@@ -185,7 +197,7 @@ class _Block:
     def _load(self, node: Load) -> Any:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]
         if not node.indices:
-            return source
+            return source.astype(self.compute) if np.issubdtype(source.dtype, np.floating) else source
         where = np.broadcast_arrays(*(self.value(index) for index in node.indices))
         inside = np.ones(where[0].shape, bool)
         for index, size in zip(where, source.shape, strict=True):
@@ -201,8 +213,10 @@ class _Block:
         if isinstance(node, ScaledExp):
             u, c, q = args
             return np.exp((u - c) * np.asarray(q, self.compute))
+        if isinstance(node, Ratio):
+            return args[0] / args[1]
         if isinstance(node, Pow):
-            return self._power(node, args[0])
+            return self._power(node, *args)
         if type(node) in RANKS:
             return RANKS[type(node)](*args)
         if isinstance(node, And | Or):
@@ -230,7 +244,7 @@ class _Block:
         if node in (S.true, S.false):
             return node == S.true
         if isinstance(node, Cast):
-            return np.asarray(args[0]).astype(numpy_dtype(node.dtype)).astype(self.compute)
+            return NumpyOps(str(self.compute)).round_to(args[0], node.dtype)
         raise PlanError(f"`{node}`: the tile interpreter has no function `{type(node).__name__}`.")
 
     def _fold(self, node: Basic, args: list[Any]) -> Any:
@@ -242,7 +256,7 @@ class _Block:
             total = operation(total, one)
         return total
 
-    def _power(self, node: Pow, base: Any) -> Any:
+    def _power(self, node: Pow, base: Any, power: Any) -> Any:
         exponent = node.exp
         if exponent.is_Integer:
             made = base
@@ -251,7 +265,7 @@ class _Block:
             return made if exponent > 0 else self.compute.type(1) / made
         if exponent in (S.Half, -S.Half):
             return np.sqrt(base) if exponent > 0 else self.compute.type(1) / np.sqrt(base)
-        return np.power(base, self.compute.type(float(exponent)))
+        return np.power(np.asarray(base, self.compute), np.asarray(power, self.compute))
 
 
 def ranked(x: Any, n: Any) -> Any:

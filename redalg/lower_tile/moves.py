@@ -1,6 +1,6 @@
 """Merging states row by row: the stores that bring two states to one pivot and add them.
 
-    δ = safe(c') − safe(c)        w = Π exp(q·(c − safe(c')))        a' = w · Σ coefficient(δ)·a
+    δ = safe(c') − safe(c), of a scale c/c'        w = Π exp(q·(c − safe(c')))        a' = w · Σ coefficient(δ)·a
 
 Within one `Parallel` the accumulators are stored in an order in which each reads only what is not yet overwritten: a
 transition is triangular, since differentiation lowers the degree.
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, Eq, Expr, Mul, Or, S
+from sympy import Add, And, Eq, Expr, Mul, Or, S
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
@@ -37,6 +38,11 @@ def safe(c: Expr, *, scales: bool = True) -> Expr:
     """c, or 0 where c is an empty state's: −∞, and for a mere shift (whose centre may be a minimum) ±∞."""
     empty = Eq(c, S.NegativeInfinity)
     return Where(empty if scales else Or(empty, Eq(c, S.Infinity)), S.Zero, c)
+
+
+def usable(c: Expr) -> Boolean:
+    """Where c is a scale: not of no element, nor of zeros alone, nor of what is not finite."""
+    return And(IsFinite(c), c > 0)
 
 
 def numeric_factor(expr: Expr) -> tuple[Expr, Expr]:
@@ -81,8 +87,12 @@ class Merge:
     def pivots(self, extrema: Mapping[Value, Expr]) -> dict[Value, Expr]:
         """The merged pivots, safe to subtract, given the merged extrema."""
         for pivot in self.form.pivots:
-            if not pivot.has_slot:
-                source = self.read(pivot.source, extrema)
+            source = self.read(pivot.source, extrema)
+            if pivot.policy is PivotPolicy.SCALE:
+                scale = self.row(f"{pivot.value.name}_safe", source)
+                self.body.append(self.assembly.over_rows((scale.name, Where(usable(scale), scale, S.One))))
+                self.merged[pivot.value] = scale
+            elif not pivot.has_slot:
                 number, rest = numeric_factor(source)
                 number, rest = (number, rest) if number.is_positive else (S.One, source)
                 held = safe(rest, scales=pivot.value in self.scales)
@@ -144,7 +154,11 @@ class Merge:
 
     def _delta(self, side: int, pivot: Pivot) -> Expr:
         if not pivot.has_slot and not self.sides[side].moves:
-            return S.Zero
+            return S.One if pivot.policy is PivotPolicy.SCALE else S.Zero
+        if (side, pivot.value) not in self.deltas and pivot.policy is PivotPolicy.SCALE:
+            old = self.row(f"{pivot.value.name}_old", self.pivot(pivot, self.sides[side].values))
+            moved = Where(usable(old), old / self.merged[pivot.value], S.One)
+            self.deltas[side, pivot.value] = self.row(f"delta_{pivot.value.name}", moved)
         if (side, pivot.value) not in self.deltas:
             old = safe(self.pivot(pivot, self.sides[side].values), scales=pivot.value in self.scales)
             self.deltas[side, pivot.value] = self.row(f"delta_{pivot.value.name}", self.merged[pivot.value] - old)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import final
 
-from sympy import Eq, Expr, S, Symbol
+from sympy import Eq, Expr, Mul, S, Symbol
+from sympy.logic.boolalg import Boolean
 
 from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Where
 from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.assembly import Assembly
-from redalg.lower_tile.program import Copy, Parallel, Region, Statement, Store
-from redalg.lower_tile.space import Space
+from redalg.lower_tile.program import Copy, Load, Parallel, Region, Statement, Store
+from redalg.lower_tile.space import E_, I, J, Space
+from redalg.strategies.products import EIGHT_BITS
 
 
 @final
@@ -62,10 +64,15 @@ class Operands:
         body: list[Statement],
         *,
         dtype: str | None = None,
+        live: Boolean = S.true,
     ) -> str:
-        """A factor of a contraction as a shared tile over the given axes (in its own dtype, unless one is given)."""
+        """A factor of a contraction as a shared tile over the given axes (in its own dtype, unless one is given).
+
+        It is 0 where `live` does not hold: a weight of 0 does not hide a NaN there. That takes a tile of its own, since
+        what a pipeline loads ahead may not be overwritten.
+        """
         dtype = dtype or operand_dtype(space, expr)
-        if isinstance(expr, Element) and dtype == space.problem.dtypes[expr.name]:
+        if isinstance(expr, Element) and dtype == space.problem.dtypes[expr.name] and live is S.true:
             part = space.region(expr)
             if part is not None and part[1] == axes:
                 return self.load(space, expr, body)
@@ -73,13 +80,53 @@ class Operands:
         shape = [space.start[axis][1] if axis in space.start else space.plan.block_row for axis in axes] if axes else []
         shape = shape if len(shape) == len(indices) else [space.plan.block_row, *shape]
         name = self.assembly.buffer("operand", "shared", shape, dtype)
-        read = inner.read(expr)
+        read = inner.read(expr) if live is S.true else Where(inner.read(live), inner.read(expr), S.Zero)
         for axis in axes:
             if space.ragged(axis):
                 read = Where(inner.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
         target = body if space.plan.binding.streamed in free_axes(expr) else self.before
         target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
         return name
+
+    def made_of(self, space: Space, read: Expr, dtype: str, body: list[Statement]) -> str:
+        """A shared tile of rows and streamed elements that holds an expression in i, j, in the given dtype."""
+        key = Load(f"operand {dtype}", read)
+        if key not in self.assembly.made:
+            shape = (space.plan.block_row, space.plan.block_streamed)
+            name = self.assembly.made[key] = self.assembly.buffer("operand", "shared", shape, dtype)
+            store = Store(name, (I, J), self._hoisted(read))
+            body.append(Parallel(((I, shape[0]), (J, shape[1])), (store,)))
+        return self.assembly.made[key]
+
+    def _hoisted(self, read: Expr) -> Expr:
+        """r(i)·f(i, j)  →  r computed for every row, ahead of the loop; where it reads inputs alone."""
+        if isinstance(read, Where):
+            return Where(read.args[0], self._hoisted(read.args[1]), read.args[2])
+        rows = [one for one in Mul.make_args(read) if not one.has(J)]
+        factor = Mul(*rows)
+        names = {one.name for one in factor.atoms(Load)}
+        if not names or any(self.assembly.holds(name) for name in names):
+            return read
+        rest = Mul(*(one for one in Mul.make_args(read) if one.has(J)))
+        return rest * self.assembly.shared_row("factor", factor, self.before, note=f"{factor}")
+
+    def right(
+        self, space: Space, expr: Expr, dtype: str, body: list[Statement], live: Boolean = S.true
+    ) -> tuple[str, bool]:
+        """The second factor of a contraction as a shared tile, and whether it lies with its columns first.
+
+        8-bit matrix instructions want that; otherwise it lies as its tensor does.
+        """
+        binding = space.plan.binding
+        if binding.column is None:
+            raise AssertionError("a contraction without columns")
+        turned = dtype in EIGHT_BITS or any(
+            (part := space.region(one)) is not None and part[1] == (binding.column, binding.streamed)
+            for one in elements_of(expr)
+        )
+        axes, indices = ((binding.column, binding.streamed), (E_, J)) if turned else (
+            (binding.streamed, binding.column), (J, E_))  # fmt: skip
+        return self.operand(space, expr, axes, indices, body, dtype=dtype, live=live), turned
 
 
 def operand_dtype(space: Space, expr: Expr) -> str:

@@ -26,7 +26,8 @@ from redalg.lower_tile.moves import buffer_of, numeric_factor
 from redalg.lower_tile.operands import Operands, operand_dtype
 from redalg.lower_tile.program import Contract, Fill, Load, Loop, Statement, index
 from redalg.lower_tile.space import I, J, Space, U
-from redalg.strategies.rules import padded
+from redalg.strategies.products import EIGHT_BITS, HOLDS
+from redalg.strategies.tiles import padded
 
 
 @final
@@ -107,12 +108,14 @@ class Production:
         """One matrix product of a row factor and a streamed factor."""
         (row, streamed), space, axis = sides, part.space, part.axis
         binding, dtype = space.plan.binding, operand_dtype(space, row)
-        rows = (binding.row, axis) if binding.row in free_axes(row) else (axis,)
-        if dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
+        rows = (binding.row, axis) if space.by_row(row) else (axis,)
+        if dtype in EIGHT_BITS and not (space.plan.device.fp8 and dtype in HOLDS and space.start[axis][1] % 32 == 0):
+            dtype = "float16"
+        elif dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
             dtype = space.problem.compute  # what is computed may not fit: float16 holds nothing above 65504
         operand = part.operands.operand
         a = operand(space, row, tuple(one for one in rows if one is not None), (I, U), body, dtype=dtype)
-        turned = lies_along(space, streamed, (axis, binding.streamed))
+        turned = dtype not in EIGHT_BITS and lies_along(space, streamed, (axis, binding.streamed))
         axes, indices = ((axis, binding.streamed), (U, J)) if turned else ((binding.streamed, axis), (J, U))
         b = operand(space, streamed, axes, indices, body, dtype=dtype)
         body.append(Contract(a, b, part.name, transposed=not turned, clear=part.clear))
@@ -177,11 +180,11 @@ def along(space: Space, axis: Axis, first: Expr, length: int) -> Space:
 def factors_of(space: Space, term: Expr) -> tuple[Expr, Expr] | None:
     """(row factor, streamed factor) of a term that is a product of the two, in one dtype."""
     factors = grouped(term, ())
-    streamed, row = space.plan.binding.streamed, space.plan.binding.row
+    streamed = space.plan.binding.streamed
     if len(factors) != 2 or values_of(term):
         return None
     b, a = sorted(factors, key=lambda one: streamed not in free_axes(one))
-    if streamed not in free_axes(b) or streamed in free_axes(a) or (row is not None and row in free_axes(b)):
+    if streamed not in free_axes(b) or streamed in free_axes(a) or space.by_row(b):
         return None
     return (a, b) if operand_dtype(space, a) == operand_dtype(space, b) else None
 

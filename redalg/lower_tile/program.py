@@ -4,7 +4,8 @@
     parameter := name, shape, dtype, role (input | scalar | output | workspace)
     kernel    := grid (variable, extent)*, buffer*, statement*
     buffer    := name, scope (shared | fragment), shape, dtype
-    statement := Copy(source, target)                          one of them a Region of a parameter
+    statement := Bind(name, value, dtype)                      a number of the block's own, read once
+               | Copy(source, target)                          one of them a Region of a parameter
                | Fill(buffer, value)
                | Contract(a, b, c, transposed, clear)          c (+)= a · b or a · bᵀ
                | ReduceTile(kind, source, target, clear)       along the second dimension
@@ -16,16 +17,18 @@
 Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Where`, and
 `Ranked(x, n)`, an integer that orders as x does, and of equal ones by the lower n (`RankedValue`, `RankedIndex` of it).
 Where an index varies, reading outside a parameter gives 0 and storing outside is dropped (as TileLang guards them);
-constant indices are checked at the call. All loop variables are integer symbols.
+constant indices are checked at the call. All loop variables are integer symbols. A bound number is read as
+`Load(name)`, without indices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, final
 
-from sympy import Expr, Integer, Symbol, sympify
+from sympy import Expr, Integer, S, Symbol, sympify
+from sympy.core.basic import Basic
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
@@ -69,6 +72,22 @@ class ScaledExp(Expr):
     def _sympystr(self, printer: Any) -> str:
         u, c, q = map(printer._print, self.args)
         return f"exp({q} * ({u} - {c}))"
+
+
+@final
+class Ratio(Expr):
+    """u/c as one node: SymPy must not take its powers apart, which is what keeps them in range."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, u: Any, c: Any) -> Ratio:
+        made: Ratio = Expr.__new__(cls, sympify(u), sympify(c))
+        return made
+
+    def _sympystr(self, printer: Any) -> str:
+        u, c = map(printer._print, self.args)
+        return f"({u} / {c})"
 
 
 @final
@@ -171,6 +190,19 @@ class Region:
 
 @final
 @dataclass(frozen=True)
+class Bind:
+    """A number that is the same for the whole block: name := value, once. An `int32` cuts the value to its range."""
+
+    name: str
+    value: Expr
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name} := {self.value} as {self.dtype}"
+
+
+@final
+@dataclass(frozen=True)
 class Copy:
     """target := source; outside the parameter reads give 0 and writes are dropped."""
 
@@ -253,22 +285,28 @@ class Parallel:
 @final
 @dataclass(frozen=True)
 class Loop:
-    """variable = 0 … stop − 1, with loads `stages` iterations ahead (`stages` = 0: none)."""
+    """variable = start … stop − 1, with loads `stages` iterations ahead (`stages` = 0: none).
+
+    One that is not pipelined may be `unrolled`, so many iterations at a time, whose loads are then in flight together.
+    """
 
     variable: Symbol
     stop: Expr
     stages: int
     body: tuple[Statement, ...]
     pipelined: bool = True
+    start: Expr = S.Zero
+    unrolled: int = 1
 
     def __str__(self) -> str:
         lines = [line for one in self.body for line in str(one).splitlines()]
+        first = "" if self.start == 0 else f"{self.start} <= "
         return "\n".join(
-            [f"for {self.variable} < {self.stop} ({self.stages} stages):", *("  " + line for line in lines)]
+            [f"for {first}{self.variable} < {self.stop} ({self.stages} stages):", *("  " + line for line in lines)]
         )
 
 
-Statement = Copy | Fill | Contract | ReduceTile | Parallel | Loop
+Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop
 
 
 @final
@@ -313,3 +351,40 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
         yield one
         if isinstance(one, Loop):
             yield from statements(one.body)
+
+
+def rewritten(one: Statement, change: Callable[[Any], Any]) -> Statement:
+    """The statement with every scalar expression, condition and index in it changed."""
+    if isinstance(one, Bind):
+        return replace(one, value=change(one.value))
+    if isinstance(one, Copy):
+        return Copy(_side(one.source, change), _side(one.target, change))
+    if isinstance(one, Parallel):
+        return replace(one, body=tuple(_stored(store, change) for store in one.body))
+    if isinstance(one, Loop):
+        body = tuple(rewritten(inner, change) for inner in one.body)
+        return replace(one, start=change(one.start), stop=change(one.stop), body=body)
+    return one
+
+
+def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
+    if isinstance(side, str):
+        return side
+    return Region(side.name, tuple((change(p[0]), p[1]) if isinstance(p, tuple) else change(p) for p in side.place))
+
+
+def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
+    guard = None if store.guard is None else change(store.guard)
+    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), guard)
+
+
+def expressions(one: Statement) -> Iterator[Basic]:
+    """Every scalar expression, condition and index of a statement, those within loops too."""
+    found: list[Basic] = []
+
+    def keep(node: Basic) -> Basic:
+        found.append(node)
+        return node
+
+    rewritten(one, keep)
+    yield from found

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Expr, Integer, S
+from sympy import And, Eq, Expr, Integer, Mod, Ne, S, floor, fraction
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Axis, Cast, Element, Extent, Let, Scalar, Value
-from redalg.expression.contents import elements_of
+from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
+from redalg.expression.contents import free_axes
 from redalg.lower_tile.names import kernel_name
-from redalg.lower_tile.program import Load, Region, index
+from redalg.lower_tile.program import IsFinite, Load, Ratio, Region, index
 from redalg.strategies import Plan, Problem
 
 I, J, E_, U, PLACE = index("i"), index("j"), index("e"), index("u"), index("place")
@@ -29,6 +29,8 @@ class Space:
         start: axis -> (global index of the tile's first element, tile length), for the axes that a tile spans.
         values: value -> what reads it at tile indices.
         staged: element -> (buffer, axes of its dimensions): tiles of inputs in shared memory.
+        packed: axis -> (first, length) within the block, for axes that are packed into the rows.
+        known: expression of axes -> what it is within the block.
         places: axes that number selected elements.
     """
 
@@ -38,6 +40,22 @@ class Space:
     start: Mapping[Axis, tuple[Expr, int]]
     values: Mapping[Value, Expr] = field(default_factory=dict)
     staged: Mapping[Element, tuple[str, tuple[Axis, ...]]] = field(default_factory=dict)
+    packed: Mapping[Axis, tuple[Expr, int]] = field(default_factory=dict)
+    known: Mapping[Expr, Expr] = field(default_factory=dict)
+
+    @property
+    def spans(self) -> dict[Axis, tuple[Expr, int]]:
+        """(first, length) within the block of every axis that varies in it."""
+        return {**self.packed, **self.start}
+
+    def varying(self, node: Expr | Boolean) -> frozenset[Axis]:
+        """The axes within a block on which an expression depends."""
+        return free_axes(node.xreplace(dict.fromkeys(self.known, S.Zero))) & set(self.spans)
+
+    def by_row(self, node: Expr) -> bool:
+        """Whether an expression differs from row to row."""
+        return bool(self.varying(node) & self.plan.binding.rows)
+
     places: frozenset[Axis] = frozenset()
 
     def with_values(self, values: Mapping[Value, Expr]) -> Space:
@@ -50,6 +68,8 @@ class Space:
 
     def read(self, node: Any) -> Any:
         """An expression with elements and values replaced by reads, axes by indices, extents by numbers."""
+        if node in self.known:
+            return self.known[node]
         if isinstance(node, Value):
             return self.values[node]
         if isinstance(node, Element):
@@ -61,7 +81,11 @@ class Space:
         if isinstance(node, Scalar):
             return Load(kernel_name(node.name))
         if isinstance(node, Let):
-            return self.read(node.expr)
+            above, below = fraction(made := self.read(node.expr))
+            return Ratio(above, below) if below.has(Load) else made
+        if isinstance(node, RunningCast):
+            g, h = self.read(node.args[0]), usable_scale(self.read(node.args[1]))
+            return Cast(g * h, node.dtype) / h
         if not node.args:
             return node
         args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]
@@ -80,18 +104,37 @@ class Space:
         return output_name(name, self.problem)
 
     def region(self, node: Element) -> tuple[Region, tuple[Axis, ...]] | None:
-        """The part of a tensor that a tile reads, and the axes along it; None where indices are not plain."""
+        """The part of a tensor that a tile reads, and the axes along it; None where it is not one block of it.
+
+        An index is an axis, or the same for the whole tile, or what divides or counts within equal parts of an axis of
+        which a tile lies within one: ⌊k / P⌋ and k mod P, where P is a multiple of the tile's length.
+        """
         place: list[Expr | tuple[Expr, int]] = []
         axes = []
+        parts = {one: whole for axis in self.start for one, whole in self._parts(node, axis).items()}
         for one in node.indices:
-            if isinstance(one, Axis) and one in self.start and one not in axes:
-                place.append(self.start[one])
-                axes.append(one)
-            elif one.free_symbols & set(self.start) or elements_of(one):
+            axis, first = one, one
+            if isinstance(one, Mod) and one in parts:
+                axis, first = one.args[0], parts[one]
+            fixed = one.xreplace(parts)
+            if isinstance(axis, Axis) and axis in self.start and axis not in axes:
+                place.append((self.start[axis][0] if first is one else first, self.start[axis][1]))
+                axes.append(axis)
+            elif self.varying(fixed):
                 return None
             else:
-                place.append(self.read(one))
+                place.append(self.read(fixed))
         return Region(kernel_name(node.name), tuple(place)), tuple(axes)
+
+    def _parts(self, node: Element, axis: Axis) -> dict[Expr, Expr]:
+        """⌊axis / P⌋ and axis mod P of an element's indices -> what they are for the tile's first element."""
+        first, length = self.start[axis]
+        found: dict[Expr, Expr] = {}
+        for one in node.atoms(floor, Mod):
+            above, below = one.args[0].as_numer_denom() if isinstance(one, floor) else one.args
+            if above == axis and below.is_Integer and int(below) % length == 0:
+                found[one] = one.xreplace({axis: first})
+        return found
 
     def live(self, domain: Boolean) -> Boolean:
         """Where an element of the tile counts: the domain, and the ragged tail of the streamed axis."""
@@ -101,6 +144,11 @@ class Space:
         if covered != self.problem.sizes[streamed.name]:
             held.insert(0, self.at[streamed] < self.problem.sizes[streamed.name])
         return And(*held) if held else S.true
+
+    def alike(self, domain: Boolean) -> Boolean:
+        """The part of the domain that says the same for every row and column of the block."""
+        streamed = self.plan.binding.streamed
+        return And(*(one for one in And.make_args(domain) if self.varying(one) <= {streamed}))
 
     def rows_inside(self) -> Boolean:
         """Whether row i of the tile exists (row 0 alone where no axis is bound to rows)."""
@@ -112,7 +160,14 @@ class Space:
     def columns_inside(self) -> Boolean:
         """Whether column e of the tile exists."""
         column = self.plan.binding.column
-        return self.problem.sizes[column.name] > E_ if column is not None and self.ragged(column) else S.true
+        if column is None or not self.ragged(column):
+            return S.true
+        return self.at[column] < self.problem.sizes[column.name]
+
+    def first_columns(self) -> Boolean:
+        """Whether the block's are the first columns: of blocks that hold the same rows, one stores what has none."""
+        column = self.plan.binding.column
+        return S.true if column is None else Eq(self.start[column][0], 0)
 
     def ragged(self, axis: Axis) -> bool:
         """Whether a tile may hang over the end of an axis."""
@@ -123,6 +178,11 @@ class Space:
         """Tiles of the streamed axis that one block reads."""
         total = -(-self.problem.sizes[self.plan.binding.streamed.name] // self.plan.block_streamed)
         return -(-total // self.plan.segments)
+
+
+def usable_scale(h: Expr) -> Expr:
+    """A running scale, or 1 where it is 0 or not finite: nothing that was met gives one yet."""
+    return Where(And(IsFinite(h), Ne(h, 0)), h, S.One)
 
 
 def output_name(name: str, problem: Problem) -> str:

@@ -14,23 +14,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from sympy import Eq, Expr, Mul, S, Symbol
+from sympy import Eq, Expr, Mul, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.domain import live_term
-from redalg.expression import Axis, Value, Where
+from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy, Structure
 from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp
-from redalg.lower_tile.operands import Operands, nonzero, operand_dtype
+from redalg.lower_tile.operands import Operands, nonzero
 from redalg.lower_tile.producers import Production, added
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
 from redalg.lower_tile.selection import candidates, emptied, held, selected
-from redalg.lower_tile.space import E_, I, J, Space
+from redalg.lower_tile.space import E_, I, J, Space, usable_scale
 from redalg.lower_tile.split import Sums
 from redalg.strategies import Problem
+from redalg.strategies.products import EIGHT_BITS, operands_dtype
 
 
 @final
@@ -99,7 +100,8 @@ def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slo
 
 def stands_alone(one: Extremum, form: FusedForm) -> bool:
     """Whether an output holds the extremum without a sum that it scales, in which a NaN would come through."""
-    scaled = {a.value for a in form.accumulators if any(pivot.source.has(one.value) for pivot, _ in a.weight)}
+    scaled = {a.value for a in form.accumulators if any(pivot.source.has(one.value) for pivot, _ in a.weight)
+              or any(cast.has(one.value) for factor in a.factors for cast in factor.atoms(RunningCast))}  # fmt: skip
     used = [output.expr for output in form.outputs] + [step.expr for step in form.assignments]
     return any(expr.has(one.value) and not values_of(expr) & scaled for expr in used)
 
@@ -122,6 +124,7 @@ class Step:
         self.form, self.assembly, self.slots, self.space = form, assembly, slots, space
         self.operands = Operands(assembly, before)
         self.production = Production(assembly, self.operands)
+        self.domain = form.cascade.domain
         self.body: list[Statement] = []
         self.live: Boolean = S.true
         self.old: dict[Value, str] = {}
@@ -157,7 +160,7 @@ class Step:
     def term(self, expr: Expr) -> Expr:
         """A term within the domain, as reads of tiles."""
         expr = live_term(expr, self.form.cascade.domain)
-        if not self.space.plan.multiplies:  # beside contractions, masks and biases are read where they are used
+        if not self.form.cascade.producers:  # beside a produced tile, masks and biases are read where they are used
             self.space = self.operands.staged(self.space, expr, self.body)
         return self.space.read(expr)
 
@@ -215,7 +218,8 @@ class Step:
 
     def factor(self, one: Accumulator, place: int, merge: Merge) -> Expr:
         """A factor as reads, with every shifted generator at the tile's pivot."""
-        values: dict[Value, Expr] = {**merge.merged, **merge.tile_pivots}
+        extrema = {value: read for value, read in self.slots.reads().items() if value in self.form.held}
+        values: dict[Value, Expr] = {**extrema, **merge.merged, **merge.tile_pivots}
         kept = self.space
         self.space = self.space.with_values(values)
         made = self.term(one.factors[place])
@@ -307,40 +311,75 @@ class Step:
     # ---- contractions ------------------------------------------------------------------------------------------------
 
     def _contract(self, one: Accumulator, merge: Merge) -> None:
-        """o = o·w + p · v."""
+        """o = o·w + p · v, or o = o·w + r·(p · v) with p of 8 bits or rounded at a row's own scale 1/r."""
         accumulator = self.slots.names[one.value]
-        expr = self.summand(one, merge)
+        dtype = operands_dtype(one, self.space.problem, self.space.plan.device)
+        left, scale = self._left(one, merge, dtype)
         rescale = merge.weight(0, one)
         self._flush(merge)
-        source = self.assembly.tile_of("term", expr, self.body)
-        right = one.factors[1]
-        dtype = operand_dtype(self.space, live_term(right, self.form.cascade.domain))
-        if dtype == "float16" and not one.bounded:
-            dtype = self.space.problem.compute  # float16 holds nothing above 65504
-        left = self._left_operand(source, dtype)
-        if rescale is not S.One:
-            self.body.append(self.assembly.over_columns(accumulator, Load(accumulator, I, E_) * rescale))
-        v = self._right_operand(right, dtype)
-        self.body.append(Contract(left, v, accumulator, transposed=False, clear=False))
+        held, apart = Load(accumulator, I, E_) * rescale, scale is not S.One or dtype in EIGHT_BITS
+        if rescale is not S.One and not apart:
+            self.body.append(self.assembly.over_columns(accumulator, held))
+        factor, live = live_term(one.factors[1], self.domain), self.space.alike(self.domain)
+        right, turned = self.operands.right(self.space, factor, dtype, self.body, live)
+        if not apart:
+            self.body.append(Contract(left, right, accumulator, transposed=turned, clear=False))
+            return
+        product = self.assembly.columns("product", note="of one tile: 8-bit products are added up in few bits")
+        self.body.append(Contract(left, right, product, transposed=turned, clear=True))
+        self.body.append(self.assembly.over_columns(accumulator, held + Load(product, I, E_) * scale))
 
-    def _left_operand(self, source: str, dtype: str) -> str:
-        """The weights in the dtype of their partner: in registers for tensor cores, in shared memory otherwise."""
+    def _left(self, one: Accumulator, merge: Merge, dtype: str) -> tuple[str, Expr]:
+        """The first operand, and what its product is to be multiplied by, row by row."""
+        first, scale = one.factors[0], S.One
+        if self._is_plain(one, dtype):
+            return self.operands.load(self.space, first, self.body), scale
+        if isinstance(first, RunningCast) and not one.weight:
+            g, usable = first.args[0], self._scale(first.args[1], merge)
+            term, scale = masked(self.live, Cast(self.term(g) * usable, first.dtype), S.Zero), 1 / usable
+        else:
+            term = self.summand(one, merge)
+        self._flush(merge)
+        if one.weight or term in self.assembly.made:
+            source = self.assembly.tile_of("term", term, self.body)
+            return self._left_operand(source, dtype, weighted=bool(one.weight)), scale
+        return self.operands.made_of(self.space, unrounded(term, dtype), dtype, self.body), scale
+
+    def _is_plain(self, one: Accumulator, dtype: str) -> bool:
+        """Whether the first operand is a tile of an input as it lies, which is 0 outside the input."""
+        first, problem = one.factors[0], self.space.problem
+        if one.weight or self.domain is not S.true or not isinstance(first, Element):
+            return False
+        part, binding = self.space.region(first), self.space.plan.binding
+        return part is not None and part[1] == (binding.row, binding.streamed) and dtype == problem.dtypes[first.name]
+
+    def _scale(self, h: Expr, merge: Merge) -> Expr:
+        """The running scale of a rounding in a row buffer, 1 while nothing that was met gives one."""
+        read = self.space.with_values({**self.slots.reads(), **merge.merged}).read(h)
+        key = Load("scale", read)
+        if key not in self.assembly.made:
+            self._flush(merge)
+            made = self.assembly.shared_row("scale", usable_scale(read), self.body, note=f"rounded at {h}")
+            self.assembly.made[key] = made.name
+        return Load(self.assembly.made[key], I)
+
+    def _left_operand(self, source: str, dtype: str, *, weighted: bool) -> str:
+        """The first operand in the dtype of its partner: in registers where it is a weight for tensor cores (of 16
+        bits: no layout of registers serves both a product's result and the next one's 8-bit operand)."""
         key = Load(f"operand {dtype} of {source}")
         if key not in self.assembly.made:
             plan = self.space.plan
-            in_registers = plan.tensor_cores and plan.warps == "rows" and dtype != self.space.problem.compute
-            scope = "fragment" if in_registers else "shared"
-            shape = (self.space.plan.block_row, self.space.plan.block_streamed)
-            self.assembly.made[key] = self.assembly.buffer("operand", scope, shape, dtype, note=f"{source} as {dtype}")
-            self.body.append(Copy(source, self.assembly.made[key]))
+            held = weighted and plan.tensor_cores and plan.warps == "rows"
+            held = held and dtype not in (self.space.problem.compute, *EIGHT_BITS)
+            scope, shape = "fragment" if held else "shared", (plan.block_row, plan.block_streamed)
+            name = self.assembly.buffer("operand", scope, shape, dtype, f"{source} as {dtype}")
+            self.assembly.made[key] = name
+            self.body.append(Copy(source, name))
         return self.assembly.made[key]
 
-    def _right_operand(self, right: Expr, dtype: str) -> str:
-        """The other factor, in the same dtype."""
-        binding = self.space.plan.binding
-        if binding.column is None:
-            raise AssertionError("a contraction without columns")
-        axes: tuple[Axis, ...] = (binding.streamed, binding.column)
-        indices: tuple[Symbol, Symbol] = (J, E_)
-        expr = live_term(right, self.form.cascade.domain)
-        return self.operands.operand(self.space, expr, axes, indices, self.body, dtype=dtype)
+
+def unrounded(term: Expr, dtype: str) -> Expr:
+    """A term whose last rounding is left to the copy into a buffer of that dtype."""
+    if isinstance(term, Where) and term.args[2] is S.Zero:
+        return Where(term.args[0], unrounded(term.args[1], dtype), S.Zero)
+    return term.args[0] if isinstance(term, Cast) and term.dtype == dtype else term

@@ -6,6 +6,7 @@ Contract: shapes agree, a is in shared memory or registers, b in shared memory, 
 ReduceTile: rows agree
 Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
 Copy between buffers keeps the shape
+what a pipelined loop loads from a parameter it does not overwrite: the wait for the load stands at the first read
 of nested loops one is pipelined
 """
 
@@ -17,6 +18,7 @@ from typing import Any, final
 
 from redalg.errors import PlanError
 from redalg.lower_tile.program import (
+    Bind,
     Buffer,
     Contract,
     Copy,
@@ -41,9 +43,12 @@ class _Names:
 
     buffers: Mapping[str, Buffer]
     parameters: Mapping[str, Parameter]
+    bound: frozenset[str]
 
     def dimensions(self, name: str) -> int | None:
-        """Number of dimensions of a buffer or parameter; None for neither."""
+        """Number of dimensions of a buffer, a parameter or a bound number; None for none of them."""
+        if name in self.bound:
+            return 0
         if name in self.buffers:
             return len(self.buffers[name].shape)
         return len(self.parameters[name].shape) if name in self.parameters else None
@@ -58,7 +63,8 @@ def verify(program: TileProgram) -> None:
         buffers = {one.name: one for one in kernel.buffers}
         if len(buffers) != len(kernel.buffers) or set(buffers) & set(parameters):
             raise PlanError(f"kernel `{kernel.title}` has two buffers of one name.")
-        names = _Names(buffers, parameters)
+        bound = frozenset(one.name for one in statements(kernel.body) if isinstance(one, Bind))
+        names = _Names(buffers, parameters, bound)
         for one in statements(kernel.body):
             problem = RULES[type(one)](one, names) or _read_only(one, names)
             if problem is not None:
@@ -70,6 +76,12 @@ def _read_only(one: Statement, names: _Names) -> str | None:
     written += [one.target.name] if isinstance(one, Copy) and isinstance(one.target, Region) else []
     inputs = [n for n in written if n in names.parameters and names.parameters[n].role in ("input", "scalar")]
     return f"writes the input `{inputs[0]}`" if inputs else None
+
+
+def _bind(one: Bind, names: _Names) -> str | None:
+    if one.name in names.parameters or one.name in names.buffers:
+        return f"`{one.name}` names a buffer or a parameter"
+    return None if "int" in one.dtype or one.dtype.startswith(("float", "bfloat")) else f"has no dtype {one.dtype}"
 
 
 def _copy(one: Copy, names: _Names) -> str | None:
@@ -134,14 +146,21 @@ def _unknown(store: Store, names: _Names) -> str | None:
 
 def _loop(one: Loop, _: _Names) -> str | None:
     loads = [inner for inner in one.body if isinstance(inner, Copy)]
+    ahead = {inner.target for inner in loads if isinstance(inner.source, Region)}
+    written = [store.target for inner in one.body if isinstance(inner, Parallel) for store in inner.body]
+    if one.pipelined and ahead & set(written):
+        return f"overwrites `{min(ahead & set(written), key=str)}`, which it loads ahead"
     if one.stages > 0 and not one.pipelined:
         return f"asks for {one.stages} stages for {len(loads)} loads of a loop that is not pipelined"
     if one.pipelined and any(isinstance(inner, Loop) and inner.pipelined for inner in one.body):
         return "is pipelined around a loop that is pipelined itself; one of them prefetches"
-    return None if one.stages >= 0 else "has a negative pipeline depth"
+    if one.unrolled > 1 and one.pipelined:
+        return f"is pipelined and asks to be unrolled by {one.unrolled}"
+    return None if one.stages >= 0 and one.unrolled >= 1 else "has a depth out of range"
 
 
 RULES: dict[type, Callable[[Any, _Names], str | None]] = {
+    Bind: _bind,
     Copy: _copy,
     Fill: _fill,
     Contract: _contract,

@@ -17,6 +17,7 @@ from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.interpret import Executor
 from redalg.runtime.blocks import Ranges, blocks, output_axes, pieces, stream, unfused
 from redalg.runtime.inputs import WIDTH, Bound
+from redalg.runtime.narrow import to_numpy, to_torch, widened
 
 
 def ops_for(bound: Bound, backend: str, compute: str | None = None) -> ArrayOps:
@@ -43,12 +44,16 @@ def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
             raise BackendError(
                 'backend="numpy" has no bfloat16 and no GPU. Pass float32 CPU tensors, or backend="torch".'
             )
-        return {name: array.numpy() for name, array in bound.tensors.items()}
+        return {name: _as_numpy(array) for name, array in bound.tensors.items()}
     if backend != "numpy" and bound.library == "numpy":
-        import torch
-
-        return {name: torch.from_numpy(_writable(array)) for name, array in bound.tensors.items()}
+        return {name: to_torch(_writable(array)) for name, array in bound.tensors.items()}
+    if backend == "numpy":
+        return {name: widened(array) for name, array in bound.tensors.items()}
     return dict(bound.tensors)
+
+
+def _as_numpy(array: Any) -> Any:
+    return (array.float() if str(array.dtype).startswith("torch.float8") else array).numpy()
 
 
 def _writable(array: Any) -> Any:
@@ -158,7 +163,7 @@ def empty_array(shape: list[int], dtype: str, scope: Scope, backend: str) -> Any
 def to_library(outputs: dict[str, Any], library: str, backend: str) -> dict[str, Any]:
     """Outputs as the caller's kind of array."""
     if library == "numpy" and backend != "numpy":
-        return {name: array.numpy() for name, array in outputs.items()}
+        return {name: to_numpy(array) for name, array in outputs.items()}
     if library == "torch" and backend == "numpy":
         import torch
 

@@ -13,7 +13,8 @@ from redalg.decompose import Cascade
 from redalg.errors import InputError
 from redalg.expression import Axis, Scalar
 
-FLOATS = ("float64", "float32", "float16", "bfloat16")
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
+FLOATS = ("float64", "float32", "float16", "bfloat16", *EIGHT_BITS)
 WIDTH = {"float64": 3, "float32": 2, "bfloat16": 1, "float16": 1}
 
 
@@ -100,7 +101,11 @@ def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] 
 
 
 def promoted(floats: list[str]) -> tuple[str, str]:
-    """(compute dtype, output dtype) by torch's promotion: two different 16-bit types meet in float32."""
+    """(compute dtype, output dtype) by torch's promotion: two different 16-bit types meet in float32.
+
+    Floats of 8 bits are how numbers are stored: beside wider ones they decide nothing, and alone they meet in float32.
+    """
+    floats = [dtype for dtype in floats if dtype not in EIGHT_BITS]
     if not floats:
         return "float32", "float32"
     widest = max(floats, key=lambda dtype: WIDTH[dtype])

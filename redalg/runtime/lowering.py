@@ -8,6 +8,7 @@ from typing import Any, final
 
 from redalg.errors import InputError, PlanError
 from redalg.incremental.form import FusedForm
+from redalg.incremental.orient import oriented
 from redalg.incremental.unroll import summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
@@ -16,7 +17,7 @@ from redalg.lower_tile.header import header, self_check
 from redalg.lower_tile.program import TileProgram
 from redalg.lower_tile.reductions import check_reductions
 from redalg.runtime.arrays import output_dtype
-from redalg.runtime.inputs import FLOATS, check_choice, promoted
+from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
 from redalg.strategies import Plan, Problem, choose, smaller
 
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -53,6 +54,7 @@ def lower(
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
     for axis in summed_axes(form):
         form = unrolled(form, axis, problem.sizes[axis.name])
+    form = oriented(form)
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
     if plan is not None and plan.device.target != target:
@@ -64,6 +66,27 @@ def lower(
     check_operands(program, chosen, precision)
     source = emit(program, chosen, header(form, chosen), self_check(program))
     return Lowered(form, problem, chosen, program, source, results)
+
+
+def lower_passes(
+    forms: tuple[FusedForm | None, FusedForm],
+    target: str,
+    sizes: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    **options: Any,
+) -> tuple[Lowered, ...]:
+    """Both passes where there are two (`plan`, of the options, is the last one's), else the one."""
+    first, form = forms
+    if first is None:
+        return (lower(form, target, sizes, dtypes, **options),)
+    axes = {axis.name for axis in first.cascade.axes()} | set(first.cascade.extents())
+    taken = {name: dtypes[name] for name in first.cascade.inputs() if name in dtypes}
+    before = lower(first, target, {name: size for name, size in sizes.items() if name in axes}, taken,
+                   **{**options, "plan": None})  # fmt: skip
+    compute, _ = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
+    given = {**{one.name: output_dtype(one, first, compute) for one in first.outputs}, **dtypes}
+    wanted = {name: dtype for name, dtype in given.items() if name in form.cascade.inputs()}
+    return before, lower(form, target, sizes, wanted, **options)
 
 
 def check_form(form: FusedForm) -> None:
@@ -128,10 +151,10 @@ def problem_of(
 
 
 def kernel_dtype(dtype: str, target: str) -> str:
-    """How a kernel declares a dtype: masks are bytes; the C target has no bfloat16."""
+    """How a kernel declares a dtype: masks are bytes; the C target has no bfloat16 and no floats of 8 bits."""
     if dtype == "bool":
         return "uint8"
-    return "float32" if dtype == "bfloat16" and target == "c" else dtype
+    return "float32" if dtype in ("bfloat16", *EIGHT_BITS) and target == "c" else dtype
 
 
 def target_of(device: str) -> str:

@@ -10,26 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from redalg.errors import PlanError
 from redalg.expression import Axis, RunningCast
 from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
+from redalg.strategies.packing import Packing, pack
 
 
 @final
 @dataclass(frozen=True)
 class Binding:
     """The role of every axis: `streamed` along the loop, `row` and `column` within a tile (None: length 1), the rest on
-    the grid; `contracted` says whether any accumulator is a matrix product."""
+    the grid; `contracted` says whether any accumulator is a matrix product; where several axes are packed into rows,
+    `row` stands for them."""
 
     streamed: Axis
     row: Axis | None
     column: Axis | None
     grid: tuple[Axis, ...]
     contracted: bool
+    packing: Packing | None = None
+
+    def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Extents, with those of the axes that packing makes."""
+        return dict(sizes) if self.packing is None else {**sizes, **self.packing.sizes(sizes)}
+
+    @property
+    def rows(self) -> frozenset[Axis]:
+        """The axes along which rows of a tile differ."""
+        packed = self.packing.axes if self.packing is not None else ()
+        return frozenset(axis for axis in (self.row, *packed) if axis is not None)
 
 
 def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
@@ -51,16 +64,24 @@ def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     column = max(columns, key=lambda axis: (sizes[axis.name], free.index(axis)))
     binding = Binding(form.cascade.axis, row, column, tuple(a for a in free if a not in (row, column)), contracted=True)
     _check_columns(form, binding)
-    return binding
+    packing = pack(form, sizes, free, rows, column)
+    return binding if packing is None else packed(binding, packing)
+
+
+def packed(binding: Binding, packing: Packing) -> Binding:
+    """The binding with several axes as its rows."""
+    grid = [packing.outer if axis == packing.grouped else axis for axis in binding.grid]
+    left = tuple(axis for axis in grid if axis is not None and axis not in packing.axes)
+    return replace(binding, row=packing.row, grid=left, packing=packing)
 
 
 def refuse(form: FusedForm) -> None:
     """What the tile program does not hold yet, refused by name."""
     for one in form.accumulators:
-        if any(factor.has(RunningCast) for factor in one.factors):
+        if one.weight and any(factor.has(RunningCast) for factor in one.factors):
             raise PlanError(
-                f"accumulator `{one.value}` rounds at a running scale, which the tile program does not hold yet. Run "
-                'it with backend="torch".'
+                f"accumulator `{one.value}` rounds at a running scale beside an exponential, which the tile program "
+                'does not hold yet. Run it with backend="torch".'
             )
         if len(one.factors) > 2:
             raise PlanError(
@@ -73,7 +94,7 @@ def refuse(form: FusedForm) -> None:
             'not hold yet. Run it with backend="torch".'
         )
     for pivot in form.pivots:
-        if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER, PivotPolicy.SCALE):
+        if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER):
             raise PlanError(
                 f"pivot `{pivot.value}` is a {pivot.policy.value} pivot, which the tile program does not hold yet. Run "
                 'it with backend="torch".'

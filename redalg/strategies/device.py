@@ -18,6 +18,7 @@ class DeviceSpec:
         multiprocessors: number of SMs of the part named in `part`.
         smem_bytes: shared memory that one block may use.
         wgmma: whether warpgroup matrix instructions and the bulk copy engine exist.
+        fp8: whether matrix instructions take 8-bit floats.
         part: the card whose SM count is given.
     """
 
@@ -26,12 +27,13 @@ class DeviceSpec:
     smem_bytes: int
     wgmma: bool
     part: str
+    fp8: bool = False
 
 
 DEVICES = {
     one.target: one
     for one in (
-        DeviceSpec("sm_90a", 132, 232448, wgmma=True, part="H200"),
+        DeviceSpec("sm_90a", 132, 232448, wgmma=True, part="H200", fp8=True),
         DeviceSpec("sm_86", 72, 101376, wgmma=False, part="A10"),
         DeviceSpec("sm_80", 108, 166912, wgmma=False, part="A100"),
         DeviceSpec("c", 1, 1 << 20, wgmma=False, part="one core (tiles are stack arrays)"),

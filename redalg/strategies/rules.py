@@ -7,27 +7,31 @@ later, and replace no rule silently.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import final
 
-from sympy import And
+from sympy import And, Mod, floor
+from sympy.core.relational import Relational
 
 from redalg.expression import Axis, Element
-from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.contents import free_axes
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.products import EIGHT_BITS, HOLDS, operands_dtype, product_dtype, values_dtype
+from redalg.strategies.tiles import Product, Tile, padded, product_tile
 
-TENSOR_CORE_DTYPES = ("float16", "bfloat16")
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
     """The plan of a form for a target."""
     device, binding = device_for(target), bind_axes(form, problem.sizes)
+    problem = replace(problem, sizes=binding.sized(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
     plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(problem, device, binding)
     plan = replace(plan, splits=splits(plan, form, problem))
@@ -41,21 +45,47 @@ def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
 def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
     """Tiles of rows x streamed elements, whose contractions use tensor cores where the dtype allows."""
     rows = problem.sizes[binding.row.name] if binding.row else 1
-    columns = problem.sizes[binding.column.name] if binding.column else 1
+    columns = padded(problem.sizes[binding.column.name] if binding.column else 1, 16)
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
     cores = tensor_cores(form, problem, device)
-    wide = [one for one in inner if not inner_rule([one], columns, cores=cores)]
+    part = equal_part(form)
+    whole = [one for one in inner if not inner_rule([one], columns, cores=cores)]
     schedule = Schedule(
-        rows, padded(max([columns, *wide]), 16), trims(form), biased(form, binding), aligned(form, problem)
+        rows,
+        padded(max([columns, *whole]), 16),
+        trims(form),
+        biased(form, binding),
+        aligned(form, problem) and part % LEAST_PART == 0,
     )
-    tile = (
-        scalar_tile(device, schedule) if not cores else hopper_tile(schedule) if device.wgmma else ampere_tile(schedule)
-    )
-    row, streamed, stages, threads, special = tile
+    if not form.cascade.producers and not any(one.weight for one in form.accumulators):
+        return product_rule(form, problem, device, binding, cores=cores)
+    kind = scalar_tile if not cores else hopper_tile if device.wgmma else ampere_tile
+    row, streamed, stages, threads, special = kind(device, schedule)
+    if part and part % LEAST_PART == 0:  # one stage: where a part lies is read ahead, in the few registers of a loader
+        streamed, stages = gcd(part, streamed), min(stages, 1)
     cut = inner_rule(inner, columns, cores=cores)
     warps = "columns" if cores and schedule.width > WIDE else "rows"
-    plan = Plan(device, binding, row, streamed, padded(columns, 16), stages, threads, 1, special, True, cores)
+    plan = Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
     return replace(plan, block_inner=cut, stages=INNER_STAGES if cut and cores else stages, warps=warps)
+
+
+def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding, *, cores: bool) -> Plan:
+    """The plan of matrix products alone, whose blocks share out the columns too."""
+    products = [one for one in form.accumulators if len(one.factors) > 1]
+    tile, columns = product_tile(
+        Product(
+            rows=problem.sizes[binding.row.name] if binding.row else 1,
+            columns=problem.sizes[binding.column.name] if binding.column else 1,
+            grid=prod(max(1, problem.sizes[axis.name]) for axis in binding.grid),
+            eight_bits=any(operands_dtype(one, problem, device) in EIGHT_BITS for one in products),
+            plain=all(isinstance(factor, Element) for one in products for factor in one.factors),
+            aligned=aligned(form, problem),
+        ),
+        device,
+        cores=cores,
+    )
+    row, streamed, stages, threads, special = tile
+    return Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
 
 
 WIDE = 256
@@ -90,11 +120,7 @@ class Schedule:
     aligned: bool
 
 
-Tile = tuple[int, int, int, int, bool]
-"""(rows, streamed elements, stages, threads, warp specialisation)."""
-
-
-def hopper_tile(one: Schedule) -> Tile:
+def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
     """sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
     if one.biased or (one.rows < 64 and one.width < 96):
         return 64, 64, 1 if one.trims else 2, 128, False
@@ -111,7 +137,7 @@ def hopper_tile(one: Schedule) -> Tile:
     return 64, 64, 2 if one.aligned else 1, 256, one.aligned
 
 
-def ampere_tile(one: Schedule) -> Tile:
+def ampere_tile(_: DeviceSpec, one: Schedule) -> Tile:
     """sm_80, sm_86: a varying trip count allows one stage only (TileLang's pipeline pass fails at two)."""
     if one.trims or one.biased:
         return (64, 64, 1, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
@@ -144,16 +170,37 @@ def splittable(form: FusedForm) -> bool:
 
 
 def trims(form: FusedForm) -> bool:
-    """Whether the domain relates the streamed axis to other axes."""
+    """Whether the domain bounds the streamed axis: by other axes, or by numbers that tensors hold."""
     return any(
-        form.cascade.axis in free_axes(one) and not elements_of(one) for one in And.make_args(form.cascade.domain)
+        isinstance(one, Relational) and form.cascade.axis in free_axes(one)
+        for one in And.make_args(form.cascade.domain)
     )
 
 
 def biased(form: FusedForm, binding: Binding) -> bool:
     """Whether an input is indexed by both the row and the streamed axis."""
-    both = {binding.row, binding.streamed}
-    return any(both <= free_axes(one) for one in form.cascade.elements())
+    read = [free_axes(one) for one in form.cascade.elements()]
+    return any(binding.streamed in axes and binding.rows & axes for axes in read if not by_group(axes, binding))
+
+
+def by_group(axes: AbstractSet[Axis], binding: Binding) -> bool:
+    """Whether axes meet the rows in nothing but the axis whose groups the grid numbers."""
+    return binding.packing is not None and binding.rows & axes == {binding.packing.grouped}
+
+
+LEAST_PART = 32
+"""Shortest equal part of the streamed axis (a page) that a tile is cut to; what lies in shorter ones is gathered."""
+
+
+def equal_part(form: FusedForm) -> int:
+    """The length that tiles of the streamed axis must divide to lie within one part of it; 0 where any will do."""
+    axis, found = form.cascade.axis, list[int]()
+    for element in form.cascade.elements():
+        for one in element.atoms(floor, Mod):
+            above, below = one.args[0].as_numer_denom() if isinstance(one, floor) else one.args
+            if above == axis and below.is_Integer:
+                found.append(int(below))
+    return gcd(*found)
 
 
 def aligned(form: FusedForm, problem: Problem) -> bool:
@@ -168,19 +215,16 @@ def aligned(form: FusedForm, problem: Problem) -> bool:
 
 
 def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
-    """Whether every contraction's operands are 16-bit (or TF32 is allowed).
-
-    A computed operand is rounded to its partner's dtype; float16 holds it only where it is bounded.
-    """
+    """Whether every contraction multiplies in a dtype of matrix instructions (or TF32 is allowed)."""
     if device.target == "c":
         return False
-    unbounded = any(len(one.factors) > 1 and not one.bounded for one in form.accumulators)
+    made = {operands_dtype(one, problem, device) for one in form.accumulators if len(one.factors) > 1}
     terms = [one.term for producer in form.cascade.producers for one in producer.cascade.reductions]
-    unbounded |= any(not isinstance(factor, Element) for term in terms for factor in grouped(term, ()))
-    if unbounded and "float16" in problem.dtypes.values():
-        return False
-    floats = {dtype for dtype in problem.dtypes.values() if dtype in BYTES}
-    return floats <= set(TENSOR_CORE_DTYPES) or (problem.precision == "tf32" and "float64" not in floats)
+    for term in terms:
+        first, *others = (values_dtype(factor, problem) for factor in grouped(term, ()))
+        made |= {product_dtype(first, other, problem, device) for other in others}
+    tf32 = {"float32"} if problem.precision == "tf32" else set()
+    return made <= set(HOLDS) | tf32
 
 
 def rows_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
@@ -195,21 +239,22 @@ def rows_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
     return Plan(device, binding, row, streamed, 1, 0, 256 if streamed > 2048 else 128, 1, False, False, False)
 
 
-def blocks(binding: Binding, problem: Problem, block_row: int) -> int:
+def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int = 1) -> int:
     """Blocks of a grid without segments."""
     grid = prod(max(1, problem.sizes[axis.name]) for axis in binding.grid)
+    grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column else 1
     return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row else 1)
 
 
 def segments(plan: Plan, problem: Problem) -> int:
-    """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles."""
+    """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles (two of many)."""
     if plan.device.target == "c":
         return 1
-    grid = blocks(plan.binding, problem, plan.block_row)
+    grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
     tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
     if 2 * grid > plan.device.multiprocessors:
         return 1
-    wanted = min(plan.device.multiprocessors // grid, tiles_along // 4, 64)
+    wanted = min(plan.device.multiprocessors // grid, tiles_along // (4 if tiles_along < 16 else 2), 64)
     return 1 << max(0, wanted.bit_length() - 1)
 
 
@@ -227,15 +272,6 @@ def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:
     return max(1, min(wanted, inner // SPLIT_TILES, MOST_SPLITS))
 
 
-def padded(length: int, step: int) -> int:
-    """The length rounded up to a multiple of `step`, at least one step.
-
-    >>> padded(77, 16)
-    80
-    """
-    return max(step, -(-length // step) * step)
-
-
 def power_of_two(length: int) -> int:
     """The least power of two that is not below `length`."""
     return 1 << max(0, length - 1).bit_length()
@@ -245,7 +281,7 @@ def smaller(plan: Plan) -> Iterator[Plan]:
     """The plan, then with fewer stages, then with fewer streamed elements, then with fewer rows."""
     for row in (plan.block_row, plan.block_row // 2, plan.block_row // 4):
         for streamed in (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4):
-            for stages in sorted({plan.stages, min(plan.stages, 1), 0}, reverse=True):
+            for stages in range(plan.stages, -1, -1):
                 threads = plan.threads if row == plan.block_row else 128
                 special = plan.warp_specialized and stages > 0
                 if (streamed >= 16 and row >= 16) or (row, streamed) == (plan.block_row, plan.block_streamed):

@@ -1,0 +1,56 @@
+"""Terms that hold d, in a spelling without the kinks or jumps that cancel. Each rewrite is exact, NaN and ±∞ included:
+
+    k·max(a, b) + k·min(a, b) → k·(a + b)              max and min of the same two; max(a, b)·min(a, b) → a·b
+    |a|^q·sign(a)             → a^q                    q odd
+
+They serve where a term's rank stands still though a part of it has none (`verdict.REWRITES`).
+"""
+
+from __future__ import annotations
+
+from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S, sign
+
+
+def without_kinks(node: Expr) -> Expr:
+    """The term with what cancels cancelled, innermost first."""
+    if not node.has(Max, Min, sign):
+        return node
+    args = [without_kinks(arg) if isinstance(arg, Expr) else arg for arg in node.args]
+    made = node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    if made.is_Add:
+        return _of_lattice(made)
+    return _of_signs(_of_lattice(made)) if made.is_Mul else made
+
+
+def _of_lattice(node: Expr) -> Expr:
+    """A sum or product with max(a, b) and min(a, b) for a + b or a·b."""
+    left = list(node.args)
+    for one in node.args:
+        factor, largest = (S.One, one) if node.is_Mul else _weighed(one)
+        if not isinstance(largest, Max) or len(largest.args) != 2:
+            continue
+        other = factor * Min(*largest.args)
+        if one in left and other in left:
+            left = [rest for rest in left if rest not in (one, other)]
+            left.append(Mul(*largest.args) if node.is_Mul else factor * Add(*largest.args))
+    return node if len(left) == len(node.args) else node.func(*left)
+
+
+def _weighed(term: Expr) -> tuple[Expr, Expr]:
+    """k·max(…) as (k, max(…))."""
+    inside = [one for one in Mul.make_args(term) if isinstance(one, Max)]
+    return (term / inside[0], inside[0]) if len(inside) == 1 else (S.One, term)
+
+
+def _of_signs(node: Expr) -> Expr:
+    """A product with |a|^q·sign(a), q odd, for a^q."""
+    if not node.is_Mul:
+        return node
+    for one in (arg for arg in node.args if isinstance(arg, sign)):
+        [a] = one.args
+        for other in node.args:
+            base, power = other.as_base_exp()
+            if base == Abs(a) and power.is_Integer and power > 0 and power.is_odd:
+                rest = Mul(*(arg for arg in node.args if arg not in (one, other)))
+                return rest * Pow(a, power)
+    return node

@@ -1,0 +1,38 @@
+"""Floats of 16 and 8 bits that NumPy lacks: arrays of `ml_dtypes` (which brings them), to torch and back.
+
+Widening to float32 is exact; so is a tensor of torch with the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+"""The integers of as many bits."""
+
+
+def widened(array: Any) -> Any:
+    """A NumPy array, in float32 where NumPy's own functions do not know its dtype."""
+    return array.astype("float32") if str(array.dtype) in BITS else array
+
+
+def to_torch(array: Any) -> Any:
+    """A NumPy array as a tensor that shares its memory."""
+    import torch
+
+    name = str(array.dtype)
+    if name not in BITS:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(BITS[name])).view(getattr(torch, name))
+
+
+def to_numpy(tensor: Any) -> Any:
+    """A tensor as a NumPy array that shares its memory, by `ml_dtypes` where NumPy lacks its dtype."""
+    import torch
+
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in BITS:
+        return tensor.numpy()
+    import ml_dtypes
+
+    return tensor.view(getattr(torch, BITS[name])).numpy().view(getattr(ml_dtypes, name))

@@ -1,0 +1,58 @@
+"""In which dtype a contraction multiplies: the narrowest matrix instruction that holds both operands' values.
+
+    float8_e4m3fn                both operands are of that dtype, and the chip multiplies it
+    float16, bfloat16            both operands' values are held exactly (of 8 bits too); a weight in [0, 1] is rounded
+    the arithmetic's own dtype   otherwise: what is computed may exceed float16, and has more digits than 16 bits hold
+
+What is computed is rounded to a partner in bfloat16, whose range is the arithmetic's.
+"""
+
+from __future__ import annotations
+
+from sympy import Expr, S
+
+from redalg.expression import Cast, Element, RunningCast, Where
+from redalg.incremental.form import Accumulator
+from redalg.strategies.device import DeviceSpec
+from redalg.strategies.plan import Problem
+
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
+HOLDS = {
+    "float8_e4m3fn": {"float8_e4m3fn"},
+    "float16": {"float16", *EIGHT_BITS, "int8"},
+    "bfloat16": {"bfloat16", *EIGHT_BITS, "int8"},
+}
+"""What each dtype of matrix instructions holds exactly, the narrowest first."""
+COMPUTED, BOUNDED = "computed", "bounded"
+"""Operands that no dtype holds exactly: of any size, and in [0, 1]."""
+
+
+def values_dtype(expr: Expr, problem: Problem) -> str:
+    """The dtype that holds an operand's values: an input's (0 where a mask says so), a rounding's; else `computed`."""
+    if isinstance(expr, Cast | RunningCast):
+        return expr.dtype
+    if isinstance(expr, Where) and expr.args[2] is S.Zero:
+        return values_dtype(expr.args[1], problem)
+    return problem.dtypes[expr.name] if isinstance(expr, Element) else COMPUTED
+
+
+def product_dtype(left: str, right: str, problem: Problem, device: DeviceSpec) -> str:
+    """The dtype in which two operands of the given dtypes are multiplied."""
+    known = {left, right}
+    for dtype, held in HOLDS.items():
+        if known <= held | rounded_to(dtype, problem) and known & held and (dtype not in EIGHT_BITS or device.fp8):
+            return dtype
+    return problem.compute
+
+
+def rounded_to(dtype: str, problem: Problem) -> set[str]:
+    """What may be rounded to a dtype: nothing where an input has more bits, and nothing to 8 bits."""
+    if dtype in EIGHT_BITS or {"float32", "float64"} & set(problem.dtypes.values()):
+        return set()
+    return {BOUNDED, COMPUTED} if dtype == "bfloat16" else {BOUNDED}
+
+
+def operands_dtype(one: Accumulator, problem: Problem, device: DeviceSpec) -> str:
+    """The dtype in which an accumulator that is a contraction multiplies."""
+    left = BOUNDED if one.bounded else COMPUTED if one.weight else values_dtype(one.factors[0], problem)
+    return product_dtype(left, values_dtype(one.factors[1], problem), problem, device)
