@@ -6,6 +6,7 @@ Each function gives a `Fused`: call it on tensors, ask it to `explain`, take its
 """
 
 from redalg.library.attention import attention, mla_decode
+from redalg.library.products import chained_product
 from redalg.library.quantization import quantized_product
 from redalg.library.routing import routing
 from redalg.library.statistics import (
@@ -18,7 +19,6 @@ from redalg.library.statistics import (
 )
 
 __all__ = [
-    "attention", "inertia", "logsumexp", "mla_decode", "quantized_product", "routing", "softmax_denominator",
-    "variance", "weighted_mean",
-    "weighted_variance",
+    "attention", "chained_product", "inertia", "logsumexp", "mla_decode", "quantized_product", "routing",
+    "softmax_denominator", "variance", "weighted_mean", "weighted_variance",
 ]  # fmt: skip

@@ -19,8 +19,12 @@ def without_single_steps(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
             continue
         inner = without_single_steps(one.body)
         if one.stop - one.start == 1:
-            put = {one.variable: one.start}
-            out += [rewritten(statement, lambda node, put=put: node.xreplace(put)) for statement in inner]
+            out += [placed(statement, one) for statement in inner]
         else:
             out.append(replace(one, body=inner))
     return tuple(out)
+
+
+def placed(statement: Statement, loop: Loop) -> Statement:
+    """A statement of a loop at its first step."""
+    return rewritten(statement, lambda node: node.xreplace({loop.variable: loop.start}))
