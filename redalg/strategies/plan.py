@@ -108,6 +108,8 @@ class Plan:
             raise PlanError(f"plan `{self}` has {self.threads} threads. Use a multiple of 32 from 32 to 1024.")
         if self.block_inner < 0 or self.block_inner % 16:
             raise PlanError(f"plan `{self}` cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16.")
+        if self.block_inner and self.warp_specialized and self.splits == 1:
+            raise PlanError(f"plan `{self}` specialises warps in a loop within a loop, which sums wrongly. Use it off.")
         if self.splits < 1 or (self.splits > 1 and (self.segments > 1 or not self.block_inner)):
             raise PlanError(
                 f"plan `{self}` has {self.splits} splits. Use one; or several, one segment and a block_inner."

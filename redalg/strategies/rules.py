@@ -64,9 +64,23 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     if part and part % LEAST_PART == 0:  # one stage: where a part lies is read ahead, in the few registers of a loader
         streamed, stages = gcd(part, streamed), min(stages, 1)
     cut = inner_rule(inner, columns, cores=cores)
+    if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
+        return chain_rule(problem, device, binding, cut)
     warps = "columns" if cores and schedule.width > WIDE else "rows"
     plan = Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
-    return replace(plan, block_inner=cut, stages=INNER_STAGES if cut and cores else stages, warps=warps)
+    if cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
+        plan = replace(plan, block_inner=cut, stages=INNER_STAGES if cores else stages, warp_specialized=False)
+    return replace(plan, warps=warps)
+
+
+def chain_rule(problem: Problem, device: DeviceSpec, binding: Binding, cut: int) -> Plan:
+    """Products of products: small tiles, whose columns are shared out while blocks are few and the inner axes short."""
+    columns = padded(problem.sizes[binding.column.name] if binding.column else 1, 16)
+    few = 2 * blocks(binding, problem, 64, columns) < device.multiprocessors
+    width = min(columns, 64 if few and not cut else WIDE)
+    streamed = 64 if device.wgmma else 32
+    plan = Plan(device, binding, 64, streamed, width, 2, 128, 1, False, True, True)
+    return replace(plan, block_inner=cut, stages=INNER_STAGES if cut else 2)
 
 
 def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding, *, cores: bool) -> Plan:
@@ -90,8 +104,8 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
 
 WIDE = 256
 """Widest operand of which a warpgroup's rows fit in registers."""
-INNER, INNER_STAGES = 64, 3
-"""The tile of an inner axis that is cut (a row of 16-bit elements is 128 bytes, one swizzled copy), and its stages."""
+INNER, INNER_STAGES = 128, 3
+"""The tile of an inner axis that is cut, and its stages (of 64 and 128 elements and 2 to 4 stages the fastest)."""
 
 
 def inner_rule(inner: list[int], columns: int, *, cores: bool) -> int:
@@ -247,18 +261,20 @@ def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int
 
 
 def segments(plan: Plan, problem: Problem) -> int:
-    """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles (two of many)."""
+    """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles (two
+    of many, one where a tile is a loop itself)."""
     if plan.device.target == "c":
         return 1
     grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
     tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
     if 2 * grid > plan.device.multiprocessors:
         return 1
-    wanted = min(plan.device.multiprocessors // grid, tiles_along // (4 if tiles_along < 16 else 2), 64)
+    least = 1 if plan.block_inner else 4 if tiles_along < 16 else 2
+    wanted = min(plan.device.multiprocessors // grid, tiles_along // least, 64)
     return 1 << max(0, wanted.bit_length() - 1)
 
 
-SPLIT_TILES, MOST_SPLITS = 4, 16
+SPLIT_TILES, MOST_SPLITS = 2, 16
 """Tiles of the inner axis that a part has at least, and parts that one expression adds."""
 
 
