@@ -56,6 +56,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         trims(form),
         biased(form, binding),
         aligned(form, problem) and part % LEAST_PART == 0,
+        wide=columns > WIDE,
     )
     if not form.cascade.producers and not any(one.weight for one in form.accumulators):
         return product_rule(form, problem, device, binding, cores=cores)
@@ -66,7 +67,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     cut = inner_rule(inner, columns, cores=cores)
     if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
         return chain_rule(problem, device, binding, cut)
-    warps = "columns" if cores and schedule.width > WIDE else "rows"
+    warps = "columns" if cores and schedule.wide else "rows"
     plan = Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
     if cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
         plan = replace(plan, block_inner=cut, stages=INNER_STAGES if cores else stages, warp_specialized=False)
@@ -125,6 +126,7 @@ class Schedule:
         trims: the domain bounds the loop, so that its trip count varies from block to block.
         biased: an input is read for every row and streamed element (a mask or a bias).
         aligned: every streamed input's rows are multiples of 16 bytes, as the bulk copy engine needs.
+        wide: the columns are more than a warp's rows have registers for.
     """
 
     rows: int
@@ -132,6 +134,7 @@ class Schedule:
     trims: bool
     biased: bool
     aligned: bool
+    wide: bool = False
 
 
 def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
@@ -146,7 +149,7 @@ def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
         return 128, 64, 1, 256, False
     if one.width <= 128:
         return (128, 128, 2, 256, True) if one.aligned else (128, 64, 1, 256, False)
-    if one.width <= WIDE:
+    if not one.wide:
         return 128, 64, 1, 256, one.aligned
     return 64, 64, 2 if one.aligned else 1, 256, one.aligned
 
@@ -157,7 +160,7 @@ def ampere_tile(_: DeviceSpec, one: Schedule) -> Tile:
         return (64, 64, 1, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
     if one.width <= 64:
         return 64, 64, 2, 128, False
-    if one.width <= WIDE:
+    if not one.wide:
         return (64, 32, 2, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
     return 64, 32, 1, 256, False
 
