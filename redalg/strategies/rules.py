@@ -139,6 +139,8 @@ class Schedule:
 
 def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
     """sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
+    if one.wide:
+        return 64, 64, 2 if one.aligned else 1, 256, one.aligned
     if one.biased or (one.rows < 64 and one.width < 96):
         return 64, 64, 1 if one.trims else 2, 128, False
     if one.rows < 64:
@@ -149,9 +151,7 @@ def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
         return 128, 64, 1, 256, False
     if one.width <= 128:
         return (128, 128, 2, 256, True) if one.aligned else (128, 64, 1, 256, False)
-    if not one.wide:
-        return 128, 64, 1, 256, one.aligned
-    return 64, 64, 2 if one.aligned else 1, 256, one.aligned
+    return 128, 64, 1, 256, one.aligned
 
 
 def ampere_tile(_: DeviceSpec, one: Schedule) -> Tile:
