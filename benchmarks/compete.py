@@ -54,7 +54,7 @@ def compile_all(family: Family, rows: Iterable[Row], target: str) -> None:
     """
     with ThreadPoolExecutor(cpu_count()) as pool:
         for row in rows:
-            pool.submit(family.fused(row).compile, sizes=row.sizes, dtypes=row.dtypes, target=target)
+            pool.submit(family.fused(row).compile, sizes=row.sizes, dtypes=row.dtypes, shapes=row.shapes, target=target)
 
 
 def run(family: Family, row: Row, target: str, device: torch.device) -> Result:
@@ -80,7 +80,7 @@ def compete(family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors
 def source_sha256(family: Family, row: Row, target: str) -> str | None:
     """The hash of what is emitted for a row; None where it does not lower."""
     try:
-        text = family.fused(row).source(target=target, sizes=row.sizes, dtypes=row.dtypes)
+        text = family.fused(row).source(target=target, sizes=row.sizes, dtypes=row.dtypes, shapes=row.shapes)
     except RedalgError:
         return None
     return hashlib.sha256(text.encode()).hexdigest()

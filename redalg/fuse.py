@@ -5,11 +5,10 @@ expression → Cascade → Decomposition → FusedForm → Plan → TileProgram 
 
 from __future__ import annotations
 
-from collections import Counter, namedtuple
+from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from keyword import iskeyword
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -17,18 +16,14 @@ from sympy import Expr, S, Tuple
 
 from redalg import verdicts
 from redalg.decompose import Cascade, Decomposition, decompose, parse
-from redalg.decompose.foreign import adopt, one_axis_per_name
 from redalg.decompose.rounding import bound_within
-from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
+from redalg.decompose.written import check_names, named_outputs
+from redalg.errors import InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
-from redalg.expression import Axis, Element, Reduce, Scalar, Value
-from redalg.expression.axis import names_of
-from redalg.expression.contents import of_kind
+from redalg.expression import Axis, Element, Reduce, Value
 from redalg.incremental import FusedForm, derive, variants
 from redalg.incremental.two_pass import split
 from redalg.verdicts import Approximate, Exact, Refused
-
-OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check")
 
 
 def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), exact: bool = False) -> Fused:
@@ -104,69 +99,6 @@ def analyze(
         return Approximate(fused) if fused.decomposition.roundings else Exact(fused)
     except (NotFusible, Undecided) as other:
         return verdicts.of_error(other)
-
-
-# ---- what a person wrote ---------------------------------------------------------------------------------------------
-
-
-def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tuple[Axis, ...] | None]], bool]:
-    """Outputs by name, adopted, with one `Axis` for every name over all of them; and whether there was only one."""
-    single = not isinstance(expr, Mapping)
-    check_spelling(expr, axes)
-    given = {"out": (expr, axes)} if single else {
-        name: one if isinstance(one, tuple) else (one, None) for name, one in expr.items()}  # fmt: skip
-    if not given or (not single and axes is not None):
-        raise ExpressionError("fuse: name at least one output, and give each its own axes: {'lse': (expr, \"b h q\")}.")
-    adopted = {name: adopt(one) for name, (one, _) in given.items()}
-    together = one_axis_per_name(Tuple(*adopted.values()))
-    known = {axis.name: axis for axis in of_kind(Axis, together)}
-    made = {}
-    for name, one in zip(adopted, together.args, strict=True):
-        spec = given[name][1]
-        named = names_of(spec, "axes") if spec else []  # axes="" is a scalar output
-        made[name] = (one, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))
-    return {name: (one, () if spec is None and not known else spec) for name, (one, spec) in made.items()}, single
-
-
-def check_spelling(expr: Any, axes: Any) -> None:
-    """Axes are written as one string; an output's name is one that a namedtuple can bear."""
-    specs = [axes] if not isinstance(expr, Mapping) else [one[1] for one in expr.values() if isinstance(one, tuple)]
-    for spec in specs:
-        if spec is not None and not isinstance(spec, str):
-            raise ExpressionError(f'fuse: axes should be a string of names, such as "b h q", not {spec!r}.')
-        twice = [name for name, count in Counter((spec or "").split()).items() if count > 1]
-        if twice:
-            raise ExpressionError(f'fuse: axes="{spec}" names {twice[0]} twice. Name each axis of the output once.')
-    for name in expr if isinstance(expr, Mapping) else ():
-        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name) or name.startswith("_"):
-            raise ExpressionError(f"fuse: an output cannot be named {name!r}: outputs are the fields of a namedtuple. "
-                                  "Use an identifier without a leading underscore.")  # fmt: skip
-
-
-def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
-    """Option names are reserved; `inputs` names tensors of the expression."""
-    names = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
-    twice = [name for name in cascade.inputs() if name in {one.name for one in cascade.scalars()}]
-    if twice:
-        raise ExpressionError(f"`{twice[0]}` names a tensor and a scalar. Rename one of them.")
-    reserved = [name for name in names if name in OPTIONS]
-    if reserved:
-        raise ExpressionError(f"a tensor is named `{reserved[0]}`, which is an option of the call. Rename the tensor; "
-                              f"the reserved names are {', '.join(OPTIONS)}.")  # fmt: skip
-    if isinstance(inputs, Element | str) or not all(isinstance(one, Element | Scalar) for one in inputs):
-        raise ExpressionError(
-            f"fuse: inputs should be a sequence of tensor elements, inputs=(Q, K, V), not {inputs!r}."
-        )
-    made = [one.name for one in cascade.reductions] + [one.name for one in cascade.producers]
-    clash = [name for name in made if name in names]
-    if clash:
-        raise ExpressionError(f"the reduction `{clash[0]}` bears the name of an input. Name the reduction otherwise by "
-                              f"`ra.let`, or rename the input.")  # fmt: skip
-    foreign = [str(one) for one in inputs if one.name not in names]
-    if foreign:
-        raise ExpressionError(
-            f"fuse(inputs=): {', '.join(foreign)} not in the expression, which has {', '.join(names)}."
-        )
 
 
 # ---- Fused -----------------------------------------------------------------------------------------------------------
@@ -247,7 +179,7 @@ class Fused:
     def _outputs(self, made: Mapping[str, Any]) -> Any:
         if self.single:
             return made[self.cascade.outputs[0].name]
-        return namedtuple("Outputs", list(made))(**made)
+        return outputs_type(tuple(made))(**made)
 
     # ---- the monoid --------------------------------------------------------------------------------------------------
 
@@ -353,8 +285,7 @@ class Fused:
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
     def lower(self, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Any:
-        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c`, sizes by axis, dtypes by tensor: of the
-        second of two passes, where there are two."""
+        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the second of two passes)."""
         from redalg.runtime.lowering import lower_passes
 
         return lower_passes((self.first, self.form), target, sizes, dtypes, **options)[-1]
@@ -374,11 +305,12 @@ class Fused:
     def compile(
         self, target: str, *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", **options: Any
     ) -> Any:
-        """Compile the kernel for a target now, into the caches that calls use."""
+        """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it."""
         from redalg.runtime.kernels import kernel_for
         from redalg.runtime.lowering import lower_passes
+        from redalg.runtime.sizes import ahead
 
-        made = lower_passes((self.first, self.form), target, sizes, self._dtypes(dtypes), **options)
+        made = lower_passes((self.first, self.form), target, sizes, self._dtypes(dtypes), each=ahead, **options)
         return [kernel_for(one) for one in made][-1]
 
     def _dtypes(self, dtypes: Mapping[str, str] | str) -> Mapping[str, str]:
@@ -447,6 +379,12 @@ class Fused:
 
     def _repr_latex_(self) -> str:
         return explain_latex(self.decomposition, self.form, self.first)
+
+
+@cache
+def outputs_type(names: tuple[str, ...]) -> type:
+    """The type of several outputs."""
+    return namedtuple("Outputs", names)
 
 
 def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:

@@ -141,7 +141,7 @@ class Approximate(Derived[F]):
     @property
     def evidence(self) -> tuple[str, ...]:
         """The roundings, each with the reduction that it stands in and its bound for one element."""
-        return tuple(f"{reduction.name}: {one.cast} differs by at most {one.bound}"
+        return tuple(f"in `{reduction.name}`, `{one.cast}` differs by at most {one.bound}"
                      for reduction, one in self.fused.decomposition.roundings)  # fmt: skip
 
     def explain(self) -> str:

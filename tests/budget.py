@@ -20,6 +20,7 @@ from rich.table import Table
 from tests.source import ROOT
 
 RUNS = 20
+CALLS = 200
 VERDICT_MEDIAN_MS, VERDICT_WORST_MS = 5.0, 250.0
 RANDOM_CASES = 200
 IMPORT = "import sympy, time; start = time.perf_counter(); import redalg; print(time.perf_counter() - start)"
@@ -81,6 +82,27 @@ def renamed(pattern: Callable[[str], tuple[Any, str]]) -> Callable[[], float]:
     return lambda: fuse_ms(*pattern(str(next(count))))
 
 
+def call_ms(backend: str) -> Callable[[], float]:
+    """Time a call of a kind met before, of so few numbers that the host's own work is all there is."""
+    import torch
+
+    import redalg as ra
+
+    form = ra.fuse(*attention())
+    given = {name: torch.randn(1, 1, length, 16) for name, length in (("Q", 1), ("K", 4), ("V", 4))}
+    device = "cuda" if torch.cuda.is_available() and backend == "tilelang" else "cpu"
+    given = {name: one.to(device) for name, one in given.items()}
+
+    def sample() -> float:
+        start = time.perf_counter()
+        form(**given, backend=backend)
+        return 1e3 * (time.perf_counter() - start)
+
+    for _ in range(3):
+        sample()
+    return lambda: median(sample() for _ in range(CALLS))
+
+
 def analyze_ms(expression: Any, axes: str | None) -> float:
     import redalg as ra
 
@@ -113,6 +135,9 @@ def budgets() -> list[Budget]:
         Budget("fuse variance, warm", warm(variance), 50),
         Budget("fuse attention, new axis names", renamed(attention)),
         Budget("fuse variance, new axis names", renamed(variance)),
+        Budget("call a kernel, known kind", call_ms("tilelang"), 0.030),
+        Budget("call the interpreter in torch, known kind", call_ms("torch")),
+        Budget("call the interpreter in NumPy, known kind", call_ms("numpy")),
     ]
 
 
@@ -137,7 +162,7 @@ def main() -> int:
         samples = measure(budget)
         too_slow = budget.limit_ms is not None and median(samples) >= budget.limit_ms
         over = over or too_slow
-        numbers = [f"{value:.1f}" for value in (median(samples), min(samples), max(samples))]
+        numbers = [f"{value:.3g}" for value in (median(samples), min(samples), max(samples))]
         limit = "-" if budget.limit_ms is None else f"{budget.limit_ms:g}"
         table.add_row(budget.name, *numbers, limit, "OVER" if too_slow else "ok")
     Console().print(table)

@@ -102,6 +102,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "powers of 2": lambda: ra.fuse(ra.sum(2 ** (ra.min(x, n) - x), n)),
     "norm": lambda: ra.fuse(ra.norm(x, n)),
     "cosine": lambda: ra.fuse(ra.cosine_similarity(x, w, n)),
+    "divergence": lambda: ra.fuse(ra.sum(ra.softmax(x, n) * (ra.log_softmax(x, n) - ra.log_softmax(w, n)), n)),
     "inertia": inertia,
     "best of rows": lambda: best_of_rows(3),
     "20 best of rows": lambda: best_of_rows(20),
@@ -207,6 +208,7 @@ CASES = (
         one(x=randn(5, 300, scale=1e-30), w=randn(5, 300, scale=1e30)),
         1e-6,
     ),
+    Case("divergence far from zero", "divergence", one(x=randn(5, 300, scale=30.0, shift=1e8), w=randn(5, 300)), 1e-6),
     Case("inertia", "inertia", one(r=randn(5, 1000, 3, shift=1e3), w=weights(5, 1000)), 1e-6),
     Case("long inner axis", "long inner axis", one(X=randn(70, 777, scale=0.1), W=randn(777, 100, scale=0.1))),
     Case(

@@ -38,6 +38,7 @@ from sympy import (
     exp,
     expand_mul,
     log,
+    sign,
     sin,
     sinh,
     tanh,
@@ -136,7 +137,7 @@ class Oracle:
 
     def power(self, node: Pow) -> Pair:
         if not node.exp.is_number:
-            return self(exp(node.exp * log(node.base)))
+            return self(node.base)[0] ** self(node.exp)[0], self(exp(node.exp * log(node.base)))[1]
         base, bound = self(node.base)
         exponent, _ = self(node.exp)
         value = base**exponent
@@ -335,6 +336,7 @@ RULES: tuple[tuple[Any, Callable[[Oracle, Any], Any]], ...] = (
     (sinh | cosh, Oracle.hyperbolic),
     (atan2, Oracle.angle),
     (Abs, Oracle.abs),
+    (sign, lambda self, node: self.exact(np.sign(self(node.args[0])[0]))),
     (Max | Min, Oracle.extremum),
     (Mod, lambda self, node: self.exact(np.mod(*(self(one)[0] for one in node.args)))),
     (Where, Oracle.where),

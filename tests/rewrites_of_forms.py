@@ -11,8 +11,11 @@ import numpy as np
 from sympy import Abs, Ge, Le, exp, log, sqrt
 
 import redalg as ra
-from redalg.expression import Element
+from redalg.expression import Cast, Element
+from redalg.incremental.numpy_ops import NumpyOps
+from redalg.incremental.orient import oriented
 from redalg.incremental.two_pass import split
+from redalg.lower_tile.interpret import interpret
 
 b, n = ra.axes("b n")
 x, y, w = ra.tensors("x[b,n] y[b,n] w[b,n]")
@@ -103,17 +106,20 @@ def folds() -> None:
 
 
 def at_the_extremum(extremum: Callable[..., Any]) -> None:
-    """Every element that attains the extremum counts, ties included, and no other."""
+    """Every element that attains the extremum counts, ties included, and no other; and all others, where they are."""
     reached = extremum(x, n)
     beyond = Ge(x, reached) if extremum is ra.max else Le(x, reached)
     of_x = np.random.default_rng(0).integers(-2, 3, (4, 9)).astype(float)
     of_w = np.random.default_rng(1).integers(-8, 9, (4, 9)).astype(float)
     best = of_x.max(1, keepdims=True) if extremum is ra.max else of_x.min(1, keepdims=True)
     wanted = np.where(of_x == best, of_w, 0).sum(1)
-    for condition in (ra.eq(x, reached), beyond):
+    for condition in (ra.eq(x, reached), beyond, beyond.reversed):
         fused = ra.fuse(ra.sum(ra.where(condition, w, 0), n))
+        others = ra.fuse(ra.sum(ra.where(ra.logical_not(condition), 3 * w, 0), n))
         for got in (fused(x=of_x, w=of_w, backend="numpy"), pieces(fused, x=of_x, w=of_w)):
             np.testing.assert_array_equal(got, wanted)
+        for got in (others(x=of_x, w=of_w, backend="numpy"), pieces(others, x=of_x, w=of_w)):
+            np.testing.assert_array_equal(got, 3 * (of_w.sum(1) - wanted))
 
 
 def power_of_a_factor() -> None:
@@ -178,3 +184,46 @@ def scale_that_a_term_takes() -> None:
     for scale in (1.0, 2.0**300, 2.0**-300):
         for got in (fused(x=scale * near, backend="numpy"), pieces(fused, x=scale * near)):
             np.testing.assert_allclose(got, wanted, rtol=64 * EPSILON)
+
+
+def rounded_once() -> None:
+    """The first pass rounds for every column together: the second one's sum holds what it made, and no cast."""
+    X, W = ra.tensors("X[m,k] W[n,k]")
+    k = ra.axes("k")
+    largest = ra.max(Abs(X), k)
+    exact = ra.fuse(ra.sum(ra.cast(X / largest * 448, "float8_e4m3fn") * W, k) * largest, axes="m n", exact=True)
+    assert exact.first is not None
+    assert not any(factor.has(Cast) for one in exact.form.accumulators for factor in one.factors)
+    random = np.random.default_rng(0)
+    arrays = {"X": random.standard_normal((3, 40)), "W": random.standard_normal((5, 40))}
+    scale = np.abs(arrays["X"]).max(1, keepdims=True)
+    size = 448 * np.abs(arrays["X"]) @ np.abs(arrays["W"]).T
+    wanted = (NumpyOps("float64").round_to(arrays["X"] / scale * 448, "float8_e4m3fn") @ arrays["W"].T) * scale
+    assert (np.abs(exact(**arrays, backend="numpy") - wanted) <= 40 * EPSILON * size).all()
+
+
+def turned_products() -> None:
+    """Σ f·g = Σ g·f: the form's outputs are the same numbers, and its first factor has the output's first axis."""
+    X, W = ra.tensors("X[m,k] W[n,k]")
+    form = ra.fuse(ra.sum(X * W, ra.axes("k")), axes="m n").form
+    turned = oriented(form)
+    assert [str(factor) for factor in turned.accumulators[0].factors] == ["X[m, k]", "W[n, k]"]
+    assert form.accumulators[0].factors == turned.accumulators[0].factors[::-1]
+    assert oriented(turned) == turned
+
+
+def row_factors_leave_the_loop() -> None:
+    """(448/s[m])·x[m,k] is s's part once a row, and rounds to what the definition does but for ties."""
+    X, W, s = ra.tensors("X[m,k] W[n,k] s[m]")
+    k = ra.axes("k")
+    form = ra.fuse(ra.sum(ra.cast(448 * X / s, "float8_e4m3fn") * W, k), axes="m n")
+    random = np.random.default_rng(0)
+    arrays = {"X": random.standard_normal((5, 70)), "W": random.standard_normal((6, 70)), "s": 2.0 ** np.arange(5)}
+    known = {"sizes": {"m": 5, "n": 6, "k": 70}, "dtypes": dict.fromkeys(arrays, "float64")}
+    program = form.lower("c", **known).program
+    ahead, loop = program.kernels[0].body[0], program.kernels[0].body[-2]
+    assert "s[" in str(ahead), "s is read once a row"
+    assert "s[" not in str(loop), "and never in the loop"
+    made, wanted = interpret(program, arrays)["out"], form.reference(**arrays)
+    size = np.abs(448 * arrays["X"] / arrays["s"][:, None]) @ np.abs(arrays["W"]).T
+    assert (np.abs(made - wanted) <= 70 * EPSILON * size).all()

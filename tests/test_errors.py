@@ -11,6 +11,7 @@ from sympy import (
     S,
     Sum,
     gamma,
+    nan,
     symbols,
 )  # fmt: skip
 
@@ -37,6 +38,17 @@ EXPRESSIONS: dict[str, Case] = {
         lambda: ra.fuse(ra.sum(x * v, n), axes="b"),
         ra.ExpressionError,
         'output `out`: axes "b" have e missing. Its free axes are {b, e}: write axes="b e".',
+    ),
+    "terms that cancel": Case(
+        lambda: ra.fuse(ra.sum(x - x, n)),
+        ra.ExpressionError,
+        "output `out` is 0 whatever the tensors hold: SymPy finds that the terms of `sum(0, n)` cancel. There is "
+        "nothing to fuse.",
+    ),
+    "terms that are NaN": Case(
+        lambda: ra.fuse(ra.sum(x * nan, n)),
+        ra.ExpressionError,
+        "`sum(nan, n)`: the term is NaN whatever the tensors hold, as SymPy finds. Mend the term.",
     ),
     "output axis foreign": Case(
         lambda: ra.fuse(ra.sum(x * v, n), axes="b e q"),

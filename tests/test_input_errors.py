@@ -107,20 +107,20 @@ CALLS: dict[str, Case] = {
     "integer torch tensor": Case(
         lambda: fused(x=T.long(), w=T),
         ra.InputError,
-        "tensor `x` is int64, and stands in arithmetic, where one of float64, float32, float16, bfloat16 is needed. "
-        "Convert it, for instance `x.float()`.",
+        "tensor `x` is int64, and stands in arithmetic, where one of float64, float32, float16, bfloat16, "
+        "float8_e4m3fn, float8_e5m2 is needed. Convert it, for instance `x.float()`.",
     ),
     "integer array": Case(
         lambda: fused(x=X.astype(int), w=X),
         ra.InputError,
-        "tensor `x` is int64, and stands in arithmetic, where one of float64, float32, float16, bfloat16 is needed. "
-        'Convert it, for instance `x.astype("float32")`.',
+        "tensor `x` is int64, and stands in arithmetic, where one of float64, float32, float16, bfloat16, "
+        'float8_e4m3fn, float8_e5m2 is needed. Convert it, for instance `x.astype("float32")`.',
     ),
     "dtype that does not promote": Case(
-        lambda: fused(x=T.to(torch.float8_e4m3fn), w=T),
+        lambda: fused(x=T.to(torch.float8_e8m0fnu), w=T),
         ra.InputError,
-        "tensor `x` is float8_e4m3fn, and stands in arithmetic, where one of float64, float32, float16, bfloat16 is "
-        "needed. Convert it, for instance `x.float()`.",
+        "tensor `x` is float8_e8m0fnu, and stands in arithmetic, where one of float64, float32, float16, bfloat16, "
+        "float8_e4m3fn, float8_e5m2 is needed. Convert it, for instance `x.float()`.",
     ),
     "complex": Case(
         lambda: fused(x=T.to(torch.complex64), w=T),

@@ -201,8 +201,8 @@ def test_an_unknown_monoid_is_named() -> None:
     with pytest.raises(ExpressionError) as error:
         monoid("median")
     known = (
-        "sum, prod, max, min, any, all, xor, gcd, argmax, argmin, topk, sum_at_max, first, last, affine, "
-        "scaled_product, compensated_sum, logsumexp"
+        "sum, prod, max, min, any, all, xor, gcd, argmax, argmin, topk, sum_at_max, sum_below_max, first, last, "
+        "affine, scaled_product, compensated_sum, logsumexp"
     )
     assert str(error.value).startswith(f"no monoid is named 'median'. redalg knows {known}")
 

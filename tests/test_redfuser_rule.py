@@ -9,8 +9,8 @@ import pytest
 
 import redalg as ra
 from redalg.decompose import parse
+from redalg.decompose.written import named_outputs
 from redalg.errors import ExpressionError
-from redalg.fuse import named_outputs
 from tests import literature, literature_order, theory
 from tests.conftest import Golden
 from tests.redfuser_rule import accepts, first_refused

@@ -11,6 +11,7 @@ from sympy import exp, oo
 
 import redalg as ra
 from redalg.errors import InputError, PlanError
+from redalg.lower_tile.interpret import interpret
 from tests.kernel_cases import CASES as KERNEL_CASES
 from tests.kernel_cases import SCORE, V, fused, problem, qkv, tensors_of, worst_error
 
@@ -155,3 +156,17 @@ def test_an_array_is_no_expression() -> None:
 
 def test_a_fused_form_is_hashable() -> None:
     assert len({ra.fuse(ra.var(x, n)), ra.fuse(ra.var(x, n))}) == 1
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("sinks", [[0.5], [-torch.inf]])
+def test_a_parameter_beside_an_empty_row_in_an_exponent_is_no_nan(segments: int, sinks: list[float]) -> None:
+    """exp(t + aux − m) of a row of −∞ is exp(−∞ + ∞), and 0 as in every other backend."""
+    n = ra.axes("n")
+    x, s, t = ra.tensors("x[b,n] s[b,n] t[b]")
+    form = ra.fuse(ra.sum(exp(t + s - ra.max(t + s, n)) * x, n))
+    tensors = {"x": torch.ones(1, 40), "s": torch.full((1, 40), -torch.inf), "t": torch.tensor(sinks)}
+    known = problem(form, tensors)
+    plan = replace(form.lower("c", **known).plan, segments=segments)
+    made = interpret(form.lower("c", **known, plan=plan).program, {key: one.numpy() for key, one in tensors.items()})
+    assert made["out"].tolist() == form(**tensors).tolist() == [0.0]

@@ -312,15 +312,17 @@ def test_pieces_that_do_not_adjoin_are_not_merged_where_order_matters() -> None:
     with pytest.raises(ra.InputError) as error:
         fused.merge(c, a)
     assert str(error.value) == (
-        "merge: the states hold elements 0 to 4 and 9 to 19, and affine depends on the order of elements: elements 5 "
-        "to 8 of axis n are missing between them. Give every leaf its `start={n: …}`, and merge neighbours."
+        "merge: the states hold elements 0 to 4 and elements 9 to 19, and affine depends on the order of elements: "
+        "elements 5 to 8 of axis n are missing between them. Give every leaf its `start={n: …}`, and merge neighbours."
     )
     with pytest.raises(ra.InputError) as error:
         fused.merge(fused.merge(a, b), b)
     assert str(error.value) == (
-        "merge: the states hold elements 0 to 8 and 5 to 8, and affine depends on the order of elements: elements 5 "
-        "to 8 of axis n are in both. Give every leaf its `start={n: …}`, and merge neighbours."
+        "merge: the states hold elements 0 to 8 and elements 5 to 8, and affine depends on the order of elements: "
+        "elements 5 to 8 of axis n are in both. Give every leaf its `start={n: …}`, and merge neighbours."
     )
+    with pytest.raises(ra.InputError, match="element 4 of axis n is missing between them"):
+        fused.merge(fused.leaf({key: data[key][:, :4] for key in ("x", "w")}, start={n: 0}), b)
     assert fused.merge(c, fused.merge(b, a)).covers == (0, 20)
 
 

@@ -16,12 +16,12 @@ import redalg as ra
 from redalg.decompose import decompose, laurent, parse
 from redalg.decompose.extremal import uncompared
 from redalg.decompose.rank import context, rank
+from redalg.decompose.written import named_outputs
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Axis, Label, Reduce, Value, Where
 from redalg.expression.contents import free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.known import FACTS
 from redalg.expression.rebuild import renamed
-from redalg.fuse import named_outputs
 from redalg.incremental import derive
 from redalg.incremental.losable import Losable
 from tests.random_cascades import case

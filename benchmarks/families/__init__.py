@@ -5,6 +5,7 @@ from benchmarks.families.mha import Mha
 from benchmarks.families.mla import Mla
 from benchmarks.families.moe import Moe
 from benchmarks.families.quant import Quant
+from benchmarks.families.uses import Uses
 from benchmarks.family import Family
 
-FAMILIES: dict[str, Family] = {one.name: one for one in (Mha(), Moe(), Mla(), Chains(), Quant())}
+FAMILIES: dict[str, Family] = {one.name: one for one in (Mha(), Moe(), Mla(), Chains(), Quant(), Uses())}

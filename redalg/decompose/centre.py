@@ -1,6 +1,7 @@
 """Centring: which generators X are better written as Z + v(d).
 
-    P(X, …) → P(Z + v(d), …)       exact for every v; taken only where the number of terms strictly drops
+    P(X, …) → P(Z + v(d), …)       exact for every v; taken only where the number of terms strictly drops, or where it
+                                   stays and the user wrote X − v beside another deviation: (Y − w)·(X − v)·X
 
 Candidates v are the d-parts that the user wrote beside X, then Tschirnhaus: with P = a_p X^p + a_{p-1} X^{p-1} + …,
 v = −a_{p-1}/(p·a_p), where that quotient depends on d alone; or, for p ≥ 2, on d and on other generators X' linearly:
@@ -54,10 +55,12 @@ def centre(separation: Separation, separator: Separator) -> Centred:
     again = True
     while again:
         again = False
-        for atom, v in [*_written(separation, separator), *_tschirnhaus(polynomial, separator)]:
+        written = list(_written(separation, separator))
+        for place, (atom, v) in enumerate([*written, *_tschirnhaus(polynomial, separator)]):
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
             moved = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
-            if moved is not None and len(moved) < len(polynomial):
+            most = len(polynomial) if centres and place < len(written) else len(polynomial) - 1
+            if moved is not None and len(moved) <= most:
                 polynomial, again = moved, True
                 centres[atom] = v
                 break

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
+from sympy import Abs, Add, And, Dummy, Expr, Max, Min, Mul, Not, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
@@ -66,17 +66,17 @@ def uncompared(lattice: type[Max | Min], parts: list[Expr]) -> Expr:
 
 def extremal(kind: str, term: Expr, separator: Separator) -> Extremal:
     """The extremum of a mixed term, or `NotSeparable`."""
-    finder = _Finder(separator)
+    finder = Finder(separator)
     final = finder.extremum(term, kind, S.true)
     return Extremal(tuple(finder.slots.values()), final, tuple(finder.g), tuple(finder.h))
 
 
 @final
-class _Finder:
-    """Collects the slots that one reduction needs."""
+class Finder:
+    """Collects the slots that one reduction needs, of `numbers` alone where a NaN does not count."""
 
-    def __init__(self, separator: Separator) -> None:
-        self.separator = separator
+    def __init__(self, separator: Separator, *, numbers: bool = False) -> None:
+        self.separator, self.numbers = separator, numbers
         self.slots: dict[tuple[str, Expr], Slot] = {}
         self.g: list[Expr] = []
         self.h: list[Expr] = []
@@ -148,6 +148,8 @@ class _Finder:
 
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
+        if self.numbers:
+            where = And(where, Or(u > S.NegativeInfinity, u < S.Infinity))
         found = curvature(self.separator.signed(phi), variable) if phi is not u else Curvature(1, frozenset(), True)
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
         if found.direction is None and needed not in found.shape:
@@ -212,10 +214,10 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
     Which elements are selected, and in which order, is then known from u alone.
     """
     generators: dict[Expr, Dummy] = {}
-    opened = _Finder(separator).opened(term, generators)
+    opened = Finder(separator).opened(term, generators)
     if len(generators) > 1:
         generators = {}
-        opened = _Finder(separator).opened(term.expand(), generators)
+        opened = Finder(separator).opened(term.expand(), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
         found = curvature(separator.signed(opened), variable)

@@ -19,7 +19,7 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.separating import Separating
 from redalg.decompose.theorems import D, X
-from redalg.expression import Value, Where
+from redalg.expression import UNDEFINED, Value, Where
 from redalg.expression.contents import elements_of, values_of
 
 OPENED_LIMIT = 200
@@ -101,4 +101,4 @@ def lost(factor: Expr) -> Expr:
         return S.Zero
     if isinstance(factor, Where) and all(branch.is_finite for branch in factor.args[1:]):
         return S.Zero
-    return Where(And(factor > S.NegativeInfinity, factor < S.Infinity), S.Zero, S.NaN)
+    return Where(And(factor > S.NegativeInfinity, factor < S.Infinity), S.Zero, UNDEFINED)

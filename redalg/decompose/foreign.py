@@ -125,7 +125,13 @@ def adopt(expr: Any) -> Expr:
 def _is_ours(node: Basic) -> bool:
     """Whether a node stays as it is."""
     foreign = isinstance(node, Indexed | Piecewise) or (isinstance(node, Symbol) and not isinstance(node, OURS))
+    foreign = foreign or _has_plain_exponent(node)
     return not foreign and type(node).__name__ not in RESPELLED and _readable(node)
+
+
+def _has_plain_exponent(node: Basic) -> bool:
+    """Whether a node is a power by a float that is an integer or half of one."""
+    return isinstance(node, Pow) and bool(node.exp.is_Float) and float(2 * node.exp).is_integer()
 
 
 def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
@@ -147,7 +153,7 @@ def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
         return out
     args = [_rebuild(arg, axes) for arg in node.args]
     name = type(node).__name__
-    if isinstance(node, Pow) and args[1].is_Float and float(2 * args[1]).is_integer():
+    if _has_plain_exponent(node):
         return Pow(args[0], Rational(int(2 * args[1]), 2))
     if name in RESPELLED:
         return RESPELLED[name](*args)

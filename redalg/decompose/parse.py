@@ -4,7 +4,9 @@ Rewrites, each exact:
 
     unrolling        Σ_j f(j) → f(0) + … + f(J−1)           j of fixed size ≤ 16, and f(j) holds a reduced value
     exchange         Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C  A, C free of j; g holds a reduced value
+    exponents        Π_n A·exp(u) → exp(Σ_n u)·Π_n A        u holds a reduced value; exp of a part of u may overflow
     count            |n| → Σ_n 1                            n the reduced axis, so that streaming stays right
+    nothing          Σ_n 0 → 0, Π_n 1 → 1                   as SymPy leaves them of terms that cancel
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, final
 
-from sympy import Add, Dummy, Expr, S
+from sympy import Add, Dummy, Expr, Mul, S, exp
 from sympy.core.basic import Basic
 
 from redalg.decompose.axes import (
@@ -28,8 +30,9 @@ from redalg.decompose.axes import (
     with_totals,
 )
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
+from redalg.decompose.distribute import Sides, distributed
 from redalg.decompose.domain import with_domain
-from redalg.decompose.ties import at_extremum
+from redalg.decompose.ties import Part, beside_extremum
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Let, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
@@ -43,7 +46,7 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
     written = {name: unrolled(same_names(expr)) for name, (expr, _) in outputs.items()}
     names = display_names(list(written.values()))
-    exprs = joined({name: without_names(expr) for name, expr in written.items()})
+    exprs = joined({name: without_nothing(name, without_names(expr)) for name, expr in written.items()})
     reduced = reduced_axes(list(exprs.values()))
     counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
     builder = _Builder(reduced, {with_totals(expr, reduced): name for expr, name in names.items()})
@@ -66,6 +69,21 @@ def without_names(node: Basic) -> Any:
     return with_args(node, args)
 
 
+def without_nothing(name: str, expr: Expr) -> Expr:
+    """The expression without sums of 0 and products of 1, which hold no tensor; there must be something left."""
+    nothing = {("sum", S.Zero), ("prod", S.One)}
+    found = [one for one in reductions_of(expr) if (one.kind, one.expr) in nothing]
+    if not found:
+        return expr
+    made = expr.xreplace({one: one.expr for one in found})
+    if made.is_number:
+        raise ExpressionError(
+            f"output `{name}` is {made} whatever the tensors hold: SymPy finds that the terms of "
+            f"{', '.join(f'`{one}`' for one in sorted(found, key=str))} cancel. There is nothing to fuse."
+        )
+    return without_nothing(name, made)
+
+
 def display_names(exprs: list[Expr]) -> dict[Expr, str]:
     """Expression -> the name that a `let` gives it, wherever else it stands."""
     made: dict[Expr, str] = {}
@@ -85,6 +103,10 @@ def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
     carried = {axis for one in builder.reductions for axis in free_axes(one.term)}
     for axis in (one for one in builder.reduced if one not in carried):
         node = next(one for expr in written for one in outermost(expr))
+        if S.NaN in node.operands:
+            raise ExpressionError(
+                f"`{node}`: the term is NaN whatever the tensors hold, as SymPy finds. Mend the term."
+            )
         found = ", ".join(map(str, ordered(of_kind(Axis, *written) - {axis})))
         raise ExpressionError(
             f"`{node}` is reduced over axis {axis}, which no tensor or condition in it carries; the other axes are "
@@ -166,10 +188,14 @@ class _Builder:
     def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:
         if set(node.bound) == self.together:
             term = self.lift(node.expr, inside=True)
+            if node.kind == "prod" and (exponents := self._exponents(term)):
+                return self._exponential(term, exponents, hint)
             if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
-            if node.kind == "sum" and (ties := at_extremum(term, self.reductions)) is not None:
-                return self._add("sum_at_max", ties, hint)
+            if node.kind == "sum" and (ties := beside_extremum(term, self.reductions)) is not None:
+                return self._beside(*ties, hint)
+            if (apart := self._apart(node, term)) is not None:
+                return apart
             return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
         holds = self._holds_values(node)
         if self.together & set(node.bound) and (self.reduced[0] in node.bound or (holds and inside)):
@@ -189,6 +215,36 @@ class _Builder:
             f"inside a reduction over {listed(self.reduced)}. Give the axis a size and write it out, or compute the "
             "values first and pass them as tensors."
         )
+
+    def _apart(self, node: Reduce, term: Expr) -> Expr | None:
+        """A reduction of operands that hold values, from those of what holds none."""
+        sides = Sides(frozenset(one.value for one in self.reductions), frozenset(self.together))
+        found = distributed(node.kind, term, node.result, sides)
+        if found is None:
+            return None
+        made = {
+            one: self._add(node.kind, operands, None, node.result, node.place) for one, operands in found[1].items()
+        }
+        return found[0].xreplace(made)
+
+    def _beside(self, parts: list[Part], rest: Expr, hint: str | None) -> Expr:
+        """The sums at and below an extremum, and that of the rest; the name is one that stands alone."""
+        alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
+        made = [factor * self._add(kind, operands, alone) for factor, kind, operands in parts]
+        if rest is not S.Zero:
+            made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
+        return Add(*made)
+
+    def _exponents(self, term: Expr) -> list[Expr]:
+        """The factors exp(u) of a product's term of which u holds a reduced value."""
+        known = {one.value for one in self.reductions}
+        return [one for one in Mul.make_args(term) if isinstance(one, exp) and known & values_of(one)]
+
+    def _exponential(self, term: Expr, exponents: list[Expr], hint: str | None) -> Expr:
+        """Π A·exp(u) → exp(Σ u)·Π A."""
+        total = exp(self._add("sum", Add(*(one.args[0] for one in exponents)), None))
+        rest = Mul(*(one for one in Mul.make_args(term) if one not in exponents))
+        return total if rest is S.One else total * self._add("prod", rest, hint)
 
     def _holds_values(self, node: Basic) -> bool:
         return any(set(one.bound) == self.together for one in reductions_of(node.args[1]))

@@ -57,7 +57,7 @@ from redalg.decompose.rounding import Rounding
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import UP, Facts, KnownFacts, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
-from redalg.expression import Axis, Cast, RunningCast, Value, Where
+from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, values_of
 
 
@@ -233,10 +233,28 @@ class Separator(Separating):
         x_terms = [term for term in node.args if self.side(term) == X]
         d_terms = [term for term in node.args if not self.side(term) & X]
         mixed = [term for term in node.args if self.side(term) == X | D]
-        if x_terms and d_terms and not mixed:  # keep u(x) − v(d) as one generator: it is what a pivot shifts
-            self.shifts.append((Add(*x_terms), Add(*d_terms)))
-            return laurent.add(self.pure(Add(*x_terms)), *map(self.pure, d_terms))
-        return laurent.add(*map(self.separate, node.args))
+        if not x_terms or not d_terms or mixed:
+            return laurent.add(*map(self.separate, node.args))
+        apart = self._beside_their_extrema(x_terms, d_terms) if len(x_terms) > 1 else []
+        for u, v in apart:
+            x_terms.remove(u)
+            d_terms.remove(v)
+        if x_terms:  # keep u(x) − v(d) as one generator: it is what a pivot shifts
+            apart.append((Add(*x_terms), Add(*d_terms)))
+            d_terms = []
+        self.shifts += [(u, v) for u, v in apart if v is not S.Zero]
+        of_d = (*(one for _, v in apart for one in Add.make_args(v)), *d_terms)
+        return laurent.add(*(self.pure(u) for u, _ in apart), *map(self.pure, of_d))
+
+    def _beside_their_extrema(self, x_terms: list[Expr], d_terms: list[Expr]) -> list[tuple[Expr, Expr]]:
+        """Pairs q·u, −q·max u of a sum (min alike): each is a generator of its own, beside which nothing is rounded."""
+        found = []
+        for v in d_terms:
+            factor, d = v.as_coeff_Mul()
+            kind, term = self.facts.get(d, ("", S.NaN))
+            if kind in ("max", "min") and -factor * term in x_terms:
+                found.append((-factor * term, v))
+        return found
 
     def _product(self, factors: Iterable[Expr]) -> Polynomial:
         return laurent.product(map(self.separate, factors))
@@ -277,7 +295,7 @@ class Separator(Separating):
         signs = sign_of(g, self.facts), sign_of(h, self.facts)
         if signs != (None, None):
             return (g, h, {}) if any(one in UP for one in signs) else (-g, -h, {})
-        unreal = (laurent.multiply(self.pure(Where(below, S.NaN, S.Zero)), self.pure(Where(above, S.One, S.Zero)))
+        unreal = (laurent.multiply(self.pure(Where(below, UNDEFINED, S.Zero)), self.pure(Where(above, S.One, S.Zero)))
                   for below, above in ((g < 0, h > 0), (g > 0, h < 0)))  # fmt: skip
         return Abs(g), Abs(h), laurent.add(*unreal)
 

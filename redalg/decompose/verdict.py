@@ -34,6 +34,7 @@ from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
+from redalg.decompose.truth import truth
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Where
 from redalg.expression.contents import elements_of, free_axes, values_of
@@ -277,6 +278,15 @@ def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) ->
     return Separation(reduction, {}, found.g, found.h, "∘", extremal=found)
 
 
+def separate_truth(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """The extrema of x alone from which the truth of a condition follows."""
+    stated = isinstance(term, Where) and term.args[1:] == (S.One, S.Zero)
+    if not separator.side(term) & D or not stated:
+        return separate_other(reduction, term, separator)
+    found = truth(reduction.monoid.name, term.args[0], separator)
+    return Separation(reduction, {}, found.g, found.h, "∘", extremal=found)
+
+
 def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """One monomial, so that Π g·h = (Π g)·h^n; a parameter or a value may not stand beside x in a sum."""
     if not separator.side(term) & D:
@@ -309,6 +319,7 @@ def separate_selection(reduction: Reduction, term: Expr, separator: Separator) -
 SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
     "sum": separate_sum, "max": separate_extremum, "min": separate_extremum, "prod": separate_product,
     "argmax": separate_selection, "argmin": separate_selection, "topk": separate_selection,
+    "any": separate_truth, "all": separate_truth,
 }  # fmt: skip
 """How a term that holds d is separated, by monoid (a sum's always); the others: `separate_other`."""
 

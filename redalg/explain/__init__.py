@@ -2,11 +2,13 @@
 
 explain_text, explain_latex, explain_html      the derivation of a form; of two passes, with the form of the first
 explain_refusal                                a verdict that has none
+Moves, hatted, primed                          the forms that section 4 prints, as equations of SymPy expressions
 """
 
 from redalg.explain.html import explain_html
 from redalg.explain.latex import explain_latex
+from redalg.explain.moves import Moves, hatted, primed
 from redalg.explain.refusal import explain_refusal
 from redalg.explain.text import explain_text
 
-__all__ = ["explain_html", "explain_latex", "explain_refusal", "explain_text"]
+__all__ = ["Moves", "explain_html", "explain_latex", "explain_refusal", "explain_text", "hatted", "primed"]

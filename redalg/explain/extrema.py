@@ -6,6 +6,7 @@ max F = max(φ(max u), φ(min u))        F = φ(u), φ quasiconvex; of a rising 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from sympy import Dummy, Expr, S, Symbol
@@ -65,8 +66,8 @@ def extremum(separation: Separation, term: Expr, reduced: tuple[Axis, ...]) -> E
     final = unguarded(found.final, set(symbols)).xreplace(symbols)
     rows.append((Equation(Reduce(kind, F, reduced), final),))
     ends = "an end" if len(pairs) == 1 else "ends"
-    return Equations((reduction.value, f":  ⊕ is {reduction.monoid.sign}, and lies at {ends} of the range of g"),
-                     tuple(rows))  # fmt: skip
+    what = f"lies at {ends}" if kind in WANTED else "is decided at the ends"
+    return Equations((reduction.value, f":  ⊕ is {reduction.monoid.sign}, and {what} of the range of g"), tuple(rows))
 
 
 def phi(suffix: str) -> Symbol:
@@ -93,11 +94,18 @@ def shape(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tuple[Pa
     """How φ varies with g, and what follows for its extremum."""
     variable = Dummy("g", nonnegative=True) if g.is_extended_nonnegative else Dummy("g", extended_real=True)
     found = curvature(decomposition.separator.signed(h.xreplace({GENERATOR: variable})), variable)
+    if kind not in WANTED:  # any and all: a bound on every φ is one on its extreme
+        way = {1: "rises with ", -1: "falls with "}.get(found.direction or 0, f"is {_shaped(found.shape)} in ")
+        return (f" {way}", g, " whatever d is, so that the ends of the range of ", g, " decide.")
     if found.direction:
         rises, end = ("rises", kind) if found.direction > 0 else ("falls", TURNED[kind])
         return (f" {rises} with ", g, f" whatever d is, so that its {kind} lies at the {end} of ", g, ".")
     word = next(one for one in WANTED[kind] if one in found.shape)
     return (f" is {word} in ", g, f" whatever d is, so that its {kind} lies at the max of ", g, " or at its min.")
+
+
+def _shaped(shape: AbstractSet[str]) -> str:
+    return next(one for pair in WANTED.values() for one in pair if one in shape)
 
 
 def guards(form: FusedForm) -> Iterator[Line]:

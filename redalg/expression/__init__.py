@@ -15,7 +15,7 @@ Nodes carry nothing outside `args` (or, for symbols, outside their name): SymPy 
 
 from redalg.expression.axis import Axis, Extent, Scalar, axes, axis, scalars
 from redalg.expression.masks import eq, logical_and, logical_not, logical_or, ne, where
-from redalg.expression.nodes import Cast, Let, RunningCast, Where, cast, let
+from redalg.expression.nodes import UNDEFINED, Cast, Let, RunningCast, Where, cast, let
 from redalg.expression.reduce import Reduce, all, any, max, min, prod, sum  # noqa: A004 - the field's names
 from redalg.expression.structured import (
     affine,
@@ -31,8 +31,8 @@ from redalg.expression.structured import (
 from redalg.expression.tensor import Element, Label, Tensor, Value, tensor, tensors
 
 __all__ = [
-    "Axis", "Cast", "Element", "Extent", "Label", "Let", "Reduce", "RunningCast", "Scalar", "Tensor", "Value", "Where",
-    "affine", "all", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum", "eq", "first", "last", "let",
-    "logical_and", "logical_not", "logical_or", "max", "min", "ne", "prod", "reduce", "scalars", "sum", "sum_at_max",
-    "tensor", "tensors", "topk", "where",
+    "UNDEFINED", "Axis", "Cast", "Element", "Extent", "Label", "Let", "Reduce", "RunningCast", "Scalar", "Tensor",
+    "Value", "Where", "affine", "all", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum", "eq",
+    "first", "last", "let", "logical_and", "logical_not", "logical_or", "max", "min", "ne", "prod", "reduce",
+    "scalars", "sum", "sum_at_max", "tensor", "tensors", "topk", "where",
 ]  # fmt: skip

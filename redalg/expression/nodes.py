@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from sympy import Expr, S, sympify
+from mpmath.libmp import fnan
+from sympy import Expr, NumberSymbol, S, sympify
+from sympy.core.singleton import Singleton
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 from sympy.printing.precedence import PRECEDENCE
@@ -48,6 +50,28 @@ class Where(Expr):
         condition, a, b = map(printer._print, self.args)
         body = rf"\begin{{cases}} {a} & {condition} \\ {b} & \text{{otherwise}} \end{{cases}}"
         return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
+
+
+@final
+class Undefined(NumberSymbol, metaclass=Singleton):
+    """What is no real number, such as √(−1): NaN, in terms that SymPy sorts (its own NaN compares with nothing)."""
+
+    is_commutative = True
+    is_number = True
+    is_finite = None
+    is_real = is_extended_real = is_irrational = None
+
+    def _as_mpf_val(self, prec: int) -> Any:
+        return fnan
+
+    def _sympystr(self, printer: Any) -> str:
+        return "nan"
+
+    def _latex(self, printer: Any) -> str:
+        return r"\mathrm{NaN}"
+
+
+UNDEFINED = Undefined()
 
 
 @final

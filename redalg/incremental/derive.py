@@ -135,7 +135,7 @@ def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
         term: Expr = fraction(c)
         for atom, q in x:
             if atom in pool.pivoted or atom in placement.slopes:
-                term *= Pow(residual(atom, pool, placement), fraction(q))
+                term *= Pow(residual(atom, pool, placement, alone=len(function.vector) == 1), fraction(q))
             else:
                 term *= pool.atoms.list[atom].power(q)
         total += term
@@ -147,11 +147,11 @@ def scaled_generator(atom: Atom, pivot: Pivot) -> Expr:
     return Let(f"{pivot.value.name}_ratio", atom.base / pivot.value)
 
 
-def residual(atom: int, pool: Pool, placement: Placement) -> Expr:
+def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Expr:
     """u − c − Σ β·(u' − c') of a pivoted generator; u − c is rounded first, as a name keeps it together."""
     base, pivot = pool.atoms.list[atom].base, placement.pivots.get(atom)
     if atom not in placement.slopes:
-        return base if pivot is None else base - pivot.value
+        return base if pivot is None else base - pivot.value if alone else pivot.about(pivot.value)
     lines = (beta * (pool.atoms.list[x].base - centre) for beta, x, centre in placement.slopes[atom])
     return Add(base if pivot is None else pivot.about(pivot.value), *(-line for line in lines))
 

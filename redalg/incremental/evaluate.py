@@ -180,7 +180,7 @@ class Scope:
 
     def _exp(self, node: exp) -> Any:
         made = self.ops.exp(self.number(node.args[0]))
-        for term in _infinite_terms(node.args[0]):
+        for term in infinite_terms(node.args[0]):
             made = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), made)
         return made
 
@@ -311,7 +311,7 @@ def _varies(term: Expr) -> tuple[int, bool]:
 
 
 @cache
-def _infinite_terms(exponent: Expr) -> tuple[Expr, ...]:
+def infinite_terms(exponent: Expr) -> tuple[Expr, ...]:
     """The terms of an exponent that may be −∞: those that hold data."""
     terms = Add.make_args(expand_mul(exponent))
     return tuple(one for one in terms if one.is_finite is None and one.has(Element, Where, Value))

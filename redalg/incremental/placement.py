@@ -5,7 +5,8 @@ an exponential E[k·v]            pivot = running max of v, k > 0 a number or sc
                                  reused (a minimum as the max of −v), otherwise an auxiliary max is added
 a scaled generator (u/c)^p       c = running max |u|, where the term divides by it, or a power of 2 near it (`scales`)
 a shifted generator z = u − c    its centre when that is u's own extremum (running); else the natural centre of
-                                 each block (tile-local), where it moves as u does; else the block's mean
+                                 each block (tile-local), where it moves as u does and has no axes that u and the
+                                 weights lack; else the block's mean
 a residual y − v − b·x           slope pivots β, found from each block, and shifts that are elements of the data
 
     (m·2^e)·h^n → (m·2^k)·2^(e + n·e' + ⌊n·log₂ b⌋)        |h| = b·2^e', k what the floor leaves, h finite and not 0
@@ -79,7 +80,7 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         if number in placement.pivots:
             continue
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
-        placement.pivots[number] = _shift_pivot(placement, atoms[number], centres) if centres else \
+        placement.pivots[number] = _shift_pivot(placement, number, centres, pool) if centres else \
             _auxiliary_pivot(placement, atoms[number])  # fmt: skip
     return placement
 
@@ -210,14 +211,14 @@ def _added(placement: Placement, term: Expr) -> Value:
     return value
 
 
-def _named(placement: Placement, atom: Atom) -> Value:
+def _named(placement: Placement, atom: Atom, axes: AbstractSet[Axis] | None = None) -> Value:
     taken = {one.value.name for one in placement.pivots.values()}
     number = next(n for n in range(len(taken) + 1) if f"c_{n}" not in taken)
-    return placement.symbol(f"c_{number}", free_axes(atom.base))
+    return placement.symbol(f"c_{number}", free_axes(atom.base) if axes is None else axes)
 
 
-def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) -> Pivot:
-    to_expr = placement.decomposition.separator.atoms.polynomial_expr
+def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], pool: Pool) -> Pivot:
+    atom, to_expr = pool.atoms.list[number], pool.atoms.polynomial_expr
     candidates = list(dict.fromkeys(map(to_expr, centres)))
     plainest = min(candidates, key=_plainness) if len(candidates) > 1 else candidates[0]
     centre = _without_logs(_without_tensors(plainest, placement.decomposition.cascade))
@@ -228,9 +229,23 @@ def _shift_pivot(placement: Placement, atom: Atom, centres: list[Polynomial]) ->
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     if centre is S.Zero:
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
-    within = free_axes(centre) <= free_axes(atom.base)
+    axes = free_axes(atom.base) | (free_axes(centre) & _weights_axes(number, pool))
+    within = free_axes(centre) <= axes
     policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
-    return Pivot(_named(placement, atom), atom.base, policy, centre if within else S.Zero)
+    return Pivot(_named(placement, atom, axes if within else None), atom.base, policy, centre if within else S.Zero)
+
+
+def _weights_axes(number: int, pool: Pool) -> AbstractSet[Axis]:
+    """Axes that a generator may take on, as it is multiplied element by element with weights that have them.
+
+    A generator that varies along axes of its own is the operand of a contraction, and keeps to them.
+    """
+    shared: AbstractSet[Axis] | None = None
+    for function in pool.functions:
+        if any(atom == number for x in function.vector for atom, _ in x):
+            weight = {axis for atom, _ in function.grade for axis in free_axes(pool.atoms.list[atom].base)}
+            shared = weight if shared is None else shared & weight
+    return shared if shared and free_axes(pool.atoms.list[number].base) <= shared else set()
 
 
 def _plainness(centre: Expr) -> tuple[bool, int, str]:

@@ -43,6 +43,14 @@ class Assembly:
         """A buffer of one number for every row and column of the tile."""
         return self.buffer(wanted, "fragment", (self.plan.block_row, self.plan.block_column), note=note)
 
+    def heads(self, wanted: str, note: str = "") -> str:
+        """A buffer of one number for every column of the tile."""
+        return self.buffer(wanted, "fragment", (self.plan.block_column,), note=note)
+
+    def over_heads(self, name: str, expr: Expr) -> Parallel:
+        """A buffer of one number a column := an expression in e."""
+        return Parallel(((E_, self.plan.block_column),), (Store(name, (E_,), expr),))
+
     def over_rows(self, *stores: tuple[str, Expr]) -> Parallel:
         """Row buffers := expressions in i."""
         return Parallel(((I, self.plan.block_row),), tuple(Store(name, (I,), expr) for name, expr in stores))
@@ -73,14 +81,20 @@ class Assembly:
         return Load(name, I)
 
     def across(self, expr: Expr, body: list[Statement]) -> Expr:
-        """An expression in i, e with its row buffers read from shared memory.
+        """An expression in i, e whose row and column buffers are read from shared memory.
 
-        A row buffer in registers lies as the tile does that it was reduced from, and a product's result lies otherwise.
+        In registers such a buffer lies as the tile that it was reduced from, and a product's result lies otherwise.
         """
-        if not self.plan.tensor_cores:
-            return expr
-        rows = sorted({one for one in expr.atoms(Load) if one.indices == (I,) and self.is_fragment(one.name)}, key=str)
-        return expr.xreplace({one: self.shared_row(f"{one.name}_shared", one, body) for one in rows})
+        reads = sorted((one for one in expr.atoms(Load) if self.is_fragment(one.name)), key=str)
+        moved: dict[Expr, Expr] = {}
+        for one in reads:
+            if one.indices == (I,) and self.plan.tensor_cores:
+                moved[one] = self.shared_row(f"{one.name}_shared", one, body)
+            elif one.indices == (E_,):
+                name = self.buffer(f"{one.name}_shared", "shared", (self.plan.block_column,))
+                body.append(self.over_heads(name, one))
+                moved[one] = Load(name, E_)
+        return expr.xreplace(moved)
 
     def holds(self, name: str) -> bool:
         """Whether a name is a buffer of the kernel."""

@@ -99,8 +99,12 @@ def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T in true {
 CONSTANT_C = """\
 
 
+import struct
+
+
 def constant(value):  # a literal by its bits: the C target prints literals with seven digits
-    return T.reinterpret(T.int64(int.from_bytes(struct.pack("<d", value), "little", signed=True)), "float64")
+    bits = T.int64(int.from_bytes(struct.pack("<d", value), "little", signed=True))
+    return T.cast(T.reinterpret(bits, "float64"), "{compute}")
 """
 
 CONSTANT_CUDA = """\
@@ -166,7 +170,7 @@ ROUND_C = """\
 def {dtype}(x):  # to nearest even, as the dtype holds it: the C target has none of that name
     y = {clamped}
     bits = T.bitwise_and(T.reinterpret(T.cast(y, "float32"), "int32"), T.int32(0x7F800000))
-    step = T.max(T.cast(T.reinterpret(bits, "float32"), "{compute}"), {smallest!r}) * {unit!r}
+    step = T.max(T.cast(T.reinterpret(bits, "float32"), "{compute}"), constant({smallest!r})) * constant({unit!r})
     kept = T.isnan(x) | (y == T.infinity("{compute}")) | (y == -T.infinity("{compute}"))
     return T.if_then_else(kept, x, T.nearbyint(y / step) * step)
 """

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
-from sympy import And, Expr, Integer, Max, Min, S, Symbol, floor
+from sympy import And, Expr, Max, Min, S, Symbol, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Producer
@@ -22,8 +22,9 @@ from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
 from redalg.lower_tile.hoist import bound_names, hoisted
 from redalg.lower_tile.join import joined
+from redalg.lower_tile.lint import lint
 from redalg.lower_tile.loops import without_single_steps
-from redalg.lower_tile.moves import Merge, Side
+from redalg.lower_tile.moves import Merge, Side, triangular
 from redalg.lower_tile.names import Names, kernel_name
 from redalg.lower_tile.program import (
     Bind,
@@ -44,7 +45,7 @@ from redalg.lower_tile.space import E_, PLACE, I, J, Space, output_name
 from redalg.lower_tile.split import Sums, adding, check_splits, parameter, summing, sums_of, tiled
 from redalg.lower_tile.stream import Slots, Step, allocate
 from redalg.lower_tile.verify import verify
-from redalg.strategies import Binding, Plan, Problem
+from redalg.strategies import Binding, Plan, Problem, tiles_of
 from redalg.strategies.rules import blocks
 
 TILE, SEGMENT, PART = index("t"), index("z"), index("part")
@@ -85,7 +86,7 @@ class Span:
 class Frame:
     """The grid of a kernel (variables named after the axes), where a block stands, and the tiles that it streams."""
 
-    grid: tuple[tuple[Symbol, int], ...]
+    grid: tuple[tuple[Symbol, Any], ...]
     space: Space
     span: Span
 
@@ -105,9 +106,18 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
     kernels, workspaces = lowered(job)
     kernels = tuple(replace(kernel, body=joined(without_single_steps(kernel.body))) for kernel in kernels)
     parameters = (*inputs(form, problem), *outputs(job), *workspaces)
-    program = TileProgram(f"{form.outputs[0].name}_over_{form.cascade.axis}", parameters, kernels, problem.compute)
+    name = f"{form.outputs[0].name}_over_{form.cascade.axis}"
+    program = TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem, plan))
     verify(program)
+    lint(program, plan)
     return program
+
+
+def sizes_of(problem: Problem, plan: Plan) -> tuple[Symbol, ...]:
+    """The run-time sizes: of axes, of dimensions that no axis indexes, and the number of segments."""
+    found = {one for one in (plan.parts(problem),) if isinstance(one, Symbol)}
+    found |= {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
+    return tuple(sorted(found | {problem.sizes[name] for name in problem.varying}, key=str))
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------------
@@ -126,7 +136,7 @@ def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
     return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
 
 
-def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[int, ...]:
+def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
     """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
     elements = [one for one in form.cascade.elements() if one.name == name]
     extents = []
@@ -156,24 +166,24 @@ def outputs(job: Job) -> tuple[Parameter, ...]:
 def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     """The grid, rows first, then columns where a block does not hold them all, and the place of a block in it."""
     plan, sizes = job.plan, job.problem.sizes
-    binding, grid = plan.binding, list[tuple[Symbol, int]]()
+    binding, grid = plan.binding, list[tuple[Symbol, Any]]()
     at: dict[Axis, Expr] = {}
     start: dict[Axis, tuple[Expr, int]] = {}
     if binding.row is not None:
         block = index(names.fresh(f"{binding.row.name}_block"))
-        grid.append((block, -(-sizes[binding.row.name] // plan.block_row)))
+        grid.append((block, tiles_of(sizes[binding.row.name], plan.block_row)))
         at[binding.row] = block * plan.block_row + I
         start[binding.row] = (block * plan.block_row, plan.block_row)
     if binding.column is not None:
         first: Expr = S.Zero
         if plan.block_column < sizes[binding.column.name]:
             block = index(names.fresh(f"{binding.column.name}_block"))
-            grid.append((block, -(-sizes[binding.column.name] // plan.block_column)))
+            grid.append((block, tiles_of(sizes[binding.column.name], plan.block_column)))
             first = block * plan.block_column
         at[binding.column] = first + E_
         start[binding.column] = (first, plan.block_column)
     if segmented:
-        grid.append((SEGMENT, plan.segments))
+        grid.append((SEGMENT, plan.parts(job.problem)))
     for axis in reversed(binding.grid):
         at[axis] = index(names.fresh(axis.name))
         grid.append((at[axis], sizes[axis.name]))
@@ -202,9 +212,9 @@ def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[E
 def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
     """The tiles of a block; a segment takes its share of those needed."""
     domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
-    needed, parts = needed_tiles(domain, space), Integer(job.plan.segments)
+    needed, parts = needed_tiles(domain, space), sympify(job.plan.parts(job.problem))
     if needed is None:
-        return Span(S.Zero, Integer(space.tiles), moving=False)
+        return Span(S.Zero, sympify(space.tiles), moving=False)
     bound = list[Bind]()
 
     def held(wanted: str, value: Expr) -> Expr:
@@ -226,7 +236,8 @@ def taken(job: Job) -> tuple[str, ...]:
     """Names that parameters bear."""
     cascade = job.form.cascade
     given = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
-    return (*map(kernel_name, given), *(output_name(one, job.problem) for one in job.dtypes))
+    outputs = (output_name(one, job.problem) for one in job.dtypes)
+    return (*map(kernel_name, given), *outputs, *map(str, sizes_of(job.problem, job.plan)))
 
 
 # ---- Single-Segment --------------------------------------------------------------------------------------------------
@@ -286,7 +297,7 @@ def producing(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
     block = index(names.fresh(f"{streamed.name}_block"))
     used = {name for axis in producer.axes if axis != streamed for name in place.space.at[axis].free_symbols}
     grid = tuple(one for one in place.grid if one[0] in used)
-    along = -(-job.problem.sizes[streamed.name] // job.plan.block_streamed)
+    along = tiles_of(job.problem.sizes[streamed.name], job.plan.block_streamed)
     space = tiled(place.space, TILE, block)
     return summing(producer, sums, ((block, along), *grid), space, Assembly(job.plan, names, job.problem.compute))
 
@@ -312,18 +323,22 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     )
 
 
-def part_shape(value: Value | Structure, slots: Slots, job: Job) -> tuple[int, ...]:
+def part_shape(value: Value | Structure, slots: Slots, job: Job) -> tuple[Any, ...]:
     """(segments, grid axes …, rows, columns or places) of a workspace."""
     binding, sizes = job.plan.binding, job.problem.sizes
+    if value in slots.heads and binding.column:
+        return (job.plan.parts(job.problem), *(sizes[axis.name] for axis in binding.grid), sizes[binding.column.name])
     rows = sizes[binding.row.name] if binding.row else 1
     columns = [sizes[binding.column.name]] if value in slots.columns and binding.column else []
     columns += [width(value, job.problem)] if isinstance(value, Structure) and width(value, job.problem) else []
-    return (job.plan.segments, *(sizes[axis.name] for axis in binding.grid), rows, *columns)
+    return (job.plan.parts(job.problem), *(sizes[axis.name] for axis in binding.grid), rows, *columns)
 
 
 def part_place(value: Value | Structure, slots: Slots, space: Space, part: Symbol) -> tuple[Expr, ...]:
     """Where a part of a slot lies in its workspace."""
     binding = space.plan.binding
+    if value in slots.heads and binding.column:
+        return (part, *(space.at[axis] for axis in binding.grid), space.at[binding.column])
     row = space.at[binding.row] if binding.row else I
     place: tuple[Expr, ...] = (part, *(space.at[axis] for axis in binding.grid), row)
     if isinstance(value, Structure):
@@ -339,6 +354,9 @@ def stored_part(value: Value | Structure, slots: Slots, workspace: str, space: S
         sweep = [one for one in sweep if one[1]]
         read = Load(source, *(one for one, _ in sweep))
         return Parallel(tuple(sweep), (Store(workspace, where, read, guard(space.rows_inside())),))
+    if value in slots.heads:
+        first = guard(And(space.columns_inside(), space.first_rows()))
+        return Parallel(((E_, space.plan.block_column),), (Store(workspace, where, Load(source, E_), first),))
     if value not in slots.columns:
         once = guard(And(space.rows_inside(), space.first_columns()))
         store = Store(workspace, where, slots.marked(value, Load(source, I)), once)
@@ -363,16 +381,23 @@ def merging(job: Job, names: Names, workspaces: Mapping[Value | Structure, str],
     slots = replace(slots, scale=parts.scale)
     loop, held = list[Statement](), dict[Value, str]()
     for value in slots.names:
-        wide = value in parts.columns
-        held[value] = (assembly.columns if wide else assembly.row)(f"{value.name}_part")
-        read = Load(workspaces[value], *part_place(value, parts, place.space, PART))
-        loop.append(assembly.over_columns(held[value], read) if wide else assembly.over_rows((held[value], read)))
+        name, read = f"{value.name}_part", Load(workspaces[value], *part_place(value, parts, place.space, PART))
+        if value in parts.heads:
+            held[value] = assembly.heads(name)
+            loop.append(assembly.over_heads(held[value], read))
+        elif value in parts.columns:
+            held[value] = assembly.columns(name)
+            loop.append(assembly.over_columns(held[value], read))
+        else:
+            held[value] = assembly.row(name)
+            loop.append(assembly.over_rows((held[value], read)))
     for structure, best in slots.best.items():
         source = Load(workspaces[structure], *part_place(structure, parts, place.space, PART))
         loop += merged_selection(structure, assembly, job.problem, best, source)
     loop += merge_step(assembly, place.space, slots, held, job.form)
-    together = min(PARTS_TOGETHER, job.plan.segments)
-    body.append(Loop(PART, Integer(job.plan.segments), 0, tuple(loop), pipelined=False, unrolled=together))
+    stop = sympify(job.plan.parts(job.problem))
+    together = min(PARTS_TOGETHER, job.plan.segments) if stop.is_Integer else 1
+    body.append(Loop(PART, stop, 0, tuple(loop), pipelined=False, unrolled=together))
     body += Epilogue(job.form, assembly, slots, place.space, job.dtypes).build()
     return finished(job, place, assembly, body, "merge the parts, finish")
 
@@ -384,11 +409,11 @@ def merged_rows(job: Job) -> int:
     most = min(job.plan.block_row, MERGED_ROWS)
     if job.plan.multiplies and not job.plan.tensor_cores:
         return most
-    plan, problem = job.plan, job.problem
-    fill = (
-        rows for rows in (most, most // 4) if blocks(plan.binding, problem, max(1, rows), plan.block_column) >= SPREAD
-    )
-    return max(1, next(fill, most // 4))
+
+    def fills(rows: int) -> bool:
+        return blocks(job.plan.binding, job.problem, max(1, rows), job.plan.block_column) >= SPREAD
+
+    return max(1, next(filter(fills, (most, most // 4)), most // 4))
 
 
 def merge_step(
@@ -410,7 +435,16 @@ def merge_step(
     merge = Merge(form, assembly, space, Side(before), Side(part))
     merge.pivots(running)
     merge.shift()
-    wide = [one for one in form.accumulators if one.value in slots.columns]
+    wide = triangular([one for one in form.accumulators if one.value in slots.columns])
     moved = [(slots.names[one.value], merge.moved(0, one) + merge.moved(1, one)) for one in wide]
-    merge.accumulate([one for one in form.accumulators if one.value not in slots.columns])
-    return [*body, *merge.body, *(assembly.over_columns(name, expr) for name, expr in moved)]
+    heads = [one for one in form.accumulators if one.value in slots.heads]
+    added = [(slots.names[one.value], Load(slots.names[one.value], E_) + Load(held[one.value], E_)) for one in heads]
+    shifts = any(len(one.transition) > 1 for one in wide)
+    before_rows = [*merge.body]
+    merge.body.clear()
+    merge.accumulate([one for one in form.accumulators if one.value not in slots.columns | slots.heads])
+    stores: list[Statement] = []
+    for name, expr in moved:
+        stores.append(assembly.over_columns(name, assembly.across(expr, stores) if shifts else expr))
+    stores += [assembly.over_heads(name, expr) for name, expr in added]
+    return [*body, *before_rows, *stores, *merge.body] if shifts else [*body, *before_rows, *merge.body, *stores]

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from redalg.errors import BackendError
+from redalg.lower_tile.cache import one_at_a_time, point_tilelang_here
 from redalg.lower_tile.emit import Source
 
 
@@ -30,7 +31,7 @@ class Kernel:
 
 def compile_source(source: Source) -> Kernel:
     """Compile a text for its target (TileLang keeps its own cache of compiled kernels on disk)."""
-    with quiet():
+    with quiet(), one_at_a_time(digest(source)):
         try:
             return Kernel(source, load(source)["compiled"]())
         except BackendError:
@@ -41,6 +42,17 @@ def compile_source(source: Source) -> Kernel:
                 f"({type(cause).__name__}: {str(cause).splitlines()[0][:200] if str(cause) else ''}). "
                 'Run it with backend="torch", and please report the expression.'
             ) from cause
+
+
+def entry_of(kernel: Kernel) -> Callable[..., Any]:
+    """What launches a kernel on arguments that the caller has checked: TileLang's own entry looks at each once more."""
+    adapter: Any = getattr(kernel.run, "adapter", None)
+    if hasattr(adapter, "get_exportable_executable"):
+        return adapter.get_exportable_executable()["main"]
+    if hasattr(adapter, "cython_wrapper"):
+        forward = adapter.cython_wrapper.forward
+        return lambda *arguments: forward(list(arguments), 0, True)
+    return kernel.run
 
 
 @contextmanager
@@ -139,9 +151,15 @@ def _resources(name: str, report: str, dynamic: int, cuda: str) -> Resources:
     )
 
 
+def digest(source: Source) -> str:
+    """What a text is known by."""
+    return sha256(source.text.encode()).hexdigest()
+
+
 def load(source: Source) -> dict[str, Any]:
     """Execute a text as a module; `inspect` must find its lines, so they are registered under a name of their own."""
     os.environ.setdefault("TILELANG_PRINT_ON_COMPILATION", "0")  # progress is the caller's to show
+    point_tilelang_here()
     try:
         import tilelang  # noqa: F401
     except ModuleNotFoundError as missing:
@@ -149,7 +167,7 @@ def load(source: Source) -> dict[str, Any]:
             'backend="tilelang" needs TileLang, which is not installed. Install it '
             '(`pip install tilelang`), or pass backend="torch".'
         ) from missing
-    name = f"<redalg {source.program.name} {sha256(source.text.encode()).hexdigest()[:12]}>"
+    name = f"<redalg {source.program.name} {digest(source)[:12]}>"
     linecache.cache[name] = (len(source.text), None, source.text.splitlines(keepends=True), name)
     module: dict[str, Any] = {"__name__": name, "__file__": name}
     exec(compile(source.text, name, "exec"), module)

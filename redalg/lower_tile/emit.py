@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import final
+from typing import Any, final
 
-from sympy import S, Symbol
+from sympy import Mul, S, Symbol, sympify
 
 from redalg.lower_tile.bindings import BEGIN, END, MACROS, Used, binding
 from redalg.lower_tile.expr_printer import HELPED, Printer
@@ -51,16 +50,17 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
     function = _Emitter(program).function()
+    rounds = tuple(dtype for dtype in HELPED if f"{dtype}(" in function)
     used = Used(
-        constants="constant(" in function,
-        rounds=tuple(dtype for dtype in HELPED if f"{dtype}(" in function),
+        constants="constant(" in function or (bool(rounds) and target == "c"),
+        rounds=rounds,
         multiply="multiply(" in function,
         add="add_transposed(" in function,
         spread=" = spread(" in function,
     )
     parts = [
         f'"""{header.strip()}\n"""',
-        ("import struct\n\n" if used.constants else "") + "import tilelang\nimport tilelang.language as T",
+        "import tilelang\nimport tilelang.language as T",
         BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + END,
         "\n" + (RANKED if "ranked" in function else "") + function,
         COMPILE,
@@ -109,7 +109,9 @@ class _Emitter:
 
     def function(self) -> str:
         """The prim_func with its kernels."""
-        lines = ["@T.prim_func", "def main("]
+        names = ", ".join(map(str, self.program.sizes))
+        lines = [f'{names} = T.dynamic("{names}")', "", ""] if names else []
+        lines += ["@T.prim_func", "def main("]
         lines += [f"    {self.parameter(one)},{comment(one)}" for one in self.program.parameters]
         lines.append("):")
         for kernel in self.program.kernels:
@@ -124,7 +126,7 @@ class _Emitter:
     def kernel(self, kernel: Kernel) -> list[str]:
         """One launch."""
         self.shapes = {one.name: one.shape for one in kernel.buffers}
-        lines, body = launch(kernel)
+        lines, body = launch(kernel, self.printer)
         for one in kernel.buffers:
             scope = "spread" if kernel.spread and one.scope == "fragment" else one.scope
             body.append(
@@ -195,29 +197,35 @@ class _Emitter:
         return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]
 
 
-def launch(kernel: Kernel) -> tuple[list[str], list[str]]:
+def launch(kernel: Kernel, printer: Printer) -> tuple[list[str], list[str]]:
     """The `with` line, and the lines that unfold a grid of more than three dimensions."""
-    if len(kernel.grid) <= 3 and all(extent <= GRID_LIMIT for _, extent in kernel.grid[1:]):
+    if len(kernel.grid) <= 3 and all(small(extent) for _, extent in kernel.grid[1:]):
         names = ", ".join(str(name) for name, _ in kernel.grid)
-        extents = ", ".join(str(extent) for _, extent in kernel.grid)
+        extents = ", ".join(printer.integer(sympify(extent)) for _, extent in kernel.grid)
         bound = names if len(kernel.grid) == 1 else f"({names})"
         return [f"with T.Kernel({extents}, **launch) as {bound}:  # {kernel.title}"], []
-    total = prod(extent for _, extent in kernel.grid)
-    return [f"with T.Kernel({total}, **launch) as block:  # {kernel.title}"], unfolded(kernel.grid)
+    total = printer.integer(Mul(*(extent for _, extent in kernel.grid)))
+    return [f"with T.Kernel({total}, **launch) as block:  # {kernel.title}"], unfolded(kernel.grid, printer)
 
 
-def unfolded(grid: tuple[tuple[Symbol, int], ...]) -> list[str]:
+def small(extent: Any) -> bool:
+    """Whether an extent fits a grid's second dimension; a run-time one may not."""
+    return isinstance(extent, int) and extent <= GRID_LIMIT
+
+
+def unfolded(grid: tuple[tuple[Symbol, Any], ...], printer: Printer) -> list[str]:
     """Grid variables from one block number, the first varying fastest."""
-    lines, stride = [], 1
+    lines, strides = [], list[Any]()
     for place, (name, extent) in enumerate(grid):
-        divided = f"block // {stride}" if stride > 1 else "block"
+        stride = printer.factor(Mul(*strides))
+        divided = f"block // {stride}" if stride != "1" else "block"
         last = place == len(grid) - 1
-        lines.append(f"{name} = {divided}" if last else f"{name} = {divided} % {extent}")
-        stride *= extent
+        lines.append(f"{name} = {divided}" if last else f"{name} = {divided} % {printer.factor(sympify(extent))}")
+        strides.append(extent)
     return lines
 
 
-def shape(extents: tuple[int, ...]) -> str:
+def shape(extents: tuple[Any, ...]) -> str:
     """A shape as Python writes it."""
     return f"({', '.join(map(str, extents))}{',' if len(extents) == 1 else ''})"
 

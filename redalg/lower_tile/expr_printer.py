@@ -8,6 +8,7 @@ a + b + eps      what is read first, in order, then numbers: (b − a) + eps kee
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import final
 
@@ -43,11 +44,11 @@ from redalg.lower_tile.program import (
     NO_ELEMENT,
     IsFinite,
     IsNaN,
+    Kept,
     Load,
     Ranked,
     RankedIndex,
     RankedValue,
-    Ratio,
     ScaledExp,
 )
 
@@ -95,20 +96,24 @@ class Printer:
         if isinstance(node, Mul):
             factors = sorted(node.args, key=lambda one: (one.is_Number, str(one)))
             if factors[-1] == -1:
-                return f"-{self._atom(Mul(*factors[:-1]))}"
-            return " * ".join(self._atom(one) for one in factors)
+                return f"-{self.factor(Mul(*factors[:-1]))}"
+            return " * ".join(self.factor(one) for one in factors)
         if isinstance(node, Max | Min):
             return _nested("T.max" if isinstance(node, Max) else "T.min", [self.integer(one) for one in node.args])
         if isinstance(node, Mod):
-            return f"{self._atom(node.args[0])} % {self._atom(node.args[1])}"
+            return f"{self.factor(node.args[0])} % {self.factor(node.args[1])}"
         if isinstance(node, floor):
             above, below = node.args[0].as_numer_denom()
-            return f"{self._atom(above)} // {self._atom(below)}"
+            return f"{self.factor(above)} // {self.factor(below)}"
+        if isinstance(node, ceiling):
+            above, below = node.args[0].as_numer_denom()
+            return f"T.ceildiv({self.integer(above)}, {self.integer(below)})"
         raise PlanError(f"`{node}` cannot be printed as an index. Write it by + - * // % min and max of axes.")
 
-    def _atom(self, node: Basic) -> str:
+    def factor(self, node: Basic) -> str:
+        """An index expression as a factor: in parentheses unless it is one name or number."""
         text = self.integer(node)
-        return text if node.is_Atom or isinstance(node, Load | Max | Min | RankedIndex) else f"({text})"
+        return text if node.is_Atom or isinstance(node, Load | ceiling | Max | Min | RankedIndex) else f"({text})"
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
@@ -140,8 +145,10 @@ class Printer:
             return True
         if isinstance(node, Where):
             return all(self.is_integer(one) for one in node.args[1:])
-        args = node.args[0].as_numer_denom() if isinstance(node, floor) else node.args
-        return isinstance(node, Add | Mul | Max | Min | Mod | floor) and all(self.is_integer(one) for one in args)
+        args = node.args[0].as_numer_denom() if isinstance(node, floor | ceiling) else node.args
+        return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(
+            self.is_integer(one) for one in args
+        )
 
     def stored(self, node: Basic, dtype: str) -> str:
         """What is stored into a dtype: moved as it is where it is only moved, or 0; an integer; else a number."""
@@ -173,8 +180,8 @@ class Printer:
             return self._scaled_exp(node)
         if isinstance(node, RankedValue):
             return f"ranked_value({self.integer(node.args[0])})"
-        if isinstance(node, Ratio):
-            return f"{self._factor(node.args[0])} / {self._factor(node.args[1])}"
+        if isinstance(node, Kept):
+            return f"({self.number(node.args[0])})"
         if isinstance(node, Add):
             return _signed([self.number(one) for one in sorted(node.args, key=_reads)])
         if isinstance(node, Mul):
@@ -199,8 +206,9 @@ class Printer:
         return self._decimal(float(node))
 
     def _decimal(self, value: float) -> str:
-        """A literal; TileLang's C target prints literals with seven digits, so float64 ones are bound by their bits."""
-        exact = self.compute != "float64" or float(f"{value:.6e}") == value
+        """A literal; TileLang's C target prints literals with seven digits, so longer ones are bound by their bits."""
+        short = float(f"{value:.6e}")
+        exact = short == value if self.compute == "float64" else _as_float32(short) == _as_float32(value)
         return repr(value) if exact else f"constant({value!r})"
 
     def _scaled_exp(self, node: ScaledExp) -> str:
@@ -232,7 +240,7 @@ class Printer:
 
     def _factor(self, node: Expr) -> str:
         text = self.number(node)
-        plain = isinstance(node, Load | ScaledExp | Where) or text.replace(".", "").replace("_", "").isalnum()
+        plain = isinstance(node, Load | ScaledExp | Where | Kept) or text.replace(".", "").replace("_", "").isalnum()
         return text if plain or (text.startswith("T.") and text.endswith(")") and text.count("(") == 1) else f"({text})"
 
     def _power(self, node: Pow) -> str:
@@ -249,8 +257,9 @@ class Printer:
 
     def _function(self, node: Basic) -> str:
         args = [self.number(one) for one in node.args if not isinstance(node, Cast) or one is node.args[0]]
-        if isinstance(node, exp) and (power := (node.args[0] / log(2)).cancel()).is_integer:
-            return f"T.exp2({self.number(power)})"  # a power of 2, exactly
+        if isinstance(node, exp) and log(2) in (factors := Mul.make_args(node.args[0])):
+            power = Mul(*(one for one in factors if one != log(2)))
+            return f"T.exp2({self.number(power)})"  # of integers an exact power of 2
         if isinstance(node, exp | log):
             return f"T.{'exp' if isinstance(node, exp) else 'log'}({args[0]})"
         if isinstance(node, Max | Min):
@@ -271,6 +280,14 @@ class Printer:
         if type(node).__name__ in FUNCTIONS:
             return f"{FUNCTIONS[type(node).__name__]}({args[0]})"
         raise PlanError(f'`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend="torch".')
+
+
+def _as_float32(value: float) -> float:
+    try:
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return value
+    return rounded
 
 
 def _signed(terms: list[str]) -> str:

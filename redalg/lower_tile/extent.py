@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, And, Expr, Integer, Max, Min, Mul, S, floor
+from sympy import Add, And, Expr, Integer, Max, Min, Mul, S, floor, sympify
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt
 from sympy.logic.boolalg import Boolean
 
@@ -43,7 +43,7 @@ def needed_tiles(domain: Boolean, space: Space) -> Tiles | None:
         return None
     size = space.problem.sizes[space.plan.binding.streamed.name]
     first = floor(Max(S.Zero, *firsts) / block) if firsts else S.Zero
-    last = Min(Integer(size - 1), *lasts) if lasts else Integer(size - 1)  # a length may be any integer
+    last = Min(sympify(size - 1), *lasts) if lasts else sympify(size - 1)  # a length may be any integer
     return Tiles(first, floor((last + block) / block))
 
 

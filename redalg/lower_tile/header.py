@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from textwrap import fill
 
+from sympy import Symbol
+
 from redalg.incremental.form import FusedForm
-from redalg.lower_tile.program import Parameter, TileProgram
+from redalg.lower_tile.program import Parameter, TileProgram, sized
 from redalg.strategies import Plan
 
 VERSION = "0.1.0"
@@ -25,9 +29,10 @@ def header(form: FusedForm, plan: Plan) -> str:
     return "\n".join(fill(line, 116, subsequent_indent="      ") if len(line) > 116 else line for line in lines)
 
 
-def self_check(program: TileProgram, seed: int = 0) -> str:
+def self_check(program: TileProgram, sizes: Mapping[Symbol, int], seed: int = 0) -> str:
     """A main that compiles the kernel, runs it on random data, and prints the outputs' shapes and norms."""
-    made = [f'        "{one.name}": {_made(one)},' for one in program.parameters]
+    example = [replace(one, shape=sized(one.shape, sizes)) for one in program.parameters]
+    made = [f'        "{one.name}": {_made(one)},' for one in example]
     shown = ", ".join(f'"{one.name}"' for one in program.parameters if one.role == "output")
     return "\n".join(
         [

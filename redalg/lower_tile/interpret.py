@@ -13,6 +13,7 @@ import numpy as np
 from sympy import Abs, Add, And, Expr, Max, Min, Mod, Mul, Not, Or, Pow, S, Symbol, ceiling, exp, floor, log, sign
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
+from sympy.core.symbol import Str
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
@@ -24,6 +25,7 @@ from redalg.lower_tile.program import (
     Fill,
     IsFinite,
     IsNaN,
+    Kept,
     Kernel,
     Load,
     Loop,
@@ -31,13 +33,14 @@ from redalg.lower_tile.program import (
     Ranked,
     RankedIndex,
     RankedValue,
-    Ratio,
     ReduceTile,
     Region,
     ScaledExp,
     Statement,
     Store,
     TileProgram,
+    sized,
+    sizes_at,
 )
 
 UNWRITTEN = 113
@@ -62,18 +65,23 @@ FUNCTIONS = {
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
-def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces) by name."""
+def interpret(program: TileProgram, arguments: Mapping[str, Any], segments: int = 1) -> dict[str, Any]:
+    """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces) by name.
+
+    `segments` is their number where it is a run-time one.
+    """
     given = [one for one in program.parameters if one.role in ("input", "scalar")]
     memory = {one.name: np.asarray(arguments[one.key]) for one in given}
+    shapes = {one.key: memory[one.name].shape for one in given}
+    sizes = sizes_at(program, shapes, segments)
     for one in program.parameters:
         if one.role in ("output", "workspace"):
             unwritten = UNWRITTEN if "int" in one.dtype else np.nan
-            memory[one.name] = np.full(one.shape, unwritten, numpy_dtype(one.dtype))
+            memory[one.name] = np.full(sized(one.shape, sizes), unwritten, numpy_dtype(one.dtype))
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
-            for place in product(*(range(extent) for _, extent in kernel.grid)):
-                point = dict(zip((name for name, _ in kernel.grid), place, strict=True))
+            for place in product(*map(range, sized(tuple(extent for _, extent in kernel.grid), sizes))):
+                point = {**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))}
                 _Block(kernel, memory, point, program.compute).run()
     return {one.key: memory[one.name] for one in program.parameters if one.role in ("output", "workspace")}
 
@@ -192,7 +200,7 @@ class _Block:
             return np.where(self.value(node.args[0]), self.value(node.args[1]), self.value(node.args[2]))
         if isinstance(node, Relational):
             return RELATIONS[node.rel_op](self.value(node.lhs), self.value(node.rhs))
-        return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, str)])
+        return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, Str)])
 
     def _load(self, node: Load) -> Any:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]
@@ -213,8 +221,8 @@ class _Block:
         if isinstance(node, ScaledExp):
             u, c, q = args
             return np.exp((u - c) * np.asarray(q, self.compute))
-        if isinstance(node, Ratio):
-            return args[0] / args[1]
+        if isinstance(node, Kept):
+            return args[0]
         if isinstance(node, Pow):
             return self._power(node, *args)
         if type(node) in RANKS:
@@ -235,6 +243,9 @@ class _Block:
         if isinstance(node, floor) and all(one.is_integer for one in node.args[0].as_numer_denom()):
             above, below = (self.value(one) for one in node.args[0].as_numer_denom())
             return above // below
+        if isinstance(node, ceiling) and all(one.is_integer for one in node.args[0].as_numer_denom()):
+            above, below = (self.value(one) for one in node.args[0].as_numer_denom())
+            return -(-above // below)
         if isinstance(node, Mod):
             return args[0] % args[1]
         if type(node) in simple:

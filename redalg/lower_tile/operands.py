@@ -2,6 +2,8 @@
 
 What does not depend on the streamed axis is loaded before the loop (MCFuser's scope of a statement). A part of a tensor
 is one tile, however its elements are indexed: what serves two contractions is loaded once.
+
+r(i)·f(i, j)   →   r[i]·f(i, j), r made once     before the loop; exact but for a rounding, where r reads inputs alone
 """
 
 from __future__ import annotations
@@ -102,6 +104,8 @@ class Operands:
         """r(i)·f(i, j)  →  r computed for every row, ahead of the loop; where it reads inputs alone."""
         if isinstance(read, Where):
             return Where(read.args[0], self._hoisted(read.args[1]), read.args[2])
+        if isinstance(read, Cast):
+            return Cast(self._hoisted(read.args[0]), read.dtype)
         rows = [one for one in Mul.make_args(read) if not one.has(J)]
         factor = Mul(*rows)
         names = {one.name for one in factor.atoms(Load)}
@@ -109,6 +113,15 @@ class Operands:
             return read
         rest = Mul(*(one for one in Mul.make_args(read) if one.has(J)))
         return rest * self.assembly.shared_row("factor", factor, self.before, note=f"{factor}")
+
+    def head(self, space: Space, expr: Expr, live: Boolean, body: list[Statement]) -> str:
+        """A tile in registers of columns and streamed elements that holds a term, 0 where it does not count."""
+        inner, plan = self.staged(space, expr, body), space.plan
+        read = inner.read(expr) if live is S.true else Where(live, inner.read(expr), S.Zero)
+        shape = (plan.block_column, plan.block_streamed)
+        name = self.assembly.buffer("head", "fragment", shape, space.problem.compute)
+        body.append(Parallel(((E_, shape[0]), (J, shape[1])), (Store(name, (E_, J), read),)))
+        return name
 
     def right(
         self, space: Space, expr: Expr, dtype: str, body: list[Statement], live: Boolean = S.true

@@ -1,7 +1,9 @@
 """The tile program: an IR of copies, contractions, reductions and elementwise loops over tiles.
 
-    program   := name, parameter*, kernel*
+    program   := name, parameter*, kernel*, size*
     parameter := name, shape, dtype, role (input | scalar | output | workspace)
+    size      := a symbol in shapes of parameters, bound by the arguments of a call; extents of grids and stops of loops
+                 are expressions of sizes, tiles are not
     kernel    := grid (variable, extent)*, buffer*, statement*
     buffer    := name, scope (shared | fragment), shape, dtype
     statement := Bind(name, value, dtype)                      a number of the block's own, read once
@@ -23,7 +25,7 @@ constant indices are checked at the call. All loop variables are integer symbols
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -75,19 +77,18 @@ class ScaledExp(Expr):
 
 
 @final
-class Ratio(Expr):
-    """u/c as one node: SymPy must not take its powers apart, which is what keeps them in range."""
+class Kept(Expr):
+    """u − c or u/c as one node: SymPy must add nothing to it first, and not take its powers apart."""
 
     is_extended_real = True
     is_commutative = True
 
-    def __new__(cls, u: Any, c: Any) -> Ratio:
-        made: Ratio = Expr.__new__(cls, sympify(u), sympify(c))
+    def __new__(cls, inner: Any) -> Kept:
+        made: Kept = Expr.__new__(cls, sympify(inner))
         return made
 
     def _sympystr(self, printer: Any) -> str:
-        u, c = map(printer._print, self.args)
-        return f"({u} / {c})"
+        return f"({printer._print(self.args[0])})"
 
 
 @final
@@ -152,7 +153,7 @@ class Parameter:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dtype: str
     role: str
     key: str
@@ -314,7 +315,7 @@ Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop
 class Kernel:
     """One launch: a block for every point of the grid; `spread` where no matrix product lays its register tiles out."""
 
-    grid: tuple[tuple[Symbol, int], ...]
+    grid: tuple[tuple[Symbol, Any], ...]
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     title: str
@@ -335,6 +336,7 @@ class TileProgram:
     parameters: tuple[Parameter, ...]
     kernels: tuple[Kernel, ...]
     compute: str
+    sizes: tuple[Symbol, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"program {self.name} in {self.compute}", *(f"  {one}" for one in self.parameters)]
@@ -343,6 +345,31 @@ class TileProgram:
     def parameter(self, name: str) -> Parameter | None:
         """The parameter of that name, if any."""
         return next((one for one in self.parameters if one.name == name), None)
+
+
+def sized(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """A shape at given run-time sizes."""
+    return tuple(one if isinstance(one, int) else int(sympify(one).xreplace(_integers(sizes))) for one in shape)
+
+
+def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
+    """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
+    return {
+        size: shapes[one.key][place]
+        for one in parameters
+        if one.key in shapes
+        for place, size in enumerate(one.shape)
+        if isinstance(size, Symbol)
+    }
+
+
+def sizes_at(program: TileProgram, shapes: Mapping[str, tuple[int, ...]], segments: int) -> dict[Symbol, int]:
+    """All run-time sizes of a program, for arrays of the given shapes and a number of segments."""
+    return {**dict.fromkeys(program.sizes, segments), **sizes_in(program.parameters, shapes)}
+
+
+def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
+    return {symbol: sympify(size) for symbol, size in sizes.items()}
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import And, Eq, Expr, Integer, Mod, Ne, S, floor, fraction
+from sympy import And, Eq, Expr, Mod, Ne, Or, S, exp, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes
+from redalg.incremental.evaluate import infinite_terms
 from redalg.lower_tile.names import kernel_name
-from redalg.lower_tile.program import IsFinite, Load, Ratio, Region, index
-from redalg.strategies import Plan, Problem
+from redalg.lower_tile.program import IsFinite, Kept, Load, Region, index
+from redalg.strategies import Plan, Problem, tiles_of
 
 I, J, E_, U, PLACE = index("i"), index("j"), index("e"), index("u"), index("place")
 
@@ -77,17 +78,20 @@ class Space:
         if isinstance(node, Axis):
             return self.at[node]
         if isinstance(node, Extent):
-            return Integer(self.problem.sizes[node.name])
+            return sympify(self.problem.sizes[node.name])
         if isinstance(node, Scalar):
             return Load(kernel_name(node.name))
         if isinstance(node, Let):
-            above, below = fraction(made := self.read(node.expr))
-            return Ratio(above, below) if below.has(Load) else made
+            made = self.read(node.expr)
+            return Kept(made) if node.expr.has(Value) and node.expr.has(Element) else made
         if isinstance(node, RunningCast):
             g, h = self.read(node.args[0]), usable_scale(self.read(node.args[1]))
             return Cast(g * h, node.dtype) / h
         if not node.args:
             return node
+        if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
+            nothing = Or(*(Eq(self.read(one), S.NegativeInfinity) for one in infinite))
+            return Where(nothing, S.Zero, exp(self.read(node.args[0])))
         args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
@@ -140,7 +144,7 @@ class Space:
         """Where an element of the tile counts: the domain, and the ragged tail of the streamed axis."""
         streamed = self.plan.binding.streamed
         held = [] if domain is S.true else [self.read(domain)]
-        covered = self.plan.block_streamed * self.tiles * self.plan.segments
+        covered = self.plan.block_streamed * self.tiles * self.plan.parts(self.problem)
         if covered != self.problem.sizes[streamed.name]:
             held.insert(0, self.at[streamed] < self.problem.sizes[streamed.name])
         return And(*held) if held else S.true
@@ -164,6 +168,11 @@ class Space:
             return S.true
         return self.at[column] < self.problem.sizes[column.name]
 
+    def first_rows(self) -> Boolean:
+        """Whether the block's are the first rows."""
+        row = self.plan.binding.row
+        return S.true if row is None else Eq(self.start[row][0], 0)
+
     def first_columns(self) -> Boolean:
         """Whether the block's are the first columns: of blocks that hold the same rows, one stores what has none."""
         column = self.plan.binding.column
@@ -174,10 +183,10 @@ class Space:
         return axis in self.start and self.problem.sizes[axis.name] % self.start[axis][1] != 0
 
     @property
-    def tiles(self) -> int:
+    def tiles(self) -> Any:
         """Tiles of the streamed axis that one block reads."""
-        total = -(-self.problem.sizes[self.plan.binding.streamed.name] // self.plan.block_streamed)
-        return -(-total // self.plan.segments)
+        total = tiles_of(self.problem.sizes[self.plan.binding.streamed.name], self.plan.block_streamed)
+        return tiles_of(total, self.plan.parts(self.problem))
 
 
 def usable_scale(h: Expr) -> Expr:

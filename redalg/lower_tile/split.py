@@ -60,7 +60,9 @@ def adding(plan: Plan, problem: Problem) -> Plan:
     if plan.binding.contracted:
         return plan
     rows = min(plan.block_row, SUMMED_ROWS)
-    length = min(SUMMED_ELEMENTS, power_of_two(problem.sizes[plan.binding.streamed.name]))
+    name = plan.binding.streamed.name
+    length = SUMMED_ELEMENTS if name in problem.varying else power_of_two(problem.sizes[name])
+    length = min(SUMMED_ELEMENTS, length)
     return replace(plan, block_row=rows, block_streamed=max(length, 16))
 
 

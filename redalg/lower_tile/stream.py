@@ -23,7 +23,7 @@ from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy, Structure
 from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp
+from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp, triangular
 from redalg.lower_tile.operands import Operands, nonzero
 from redalg.lower_tile.producers import Production, added
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
@@ -46,6 +46,7 @@ class Slots:
 
     names: dict[Value, str] = field(default_factory=dict)
     columns: set[Value] = field(default_factory=set)
+    heads: set[Value] = field(default_factory=set)
     scale: dict[Value, Expr] = field(default_factory=dict)
     best: dict[Structure, str] = field(default_factory=dict)
     nan: dict[Value, str] = field(default_factory=dict)
@@ -57,6 +58,8 @@ class Slots:
     def read(self, value: Value) -> Expr:
         """A slot's read at tile indices."""
         name = self.names[value]
+        if value in self.heads:
+            return Load(name, E_)
         return Load(name, I, E_) if value in self.columns else self.scale.get(value, S.One) * Load(name, I)
 
     def final(self, value: Value) -> Expr:
@@ -90,7 +93,10 @@ def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slo
         body.append(Fill(slots.names[pivot.value], S.NegativeInfinity))
     for accumulator in form.accumulators:
         wide = len(accumulator.factors) > 1 and column is not None
-        make = assembly.columns if wide else assembly.row
+        head = not wide and column in accumulator.value.indices
+        make = assembly.columns if wide else assembly.heads if head else assembly.row
+        if head:
+            slots.heads.add(accumulator.value)
         slots.names[accumulator.value] = make(accumulator.value.name, note=f"sum {accumulator.term}")
         if wide:
             slots.columns.add(accumulator.value)
@@ -147,13 +153,29 @@ class Step:
         for structure in self.form.structures:
             self._select(structure)
         merge = self._tile_state()
-        rows = [one for one in self.form.accumulators if one.value not in self.slots.columns]
-        merge.accumulate(rows)
-        self._flush(merge)
+        wide = [one for one in self.form.accumulators if one.value in self.slots.columns]
+        moving = [one for one in wide if len(one.transition) > 1]
+        for one in triangular(moving):  # before what they read moves itself
+            self._contract(one, merge)
         for one in self.form.accumulators:
-            if one.value in self.slots.columns:
+            if one.value in self.slots.heads:
+                self._head(one)
+        merge.accumulate(self._rows())
+        self._flush(merge)
+        for one in wide:
+            if one not in moving:
                 self._contract(one, merge)
         return self.body
+
+    def _rows(self) -> list[Accumulator]:
+        """The accumulators of one number a row."""
+        held = self.slots.columns | self.slots.heads
+        return [one for one in self.form.accumulators if one.value not in held]
+
+    def _head(self, one: Accumulator) -> None:
+        """a = a + Σ_j f(e, j)."""
+        tile = self.operands.head(self.space, live_term(one.factors[0], self.domain), self.live, self.body)
+        self.body.append(ReduceTile("sum", tile, self.slots.names[one.value], clear=False))
 
     # ---- terms -------------------------------------------------------------------------------------------------------
 
@@ -219,7 +241,8 @@ class Step:
     def factor(self, one: Accumulator, place: int, merge: Merge) -> Expr:
         """A factor as reads, with every shifted generator at the tile's pivot."""
         extrema = {value: read for value, read in self.slots.reads().items() if value in self.form.held}
-        values: dict[Value, Expr] = {**extrema, **merge.merged, **merge.tile_pivots}
+        moves = len(one.factors) > 1 and len(one.transition) > 1  # what is in the state comes to the merged pivots
+        values: dict[Value, Expr] = {**extrema, **merge.merged, **({} if moves else merge.tile_pivots)}
         kept = self.space
         self.space = self.space.with_values(values)
         made = self.term(one.factors[place])
@@ -249,8 +272,7 @@ class Step:
         merge.pivots(running)
         self._flush(merge)
         self._tile_pivots(merge, tile)
-        rows = [one for one in self.form.accumulators if one.value not in self.slots.columns]
-        for one in rows:
+        for one in self._rows():
             tile[one.value] = Load(self._row_sum(one, merge, "tile"), I)
         self._flush(merge)
         merge.shift()
@@ -317,7 +339,10 @@ class Step:
         left, scale = self._left(one, merge, dtype)
         rescale = merge.weight(0, one)
         self._flush(merge)
-        held, apart = Load(accumulator, I, E_) * rescale, scale is not S.One or dtype in EIGHT_BITS
+        moves = len(one.transition) > 1
+        held = merge.moved(0, one) if moves else Load(accumulator, I, E_) * rescale
+        self._flush(merge)
+        apart = moves or scale is not S.One or dtype in EIGHT_BITS
         if rescale is not S.One and not apart:
             self.body.append(self.assembly.over_columns(accumulator, held))
         factor, live = live_term(one.factors[1], self.domain), self.space.alike(self.domain)
@@ -325,9 +350,11 @@ class Step:
         if not apart:
             self.body.append(Contract(left, right, accumulator, transposed=turned, clear=False))
             return
-        product = self.assembly.columns("product", note="of one tile: 8-bit products are added up in few bits")
+        product = self.assembly.columns("product", note="of one tile")
         self.body.append(Contract(left, right, product, transposed=turned, clear=True))
-        self.body.append(self.assembly.over_columns(accumulator, held + Load(product, I, E_) * scale))
+        made = held + Load(product, I, E_) * scale
+        made = self.assembly.across(made, self.body) if moves else made
+        self.body.append(self.assembly.over_columns(accumulator, made))
 
     def _left(self, one: Accumulator, merge: Merge, dtype: str) -> tuple[str, Expr]:
         """The first operand, and what its product is to be multiplied by, row by row."""

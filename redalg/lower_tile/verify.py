@@ -6,7 +6,6 @@ Contract: shapes agree, a is in shared memory or registers, b in shared memory, 
 ReduceTile: rows agree
 Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
 Copy between buffers keeps the shape
-what a pipelined loop loads from a parameter it does not overwrite: the wait for the load stands at the first read
 of nested loops one is pipelined
 """
 
@@ -146,10 +145,6 @@ def _unknown(store: Store, names: _Names) -> str | None:
 
 def _loop(one: Loop, _: _Names) -> str | None:
     loads = [inner for inner in one.body if isinstance(inner, Copy)]
-    ahead = {inner.target for inner in loads if isinstance(inner.source, Region)}
-    written = [store.target for inner in one.body if isinstance(inner, Parallel) for store in inner.body]
-    if one.pipelined and ahead & set(written):
-        return f"overwrites `{min(ahead & set(written), key=str)}`, which it loads ahead"
     if one.stages > 0 and not one.pipelined:
         return f"asks for {one.stages} stages for {len(loads)} loads of a loop that is not pipelined"
     if one.pipelined and any(isinstance(inner, Loop) and inner.pipelined for inner in one.body):

@@ -9,11 +9,11 @@ from redalg.monoids.monoid import Monoid
 from redalg.monoids.ordered import AFFINE, FIRST, LAST
 from redalg.monoids.scalar import ALL, ANY, GCD, MAX, MIN, PROD, SUM, XOR
 from redalg.monoids.scaled import COMPENSATED_SUM, LOGSUMEXP, SCALED_PRODUCT
-from redalg.monoids.selection import ARGMAX, ARGMIN, SUM_AT_MAX, TOPK
+from redalg.monoids.selection import ARGMAX, ARGMIN, SUM_AT_MAX, SUM_BELOW_MAX, TOPK
 
 KNOWN = (
-    SUM, PROD, MAX, MIN, ANY, ALL, XOR, GCD, ARGMAX, ARGMIN, TOPK, SUM_AT_MAX, FIRST, LAST, AFFINE, SCALED_PRODUCT,
-    COMPENSATED_SUM, LOGSUMEXP,
+    SUM, PROD, MAX, MIN, ANY, ALL, XOR, GCD, ARGMAX, ARGMIN, TOPK, SUM_AT_MAX, SUM_BELOW_MAX, FIRST, LAST, AFFINE,
+    SCALED_PRODUCT, COMPENSATED_SUM, LOGSUMEXP,
 )  # fmt: skip
 MONOIDS: dict[str, Monoid] = {one.name: one for one in KNOWN}
 """Filled further by `register_monoid` alone."""

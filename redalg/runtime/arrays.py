@@ -17,7 +17,7 @@ from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.interpret import Executor
 from redalg.runtime.blocks import Ranges, blocks, output_axes, pieces, stream, unfused
 from redalg.runtime.inputs import WIDTH, Bound
-from redalg.runtime.narrow import to_numpy, to_torch, widened
+from redalg.runtime.narrow import numpy_dtype, to_numpy, to_torch, widened
 
 
 def ops_for(bound: Bound, backend: str, compute: str | None = None) -> ArrayOps:
@@ -46,7 +46,7 @@ def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
             )
         return {name: _as_numpy(array) for name, array in bound.tensors.items()}
     if backend != "numpy" and bound.library == "numpy":
-        return {name: to_torch(_writable(array)) for name, array in bound.tensors.items()}
+        return {name: torch_of(array) for name, array in bound.tensors.items()}
     if backend == "numpy":
         return {name: widened(array) for name, array in bound.tensors.items()}
     return dict(bound.tensors)
@@ -54,6 +54,11 @@ def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
 
 def _as_numpy(array: Any) -> Any:
     return (array.float() if str(array.dtype).startswith("torch.float8") else array).numpy()
+
+
+def torch_of(array: Any) -> Any:
+    """A NumPy array as a torch tensor, on the same memory where torch can read it."""
+    return to_torch(_writable(array))
 
 
 def _writable(array: Any) -> Any:
@@ -154,7 +159,7 @@ def empty_array(shape: list[int], dtype: str, scope: Scope, backend: str) -> Any
     if backend == "numpy":
         import numpy as np
 
-        return np.empty(shape, dtype)
+        return np.empty(shape, numpy_dtype(dtype))
     import torch
 
     return torch.empty(shape, dtype=getattr(torch, dtype), device=getattr(scope.ops, "device", "cpu"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import isfinite
 from typing import Any, final
 
@@ -62,7 +63,7 @@ def library_of(array: Any) -> str | None:
     return "torch" if type(array).__module__.split(".")[0] == "torch" and hasattr(array, "requires_grad") else None
 
 
-def _native(array: Any) -> Any:
+def native(array: Any) -> Any:
     """NumPy arrays in the machine's byte order, which array libraries and kernels read."""
     if isinstance(array, np.ndarray | np.generic) and not array.dtype.isnative:
         return array.astype(array.dtype.newbyteorder("="))
@@ -78,7 +79,7 @@ def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] 
          chunked: bool = False) -> Bound:  # fmt: skip
     """Check the inputs of a call. `extents` gives axes that no tensor carries; `chunked` allows a part of the axis."""
     tensors, scalars = _named(cascade, given)
-    tensors = {name: _native(array) for name, array in tensors.items()}
+    tensors = {name: native(array) for name, array in tensors.items()}
     libraries = {name: _library(name, array) for name, array in tensors.items()}
     if len(set(libraries.values())) > 1:
         raise InputError(
@@ -125,7 +126,7 @@ def _named(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], 
         )
         raise InputError(f"the call's tensors do not fit the expression ({'; '.join(said)}). It needs {needs}.")
     return {name: given[name] for name in wanted}, {
-        one.name: _scalar(one, given[one.name]) for one in cascade.scalars()
+        one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()
     }
 
 
@@ -144,12 +145,21 @@ ASSUMPTIONS: tuple[tuple[str, Callable[[float], bool]], ...] = (
 )
 
 
-def _scalar(scalar: Scalar, value: Any) -> float:
+@cache
+def assumptions(scalar: Scalar) -> tuple[tuple[str, Callable[[float], bool]], ...]:
+    """What a scalar was declared to be, and how that is seen of a number."""
+    return tuple(
+        (name, holds)
+        for name, holds in ASSUMPTIONS
+        if getattr(scalar, f"is_{name}") or getattr(scalar, f"is_extended_{name}", False)
+    )
+
+
+def scalar_of(scalar: Scalar, value: Any) -> float:
     """A run-time scalar, which must be what the derivation was told of it."""
     number = _number(scalar.name, value)
-    for name, holds in ASSUMPTIONS:
-        declared = getattr(scalar, f"is_{name}") or getattr(scalar, f"is_extended_{name}", False)
-        if declared and not holds(number):
+    for name, holds in assumptions(scalar):
+        if not holds(number):
             raise InputError(
                 f"scalar `{scalar.name}` was declared {name}, and is {number}. The form was derived on that "
                 "assumption: pass such a number, or declare the scalar without it."

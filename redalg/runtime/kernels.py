@@ -2,36 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, final
 
 from redalg.errors import BackendError
-from redalg.incremental.form import FusedForm
-from redalg.lower_tile.compile import Kernel, compile_source
-from redalg.lower_tile.program import Parameter
+from redalg.incremental.form import FormOutput, FusedForm
+from redalg.lower_tile.compile import Kernel, compile_source, entry_of
+from redalg.lower_tile.program import Parameter, sized, sizes_at
 from redalg.runtime import arrays
 from redalg.runtime.gathers import check_gathers, gathers_any
-from redalg.runtime.inputs import Bound
-from redalg.runtime.lowering import Lowered, lower, options_of, target_of
+from redalg.runtime.inputs import Bound, native
+from redalg.runtime.lowering import Lowered
+from redalg.runtime.prepared import Step, bound_again, scalars_of, without_tensors
+from redalg.runtime.sizes import lowered_for
 
 ALIGNMENT_BYTES = 16
 """What the bulk copy engine and vector loads need of a tensor's address."""
+Make = Callable[[Any], Any]
 
 
-def run(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the generated kernel (tensors without elements are finished by the interpreter: nothing to launch)."""
+def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
+    """What runs the generated kernel on tensors bound like these, compiled now.
+
+    Tensors without elements are finished by the interpreter: nothing to launch.
+    """
     refuse_missing_torch()
+    held = without_tensors(bound)
     if any(size == 0 for size in bound.sizes.values()):
-        return arrays.run(form, bound, "torch", options["empty"])
+        return Launch(form, held, None, False, options["empty"])
     tensors = arrays.tensors_for(bound, "torch")
-    if gathers_any(form.cascade) and (options["check"] or bound.device == "cpu"):
-        check_gathers(form.cascade, arrays.scope_for(form.cascade, bound, arrays.ops_for(bound, "torch"), tensors))
+    checked = gathers_any(form.cascade) and (options["check"] or bound.device == "cpu")
+    if checked:  # before anything is compiled
+        check_indices(form, bound)
     lowered = lowered_for(form, bound, tensors, options)
-    kernel = kernel_for(lowered)
-    made = launch(kernel, lowered, tensors, bound)
-    shaped = {one.name: made[one.name].reshape([bound.sizes[axis.name] for axis in one.axes]) for one in form.outputs}
-    rounded = {name: array.to(_dtype(lowered.results[name])) for name, array in shaped.items()}
-    return arrays.to_library(rounded, bound.library, "torch")
+    return Launch(form, held, recipe_of(lowered, kernel_for(lowered), bound, tensors), checked, options["empty"])
+
+
+def check_indices(form: FusedForm, bound: Bound) -> None:
+    """Refuse a gather that leaves its tensor."""
+    ops, tensors = arrays.ops_for(bound, "torch"), arrays.tensors_for(bound, "torch")
+    check_gathers(form.cascade, arrays.scope_for(form.cascade, bound, ops, tensors))
+
+
+@final
+@dataclass(frozen=True)
+class Launch:
+    """A pass by the generated kernel; `recipe` is None where there is nothing to launch."""
+
+    form: FusedForm
+    bound: Bound
+    recipe: Recipe | None
+    checked: bool
+    empty: str
+
+    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        if self.recipe is None:
+            return arrays.run(self.form, bound_again(self.bound, self.form.cascade, given), "torch", self.empty)
+        if self.checked:
+            check_indices(self.form, bound_again(self.bound, self.form.cascade, given))
+        scalars = scalars_of(self.form.cascade, given) if self.recipe.scalars else {}
+        return self.recipe.launch(given, [scalars[name] for name in self.recipe.scalars])
+
+
+@final
+@dataclass(frozen=True)
+class Recipe:
+    """How a kernel is called on tensors of one kind.
+
+    Attributes:
+        entry: takes the arguments in order.
+        inputs: names, and what brings a tensor to the kernel's shape and dtype (None: it is that already).
+        scalars: names.
+        made: what allocates each output and workspace.
+        finish: outputs' names, their place in `made`, and what brings them to the caller's shape and dtype.
+    """
+
+    entry: Callable[..., Any]
+    inputs: tuple[tuple[str, Make | None], ...]
+    scalars: tuple[str, ...]
+    made: tuple[Callable[[], Any], ...]
+    finish: tuple[tuple[str, int, Make | None], ...]
+
+    def launch(self, given: Mapping[str, Any], scalars: Iterable[float]) -> dict[str, Any]:
+        """Call the kernel with inputs, scalars, fresh outputs and workspaces, in the program's order."""
+        arguments = []
+        for name, make in self.inputs:
+            array = given[name] if make is None else make(given[name])
+            arguments.append(array if array.data_ptr() % ALIGNMENT_BYTES == 0 else array.clone())
+        made = [one() for one in self.made]
+        self.entry(*arguments, *scalars, *made)
+        return {name: made[place] if make is None else make(made[place]) for name, place, make in self.finish}
+
+
+def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[str, Any]) -> Recipe:
+    """The recipe of a lowered problem, for tensors like these."""
+    import torch
+
+    parameters = concrete(lowered, tensors)
+    inputs = [one for one in parameters if one.role == "input"]
+    made = [one for one in parameters if one.role in ("output", "workspace")]
+    places = {one.key: place for place, one in enumerate(made)}
+    return Recipe(
+        entry_of(kernel),
+        tuple((one.key, maker(tensors[one.key], one, numpy=bound.library == "numpy")) for one in inputs),
+        tuple(one.key for one in parameters if one.role == "scalar"),
+        tuple(partial(torch.empty, one.shape, dtype=_dtype(one.dtype), device=bound.device) for one in made),
+        tuple((one.name, places[one.name], finisher(one, lowered, made[places[one.name]], bound))
+              for one in lowered.form.outputs),
+    )  # fmt: skip
+
+
+def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """The program's parameters at a call's sizes."""
+    shapes = {name: tuple(one.shape) for name, one in tensors.items()}
+    sizes = sizes_at(lowered.program, shapes, lowered.plan.segments)
+    return tuple(replace(one, shape=sized(one.shape, sizes)) for one in lowered.program.parameters)
+
+
+def maker(array: Any, parameter: Parameter, *, numpy: bool) -> Make | None:
+    """What makes a tensor like this one what the kernel takes; None where it is that already."""
+    if numpy:
+        return lambda one: taken(arrays.torch_of(native(one)), parameter)
+    plain = array.is_contiguous() and tuple(array.shape) == parameter.shape and not array.is_neg()
+    return None if plain and array.dtype == _dtype(parameter.dtype) else lambda one: taken(one, parameter)
+
+
+def taken(array: Any, parameter: Parameter) -> Any:
+    """A tensor as the kernel takes it: contiguous, masks as bytes."""
+    import torch
+
+    array = array.resolve_neg().contiguous()
+    if array.dtype == torch.bool:
+        array = array.view(torch.uint8)
+    return array.to(_dtype(parameter.dtype)).reshape(parameter.shape)
+
+
+def finisher(output: FormOutput, lowered: Lowered, parameter: Parameter, bound: Bound) -> Make | None:
+    """What makes a kernel's output what the caller gets; None where it is that already."""
+    shape = tuple(bound.sizes[axis.name] for axis in output.axes)
+    dtype, numpy = lowered.results[output.name], bound.library == "numpy"
+    if shape == parameter.shape and dtype == parameter.dtype and not numpy:
+        return None
+
+    def finished(array: Any) -> Any:
+        array = array.reshape(shape).to(_dtype(dtype))
+        return array.numpy() if numpy else array
+
+    return finished
 
 
 def refuse_missing_torch() -> None:
@@ -45,21 +164,6 @@ def refuse_missing_torch() -> None:
         ) from missing
 
 
-_LOWERED: dict[tuple[Any, ...], tuple[FusedForm, Lowered]] = {}
-"""By the form's identity (kept alive beside the result): hashing a form's expressions would cost more than a call."""
-
-
-def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> Lowered:
-    """The lowering of this problem, kept in process by what it depends on."""
-    shapes = {name: tuple(array.shape) for name, array in tensors.items()}
-    target, wanted = target_of(bound.device), options_of(options)
-    parts = (bound.sizes, bound.dtypes, shapes, wanted)
-    key = (id(form), target, *(tuple(part.items()) for part in parts))
-    if key not in _LOWERED:
-        _LOWERED[key] = form, lower(form, target, bound.sizes, bound.dtypes, shapes=shapes, **wanted)
-    return _LOWERED[key][1]
-
-
 def kernel_for(lowered: Lowered) -> Kernel:
     """The compiled kernel of a lowering, from this process or from TileLang's cache on disk."""
     text = lowered.source.text
@@ -69,34 +173,6 @@ def kernel_for(lowered: Lowered) -> Kernel:
 
 
 _KERNELS: dict[str, Kernel] = {}
-
-
-def launch(kernel: Kernel, lowered: Lowered, tensors: Mapping[str, Any], bound: Bound) -> dict[str, Any]:
-    """Call a kernel with inputs, scalars, fresh outputs and workspaces, in the program's order."""
-    import torch
-
-    made: dict[str, Any] = {}
-    arguments = []
-    for one in lowered.program.parameters:
-        if one.role == "input":
-            arguments.append(_input(tensors[one.key], one))
-        elif one.role == "scalar":
-            arguments.append(bound.scalars[one.key])
-        else:
-            made[one.key] = torch.empty(one.shape, dtype=_dtype(one.dtype), device=bound.device)
-            arguments.append(made[one.key])
-    kernel.run(*arguments)
-    return made
-
-
-def _input(array: Any, parameter: Parameter) -> Any:
-    """A tensor as the kernel takes it: contiguous, aligned, masks as bytes."""
-    import torch
-
-    if array.dtype == torch.bool:
-        array = array.contiguous().view(torch.uint8)
-    array = array.to(_dtype(parameter.dtype)).contiguous().reshape(parameter.shape)
-    return array if array.data_ptr() % ALIGNMENT_BYTES == 0 else array.clone()
 
 
 def _dtype(name: str) -> Any:

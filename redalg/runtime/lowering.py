@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from redalg.errors import InputError, PlanError
@@ -14,11 +14,11 @@ from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
 from redalg.lower_tile.fit import check_fit, check_operands, fits
 from redalg.lower_tile.header import header, self_check
-from redalg.lower_tile.program import TileProgram
+from redalg.lower_tile.program import TileProgram, sizes_at
 from redalg.lower_tile.reductions import check_reductions
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
-from redalg.strategies import Plan, Problem, choose, smaller
+from redalg.strategies import Plan, Problem, check_varying, choose, smaller, with_symbols
 
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 """What a kernel's inputs may be."""
@@ -27,7 +27,12 @@ DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 @final
 @dataclass(frozen=True)
 class Lowered:
-    """The last stages of one problem; `results` gives the dtype in which a call returns each output."""
+    """The last stages of one problem.
+
+    Attributes:
+        form, problem, plan, program, source: the stages.
+        results: the dtype in which a call returns each output.
+    """
 
     form: FusedForm
     problem: Problem
@@ -47,11 +52,18 @@ def lower(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     empty: str = "nan",
     precision: str = "ieee",
+    varying: Collection[str] = (),
 ) -> Lowered:
-    """Plan (unless one is given), build, verify and emit."""
+    """Plan (unless one is given), build, verify and emit; `varying` names the axes whose size is a run-time one."""
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
+    problem = replace(problem, varying=frozenset(varying))
+    return built(*planned(form, target, problem, plan), problem)
+
+
+def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[FusedForm, list[Plan]]:
+    """The form as the program holds it, and the plans to try, best first."""
     check_reductions(form)
     check_form(form)
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
     for axis in summed_axes(form):
         form = unrolled(form, axis, problem.sizes[axis.name])
     form = oriented(form)
@@ -59,12 +71,21 @@ def lower(
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
     if plan is not None and plan.device.target != target:
         raise PlanError(f"the plan is for {plan.device.target}, and the kernel for {target}. Make a plan for {target}.")
+    return form, [plan] if plan is not None else list(smaller(choose(form, problem, target)))
+
+
+def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
+    """Program and source, by the first plan that fits."""
+    target = plans[0].device.target
     results = {one.name: output_dtype(one, form, problem.result) for one in form.outputs}
     dtypes_out = {name: kernel_dtype(dtype, target) for name, dtype in results.items()}
-    candidates = [plan] if plan is not None else smaller(choose(form, problem, target))
-    chosen, program = fitting((one, build(form, one, problem, dtypes_out)) for one in candidates)
-    check_operands(program, chosen, precision)
-    source = emit(program, chosen, header(form, chosen), self_check(program))
+    check_varying(problem.varying, form, plans[0], problem)
+    symbolic = with_symbols(problem, form)
+    chosen, program = fitting((one, build(form, one, symbolic, dtypes_out)) for one in plans)
+    check_operands(program, chosen, problem.precision)
+    example = {symbolic.sizes[name]: problem.sizes[name] for name in problem.varying}
+    example = {**sizes_at(program, problem.shapes, chosen.segments), **example}
+    source = emit(program, chosen, header(form, chosen), self_check(program, example))
     return Lowered(form, problem, chosen, program, source, results)
 
 
@@ -73,20 +94,21 @@ def lower_passes(
     target: str,
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
+    each: Callable[..., Lowered] | None = None,
     **options: Any,
 ) -> tuple[Lowered, ...]:
-    """Both passes where there are two (`plan`, of the options, is the last one's), else the one."""
-    first, form = forms
+    """Both passes where there are two (`plan`, of the options, is the last one's), else the one, `each` by `lower`."""
+    (first, form), each = forms, each or lower
     if first is None:
-        return (lower(form, target, sizes, dtypes, **options),)
+        return (each(form, target, sizes, dtypes, **options),)
     axes = {axis.name for axis in first.cascade.axes()} | set(first.cascade.extents())
     taken = {name: dtypes[name] for name in first.cascade.inputs() if name in dtypes}
-    before = lower(first, target, {name: size for name, size in sizes.items() if name in axes}, taken,
+    before = each(first, target, {name: size for name, size in sizes.items() if name in axes}, taken,
                    **{**options, "plan": None})  # fmt: skip
     compute, _ = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
     given = {**{one.name: output_dtype(one, first, compute) for one in first.outputs}, **dtypes}
     wanted = {name: dtype for name, dtype in given.items() if name in form.cascade.inputs()}
-    return before, lower(form, target, sizes, wanted, **options)
+    return before, each(form, target, sizes, wanted, **options)
 
 
 def check_form(form: FusedForm) -> None:

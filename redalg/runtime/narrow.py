@@ -16,6 +16,17 @@ def widened(array: Any) -> Any:
     return array.astype("float32") if str(array.dtype) in BITS else array
 
 
+def numpy_dtype(name: str) -> Any:
+    """A dtype for NumPy: where it lacks one and `ml_dtypes` is not there, float32 holds the same numbers."""
+    if name not in BITS:
+        return name
+    try:
+        import ml_dtypes
+    except ModuleNotFoundError:
+        return "float32"
+    return getattr(ml_dtypes, name)
+
+
 def to_torch(array: Any) -> Any:
     """A NumPy array as a tensor that shares its memory."""
     import torch

@@ -174,12 +174,17 @@ def misplaced(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
     """What lies between two pieces, or in both."""
     axis = form.cascade.axis
     kinds = ", ".join(dict.fromkeys(str(one.monoid) for one in form.structures if not one.monoid.commutative))
-    found = (f"elements {a[1]} to {b[0] - 1} of axis {axis} are missing between them" if a[1] < b[0] else
-             f"elements {b[0]} to {min(a[1], b[1]) - 1} of axis {axis} are in both")  # fmt: skip
+    gap, start, stop = a[1] < b[0], min(a[1], b[0]), max(b[0], min(a[1], b[1]))
+    verb = "is" if stop == start + 1 else "are"
+    found = f"{_elements(start, stop)} of axis {axis} {verb} {'missing between them' if gap else 'in both'}"
     return (
-        f"merge: the states hold elements {a[0]} to {a[1] - 1} and {b[0]} to {b[1] - 1}, and {kinds} depends on the "
-        f"order of elements: {found}. Give every leaf its `start={{{axis}: …}}`, and merge neighbours."
+        f"merge: the states hold {_elements(*a)} and {_elements(*b)}, and {kinds} depends on the order of elements: "
+        f"{found}. Give every leaf its `start={{{axis}: …}}`, and merge neighbours."
     )
+
+
+def _elements(start: int, stop: int) -> str:
+    return f"element {start}" if stop == start + 1 else f"elements {start} to {stop - 1}"
 
 
 def is_empty(state: State) -> bool:

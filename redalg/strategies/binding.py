@@ -139,9 +139,12 @@ def _check_columns(form: FusedForm, binding: Binding) -> None:
                 'tile program does not hold yet. Run it with backend="torch".'
             )
     for accumulator in form.accumulators:
-        if len(accumulator.factors) == 1 and binding.column in accumulator.value.indices:
+        alone = len(accumulator.factors) == 1 and binding.column in accumulator.value.indices
+        if alone and (
+            len(accumulator.transition) > 1 or accumulator.weight or binding.row in accumulator.value.indices
+        ):
             raise PlanError(
-                f"accumulator `{accumulator.value}` sums along the column axis {binding.column} without a row "
+                f"accumulator `{accumulator.value}` moves along the column axis {binding.column} without a row "
                 'factor, which the tile program does not hold yet. Run it with backend="torch".'
             )
         if len(accumulator.factors) > 1 and values_of(accumulator.factors[1]):
@@ -149,8 +152,9 @@ def _check_columns(form: FusedForm, binding: Binding) -> None:
                 f"accumulator `{accumulator.value}` multiplies two computed factors; the tile program holds one. "
                 'Run it with backend="torch".'
             )
-        if len(accumulator.factors) > 1 and len(accumulator.transition) > 1:
+        columnar = {pivot.value for pivot in form.pivots if binding.column in pivot.value.indices}
+        if len(accumulator.factors) > 1 and values_of(accumulator.factors[0]) & columnar:
             raise PlanError(
-                f"accumulator `{accumulator.value}` is a contraction that moves with a shift pivot, which the "
-                'tile program does not hold yet. Run it with backend="torch".'
+                f"accumulator `{accumulator.value}` moves with a pivot along the column axis {binding.column}, which "
+                'the tile program does not hold yet. Run it with backend="torch".'
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from redalg.errors import PlanError
 from redalg.strategies.binding import Binding
@@ -17,22 +17,26 @@ class Problem:
     """What is to be planned for: sizes by axis, dtypes by tensor, the arithmetic's and the result's dtype, the policy.
 
     Attributes:
-        sizes: axis name -> extent.
-        shapes: tensor name -> shape.
+        sizes: axis name -> extent (a symbol where it is a run-time size and the program is being built).
+        shapes: tensor name -> shape (likewise).
         dtypes: tensor name -> dtype (masks as `uint8`).
         compute: dtype of arithmetic and of the state.
         result: dtype of outputs (before logarithms and extrema are widened).
         empty: what a ratio over no elements is: `nan` or `zero`.
         precision: `ieee` or `tf32`.
+        varying: axes whose size is a run-time one: `sizes` then gives an example, which plans are chosen by.
+        segments: the symbol of the number of segments where sizes vary and the program is being built.
     """
 
-    sizes: Mapping[str, int]
-    shapes: Mapping[str, tuple[int, ...]]
+    sizes: Mapping[str, Any]
+    shapes: Mapping[str, tuple[Any, ...]]
     dtypes: Mapping[str, str]
     compute: str
     result: str
     empty: str = "nan"
     precision: str = "ieee"
+    varying: frozenset[str] = frozenset()
+    segments: Any = None
 
 
 @final
@@ -80,6 +84,10 @@ class Plan:
     def strategy(self) -> str:
         """Single-Segment or Multi-Segment (RedFuser, section 4)."""
         return "single-segment" if self.segments == 1 else "multi-segment"
+
+    def parts(self, problem: Problem) -> Any:
+        """Parts of the streamed axis: a number, or the symbol of a run-time one."""
+        return self.segments if self.segments == 1 or problem.segments is None else problem.segments
 
     def __str__(self) -> str:
         rows = f"{self.binding.row or 'one row'} {self.block_row}"

@@ -29,7 +29,9 @@ BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn
 
 
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
-    """The plan of a form for a target."""
+    """The plan of a form for a target; one plan serves the run-time sizes up to the next power of two."""
+    rounded = {name: power_of_two(problem.sizes[name]) for name in problem.varying}
+    problem = replace(problem, sizes={**problem.sizes, **rounded})
     device, binding = device_for(target), bind_axes(form, problem.sizes)
     problem = replace(problem, sizes=binding.sized(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
@@ -53,7 +55,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     schedule = Schedule(
         rows,
         padded(max([columns, *whole]), 16),
-        trims(form),
+        trims(form, problem),
         biased(form, binding),
         aligned(form, problem) and part % LEAST_PART == 0,
         wide=columns > WIDE,
@@ -123,7 +125,7 @@ class Schedule:
     Attributes:
         rows: extent of the row axis.
         width: the widest operand (inner and column extents), padded to 16.
-        trims: the domain bounds the loop, so that its trip count varies from block to block.
+        trims: the loop's trip count varies, from block to block or from call to call.
         biased: an input is read for every row and streamed element (a mask or a bias).
         aligned: every streamed input's rows are multiples of 16 bytes, as the bulk copy engine needs.
         wide: the columns are more than a warp's rows have registers for.
@@ -156,13 +158,13 @@ def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
 
 def ampere_tile(_: DeviceSpec, one: Schedule) -> Tile:
     """sm_80, sm_86: a varying trip count allows one stage only (TileLang's pipeline pass fails at two)."""
+    if one.wide:
+        return 64, 64, 1, 256, False
     if one.trims or one.biased:
         return (64, 64, 1, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
     if one.width <= 64:
         return 64, 64, 2, 128, False
-    if not one.wide:
-        return (64, 32, 2, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
-    return 64, 32, 1, 256, False
+    return (64, 32, 2, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
 
 
 def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
@@ -186,9 +188,9 @@ def splittable(form: FusedForm) -> bool:
     return bool(form.cascade.producers)
 
 
-def trims(form: FusedForm) -> bool:
-    """Whether the domain bounds the streamed axis: by other axes, or by numbers that tensors hold."""
-    return any(
+def trims(form: FusedForm, problem: Problem) -> bool:
+    """Whether the loop's trip count is known at run time alone: the domain bounds it, or its axis varies."""
+    return form.cascade.axis.name in problem.varying or any(
         isinstance(one, Relational) and form.cascade.axis in free_axes(one)
         for one in And.make_args(form.cascade.domain)
     )
@@ -250,13 +252,13 @@ def rows_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     if device.target == "c":
         return Plan(device, binding, min(4, rows), min(256, padded(length, 1)), 1, 0, 1, 1, False, False, False)
-    few = blocks(binding, problem, 1) <= device.multiprocessors
+    few = blocks(binding, problem, 1, 1) <= device.multiprocessors
     streamed = min(8192 if few else 2048, power_of_two(max(length, 128)))
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
     return Plan(device, binding, row, streamed, 1, 0, 256 if streamed > 2048 else 128, 1, False, False, False)
 
 
-def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int = 1) -> int:
+def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int) -> int:
     """Blocks of a grid without segments."""
     grid = prod(max(1, problem.sizes[axis.name]) for axis in binding.grid)
     grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column else 1
@@ -287,7 +289,7 @@ def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:
         return 1
     along = -(-problem.sizes[plan.binding.streamed.name] // plan.block_streamed)
     inner = min(problem.sizes[one.cascade.axis.name] for one in form.cascade.producers) // plan.block_inner
-    wanted = plan.device.multiprocessors // (blocks(plan.binding, problem, plan.block_row) * along)
+    wanted = plan.device.multiprocessors // (blocks(plan.binding, problem, plan.block_row, plan.block_column) * along)
     return max(1, min(wanted, inner // SPLIT_TILES, MOST_SPLITS))
 
 
@@ -299,7 +301,8 @@ def power_of_two(length: int) -> int:
 def smaller(plan: Plan) -> Iterator[Plan]:
     """The plan, then with fewer stages, then with fewer streamed elements, then with fewer rows."""
     for row in (plan.block_row, plan.block_row // 2, plan.block_row // 4):
-        for streamed in (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4):
+        lengths = (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4)
+        for streamed in lengths if plan.warps == "rows" else lengths[:1]:  # which warps by columns share out
             for stages in range(plan.stages, -1, -1):
                 threads = plan.threads if row == plan.block_row else 128
                 special = plan.warp_specialized and stages > 0

@@ -1,0 +1,89 @@
+"""Reductions of several operands that hold d, from those of x alone. Each rewrite is exact:
+
+    first φ(u, …, d)      → φ(first u, …, d)               φ without conditions, so that NaN of no element stays NaN
+    affine(a, b·h).shift  → h·affine(a, b).shift           h of d alone; a of x alone
+    sum_at_max(u + v, w·h) → h·sum_at_max(u, w)            v and h of d alone; sum_below_max alike
+
+and last as first. Over no element h·0 stands for 0: NaN where h then is. What is a difference of large sums, as
+affine(a, b − d) is, stays undecided rather than cancel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Add, Dummy, Expr, Mul, Tuple
+
+from redalg.expression import Axis, Value, Where
+from redalg.expression.contents import free_axes, of_kind, values_of
+from redalg.expression.rebuild import with_args
+
+
+@final
+@dataclass(frozen=True)
+class Sides:
+    """Which side an expression is of: `values` are what was reduced before, over `axes`."""
+
+    values: frozenset[Value]
+    axes: frozenset[Axis]
+
+    def has_d(self, node: Expr) -> bool:
+        """Whether a value stands in it."""
+        return not values_of(node).isdisjoint(self.values)
+
+    def has_x(self, node: Expr) -> bool:
+        """Whether it varies along the reduced axes."""
+        return not free_axes(node).isdisjoint(self.axes)
+
+
+def distributed(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+    """The reduction as an expression of symbols, each for the same kind of reduction of a term of x alone; or None."""
+    if not isinstance(term, Tuple) or len(term.args) != 2 or not sides.has_d(term):
+        return None
+    first, second = term.args
+    if kind in ("first", "last") and not sides.has_d(second):
+        return _at_one_place(first, second, sides)
+    if kind == "affine" and result == "shift" and not sides.has_d(first):
+        return _scaled(first, second, sides)
+    if kind in ("sum_at_max", "sum_below_max"):
+        return _scaled(_unshifted(first, sides), second, sides)
+    return None
+
+
+def _at_one_place(term: Expr, counts: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+    found: dict[Expr, Dummy] = {}
+    opened = _opened(term, found, sides)
+    if not found or of_kind(Where, opened):
+        return None
+    return opened, {symbol: Tuple(u, counts) for u, symbol in found.items()}
+
+
+def _opened(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
+    """The node with its maximal parts of x alone replaced by symbols."""
+    if not sides.has_x(node):
+        return node
+    if not sides.has_d(node):
+        return found.setdefault(node, Dummy("u", extended_real=True))
+    if node.is_Add or node.is_Mul:
+        of_x = [arg for arg in node.args if sides.has_x(arg) and not sides.has_d(arg)]
+        rest = [_opened(arg, found, sides) for arg in node.args if arg not in of_x]
+        return node.func(*rest, _opened(node.func(*of_x), found, sides)) if of_x else node.func(*rest)
+    made: Expr = with_args(node, [_opened(arg, found, sides) for arg in node.args])
+    return made
+
+
+def _scaled(kept: Expr, moved: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+    """⊕ of (a, b·h) as h·⊕ of (a, b)."""
+    factors = Mul.make_args(moved)
+    h = Mul(*(one for one in factors if not sides.has_x(one)))
+    b = Mul(*(one for one in factors if sides.has_x(one)))
+    if sides.has_d(kept) or sides.has_d(b):
+        return None
+    symbol = Dummy("u", extended_real=True)
+    return h * symbol, {symbol: Tuple(kept, b)}
+
+
+def _unshifted(u: Expr, sides: Sides) -> Expr:
+    """u + v(d) → u: the same elements are the largest."""
+    return Add(*(one for one in Add.make_args(u) if sides.has_x(one))) if u.is_Add else u

@@ -1,0 +1,189 @@
+"""What TileLang compiles into wrong code, or fails on without a word that helps: refused before it is emitted.
+
+What is true of every program is in `verify`; these rules also look at the plan. Seen in TileLang 0.1.15, or reported
+on its tracker (by number).
+
+registers            a tile in registers is read at the indices that its loop sweeps, whole: one that is read at a
+                     serial variable, shifted, or at two places at once is wrong or not compiled (#2396, #2957)
+loaded ahead         what a pipelined loop loads ahead is written by nothing else in it (#2668)
+turned to shared     registers that enter a contraction are not copied to shared memory as well (#2954)
+trip count           bounds that vary from block to block go with one stage where loads are not a warp's own
+filled               shared memory is not filled where warps are specialised
+accumulators         contractions sum in float32 or float64
+matrix units         rows are a multiple of 16 for every warp, columns and depth of 16
+reduced width        without a contraction, a power of two or a multiple of four elements for every thread
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar, final
+
+from sympy import Symbol
+
+from redalg.errors import PlanError
+from redalg.lower_tile.program import (
+    Buffer,
+    Contract,
+    Copy,
+    Fill,
+    Kernel,
+    Load,
+    Loop,
+    Parallel,
+    ReduceTile,
+    Region,
+    Store,
+    TileProgram,
+    statements,
+)
+from redalg.strategies import Plan
+
+Kind = TypeVar("Kind")
+
+
+@final
+@dataclass(frozen=True)
+class Subject:
+    """A kernel under a plan, as the rules see it."""
+
+    kernel: Kernel
+    plan: Plan
+
+    @cached_property
+    def buffers(self) -> Mapping[str, Buffer]:
+        """Buffers by name."""
+        return {one.name: one for one in self.kernel.buffers}
+
+    def each(self, kind: type[Kind]) -> Iterator[Kind]:
+        """The statements of a kind, those within loops too."""
+        return (one for one in statements(self.kernel.body) if isinstance(one, kind))
+
+    def scope(self, name: object) -> str:
+        """Where a name lies; empty for a parameter."""
+        return self.buffers[name].scope if isinstance(name, str) and name in self.buffers else ""
+
+
+def lint(program: TileProgram, plan: Plan) -> None:
+    """Raise `PlanError` for the first rule that a kernel breaks, with what to change."""
+    for kernel in program.kernels:
+        for rule in RULES:
+            for said in rule(Subject(kernel, plan)):
+                raise PlanError(f"plan `{plan}`, kernel `{kernel.title}`: {said}")
+
+
+def registers(one: Subject) -> Iterator[str]:
+    """Tiles in registers are read where the loop stands."""
+    for loop in one.each(Parallel):
+        swept = dict(loop.indices)
+        for store in loop.body:
+            for read in sorted(reads(store), key=str):
+                if one.scope(read.name) == "fragment" and not whole(read, one.buffers[read.name], swept):
+                    yield (
+                        f"`{read}` reads a tile in registers elsewhere than where its loop stands, which TileLang gets "
+                        "wrong. Stage the tile in shared memory."
+                    )
+
+
+def reads(store: Store) -> set[Load]:
+    """What a store reads."""
+    found = set(store.expr.atoms(Load)) | {read for one in store.indices for read in one.atoms(Load)}
+    return found if store.guard is None else found | set(store.guard.atoms(Load))
+
+
+def whole(read: Load, buffer: Buffer, swept: Mapping[Symbol, int]) -> bool:
+    """Whether a read is at distinct variables of its loop, each of which sweeps the buffer's whole dimension."""
+    places = [swept.get(index) if isinstance(index, Symbol) else None for index in read.indices]
+    return tuple(places) == buffer.shape and len(set(read.indices)) == len(read.indices)
+
+
+def loaded_ahead(one: Subject) -> Iterator[str]:
+    """What a pipeline fetches is not overwritten."""
+    for loop in one.each(Loop):
+        body = list(statements(loop.body)) if loop.pipelined else []
+        ahead = {inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, Region)}
+        written = [inner.buffer for inner in body if isinstance(inner, Fill)]
+        written += [inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, str)
+                    and isinstance(inner.target, str)]  # fmt: skip
+        written += [store.target for inner in body if isinstance(inner, Parallel) for store in inner.body]
+        yield from (
+            f"`{name}` is loaded ahead by the loop over {loop.variable} and overwritten in it. Use another tile."
+            for name in written
+            if name in ahead
+        )
+
+
+def turned_to_shared(one: Subject) -> Iterator[str]:
+    """Operands in registers stay there."""
+    operands = {contract.a for contract in one.each(Contract) if one.scope(contract.a) == "fragment"}
+    for copy in one.each(Copy):
+        if copy.source in operands and one.scope(copy.target) == "shared":
+            yield f"`{copy.source}` enters a contraction from registers and is copied to shared memory: use another."
+
+
+def trip_count(one: Subject) -> Iterator[str]:
+    """A pipeline of several stages over a varying number of tiles needs a loading warp."""
+    for loop in one.each(Loop):
+        varies = not (loop.start.is_Integer and loop.stop.is_Integer)
+        if loop.pipelined and varies and loop.stages > 1 and not one.plan.warp_specialized:
+            yield (
+                f"the loop over {loop.variable} runs from {loop.start} to {loop.stop} in {loop.stages} stages, and "
+                "TileLang pipelines a varying number of tiles in one stage only. Use stages=1, or specialise warps."
+            )
+
+
+def filled(one: Subject) -> Iterator[str]:
+    """Shared memory is filled by copies alone where warps have roles."""
+    if one.plan.warp_specialized:
+        shared = [fill.buffer for fill in one.each(Fill) if one.scope(fill.buffer) == "shared"]
+        yield from (f"`{name}` lies in shared memory and is filled. Turn warp specialisation off." for name in shared)
+
+
+def accumulators(one: Subject) -> Iterator[str]:
+    """Sums are not in 16 bits."""
+    for contract in one.each(Contract):
+        dtype = one.buffers[contract.c].dtype
+        if dtype not in ("float32", "float64", "int32"):
+            yield f"`{contract.c}` sums a contraction in {dtype}. Sum in float32."
+
+
+def matrix_units(one: Subject) -> Iterator[str]:
+    """Shapes that tensor cores take, every warp with rows (or columns) of its own."""
+    if not one.plan.tensor_cores:
+        return
+    by_rows = one.plan.warps == "rows"
+    least, least_columns = (one.plan.threads // 2, 16) if by_rows else (16, max(16, one.plan.threads // 4))
+    for contract in one.each(Contract):
+        (rows, columns), depth = one.buffers[contract.c].shape, one.buffers[contract.a].shape[1]
+        if rows % least or columns % least_columns or depth % 16:
+            yield (
+                f"`{contract}` multiplies {rows} x {depth} by {depth} x {columns}; {one.plan.threads} threads take a "
+                f"multiple of {least} rows, of {least_columns} columns, and of 16 deep. Use such tiles."
+            )
+
+
+def reduced_width(one: Subject) -> Iterator[str]:
+    """Widths that reductions of plain tiles take on CUDA."""
+    if one.plan.multiplies or one.plan.device.target == "c":
+        return
+    for reduction in one.each(ReduceTile):
+        width = one.buffers[reduction.source].shape[-1]
+        if width & (width - 1) and width % (4 * one.plan.threads):
+            yield (
+                f"`{reduction}` is over {width} elements; {one.plan.threads} threads reduce a power of two or a "
+                f"multiple of {4 * one.plan.threads}. Use such a block_streamed."
+            )
+
+
+RULES: tuple[Callable[[Subject], Iterator[str]], ...] = (
+    registers,
+    loaded_ahead,
+    turned_to_shared,
+    trip_count,
+    filled,
+    accumulators,
+    matrix_units,
+    reduced_width,
+)

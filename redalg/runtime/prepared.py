@@ -1,0 +1,111 @@
+"""Prepared calls: what the first call of a kind has checked and chosen, later calls of that kind do not ask again.
+
+kind  := the forms, backend and options, sizes, and what is given: of every tensor its type, shape, strides, dtype,
+         device and whether it requires a gradient; of every scalar its type
+call  := a new kind:  bind, check, plan, compile, run; the steps are kept
+         a known one: the steps alone, which check what calls of one kind differ in: what scalars were declared to be,
+                      indices of gathers (where they are checked), the alignment of addresses
+
+What no glance tells (a subclass of tensor, a sparse layout, a value that is no number) has no kind: it is bound and
+checked at every call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from redalg.decompose import Cascade
+from redalg.incremental.form import FusedForm
+from redalg.runtime.inputs import Bound, native, scalar_of
+
+Step = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""One pass over the data: everything that was given by name -> outputs by name."""
+
+KINDS = 4096
+"""Kinds that are kept; they are forgotten all at once beyond."""
+
+
+@final
+@dataclass(frozen=True)
+class Prepared:
+    """The passes of one kind of call; `kept` are the objects by whose identity the kind is known."""
+
+    steps: tuple[Step, ...]
+    kept: tuple[Any, ...]
+
+    def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Pass after pass, each taking what was given and what the passes before it made."""
+        made = self.steps[0](given)
+        for step in self.steps[1:]:
+            made = step({**given, **made})
+        return made
+
+
+_PREPARED: dict[Hashable, Prepared] = {}
+
+
+def kind_of(
+    forms: tuple[FusedForm | None, FusedForm], given: Mapping[str, Any], backend: str | None,
+    sizes: Mapping[str, int], options: Mapping[str, Any],
+) -> Hashable:  # fmt: skip
+    """What a glance at a call tells; None where it does not tell enough."""
+    torch = sys.modules.get("torch")
+    tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
+    seen: list[Hashable] = [
+        id(forms[0]), id(forms[1]), backend, options["empty"], options["precision"], bool(options["check"]),
+        id(options["plan"]),
+    ]  # fmt: skip
+    for name, one in given.items():
+        kind = type(one)
+        if kind is tensor:
+            if one.layout is not strided:
+                return None
+            look = (one.shape, one.dtype, one.stride(), one.device, one.requires_grad, one.is_neg())
+            seen.append((name, *look))
+        elif kind is np.ndarray:
+            seen.append((name, one.shape, one.dtype, one.strides, one.flags.writeable))
+        elif kind is float or kind is int or issubclass(kind, np.generic):
+            seen.append((name, kind))
+        else:
+            return None
+    if sizes:
+        seen.append(tuple((name, type(size), size) for name, size in sizes.items()))
+    return tuple(seen)
+
+
+def known(kind: Hashable) -> Prepared | None:
+    """The steps of a kind of call that was met before."""
+    try:
+        return _PREPARED.get(kind)
+    except TypeError:  # an option that cannot be hashed is none that there is: the checks say so
+        return None
+
+
+def keep(kind: Hashable, steps: tuple[Step, ...], *kept: Any) -> None:
+    """Remember the steps of a kind."""
+    if kind is None:
+        return
+    if len(_PREPARED) >= KINDS:
+        _PREPARED.clear()
+    _PREPARED[kind] = Prepared(steps, kept)
+
+
+def bound_again(bound: Bound, cascade: Cascade, given: Mapping[str, Any]) -> Bound:
+    """The binding of another call of the same kind."""
+    tensors = {name: native(given[name]) for name in bound.tensors}
+    return replace(bound, tensors=tensors, scalars=scalars_of(cascade, given))
+
+
+def scalars_of(cascade: Cascade, given: Mapping[str, Any]) -> dict[str, float]:
+    """The run-time scalars of a call, each checked to be what it was declared to be."""
+    return {one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()}
+
+
+def without_tensors(bound: Bound) -> Bound:
+    """A binding that keeps no tensor alive: their names alone."""
+    return replace(bound, tensors=dict.fromkeys(bound.tensors), scalars={})

@@ -1,0 +1,98 @@
+"""Which kernel a call takes as its sizes change.
+
+    the first sizes of a family                  a kernel for these sizes alone (constant strides and trip counts)
+    others, of free axes (batch, rows)           one kernel whose free sizes are run-time ones serves them all
+    others, of the streamed axis too             one whose trip count is a run-time one as well
+    sizes compiled ahead by `Fused.compile`      the kernel compiled for them
+
+A family is one form, target, dtypes and options, with one size of every axis that tiles hold whole: another size of
+such an axis begins a family. Plans depend on sizes (few rows, many segments): run-time sizes share a kernel where they
+share a plan, chosen for the powers of two above them, so that there are as many kernels as plans, not as sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from redalg.incremental.form import FusedForm
+from redalg.runtime.inputs import Bound
+from redalg.runtime.lowering import Lowered, built, lower, options_of, planned, problem_of, target_of
+from redalg.strategies import Plan, Problem, may_vary, unnamed, with_symbols
+
+INDEX_LIMIT = 2**31
+"""Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
+
+_LOWERED: dict[Hashable, tuple[FusedForm, Lowered]] = {}
+"""By the form's identity (kept alive beside the result): hashing a form's expressions would cost more than a call."""
+_FIRST: dict[Hashable, Mapping[Any, int]] = {}
+_VARIED: dict[Hashable, frozenset[Any]] = {}
+
+
+def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> Lowered:
+    """The lowering for a call's sizes, kept in process by what it depends on."""
+    shapes = {name: tuple(array.shape) or (1,) for name, array in tensors.items()}
+    target, wanted = target_of(bound.device), options_of(options)
+    key = key_of(form, target, bound.sizes, bound.dtypes, shapes, wanted)
+    if key not in _LOWERED:
+        plan = wanted.pop("plan")
+        problem = problem_of(form, target, bound.sizes, bound.dtypes, shapes=shapes, **wanted)
+        _LOWERED[key] = form, newly(form, target, problem, plan)
+    return _LOWERED[key][1]
+
+
+def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
+    """What a lowering of constant sizes is known by; `parts` are its sizes, dtypes, shapes and options."""
+    return (id(form), target, *(frozenset(part.items()) for part in parts))
+
+
+def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered:
+    """The lowering of sizes not met before: of its own for the first of a family, else the one that they share."""
+    planable, plans = planned(form, target, problem, plan)
+    free = may_vary(planable, plans[0].binding, problem.dtypes)
+    fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
+    options = (problem.empty, problem.precision, plan)
+    family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
+    problem = replace(
+        problem,
+        varying=changed(family, {**problem.sizes, **unnamed(planable, problem)}, str(form.cascade.axis.name)) & free,
+    )
+    if not problem.varying or any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values()):
+        return built(planable, plans, replace(problem, varying=frozenset()))
+    planable, plans = planned(form, target, problem, plan)  # trip counts are no longer known
+    problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
+    symbolic = with_symbols(problem, planable)
+    parts = plans[0].segments  # their number is a run-time one too
+    schedule = replace(plans[0], segments=min(parts, 2))
+    key = (family, schedule, frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
+    if key not in _LOWERED:
+        _LOWERED[key] = form, built(planable, plans, problem)
+    found = _LOWERED[key][1]
+    return replace(found, plan=replace(found.plan, segments=parts))
+
+
+def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:
+    """The axes whose sizes are to be run-time ones: free axes once any size has changed, the streamed one once it has.
+
+    A changing trip count costs more than changing bounds: the tail of every tile is masked.
+    """
+    first = _FIRST.setdefault(family, dict(sizes))
+    now = {name for name, size in sizes.items() if first[name] != size}
+    now |= set(sizes) - {streamed} if now else set()
+    _VARIED[family] = _VARIED.get(family, frozenset()) | now
+    return _VARIED[family]
+
+
+def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Lowered:
+    """Lower now; calls of these sizes take this lowering."""
+    lowered = lower(form, target, sizes, dtypes, **options)
+    shapes = {one.key: one.shape for one in lowered.program.parameters if one.role == "input"}
+    wanted = {name: options.get(name, default) for name, default in DEFAULTS.items()}
+    if not lowered.program.sizes:
+        _LOWERED[key_of(form, target, lowered.problem.sizes, dtypes, shapes, wanted)] = form, lowered
+    return lowered
+
+
+DEFAULTS = {"plan": None, "empty": "nan", "precision": "ieee"}

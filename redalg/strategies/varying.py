@@ -1,0 +1,106 @@
+"""Sizes that may change from call to call without another kernel, and how a problem says so.
+
+    axis → run-time size      where no tile's layout depends on it:
+        it lies on the grid, along the rows, or is streamed          (tiles hold columns and producers' axes whole)
+        an input bears it as an index of its own                     (a kernel reads sizes off its arguments' shapes)
+        it is the last index of no tensor that is copied in tiles    (the strides of what is copied stay known)
+
+A problem with run-time sizes has symbols for them, for the dimensions that gathers index, and for the number of
+segments: tile counts, bounds and masks follow by arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sympy import Integer, Symbol, ceiling, sympify
+
+from redalg.decompose import Cascade
+from redalg.errors import PlanError
+from redalg.expression import Axis
+from redalg.expression.contents import free_axes
+from redalg.incremental.form import FusedForm
+from redalg.incremental.unroll import summed_axes
+from redalg.strategies.binding import Binding
+from redalg.strategies.plan import Plan, Problem
+
+
+def may_vary(form: FusedForm, binding: Binding, dtypes: Mapping[str, str]) -> frozenset[str]:
+    """Names of the axes whose size may be a run-time one."""
+    multiplies = bool(binding.contracted or form.cascade.producers)
+    both = {binding.row, binding.streamed}
+    bound = {*binding.grid, binding.streamed} | ({binding.row} if binding.row is not None else set())
+    plain = {index for one in form.cascade.elements() for index in one.indices if isinstance(index, Axis)}
+    fixed = {axis for producer in form.cascade.producers for axis in producer_axes(producer.cascade)}
+    fixed |= set(summed_axes(form)) | {axis for axis in plain if axis.size is not None}
+    for one in form.cascade.elements():
+        read_singly = multiplies and both <= free_axes(one)  # a mask or a bias, read where it is used
+        if len(one.indices) > 1 and "float" in dtypes[one.name] and not read_singly:
+            fixed |= free_axes(one.indices[-1])
+    return frozenset(str(axis.name) for axis in (bound & plain) - fixed)
+
+
+def producer_axes(cascade: Cascade) -> set[Axis]:
+    """The axes over which a producer and its own producers reduce."""
+    return set(cascade.reduced).union(*(producer_axes(one.cascade) for one in cascade.producers))
+
+
+def check_varying(varying: Collection[str], form: FusedForm, plan: Plan, problem: Problem) -> None:
+    """Refuse a run-time size that a tile's layout depends on."""
+    allowed = may_vary(form, plan.binding, problem.dtypes)
+    said = ", ".join(sorted(allowed)) or "none"
+    for name in varying:
+        if name not in allowed:
+            raise PlanError(
+                f"varying: the size of axis {name} cannot change from call to call: tiles hold it whole, or the "
+                f"strides of what they copy depend on it. Those that can: {said}. Leave it out."
+            )
+
+
+def with_symbols(problem: Problem, form: FusedForm) -> Problem:
+    """The problem with a symbol for every size that varies, in the tensors' shapes too."""
+    taken = {*problem.dtypes, *(one.name for one in form.cascade.scalars()), *(one.name for one in form.outputs)}
+    symbols = {name: size_symbol(name, taken) for name in sorted(problem.varying)}
+    at = {place: size_symbol("_".join(map(str, place)), taken) for place in (unnamed(form, problem) if symbols else ())}
+    for one in form.cascade.elements():
+        indices = enumerate(map(str, one.indices))
+        at.update({(one.name, place): symbols[axis] for place, axis in indices if axis in symbols})
+    shapes = {name: tuple(at.get((name, place), size) for place, size in enumerate(shape))
+              for name, shape in problem.shapes.items()}  # fmt: skip
+    parts = size_symbol("segments", taken, "") if symbols else None
+    return replace(problem, sizes={**problem.sizes, **symbols}, shapes=shapes, segments=parts)
+
+
+def unnamed(form: FusedForm, problem: Problem) -> dict[tuple[str, int], int]:
+    """Dimensions, (tensor, place) -> size, that gathers and shifts index and no axis does; strides stay constant."""
+    found = {}
+    for one in form.cascade.elements():
+        last = len(one.indices) - 1 if "float" in problem.dtypes[one.name] else len(one.indices)
+        for place, index in enumerate(one.indices[:last]):
+            if not isinstance(index, Axis) and one.name in problem.shapes:
+                found[one.name, place] = problem.shapes[one.name][place]
+    for one in form.cascade.elements():
+        for place, index in enumerate(one.indices):
+            if isinstance(index, Axis):
+                found.pop((one.name, place), None)
+    return found
+
+
+def size_symbol(axis: str, taken: Collection[str], suffix: str = "_size") -> Symbol:
+    """The name of a run-time size: `k_size`."""
+    name = f"{axis}{suffix}"
+    while name in taken:
+        name += "_"
+    return Symbol(name, integer=True, positive=True)
+
+
+def tiles_of(size: Any, length: Any) -> Any:
+    """How many tiles of a length cover a size: a number, or an expression of a run-time size.
+
+    >>> tiles_of(65, 64), tiles_of(Symbol("k_size"), 64)
+    (2, ceiling(k_size/64))
+    """
+    plain = isinstance(size, int | Integer) and isinstance(length, int | Integer)
+    return -(-size // length) if plain else ceiling(sympify(size) / length)

@@ -1,0 +1,125 @@
+"""Every rule of `lower_tile/lint`: a program that keeps it passes, and the same one broken in one place does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sympy import Integer
+
+from redalg.errors import PlanError
+from redalg.lower_tile.lint import lint
+from redalg.lower_tile.program import (
+    Buffer,
+    Copy,
+    Fill,
+    Kernel,
+    Load,
+    Loop,
+    Parallel,
+    Statement,
+    Store,
+    TileProgram,
+    index,
+)
+from redalg.strategies import Plan
+from tests.kernel_cases import fused
+
+SIZES = {"b": 2, "h": 2, "q": 256, "k": 512, "d": 128, "e": 128, "n": 4096}
+
+
+def lowered(form: str, dtype: str = "float16") -> tuple[TileProgram, Plan]:
+    """A form's program and default plan for sm_90a."""
+    made = fused(form)
+    one = made.lower("sm_90a", {axis.name: SIZES[axis.name] for axis in made.cascade.axes()},
+                     dict.fromkeys(made.cascade.inputs(), dtype))  # fmt: skip
+    return one.program, one.plan
+
+
+def changed(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:
+    return replace(program, kernels=(change(program.kernels[0]), *program.kernels[1:]))
+
+
+def in_loop(kernel: Kernel, *more: Statement, **fields: Any) -> Kernel:
+    """The kernel with more statements in its loop, and other fields of the loop."""
+    body = [
+        replace(one, body=(*one.body, *more), **fields) if isinstance(one, Loop) and one.pipelined else one
+        for one in kernel.body
+    ]
+    return replace(kernel, body=tuple(body))
+
+
+def with_buffer(kernel: Kernel, name: str, **fields: Any) -> Kernel:
+    """The kernel with other fields of one buffer."""
+    buffers = [replace(one, **fields) if one.name == name else one for one in kernel.buffers]
+    return replace(kernel, buffers=tuple(buffers))
+
+
+i, j, e, t = index("i"), index("j"), index("e"), index("t")
+TILE = ((i, 128), (j, 128))
+
+
+def stored(*read: Any) -> Parallel:
+    return Parallel(TILE, (Store("u_tile", (i, j), Load("sum_d_0", *read)),))
+
+
+def spared(kernel: Kernel) -> Kernel:
+    """The kernel with one more tile in shared memory."""
+    return replace(kernel, buffers=(*kernel.buffers, Buffer("spare", "shared", (128, 128), "float16")))
+
+
+BREAKS: dict[str, tuple[str, Callable[[Kernel], Kernel]]] = {
+    "shifted": ("elsewhere than where its loop stands", lambda k: in_loop(k, stored(i, j + 1))),
+    "at a serial variable": ("elsewhere than where its loop stands", lambda k: in_loop(k, stored(i, t))),
+    "turned round": ("elsewhere than where its loop stands", lambda k: in_loop(k, stored(i, i))),
+    "overwritten by a loop": (
+        "is loaded ahead",
+        lambda k: in_loop(k, Parallel(TILE, (Store("V_tile", (i, j), Integer(0)),))),
+    ),
+    "overwritten by a fill": ("is loaded ahead", lambda k: in_loop(k, Fill("K_tile", Integer(0)))),
+    "overwritten by a copy": ("is loaded ahead", lambda k: in_loop(k, Copy("operand", "V_tile"))),
+    "turned to shared": ("is copied to shared memory", lambda k: spared(in_loop(k, Copy("operand", "spare")))),
+    "filled": ("lies in shared memory and is filled", lambda k: replace(k, body=(Fill("Q_tile", Integer(0)), *k.body))),
+    "16-bit sums": ("sums a contraction in bfloat16", lambda k: with_buffer(k, "sum_d_0", dtype="bfloat16")),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_program_that_breaks_a_rule_is_refused(name: str) -> None:
+    program, plan = lowered("attention")
+    assert plan.warp_specialized
+    lint(program, plan)
+    said, change = BREAKS[name]
+    with pytest.raises(PlanError, match=said):
+        lint(changed(program, change), plan)
+
+
+def test_a_varying_number_of_tiles_takes_one_stage_without_loading_warps() -> None:
+    program, plan = lowered("causal")
+    assert plan.warp_specialized
+    assert plan.stages == 2
+    with pytest.raises(PlanError, match="one stage only"):
+        lint(program, replace(plan, warp_specialized=False))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"block_row": 64, "threads": 256, "warp_specialized": False}, "256 threads take a multiple of 128 rows"),
+        ({"block_streamed": 72, "warp_specialized": False}, "of 16 columns and deep"),
+    ],
+)
+def test_tiles_that_tensor_cores_do_not_take(fields: dict[str, Any], said: str) -> None:
+    made = fused("attention")
+    sizes = {name: SIZES[name] for name in "bhqkde"}
+    plan = replace(lowered("attention")[1], **fields)
+    with pytest.raises(PlanError, match=said):
+        made.lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"), plan=plan)
+
+
+def test_a_width_that_reductions_do_not_take() -> None:
+    plan = replace(lowered("rows", "float32")[1], block_streamed=96)
+    with pytest.raises(PlanError, match="reduce a power of two or a multiple of 1024"):
+        fused("rows").lower("sm_90a", {"b": 2, "n": 4096}, {"x": "float32"}, plan=plan)
