@@ -6,7 +6,6 @@ The definition is `tests/oracle.py` (whole rows, extended precision); what only 
 import pickle
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from sympy import Abs, Expr, exp, oo
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
 from tests.oracle import Oracle
 
 n, t, d = ra.axes("n t d")
@@ -390,20 +388,6 @@ def test_a_selection_of_what_falls_and_rises_is_undecided() -> None:
         ra.fuse(ra.topk(Abs(x - ra.mean(x, n)), n, j)[0], axes="t j")
     assert error.value.reduction == "topk_values_0"
     assert "is not known to rise strictly with one function of x for every d" in error.value.reason
-
-
-@relaxed
-@given(st.sampled_from(KINDS), st.sampled_from(LENGTHS[1:]), st.integers(0, 99), st.sampled_from([1, 3]))
-@pytest.mark.parametrize("name", [name for name in SELECTIONS if "arg" in name or "top" in name])
-def test_the_tile_program_selects_what_the_definition_does(
-    name: str, kind: str, length: int, seed: int, segments: int
-) -> None:
-    fused = FUSED[name]
-    data = {one: array for one, array in example(kind, length, seed).items() if one in fused.cascade.inputs()}
-    known = {"sizes": {"t": 3, "n": length}, "dtypes": {one: str(array.dtype) for one, array in data.items()}}
-    plan = replace(fused.lower("c", **known).plan, segments=segments, block_streamed=16)
-    made = interpret(fused.lower("c", **known, plan=plan).program, data)["out"]
-    np.testing.assert_array_equal(made, fused.reference(**data).astype(made.dtype))
 
 
 KERNELS = ("argmax", "argmin", "topk")
