@@ -19,7 +19,7 @@ from tests import attention_cases
 
 b, h, q, k, d, e, n, t, c = ra.axes("b h q k d e n t c")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
-x, w, r, M, A = ra.tensors("x[b,n] w[b,n] r[b,n,j] M[q,k] A[q,k]")
+x, w, r, M, A, P = ra.tensors("x[b,n] w[b,n] r[b,n,j] M[q,k] A[q,k] P[e,n]")
 X, W, WT = ra.tensors("X[t,c] W[c,n] W[n,c]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
 LOWEST = torch.finfo(torch.float32).min
@@ -89,6 +89,17 @@ def best_of_rows(k: int) -> ra.Fused:
     return ra.fuse(outputs | {"first": (ra.argmax(x, n), "b"), "least": (ra.argmin(x, n), "b")})
 
 
+def centred_product() -> ra.Fused:
+    """The rows of x, less their mean and by their deviation, times the rows of P."""
+    return ra.fuse(ra.sum((x - ra.mean(x, n)) / sqrt(ra.var(x, n) + 1) * P, n), axes="b e")
+
+
+def product_of_range() -> ra.Fused:
+    """The rows of x, brought to [0, 1] by their least and largest elements, times the rows of P."""
+    least, largest = ra.min(x, n), ra.max(x, n)
+    return ra.fuse(ra.sum((x - least) / (largest - least + 1) * P, n), axes="b e")
+
+
 FORMS: dict[str, Callable[[], ra.Fused]] = {
     "attention": lambda: attention(SCORE),
     "causal": lambda: attention(ra.where(k <= q, SCORE, -oo)),
@@ -96,6 +107,9 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "additive": lambda: attention(SCORE + A),
     "rows": top_and_denominator,
     "logsumexp": lambda: ra.fuse(ra.logsumexp(x, n)),
+    "product": lambda: ra.fuse(ra.sum(x * P, n), axes="b e"),
+    "centred product": centred_product,
+    "product of the range": product_of_range,
     "variance": lambda: ra.fuse(ra.mean((x - ra.mean(x, n)) ** 2, n)),
     "weighted mean": lambda: ra.fuse(moments()[1]),
     "weighted variance": weighted_variance,
@@ -195,6 +209,9 @@ CASES = (
     Case("rows of one", "rows", one(x=randn(7, 1)), 1e-6),
     Case("rows, huge logits", "rows", one(x=randn(5, 1000, scale=1e4)), 1e-6),
     Case("logsumexp", "logsumexp", one(x=randn(300, 77, scale=10.0)), 1e-6),
+    Case("product", "product", one(x=randn(37, 300), P=randn(150, 300)), 4e-6),
+    Case("centred product", "centred product", one(x=randn(37, 300, shift=1e3), P=randn(150, 300)), 4e-6),
+    Case("product of the range", "product of the range", one(x=randn(70, 129), P=randn(33, 129)), 4e-6),
     Case("variance", "variance", one(x=randn(5, 1000)), 1e-6),
     Case("variance, 1e8 ± 30", "variance", one(x=randn(2, 1_000_000, scale=30.0, shift=1e8)), 1e-6),
     Case("weighted mean", "weighted mean", one(x=randn(5, 1000), w=weights(5, 1000)), 1e-6),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from tests.kernel_cases import CASES, Case, cast, fused, tensors_of, worst_error
+from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 pytestmark = pytest.mark.gpu
 
@@ -73,3 +75,27 @@ def test_an_extremum_that_met_nan_is_nan(rows: int) -> None:
     data[0, 7] = torch.nan
     made = fused("rows")(x=data)
     assert made.top.isnan().tolist() == made.lse.isnan().tolist() == [True] + [False] * (rows - 1)
+
+
+@pytest.mark.parametrize("segments", [2, 3])
+@pytest.mark.parametrize("name", ["causal", "window", "spans", "no length", "shared heads", "pages of 64"])
+def test_segments_share_the_live_tiles(name: str, segments: int) -> None:
+    case = next(one for one in CASES if one.name == name)
+    tensors, form = cast(tensors_of(case, "cuda"), torch.float16), fused(case.form)
+    plan = replace(form.lower("sm_90a", **problem(form, tensors, case.sizes)).plan, segments=segments)
+    made = form(**tensors, empty=case.empty, sizes=case.sizes, plan=plan)
+    assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= BOUNDS[torch.float16]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_what_lies_beyond_a_length_is_never_read(dtype: torch.dtype) -> None:
+    """A cache holds anything behind its end, for widths that warps load ahead and for those that they do not."""
+    for width in (64, 128):
+        shapes = {"Q": (2, 4, 100, width), "K": (2, 4, 300, width), "V": (2, 4, 300, width)}
+        generator = torch.Generator().manual_seed(width)
+        tensors = {key: torch.randn(shape, generator=generator).to("cuda", dtype) for key, shape in shapes.items()}
+        tensors["length"] = torch.tensor([170, 33], device="cuda", dtype=torch.int32)
+        wanted = fused("lengths").reference(**tensors)
+        for row, size in enumerate((170, 33)):
+            tensors["K"][row, :, size:] = tensors["V"][row, :, size:] = torch.nan
+        assert worst_error(fused("lengths")(**tensors), wanted) <= 2e-3

@@ -11,7 +11,7 @@ from sympy import Expr, Integer, exp
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.program import Bind, Load, Loop
+from redalg.lower_tile.program import Bind, Load, Loop, ReduceTile, statements
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 SMALL = [case for case in CASES if "1e8" not in case.name and case.name not in ("513 x 1000", "width 128")]
@@ -187,3 +187,19 @@ def test_a_page_is_one_copy_where_tiles_lie_within_pages(page: int, copies: bool
     tensors, form = tensors_of(case), fused(case.form)
     made = form.lower("sm_90a", **problem(form, tensors, case.sizes))
     assert ("T.copy(K[pages[" in made.source.text) == copies
+
+
+def test_an_extremum_that_nothing_reads_costs_nothing() -> None:
+    """The maximum that a user writes is not the pivot where a bias leaves a part of it outside."""
+    sizes = {"b": 1, "h": 2, "q": 64, "k": 64, "d": 32, "e": 32}
+    dtypes = dict.fromkeys(("Q", "K", "V", "slope"), "float16")
+    made = fused("linear bias").lower("sm_90a", sizes, dtypes)
+    reduced = [one for one in statements(made.program.kernels[0].body) if isinstance(one, ReduceTile)]
+    assert [one.kind for one in reduced] == ["max", "sum"]
+    assert len(fused("linear bias").form.extrema) == 2
+
+
+def test_a_soft_cap_is_computed_once() -> None:
+    sizes = {"b": 1, "h": 2, "q": 64, "k": 64, "d": 32, "e": 32}
+    made = fused("soft cap").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"))
+    assert made.source.text.count("T.tanh(") == 1

@@ -146,6 +146,62 @@ def test_attention_with_a_score_of_ones_own(backend: str) -> None:
     assert error(fused(**t, bias=bias, backend=backend), want) <= TOLERANCE
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("groups", [1, 3])
+def test_attention_with_shared_heads_and_its_statistics(groups: int, backend: str) -> None:
+    t = heads()
+    shared = {"K": t["K"][:, : 3 // groups], "V": t["V"][:, : 3 // groups]}
+    full = {name: np.repeat(array, groups, axis=1) for name, array in shared.items()}
+    scores = scores_of(t | full)
+    got = attention(groups=groups, also=["lse", "top"])(**(t | shared), backend=backend)
+    assert error(got.out, defined(scores, full["V"])) <= TOLERANCE
+    assert error(got.lse, logsumexp(scores)) <= TOLERANCE
+    assert error(got.top, scores.max(-1)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("page", [4, 5])
+def test_attention_over_a_paged_cache(page: int, backend: str) -> None:
+    t = heads(k=20)
+    count = 20 // page
+    order = np.random.default_rng(3).permutation(2 * count).reshape(2, count)
+    cache = {}
+    for name in "KV":
+        rows = t[name].swapaxes(1, 2).reshape(2 * count, page, 3, -1)
+        cache[name] = np.empty_like(rows)
+        cache[name][order.reshape(-1)] = rows
+    got = attention(page=page)(Q=t["Q"], **cache, pages=order, sizes={"k": 20}, backend=backend)
+    assert error(got, defined(scores_of(t), t["V"])) <= TOLERANCE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("level", [0.0, -1e4, 1e4])
+def test_attention_with_sinks(level: float, backend: str) -> None:
+    """A sink far above every score takes all weight; one far below takes none; neither overflows."""
+    t = heads()
+    sinks = (level + random(3, seed=5)).astype(np.float32)
+    column = np.broadcast_to(sinks[None, :, None, None].astype(np.float64), (2, 3, 9, 1))
+    scores = np.concatenate([scores_of(t), column], axis=-1)
+    values = np.concatenate([t["V"], np.zeros_like(t["V"][:, :, :1])], axis=2)
+    got = attention(sinks=True, also=["lse"])(**t, sinks=sinks, backend=backend)
+    assert np.abs(np.asarray(got.out) - defined(scores, values)).max() <= TOLERANCE
+    assert error(got.lse, logsumexp(scores)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"groups": 0}, "groups=0 should be a positive int"),
+        ({"page": True}, "page=True should be a positive int"),
+        ({"also": ["entropy"]}, "also='entropy' is not an output"),
+        ({"also": "lse"}, "also='lse' is not an output"),
+    ],
+)
+def test_attention_refuses_what_names_none(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ra.ExpressionError, match=said):
+        attention(**options)
+
+
 # ---- what is exported ------------------------------------------------------------------------------------------------
 
 

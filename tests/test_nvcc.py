@@ -32,8 +32,21 @@ PROBLEMS = {
     "long inner axis": ("long inner axis", {"t": 2048, "c": 8192, "n": 128}, "float16"),
     "long inner axis, transposed": ("long inner axis, transposed", {"t": 2048, "c": 4000, "n": 1000}, "bfloat16"),
     "long inner axis, float32": ("long inner axis", {"t": 2048, "c": 8192, "n": 128}, "float32"),
+    "window, d 128": ("window", {"b": 4, "h": 16, "q": 2048, "k": 2048, "d": 128, "e": 128}, "float16"),
+    "lengths, d 80": ("lengths", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 80, "e": 80}, "bfloat16"),
+    "bias, d 96": ("linear bias", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 96, "e": 96}, "float16"),
+    "soft cap, d 192, e 128": ("soft cap", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 192, "e": 128}, "float16"),
+    "sinks, d 256": ("sinks", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 256, "e": 256}, "float16"),
+    "shared heads, one query": ("shared heads", {"b": 1, "h": 32, "q": 1, "k": 8192, "d": 128, "e": 128}, "float16"),
+    "pages of 64": ("pages of 64", {"b": 8, "h": 8, "q": 1, "k": 4096, "d": 128, "e": 128}, "bfloat16"),
 }
-SHAPES = {"inertia": {"r": (1024, 8192, 3)}}
+INTEGERS = {"length": "int32", "begin": "int32", "pages": "int32"}
+CACHE, PAGED = (1, 8, 8192, 128), (512, 64, 8, 128)
+SHAPES = {
+    "inertia": {"r": (1024, 8192, 3)},
+    "shared heads, one query": {"K": CACHE, "V": CACHE},
+    "pages of 64": {"K": PAGED, "V": PAGED, "pages": (8, 64)},
+}
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -43,7 +56,8 @@ pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is no
 def test_compiles_within_limits(name: str, target: str) -> None:
     form, sizes, dtype = PROBLEMS[name]
     one = fused(form)
-    lowered = one.lower(target, sizes, dict.fromkeys(one.cascade.inputs(), dtype), shapes=SHAPES.get(name))
+    dtypes = {tensor: INTEGERS.get(tensor, dtype) for tensor in one.cascade.inputs()}
+    lowered = one.lower(target, sizes, dtypes, shapes=SHAPES.get(name))
     for kernel in compile_only(lowered.source):
         assert 0 < kernel.smem_bytes <= DEVICES[target].smem_bytes or kernel.smem_bytes == 0
         assert kernel.spill_bytes == 0 or target != "sm_90a", f"{kernel.name} spills {kernel.spill_bytes} bytes"

@@ -1,4 +1,4 @@
-"""Selections in the tile program, against the definition: ties, masks, NaN and rows of nothing, in one part and three."""
+"""Selections in the tile program, against the definition: ties, masks, NaN, rows of nothing, in one part and three."""
 
 from __future__ import annotations
 

@@ -107,7 +107,10 @@ class Assembly:
     def summed(self, wanted: str, expr: Expr, body: list[Statement]) -> str:
         """The row buffer that holds Σ_j of an expression in i, j, computed once."""
         key = Load("sum of", expr)
-        if key not in self.made:
+        if key not in self.made and expr.is_number:  # the same for every element of the tile
+            self.made[key] = self.row(wanted)
+            body.append(self.over_rows((self.made[key], expr * self.plan.block_streamed)))
+        elif key not in self.made:
             source = self.tile_of("term", expr, body)
             self.made[key] = self.row(wanted)
             body.append(ReduceTile("sum", source, self.made[key], clear=True))

@@ -17,6 +17,7 @@ from redalg.decompose import Producer
 from redalg.errors import InputError, PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import FusedForm, Structure
+from redalg.incremental.pruned import pruned
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
@@ -101,7 +102,7 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
     check_selections(form, problem)
     check_splits(form, plan)
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
-    job = Job(form, plan, problem, dtypes)
+    job = Job(pruned(form), plan, problem, dtypes)
     lowered = multi_segment if plan.segments > 1 else split if plan.splits > 1 else single_segment
     kernels, workspaces = lowered(job)
     kernels = tuple(replace(kernel, body=joined(without_single_steps(kernel.body))) for kernel in kernels)

@@ -1,7 +1,10 @@
 """Which tiles a block needs: those that the domain rules out for every row of the block are never read.
 
-    k ≤ f for every live element   →   tiles up to ⌊(max over the block of f + block) / block⌋
-    k ≥ g for every live element   →   tiles from ⌊max(min over the block of g, 0) / block⌋
+    k ≤ f for every live element   →   tiles up to ⌊(max over the block of f) / block⌋ + 1
+    k ≥ g for every live element   →   tiles from ⌊(min over the block of g) / block⌋
+
+Each limit is divided on its own: of a quotient of a minimum TileLang takes the number of tiles to be constant, and
+reads too many (seen: ⌊min(99, 64·q + 63) / 64⌋ for q < 2).
 
 Read off the domain's conjuncts that are linear in the streamed axis, with integers alone beside it: other axes,
 extents, and elements of integer tensors that are the same for the whole block (a row's length). Others trim nothing.
@@ -42,9 +45,9 @@ def needed_tiles(domain: Boolean, space: Space) -> Tiles | None:
     if not lasts and not firsts:
         return None
     size = space.problem.sizes[space.plan.binding.streamed.name]
-    first = floor(Max(S.Zero, *firsts) / block) if firsts else S.Zero
-    last = Min(sympify(size - 1), *lasts) if lasts else sympify(size - 1)  # a length may be any integer
-    return Tiles(first, floor((last + block) / block))
+    first = Max(S.Zero, *(floor(one / block) for one in firsts))
+    stop = Min(floor((sympify(size) + block - 1) / block), *(floor(one / block) + 1 for one in lasts))
+    return Tiles(first, stop)
 
 
 def edges(domain: Boolean, space: Space) -> list[tuple[int, Expr]]:

@@ -10,7 +10,8 @@ turned to shared     registers that enter a contraction are not copied to shared
 trip count           bounds that vary from block to block go with one stage where loads are not a warp's own
 filled               shared memory is not filled where warps are specialised
 accumulators         contractions sum in float32 or float64
-matrix units         rows are a multiple of 16 for every warp, columns and depth of 16
+matrix units         rows are a multiple of 16 for every warp (of 64 for all, where warpgroups share out the columns of
+                     operands in shared memory), columns and depth of 16
 reduced width        without a contraction, a power of two or a multiple of four elements for every thread
 """
 
@@ -153,15 +154,23 @@ def matrix_units(one: Subject) -> Iterator[str]:
     """Shapes that tensor cores take, every warp with rows (or columns) of its own."""
     if not one.plan.tensor_cores:
         return
-    by_rows = one.plan.warps == "rows"
-    least, least_columns = (one.plan.threads // 2, 16) if by_rows else (16, max(16, one.plan.threads // 4))
     for contract in one.each(Contract):
         (rows, columns), depth = one.buffers[contract.c].shape, one.buffers[contract.a].shape[1]
+        least, least_columns = rows_of_threads(one, contract), 16
+        if one.plan.warps == "columns":
+            least, least_columns = 16, max(16, one.plan.threads // 4)
         if rows % least or columns % least_columns or depth % 16:
             yield (
                 f"`{contract}` multiplies {rows} x {depth} by {depth} x {columns}; {one.plan.threads} threads take a "
                 f"multiple of {least} rows, of {least_columns} columns, and of 16 deep. Use such tiles."
             )
+
+
+def rows_of_threads(one: Subject, contract: Contract) -> int:
+    """The rows that all warps take together; warpgroups whose operands lie in shared memory may share out columns."""
+    columns, groups = one.buffers[contract.c].shape[1], one.plan.threads // 128
+    apart = one.plan.device.wgmma and one.scope(contract.a) == "shared" and groups > 1 and columns % (16 * groups) == 0
+    return 64 if apart else one.plan.threads // 2
 
 
 def reduced_width(one: Subject) -> Iterator[str]:

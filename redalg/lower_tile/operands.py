@@ -96,7 +96,7 @@ class Operands:
         if key not in self.assembly.made:
             shape = (space.plan.block_row, space.plan.block_streamed)
             name = self.assembly.made[key] = self.assembly.buffer("operand", "shared", shape, dtype)
-            store = Store(name, (I, J), self._hoisted(read))
+            store = Store(name, (I, J), self.assembly.across(self._hoisted(read), body))
             body.append(Parallel(((I, shape[0]), (J, shape[1])), (store,)))
         return self.assembly.made[key]
 

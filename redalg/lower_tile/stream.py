@@ -197,7 +197,7 @@ class Step:
         if u not in self.tiles:
             read = self.term(u)
             number, rest = numeric_factor(read)
-            number, rest = (number, rest) if number.is_positive and isinstance(rest, Load) else (S.One, read)
+            number, rest = (number, rest) if number.is_positive else (S.One, read)
             name = self.assembly.tile_of("u_tile", masked(self.live, rest, S.NegativeInfinity), self.body)
             self.tiles[u] = (name, number)
         return self.tiles[u]
