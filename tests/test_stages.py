@@ -73,7 +73,7 @@ def test_a_plan_that_exceeds_shared_memory() -> None:
     with pytest.raises(PlanError) as error:
         lowered("attention", plan=plan)
     assert str(error.value) == (
-        f"plan `{plan}` needs 491520 bytes of shared memory for kernel `stream k, finish`; a block of sm_90a "
+        f"plan `{plan}` needs 294912 bytes of shared memory for kernel `stream k, finish`; a block of sm_90a "
         "(H200) has 232448. Use smaller tiles or fewer stages."
     )
 

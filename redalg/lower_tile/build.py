@@ -14,7 +14,7 @@ from sympy import And, Expr, Max, Min, S, Symbol, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Producer
-from redalg.errors import InputError, PlanError
+from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import FusedForm, Structure
 from redalg.incremental.pruned import pruned
@@ -22,6 +22,7 @@ from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.extent import needed_tiles
 from redalg.lower_tile.hoist import bound_names, hoisted
+from redalg.lower_tile.inputs import inputs
 from redalg.lower_tile.join import joined
 from redalg.lower_tile.lint import lint
 from redalg.lower_tile.loops import without_single_steps
@@ -122,34 +123,6 @@ def sizes_of(problem: Problem, plan: Plan) -> tuple[Symbol, ...]:
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------------
-
-
-def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
-    """Inputs, then scalars, in order of name."""
-    shapes = {
-        name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem)
-        for name in form.cascade.inputs()
-    }
-    arrays = [
-        Parameter(kernel_name(key), shape or (1,), problem.dtypes[key], "input", key) for key, shape in shapes.items()
-    ]
-    scalars = [one.name for one in form.cascade.scalars()]
-    return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
-
-
-def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
-    """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
-    elements = [one for one in form.cascade.elements() if one.name == name]
-    extents = []
-    for place, indices in enumerate(zip(*(one.indices for one in elements), strict=True)):
-        axes = [one for one in indices if isinstance(one, Axis)]
-        if not axes and not all(one.is_Integer for one in indices):
-            raise InputError(
-                f"tensor `{name}`: dimension {place} is indexed by `{indices[0]}`, which does not tell its extent. "
-                f'Pass shapes={{"{name}": (…)}}.'
-            )
-        extents.append(problem.sizes[axes[0].name] if axes else 1 + max(int(one) for one in indices))
-    return tuple(extents)
 
 
 def outputs(job: Job) -> tuple[Parameter, ...]:
