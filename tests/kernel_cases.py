@@ -90,6 +90,13 @@ def best_of_rows(k: int) -> ra.Fused:
     return ra.fuse(outputs | {"first": (ra.argmax(x, n), "b"), "least": (ra.argmin(x, n), "b")})
 
 
+def rows_and_their_best() -> ra.Fused:
+    """The softmax of rows, which carries their axis, beside its best elements."""
+    p = ra.softmax(x, n)
+    values, indices = ra.topk(p, n, ra.axis("j", size=3))
+    return ra.fuse({"p": (p, "b n"), "values": (values, "b j"), "indices": (indices, "b j")})
+
+
 def centred_product() -> ra.Fused:
     """The rows of x, less their mean and by their deviation, times the rows of P."""
     return ra.fuse(ra.sum((x - ra.mean(x, n)) / sqrt(ra.var(x, n) + 1) * P, n), axes="b e")
@@ -140,6 +147,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "inertia": inertia,
     "best of rows": lambda: best_of_rows(3),
     "20 best of rows": lambda: best_of_rows(20),
+    "rows and their best": rows_and_their_best,
     "latent": mla_decode,
     "routing": lambda: routing(6),
     "routing to one": lambda: routing(1),
@@ -325,6 +333,7 @@ CASES = (
     Case("long inner axis, maximum", "long inner axis, maximum", one(X=randn(33, 530), W=randn(530, 40))),
     Case("best of rows", "best of rows", one(x=whole(33, 600)), 0.0),
     Case("best of rows, too few", "best of rows", one(x=whole(5, 2)), 0.0),
+    Case("rows and their best", "rows and their best", one(x=whole(33, 600)), 1e-6),
     Case("20 best of rows", "20 best of rows", one(x=whole(7, 1000)), 0.0),
     Case("latent", "latent", latent(2, 5, 77, 32, 16)),
     Case("latent, one of everything", "latent", latent(1, 1, 1, 16, 8)),

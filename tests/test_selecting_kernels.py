@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import redalg as ra
 from redalg.lower_tile.interpret import interpret
 from tests.test_selection import FUSED, KINDS, LENGTHS, SELECTIONS, example, relaxed
 
@@ -25,3 +27,29 @@ def test_the_tile_program_selects_what_the_definition_does(
     plan = replace(fused.lower("c", **known).plan, level="block", segments=segments, block_streamed=16)
     made = interpret(fused.lower("c", **known, plan=plan).program, data)["out"]
     np.testing.assert_array_equal(made, fused.reference(**data).astype(made.dtype))
+
+
+n, j = ra.axis("n"), ra.axis("j", size=4)
+x = ra.tensor("x[t,n]")
+BOTH = ra.fuse({"best": (ra.topk(x, n, j)[0], "t j"), "first": (ra.first(x, n), "t")})
+
+
+LANES, BLOCK = {"level": "thread"}, {"level": "block"}
+BY_LANE = "whose elements are joined lane by lane in one segment"
+
+
+@pytest.mark.parametrize(
+    ("fused", "dtype", "changes", "message"),
+    [
+        (FUSED["topk values"], "float32", LANES, "which keeps several elements, .* Use level 'block'"),
+        (FUSED["argmax"], "float32", {**LANES, "segments": 2}, f"component of argmax, {BY_LANE}"),
+        (FUSED["first"], "float32", BLOCK, f"component of first, {BY_LANE}"),
+        (BOTH, "float32", BLOCK, f"component of first, {BY_LANE}"),
+        (FUSED["topk values"], "float64", BLOCK, "selects elements in float64; .* Pass tensors of float32 or narrower"),
+    ],
+)
+def test_what_a_level_does_not_hold_is_refused(fused: ra.Fused, dtype: str, changes: Any, message: str) -> None:
+    known: Any = {"sizes": {"t": 3, "n": 100}, "dtypes": {"x": dtype}}
+    plan = replace(FUSED["argmax"].lower("c", **known).plan, **changes)
+    with pytest.raises(ra.PlanError, match=message):
+        fused.lower("c", **known, plan=plan)
