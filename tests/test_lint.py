@@ -112,7 +112,7 @@ def test_a_varying_number_of_tiles_takes_one_stage_without_loading_warps() -> No
     ("fields", "said"),
     [
         ({"block_row": 64, "threads": 256, "warp_specialized": False}, "256 threads take a multiple of 128 rows"),
-        ({"block_streamed": 72, "warp_specialized": False}, "of 16 columns and deep"),
+        ({"block_streamed": 72, "warp_specialized": False}, "of 16 columns, and of 16 deep"),
     ],
 )
 def test_tiles_that_tensor_cores_do_not_take(fields: dict[str, Any], said: str) -> None:
