@@ -162,7 +162,9 @@ class Fused:
 
         return self._outputs(define((self.first, self.form), self._given(positional, tensors), sizes or {}))
 
-    def _given(self, positional: Sequence[Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> dict[str, Any]:
+        if not positional:
+            return tensors
         if len(positional) > len(self.inputs):
             allowed = (
                 f"at most {len(self.inputs)}" if self.inputs else "none, since `fuse` was given no inputs=(Q, K, V)"

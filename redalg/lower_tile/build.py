@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from sympy import And, Expr, Max, Min, S, Symbol, floor, sympify
+from sympy import And, Expr, Integer, Max, Min, S, Symbol, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import PlanError
@@ -114,16 +114,15 @@ def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, st
     kernels = tuple(replace(kernel, body=joined(kernel.body, tiles=plan.level == "thread")) for kernel in kernels)
     parameters = (*inputs(form, problem), *outputs(form, problem, dtypes), *workspaces)
     name = f"{form.outputs[0].name}_over_{form.cascade.axis}"
-    program = TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem, plan))
+    program = TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem))
     verify(program)
     lint(program, plan)
     return program
 
 
-def sizes_of(problem: Problem, plan: Plan) -> tuple[Symbol, ...]:
-    """The run-time sizes: of axes, of dimensions that no axis indexes, and the number of segments."""
-    found = {one for one in (plan.parts(problem),) if isinstance(one, Symbol)}
-    found |= {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
+def sizes_of(problem: Problem) -> tuple[Symbol, ...]:
+    """The run-time sizes: of axes, and of dimensions that no axis indexes."""
+    found = {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
     return tuple(sorted(found | {problem.sizes[name] for name in problem.varying}, key=str))
 
 
@@ -150,7 +149,7 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
         at[binding.column] = first + E_
         start[binding.column] = (first, plan.block_column)
     if segmented:
-        grid.append((SEGMENT, plan.parts(job.problem)))
+        grid.append((SEGMENT, plan.segments))
     for axis in reversed(binding.grid):
         at[axis] = index(names.fresh(axis.name))
         grid.append((at[axis], sizes[axis.name]))
@@ -175,7 +174,7 @@ def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[E
 
 def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
     """The tiles of a block; a segment takes its share of those needed."""
-    needed, parts = needed_tiles(job.form.cascade.domain, space), sympify(job.plan.parts(job.problem))
+    needed, parts = needed_tiles(job.form.cascade.domain, space), Integer(job.plan.segments)
     if needed is None:
         return Span(S.Zero, sympify(space.tiles), moving=False)
     bound = list[Bind]()
@@ -200,7 +199,7 @@ def taken(job: Job) -> tuple[str, ...]:
     cascade = job.form.cascade
     given = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
     outputs = (output_name(one, job.problem) for one in job.dtypes)
-    return (*map(kernel_name, given), *outputs, *map(str, sizes_of(job.problem, job.plan)))
+    return (*map(kernel_name, given), *outputs, *map(str, sizes_of(job.problem)))
 
 
 # ---- Single-Segment --------------------------------------------------------------------------------------------------
@@ -277,10 +276,10 @@ def part_shape(value: Value, slots: Slots, job: Job) -> tuple[Any, ...]:
     """(segments, grid axes …, rows, columns) of a workspace."""
     binding, sizes = job.plan.binding, job.problem.sizes
     if value in slots.heads and binding.column:
-        return (job.plan.parts(job.problem), *(sizes[axis.name] for axis in binding.grid), sizes[binding.column.name])
+        return (job.plan.segments, *(sizes[axis.name] for axis in binding.grid), sizes[binding.column.name])
     rows = sizes[binding.row.name] if binding.row else 1
     columns = [sizes[binding.column.name]] if value in slots.columns and binding.column else []
-    return (job.plan.parts(job.problem), *(sizes[axis.name] for axis in binding.grid), rows, *columns)
+    return (job.plan.segments, *(sizes[axis.name] for axis in binding.grid), rows, *columns)
 
 
 def part_place(value: Value, slots: Slots, space: Space, part: Expr) -> tuple[Expr, ...]:
@@ -325,8 +324,8 @@ def merging(
     slots = replace(slots, scale=parts.scale)
     loop, held = taken_from(workspaces, PART, slots, assembly, place.space)
     loop += merge_step(assembly, place.space, slots, held, job.form)
-    stop = sympify(job.plan.parts(job.problem))
-    together = min(PARTS_TOGETHER, job.plan.segments) if stop.is_Integer else 1
+    together = min(PARTS_TOGETHER, job.plan.segments)
+    stop = Integer(job.plan.segments)
     body.append(Loop(PART, stop, 0, tuple(loop), pipelined=False, unrolled=together))
     body += [stored_part(value, slots, name, place.space, S.Zero) for value, name in wholes.items()]
     if not all(one.carries for one in job.form.outputs):

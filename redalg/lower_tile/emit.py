@@ -26,11 +26,11 @@ from redalg.lower_tile.program import (
     TileProgram,
     statements,
 )
-from redalg.strategies import Plan
+from redalg.strategies import GRID_LIMIT, Plan
 from redalg.strategies.products import EIGHT_BITS
 
-GRID_LIMIT = 65535
-"""Largest extent of a grid's second and third dimension (CUDA)."""
+DIMENSIONS = 3
+"""Dimensions of a launch."""
 
 
 @final
@@ -176,22 +176,38 @@ class _Emitter:
 
 
 def launch(kernel: Kernel, printer: Printer) -> tuple[list[str], list[str]]:
-    """The `with` line, and the lines that unfold a grid of more than three dimensions."""
-    if len(kernel.grid) <= 3 and all(small(extent) for _, extent in kernel.grid[1:]):
-        names = ", ".join(str(name) for name, _ in kernel.grid)
-        extents = ", ".join(printer.integer(sympify(extent)) for _, extent in kernel.grid)
-        bound = names if len(kernel.grid) == 1 else f"({names})"
-        return [f"with T.Kernel({extents}, **launch) as {bound}:  # {kernel.title}"], []
-    total = printer.integer(Mul(*(extent for _, extent in kernel.grid)))
-    return [f"with T.Kernel({total}, **launch) as block:  # {kernel.title}"], unfolded(kernel.grid, printer)
+    """The `with` line, and the lines that unfold what its three dimensions cannot hold one by one."""
+    folded, kept = folding(kernel.grid)
+    variables = [*(["block"] if folded else []), *(str(name) for name, _ in kept)]
+    extents = [Mul(*(extent for _, extent in folded))] if folded else []
+    shown = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in kept)))
+    bound = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
+    return [f"with T.Kernel({shown}, **launch) as {bound}:  # {kernel.title}"], unfolded(folded, printer)
+
+
+Grid = tuple[tuple[Symbol, Any], ...]
+
+
+def folding(grid: Grid) -> tuple[Grid, Grid]:
+    """(dimensions of a grid that share the launch's first, dimensions of their own).
+
+    Run-time extents are kept apart where they fit, so that no block divides by one.
+    """
+    if len(grid) <= DIMENSIONS and all(small(extent) for _, extent in grid[1:]):
+        return (), grid
+    constant = tuple(one for one in grid if isinstance(one[1], int))
+    first, *rest = tuple(one for one in grid if not isinstance(one[1], int)) or (None,)
+    if first is None or len(rest) >= DIMENSIONS:
+        return grid, ()
+    return (*constant, first), tuple(rest)
 
 
 def small(extent: Any) -> bool:
-    """Whether an extent fits a grid's second dimension; a run-time one may not."""
-    return isinstance(extent, int) and extent <= GRID_LIMIT
+    """Whether an extent fits a grid's second dimension; of run-time ones, a call sees to it (`runtime.sizes`)."""
+    return not isinstance(extent, int) or extent <= GRID_LIMIT
 
 
-def unfolded(grid: tuple[tuple[Symbol, Any], ...], printer: Printer) -> list[str]:
+def unfolded(grid: Grid, printer: Printer) -> list[str]:
     """Grid variables from one block number, the first varying fastest."""
     lines, strides = [], list[Any]()
     for place, (name, extent) in enumerate(grid):

@@ -37,7 +37,7 @@ from redalg.lower_tile.program import (
     Store,
     TileProgram,
     sized,
-    sizes_at,
+    sizes_in,
 )
 
 RELATIONS = {
@@ -65,15 +65,11 @@ PARTS: dict[str, Callable[..., Any]] = {
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
-def interpret(program: TileProgram, arguments: Mapping[str, Any], segments: int = 1) -> dict[str, Any]:
-    """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces) by name.
-
-    `segments` is their number where it is a run-time one.
-    """
+def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces) by name."""
     given = [one for one in program.parameters if one.role in ("input", "scalar")]
     memory = {one.name: np.asarray(arguments[one.key]) for one in given}
-    shapes = {one.key: memory[one.name].shape for one in given}
-    sizes = sizes_at(program, shapes, segments)
+    sizes = sizes_in(given, {one.key: memory[one.name].shape for one in given})
     memory |= {one.name: memory[one.name].reshape(sized(one.shape, sizes)) for one in given if one.shape}
     for one in program.parameters:
         if one.role in ("output", "workspace"):

@@ -334,11 +334,6 @@ def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ..
     }
 
 
-def sizes_at(program: TileProgram, shapes: Mapping[str, tuple[int, ...]], segments: int) -> dict[Symbol, int]:
-    """All run-time sizes of a program, for arrays of the given shapes and a number of segments."""
-    return {**dict.fromkeys(program.sizes, segments), **sizes_in(program.parameters, shapes)}
-
-
 def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
     return {symbol: sympify(size) for symbol, size in sizes.items()}
 

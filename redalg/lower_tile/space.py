@@ -159,7 +159,7 @@ class Space:
     def inside(self) -> Boolean:
         """Whether streamed element j of the tile exists."""
         streamed = self.plan.binding.streamed
-        covered = self.plan.block_streamed * self.tiles * self.plan.parts(self.problem)
+        covered = self.plan.block_streamed * self.tiles * self.plan.segments
         size = self.problem.sizes[streamed.name]
         return S.true if covered == size else self.at[streamed] < size
 
@@ -200,7 +200,7 @@ class Space:
     def tiles(self) -> Any:
         """Tiles of the streamed axis that one block reads."""
         total = tiles_of(self.problem.sizes[self.plan.binding.streamed.name], self.plan.block_streamed)
-        return tiles_of(total, self.plan.parts(self.problem))
+        return tiles_of(total, self.plan.segments)
 
 
 def usable_scale(h: Expr) -> Expr:

@@ -10,7 +10,7 @@ from typing import Any, final
 from redalg.errors import BackendError
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.compile import Kernel, compile_source, entry_of
-from redalg.lower_tile.program import Parameter, sized, sizes_at
+from redalg.lower_tile.program import Parameter, sized, sizes_in
 from redalg.runtime import arrays
 from redalg.runtime.gathers import check_gathers, gathers_any
 from redalg.runtime.inputs import Bound, native
@@ -62,7 +62,9 @@ class Launch:
             return arrays.run(self.form, bound_again(self.bound, self.form.cascade, given), "torch", self.empty)
         if self.checked:
             check_indices(self.form, bound_again(self.bound, self.form.cascade, given))
-        scalars = scalars_of(self.form.cascade, given) if self.recipe.scalars else {}
+        if not self.recipe.scalars:
+            return self.recipe.launch(given, ())
+        scalars = scalars_of(self.form.cascade, given)
         return self.recipe.launch(given, [scalars[name] for name in self.recipe.scalars])
 
 
@@ -90,7 +92,7 @@ class Recipe:
         arguments = []
         for name, make in self.inputs:
             array = given[name] if make is None else make(given[name])
-            arguments.append(array if array.data_ptr() % ALIGNMENT_BYTES == 0 else array.clone())
+            arguments.append(array.clone() if array.data_ptr() % ALIGNMENT_BYTES else array)
         made = [one() for one in self.made]
         self.entry(*arguments, *scalars, *made)
         return {name: made[place] if make is None else make(made[place]) for name, place, make in self.finish}
@@ -100,7 +102,7 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
     """The recipe of a lowered problem, for tensors like these."""
     import torch
 
-    parameters = concrete(lowered, tensors)
+    parameters, where = concrete(lowered, tensors), torch.device(bound.device)
     inputs = [one for one in parameters if one.role == "input"]
     made = [one for one in parameters if one.role in ("output", "workspace")]
     places = {one.key: place for place, one in enumerate(made)}
@@ -108,7 +110,7 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
         entry_of(kernel),
         tuple((one.key, maker(tensors[one.key], one, numpy=bound.library == "numpy")) for one in inputs),
         tuple(one.key for one in parameters if one.role == "scalar"),
-        tuple(partial(torch.empty, one.shape, dtype=_dtype(one.dtype), device=bound.device) for one in made),
+        tuple(partial(torch.empty, one.shape, dtype=_dtype(one.dtype), device=where) for one in made),
         tuple((one.name, places[one.name], finisher(one, lowered, made[places[one.name]], bound))
               for one in lowered.form.outputs),
     )  # fmt: skip
@@ -117,7 +119,7 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
 def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, ...]:
     """The program's parameters at a call's sizes."""
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
-    sizes = sizes_at(lowered.program, shapes, lowered.plan.segments)
+    sizes = sizes_in(lowered.program.parameters, shapes)
     return tuple(replace(one, shape=sized(one.shape, sizes)) for one in lowered.program.parameters)
 
 

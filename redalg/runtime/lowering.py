@@ -16,7 +16,7 @@ from redalg.lower_tile.emit import Source, emit
 from redalg.lower_tile.fit import check_fit, check_operands, fits
 from redalg.lower_tile.flatten import flattened
 from redalg.lower_tile.header import header, self_check
-from redalg.lower_tile.program import TileProgram, sizes_at
+from redalg.lower_tile.program import TileProgram, sizes_in
 from redalg.lower_tile.reductions import check_reductions
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
@@ -88,7 +88,7 @@ def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
     chosen, program = fitting((one, build(form, one, symbolic, dtypes_out)) for one in plans)
     check_operands(program, chosen, problem.precision)
     example = {symbolic.sizes[name]: problem.sizes[name] for name in problem.varying}
-    example = {**sizes_at(program, problem.shapes, chosen.segments), **example}
+    example |= sizes_in(program.parameters, problem.shapes)
     source = emit(program, chosen, header(form, chosen), self_check(program, example))
     return Lowered(form, problem, chosen, program, source, results)
 

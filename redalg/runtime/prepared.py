@@ -40,8 +40,9 @@ class Prepared:
 
     def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Pass after pass, each taking what was given and what the passes before it made."""
-        made = self.steps[0](given)
-        for step in self.steps[1:]:
+        first, *others = self.steps
+        made = first(given)
+        for step in others:
             made = step({**given, **made})
         return made
 
@@ -56,25 +57,20 @@ def kind_of(
     """What a glance at a call tells; None where it does not tell enough."""
     torch = sys.modules.get("torch")
     tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
-    seen: list[Hashable] = [
-        id(forms[0]), id(forms[1]), backend, options["empty"], options["precision"], bool(options["check"]),
-        id(options["plan"]),
-    ]  # fmt: skip
+    seen: list[Hashable] = [id(forms[0]), id(forms[1]), backend, id(options["plan"]), bool(options["check"])]
+    seen += (options["empty"], options["precision"])
     for name, one in given.items():
         kind = type(one)
-        if kind is tensor:
-            if one.layout is not strided:
-                return None
-            look = (one.shape, one.dtype, one.stride(), one.device, one.requires_grad, one.is_neg())
-            seen.append((name, *look))
+        if kind is tensor and one.layout is strided:
+            seen += (name, one.shape, one.dtype, one.stride(), one.device, one.requires_grad, one.is_neg())
         elif kind is np.ndarray:
-            seen.append((name, one.shape, one.dtype, one.strides, one.flags.writeable))
+            seen += (name, one.shape, one.dtype, one.strides, one.flags.writeable)
         elif kind is float or kind is int or issubclass(kind, np.generic):
-            seen.append((name, kind))
+            seen += (name, kind)
         else:
             return None
     if sizes:
-        seen.append(tuple((name, type(size), size) for name, size in sizes.items()))
+        seen += [(name, type(size), size) for name, size in sizes.items()]
     return tuple(seen)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from redalg.incremental.form import FusedForm
 from redalg.runtime.inputs import Bound
 from redalg.runtime.lowering import Lowered, built, lower, options_of, planned, problem_of, target_of
-from redalg.strategies import Plan, Problem, may_vary, unnamed, with_symbols
+from redalg.strategies import Plan, Problem, fits_launch, may_vary, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
@@ -59,18 +59,16 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
         problem,
         varying=changed(family, {**problem.sizes, **unnamed(planable, problem)}, str(form.cascade.axis.name)) & free,
     )
-    if not problem.varying or any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values()):
+    large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
+    if not problem.varying or large or not fits_launch(plans[0].binding, problem):
         return built(planable, plans, replace(problem, varying=frozenset()))
     planable, plans = planned(form, target, problem, plan)  # trip counts are no longer known
     problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
     symbolic = with_symbols(problem, planable)
-    parts = plans[0].segments  # their number is a run-time one too
-    schedule = replace(plans[0], segments=min(parts, 2))
-    key = (family, schedule, frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
+    key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
     if key not in _LOWERED:
         _LOWERED[key] = form, built(planable, plans, problem)
-    found = _LOWERED[key][1]
-    return replace(found, plan=replace(found.plan, segments=parts))
+    return _LOWERED[key][1]
 
 
 def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:

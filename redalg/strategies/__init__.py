@@ -7,10 +7,11 @@ from redalg.strategies.binding import Binding, bind_axes, column_axis
 from redalg.strategies.device import DEVICES, DeviceSpec, device_for
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules import choose, smaller
-from redalg.strategies.varying import check_varying, may_vary, tiles_of, unnamed, with_symbols
+from redalg.strategies.varying import GRID_LIMIT, check_varying, fits_launch, may_vary, tiles_of, unnamed, with_symbols
 
 __all__ = [
     "DEVICES",
+    "GRID_LIMIT",
     "Binding",
     "DeviceSpec",
     "Plan",
@@ -20,6 +21,7 @@ __all__ = [
     "choose",
     "column_axis",
     "device_for",
+    "fits_launch",
     "may_vary",
     "smaller",
     "tiles_of",

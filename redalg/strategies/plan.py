@@ -25,7 +25,6 @@ class Problem:
         empty: what a ratio over no elements is: `nan` or `zero`.
         precision: `ieee` or `tf32`.
         varying: axes whose size is a run-time one: `sizes` then gives an example, which plans are chosen by.
-        segments: the symbol of the number of segments where sizes vary and the program is being built.
     """
 
     sizes: Mapping[str, Any]
@@ -36,7 +35,6 @@ class Problem:
     empty: str = "nan"
     precision: str = "ieee"
     varying: frozenset[str] = frozenset()
-    segments: Any = None
 
 
 LEVELS = ("thread", "warp", "block", "row")
@@ -84,10 +82,6 @@ class Plan:
     def strategy(self) -> str:
         """Single-Segment or Multi-Segment (RedFuser, section 4)."""
         return "single-segment" if self.segments == 1 else "multi-segment"
-
-    def parts(self, problem: Problem) -> Any:
-        """Parts of the streamed axis: a number, or the symbol of a run-time one."""
-        return self.segments if self.segments == 1 or problem.segments is None else problem.segments
 
     def __str__(self) -> str:
         rows = f"{self.binding.row or 'one row'} {self.block_row}"

@@ -284,7 +284,10 @@ def segments(plan: Plan, problem: Problem) -> int:
         return lane_segments(plan, problem, grid)
     if 2 * grid > plan.device.multiprocessors:
         return 1
-    wanted = min(plan.device.multiprocessors // grid, tiles_along // (4 if tiles_along < 16 else 2), 64)
+    tiles = tiles_along // (4 if tiles_along < 16 else 2)
+    if plan.binding.streamed.name in problem.varying and tiles > 1:  # one number for all lengths
+        tiles = plan.device.multiprocessors
+    wanted = min(plan.device.multiprocessors // grid, tiles, 64)
     return 1 << max(0, wanted.bit_length() - 1)
 
 

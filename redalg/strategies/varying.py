@@ -5,8 +5,8 @@
         an input bears it as an index of its own                     (a kernel reads sizes off its arguments' shapes)
         it is the last index of no tensor that is copied in tiles    (the strides of what is copied stay known)
 
-A problem with run-time sizes has symbols for them, for the dimensions that gathers index, and for the number of
-segments: tile counts, bounds and masks follow by arithmetic.
+A problem with run-time sizes has symbols for them, and for the dimensions that gathers index: tile counts, bounds and
+masks follow by arithmetic.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from redalg.incremental.unroll import summed_axes
 from redalg.strategies.binding import Binding
 from redalg.strategies.plan import Plan, Problem
 
+GRID_LIMIT = 65535
+"""Largest extent of a launch's second and third dimension (CUDA)."""
+
 
 def may_vary(form: FusedForm, binding: Binding, dtypes: Mapping[str, str]) -> frozenset[str]:
     """Names of the axes whose size may be a run-time one."""
@@ -40,6 +43,12 @@ def may_vary(form: FusedForm, binding: Binding, dtypes: Mapping[str, str]) -> fr
         if len(one.indices) > 1 and "float" in dtypes[one.name] and not read_singly:
             fixed |= free_axes(one.indices[-1])
     return frozenset(str(axis.name) for axis in (bound & plain) - fixed)
+
+
+def fits_launch(binding: Binding, problem: Problem) -> bool:
+    """Whether the run-time extents of a grid fit a launch's dimensions: the first holds any, the others few."""
+    others = binding.grid if binding.row is not None else binding.grid[:-1]
+    return all(problem.sizes[axis.name] <= GRID_LIMIT for axis in others if axis.name in problem.varying)
 
 
 def producer_axes(cascade: Cascade) -> set[Axis]:
@@ -69,8 +78,7 @@ def with_symbols(problem: Problem, form: FusedForm) -> Problem:
         at.update({(one.name, place): symbols[axis] for place, axis in indices if axis in symbols})
     shapes = {name: tuple(at.get((name, place), size) for place, size in enumerate(shape))
               for name, shape in problem.shapes.items()}  # fmt: skip
-    parts = size_symbol("segments", taken, "") if symbols else None
-    return replace(problem, sizes={**problem.sizes, **symbols}, shapes=shapes, segments=parts)
+    return replace(problem, sizes={**problem.sizes, **symbols}, shapes=shapes)
 
 
 def unnamed(form: FusedForm, problem: Problem) -> dict[tuple[str, int], int]:
@@ -88,9 +96,9 @@ def unnamed(form: FusedForm, problem: Problem) -> dict[tuple[str, int], int]:
     return found
 
 
-def size_symbol(axis: str, taken: Collection[str], suffix: str = "_size") -> Symbol:
+def size_symbol(axis: str, taken: Collection[str]) -> Symbol:
     """The name of a run-time size: `k_size`."""
-    name = f"{axis}{suffix}"
+    name = f"{axis}_size"
     while name in taken:
         name += "_"
     return Symbol(name, integer=True, positive=True)
