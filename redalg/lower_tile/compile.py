@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from redalg.errors import BackendError
+from redalg.lower_tile import stored
 from redalg.lower_tile.cache import one_at_a_time, point_tilelang_here
 from redalg.lower_tile.emit import Source
 
@@ -30,10 +31,16 @@ class Kernel:
 
 
 def compile_source(source: Source) -> Kernel:
-    """Compile a text for its target (TileLang keeps its own cache of compiled kernels on disk)."""
-    with quiet(), one_at_a_time(digest(source)):
+    """The kernel of a text: from disk, where an earlier process left it, or compiled for its target."""
+    name = digest(source)
+    with quiet(), one_at_a_time(name):
         try:
-            return Kernel(source, load(source)["compiled"]())
+            found = stored.find(name)
+            if found is not None:
+                return Kernel(source, found)
+            made = load(source)["compiled"]()
+            stored.keep(name, made)
+            return Kernel(source, made)
         except BackendError:
             raise
         except Exception as cause:  # TileLang raises whatever its passes and the C compiler raise

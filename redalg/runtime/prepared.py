@@ -57,7 +57,7 @@ def kind_of(
     """What a glance at a call tells; None where it does not tell enough."""
     torch = sys.modules.get("torch")
     tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
-    seen: list[Hashable] = [id(forms[0]), id(forms[1]), backend, id(options["plan"]), bool(options["check"])]
+    seen: list[Any] = [id(forms[0]), id(forms[1]), backend, id(options["plan"]), bool(options["check"])]
     seen += (options["empty"], options["precision"])
     for name, one in given.items():
         kind = type(one)
@@ -66,7 +66,7 @@ def kind_of(
         elif kind is np.ndarray:
             seen += (name, one.shape, one.dtype, one.strides, one.flags.writeable)
         elif kind is float or kind is int or issubclass(kind, np.generic):
-            seen += (name, kind)
+            seen += [name, kind]
         else:
             return None
     if sizes:

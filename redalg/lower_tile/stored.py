@@ -1,0 +1,67 @@
+"""Kernels that an earlier process compiled, loaded without TileLang: importing it takes longer than all else together.
+
+    <cache>/kernels/<TileLang's version>-<the text's digest>.json      says where TileLang keeps the text's library
+
+What TileLang compiles for CUDA is a library of TVM's own format; TVM's runtime, one library of TileLang's, loads it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from redalg.lower_tile.cache import folder
+
+LIBRARY, RUNTIME = "executable.so", "libtvm_runtime.so"
+
+
+def find(digest: str) -> Any:
+    """What launches the kernel of a text, from disk; None where none was kept."""
+    note = note_of(digest)
+    if note is None or not note.is_file() or not runtime_loaded():
+        return None
+    library = Path(json.loads(note.read_text(encoding="utf-8"))["library"])
+    if not library.is_file():  # TileLang's own cache was emptied
+        return None
+    import tvm_ffi
+
+    return tvm_ffi.load_module(str(library))["main"]
+
+
+def keep(digest: str, compiled: Any) -> None:
+    """Note where the library of a kernel that was just compiled lies, if it is one that TVM's runtime loads."""
+    place, note = getattr(compiled, "_tilelang_cache_path", None), note_of(digest)
+    if note is None or place is None or not (library := Path(place) / LIBRARY).is_file():
+        return
+    note.parent.mkdir(parents=True, exist_ok=True)
+    fresh = note.with_suffix(".new")
+    fresh.write_text(json.dumps({"library": str(library)}) + "\n", encoding="utf-8")
+    fresh.replace(note)
+
+
+def note_of(digest: str) -> Path | None:
+    """The file that tells of a text's kernel; None without TileLang."""
+    try:
+        return folder() / "kernels" / f"{version('tilelang')}-{digest}.json"
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def runtime_loaded() -> bool:
+    """Load TVM's runtime, once; whether that could be done."""
+    found = find_spec("tilelang")
+    if found is None or found.origin is None or find_spec("tvm_ffi") is None:
+        return False
+    import tvm_ffi  # noqa: F401 - its library must be there first
+
+    try:
+        ctypes.CDLL(str(Path(found.origin).parent / "lib" / RUNTIME), ctypes.RTLD_GLOBAL)
+    except OSError:  # another layout of TileLang's package: it is imported then
+        return False
+    return True
