@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -139,13 +139,13 @@ def processes() -> dict[str, dict[str, float]]:
     return {"compiles": cold, "finds it on disk": min(warm, key=lambda one: float(one["fuse to result"]))}
 
 
-def jobs() -> Iterator[tuple[str, dict[str, int], str, tuple[str, ...]]]:
+def jobs(parts: Collection[str]) -> Iterator[tuple[str, dict[str, int], str, tuple[str, ...]]]:
     """Everything that is compiled, to be compiled at once."""
     for one in GPU if target() != "c" else CPU:
         yield from ((one.form, dict(one.sizes), one.dtype, varying) for varying in ((), FREE, ALL))
     if target() == "c":
         return
-    yield from ((form, sizes, dtype, ()) for form, sizes, dtype in LARGE)
+    yield from ((form, sizes, dtype, ()) for form, sizes, dtype in (LARGE if "large" in parts else ()))
     seen = set()
     for (form, width), (place, (b, h, nq, nk)) in product(CHANGED, enumerate(CHANGING)):
         job = (form, attended(b, h, nq, nk, width), "float16", ((), FREE, ALL)[min(place, 2)])
@@ -212,17 +212,21 @@ def large() -> list[dict[str, Any]]:
     return found
 
 
+PARTS: dict[str, Callable[[], Any]] = {one.__name__: one for one in (steady, varying, large, changing, processes)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=__doc__)
     parser.add_argument("--out", type=Path, help="the folder that calls.json is written into")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of them")
     options = parser.parse_args()
     console = Console()
     content: dict[str, Any] = {"benchmark": "calls", "environment": environment()}
     with get_context("spawn").Pool(os.cpu_count()) as pool:
-        content["not compiled"] = [line for line in pool.map(warm, list(jobs()), chunksize=1) if line]
-    for part in (steady, varying, large, changing, processes):
-        content[part.__name__] = part()
-        console.print(part.__name__, content[part.__name__])
+        content["not compiled"] = [line for line in pool.map(warm, list(jobs(options.parts)), chunksize=1) if line]
+    for name in options.parts:
+        content[name] = PARTS[name]()
+        console.print(name, content[name])
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
             (options.out / "calls.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
