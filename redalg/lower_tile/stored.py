@@ -2,7 +2,8 @@
 
     <cache>/kernels/<TileLang's version>-<the text's digest>.json      says where TileLang keeps the text's library
 
-What TileLang compiles for CUDA is a library of TVM's own format; TVM's runtime, one library of TileLang's, loads it.
+What TileLang compiles for CUDA is a library of TVM's own format. Loading it takes TVM's runtime, and launching it what
+TileLang adds (descriptors for the bulk copy engine): one library of TileLang's package brings both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 
 from redalg.lower_tile.cache import folder
 
-LIBRARY, RUNTIME = "executable.so", "libtvm_runtime.so"
+LIBRARY, RUNTIME = "executable.so", "libtilelang.so"
+NEEDED = "__tvm_tensormap_create_tiled"
+"""What kernels call on the host, by its name in TVM's registry."""
 
 
 def find(digest: str) -> Any:
@@ -54,14 +57,14 @@ def note_of(digest: str) -> Path | None:
 
 @cache
 def runtime_loaded() -> bool:
-    """Load TVM's runtime, once; whether that could be done."""
+    """Load TileLang's library, once; whether that could be done, and what kernels call is there."""
     found = find_spec("tilelang")
     if found is None or found.origin is None or find_spec("tvm_ffi") is None:
         return False
-    import tvm_ffi  # noqa: F401 - its library must be there first
+    import tvm_ffi  # its library must be there first
 
     try:
         ctypes.CDLL(str(Path(found.origin).parent / "lib" / RUNTIME), ctypes.RTLD_GLOBAL)
     except OSError:  # another layout of TileLang's package: it is imported then
         return False
-    return True
+    return tvm_ffi.get_global_func(NEEDED, allow_missing=True) is not None
