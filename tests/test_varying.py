@@ -13,6 +13,7 @@ import redalg as ra
 from redalg.lower_tile.compile import compile_source
 from redalg.lower_tile.interpret import interpret
 from redalg.runtime import kernels, sizes
+from redalg.runtime.lowering import problem_of
 from redalg.strategies import DEVICES, may_vary
 from tests.kernel_cases import SCORE, K, Q, V, attention, fused, problem, worst_error
 
@@ -128,6 +129,19 @@ def test_segments_at_many_sizes() -> None:
         tensors = drawn(form, *sized)
         made = interpret(lowered.program, {key: one.numpy() for key, one in tensors.items()})
         assert worst_error(torch.from_numpy(made["out"]), form.reference(**tensors)) <= 2e-6
+
+
+@pytest.mark.parametrize(("name", "constant"), [("plain", False), ("causal", True), ("lengths", True)])
+def test_domains_that_bound_the_loop_keep_constant_sizes_on_a_gpu(
+    name: str, constant: bool, fresh: dict[str, Any]
+) -> None:
+    form = FORMS[name]()
+    for sized in ((2, 2, 40, 50), (3, 2, 40, 50), (3, 2, 40, 70)):
+        known = problem(form, drawn(form, *sized))
+        wanted = {"empty": "nan", "precision": "ieee"}
+        asked = problem_of(form.form, "sm_90a", known["sizes"], known["dtypes"], shapes=known["shapes"], **wanted)
+        lowered = sizes.newly(form.form, "sm_90a", asked, None)
+    assert (lowered.program.sizes == ()) == constant
 
 
 def test_rows_keep_what_is_contiguous() -> None:

@@ -8,6 +8,9 @@
 A family is one form, target, dtypes and options, with one size of every axis that tiles hold whole: another size of
 such an axis begins a family. Plans depend on sizes (few rows, many segments): run-time sizes share a kernel where they
 share a plan, chosen for the powers of two above them, so that there are as many kernels as plans, not as sizes.
+
+Constant on CUDA whatever changes: sizes of a form whose domain bounds the loop (a causal mask, lengths). Run-time ones
+have been checked there for other domains alone; `lower(…, varying=)` gives the kernel all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 from redalg.incremental.form import FusedForm
 from redalg.runtime.inputs import Bound
 from redalg.runtime.lowering import Lowered, built, lower, options_of, planned, problem_of, target_of
-from redalg.strategies import Plan, Problem, fits_launch, may_vary, unnamed, with_symbols
+from redalg.strategies import Plan, Problem, fits_launch, may_vary, trims, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
@@ -60,7 +63,8 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
         varying=changed(family, {**problem.sizes, **unnamed(planable, problem)}, str(form.cascade.axis.name)) & free,
     )
     large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
-    if not problem.varying or large or not fits_launch(plans[0].binding, problem):
+    bounded = target != "c" and trims(planable, replace(problem, varying=frozenset()))
+    if not problem.varying or large or bounded or not fits_launch(plans[0].binding, problem):
         return built(planable, plans, replace(problem, varying=frozenset()))
     planable, plans = planned(form, target, problem, plan)  # trip counts are no longer known
     problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
