@@ -165,7 +165,7 @@ def test_show_prints_the_derivation_and_a_kernel(name: str, target: str) -> None
     out, stream = console()
     show.show(out, name, target)
     text = stream.getvalue()
-    derivation = show.PATTERNS[name].build().explain()
+    derivation = show.pattern_of(name).build().explain()
     assert text.startswith(derivation.rstrip())
     kernel = text.removeprefix(derivation)
     assert "T.prim_func" in kernel

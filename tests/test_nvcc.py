@@ -47,7 +47,7 @@ SHAPES = {
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
 
-@pytest.mark.parametrize("target", ["sm_90a", "sm_86", "sm_80"])
+@pytest.mark.parametrize("target", ["sm_90a", "sm_89", "sm_86", "sm_80"])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_compiles_within_limits(name: str, target: str) -> None:
     form, sizes, dtype = PROBLEMS[name]

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from redalg import Fused, InputError, library
+from redalg.strategies import CARDS, DEVICES
 
-TARGETS = ("sm_90a", "sm_86", "sm_80", "c")
+TARGETS = (*DEVICES, *CARDS)
 ROWS = {"b": 1024, "n": 8192}
 
 
@@ -25,7 +26,7 @@ class Pattern:
     dtype: str = "float32"
 
 
-PATTERNS = {
+SHOWN = {
     "attention": Pattern(library.attention, {"b": 1, "h": 8, "q": 4096, "k": 4096, "d": 64, "e": 64}, "float16"),
     "variance": Pattern(library.variance, ROWS),
     "weighted_mean": Pattern(library.weighted_mean, ROWS),
@@ -34,6 +35,18 @@ PATTERNS = {
     "logsumexp": Pattern(library.logsumexp, ROWS),
     "softmax_denominator": Pattern(library.softmax_denominator, ROWS),
 }
+
+
+PATTERNS = tuple(library.__all__)
+
+
+def pattern_of(name: str) -> Pattern:
+    """A function of the library, and what its kernel is shown for: long streamed axes, and tiles for the others."""
+    if name in SHOWN:
+        return SHOWN[name]
+    build: Callable[[], Fused] = getattr(library, name)
+    cascade = build().cascade
+    return Pattern(build, {str(axis.name): 4096 if axis == cascade.axis else 64 for axis in cascade.axes()}, "float16")
 
 
 def parse_sizes(text: str) -> dict[str, int]:
@@ -58,8 +71,8 @@ def with_sizes(pattern: Pattern, changed: dict[str, int]) -> dict[str, int]:
 
 
 def show(console: Console, name: str, target: str, sizes: str = "", dtype: str | None = None) -> None:
-    """Print a pattern's derivation, and its kernel for a target; as plain text where the output is no terminal."""
-    pattern = PATTERNS[name]
+    """Print a pattern's derivation, and its kernel with its plan for a target; plain text where there is no terminal."""
+    pattern = pattern_of(name)
     fused = pattern.build()
     chosen = with_sizes(pattern, parse_sizes(sizes))
     print_text(console, fused.explain())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, final
 
-from redalg.errors import InputError, PlanError
+from redalg.errors import BackendError, InputError, PlanError
 from redalg.incremental.fixed import fixed
 from redalg.incremental.form import FusedForm
 from redalg.incremental.orient import oriented
@@ -20,7 +21,17 @@ from redalg.lower_tile.program import TileProgram, sizes_in
 from redalg.lower_tile.reductions import check_reductions
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
-from redalg.strategies import Plan, Problem, check_varying, choose, column_axis, smaller, with_symbols
+from redalg.strategies import (
+    Plan,
+    Problem,
+    card_of,
+    check_varying,
+    choose,
+    column_axis,
+    device_for,
+    smaller,
+    with_symbols,
+)
 
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 """What a kernel's inputs may be."""
@@ -72,7 +83,7 @@ def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -
     form = fixed(form, column_axis(form, problem.sizes))
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
-    if plan is not None and plan.device.target != target:
+    if plan is not None and plan.device.target != device_for(target).target:
         raise PlanError(f"the plan is for {plan.device.target}, and the kernel for {target}. Make a plan for {target}.")
     return form, [plan] if plan is not None else list(smaller(choose(form, problem, target)))
 
@@ -179,14 +190,21 @@ def kernel_dtype(dtype: str, target: str) -> str:
     return "float32" if dtype in ("bfloat16", *EIGHT_BITS) and target == "c" else dtype
 
 
+@cache
 def target_of(device: str) -> str:
-    """The target of a device: `c` on the CPU, the GPU's architecture otherwise."""
+    """The target of a device: `c` on the CPU; a GPU's card, or its architecture where the card is not known."""
     if not device.startswith("cuda"):
         return "c"
     import torch
 
-    major, minor = torch.cuda.get_device_capability(device)
-    return "sm_90a" if major == 9 else "sm_80" if (major, minor) == (8, 0) else "sm_86"
+    name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+    found = card_of(name, capability)
+    if found is None:
+        raise BackendError(
+            f"{device} is {name}, of compute capability {capability[0]}.{capability[1]}, for which redalg has no "
+            'target. Run it with backend="torch".'
+        )
+    return found
 
 
 def options_of(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 from redalg.incremental.form import FusedForm
 from redalg.runtime.inputs import Bound
 from redalg.runtime.lowering import Lowered, built, lower, options_of, planned, problem_of, target_of
-from redalg.strategies import Plan, Problem, fits_launch, may_vary, trims, unnamed, with_symbols
+from redalg.strategies import Plan, Problem, device_for, fits_launch, may_vary, trims, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
@@ -48,7 +48,7 @@ def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], optio
 
 def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
     """What a lowering of constant sizes is known by; `parts` are its sizes, dtypes, shapes and options."""
-    return (id(form), target, *(frozenset(part.items()) for part in parts))
+    return (id(form), device_for(target).target, *(frozenset(part.items()) for part in parts))
 
 
 def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered:

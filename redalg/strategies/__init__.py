@@ -4,12 +4,13 @@ Plan := target, form kind, Binding (which axis is a row, a column, the grid), ti
 """
 
 from redalg.strategies.binding import Binding, bind_axes, column_axis
-from redalg.strategies.device import DEVICES, DeviceSpec, device_for
+from redalg.strategies.device import CARDS, DEVICES, DeviceSpec, card_of, device_for
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules import choose, smaller, trims
 from redalg.strategies.varying import GRID_LIMIT, check_varying, fits_launch, may_vary, tiles_of, unnamed, with_symbols
 
 __all__ = [
+    "CARDS",
     "DEVICES",
     "GRID_LIMIT",
     "Binding",
@@ -17,6 +18,7 @@ __all__ = [
     "Plan",
     "Problem",
     "bind_axes",
+    "card_of",
     "check_varying",
     "choose",
     "column_axis",
