@@ -71,7 +71,7 @@ def with_sizes(pattern: Pattern, changed: dict[str, int]) -> dict[str, int]:
 
 
 def show(console: Console, name: str, target: str, sizes: str = "", dtype: str | None = None) -> None:
-    """Print a pattern's derivation, and its kernel with its plan for a target; plain text where there is no terminal."""
+    """Print a pattern's derivation, and its kernel with its plan; as plain text where the output is no terminal."""
     pattern = pattern_of(name)
     fused = pattern.build()
     chosen = with_sizes(pattern, parse_sizes(sizes))
