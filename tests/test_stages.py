@@ -85,7 +85,9 @@ def test_a_plan_for_another_target() -> None:
 
 
 def test_an_unknown_target() -> None:
-    with pytest.raises(PlanError, match=r"target 'sm_75' is not known\. Use one of 'sm_90a', 'sm_86', 'sm_80', 'c'\."):
+    with pytest.raises(
+        PlanError, match=r"target 'sm_75' is not known\. Use one of 'sm_90a', 'sm_89', 'sm_86', 'sm_80', 'c', 'H200'"
+    ):
         lowered("attention", "sm_75")
 
 

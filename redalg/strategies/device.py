@@ -76,7 +76,8 @@ CARDS = {
         ada("RTX 4090", 128, 1008, 165),
     )
 }
-DEVICES = {one.target: one for one in reversed(CARDS.values())} | {
+TARGETS = ("sm_90a", "sm_89", "sm_86", "sm_80")
+DEVICES = {target: next(one for one in CARDS.values() if one.target == target) for target in TARGETS} | {
     "c": DeviceSpec("c", 1, 1 << 20, wgmma=False, part="one core (tiles are stack arrays)")
 }
 """Every target, by the first card that has it."""
