@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import final
 
 from sympy import Abs, Add, And, Dummy, Expr, Max, Min, Mul, Not, Or, S, Symbol
+from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
@@ -127,14 +128,22 @@ class Finder:
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args
         if self.separator.side(condition) == MIXED:
-            raise NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
-                               "side, so no finite set of extrema decides", certain=True)  # fmt: skip
+            raise self._threshold(condition)
         if not self.separator.side(condition) & X:
             return Where(condition, self.extremum(a, kind, where), self.extremum(b, kind, where))
         identity = monoid(kind).identity
         made = [self.extremum(branch, kind, where & side) for branch, side in ((a, condition), (b, Not(condition)))
                 if branch != identity]  # fmt: skip
         return uncompared(LATTICE[kind], made)
+
+    def _threshold(self, condition: Boolean) -> NotSeparable:
+        """Why a condition that compares x with d has no extrema: no theorem speaks of u beside its own extremum."""
+        mixed = (one for one in condition.atoms(Relational) if self.separator.side(one) == MIXED)
+        if any(self.separator.sign(one.lhs - one.rhs) for one in mixed):
+            return NotSeparable(condition, "compares x with an extremum of its own: which elements attain it changes "
+                                "as it grows, for which redalg knows no extrema", certain=False)  # fmt: skip
+        return NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
+                            "side, so no finite set of extrema decides", certain=True)  # fmt: skip
 
     def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
         generators: dict[Expr, Dummy] = {}
