@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, final
 
-from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, floor, log
+from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, floor, log
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -313,8 +313,22 @@ def _varies(term: Expr) -> tuple[int, bool]:
 @cache
 def infinite_terms(exponent: Expr) -> tuple[Expr, ...]:
     """The terms of an exponent that may be −∞: those that hold data."""
-    terms = Add.make_args(expand_mul(exponent))
-    return tuple(one for one in terms if one.is_finite is None and one.has(Element, Where, Value))
+    return tuple(one for one in Add.make_args(_written_out(exponent)) if _may_be_infinite(one))
+
+
+def _written_out(exponent: Expr) -> Expr:
+    """k·(u + v) → k·u + k·v where both u and v may be infinite; (2 − p)·u is one term, whose sign 2 − p decides."""
+    if exponent.is_Add:
+        return Add(*map(_written_out, exponent.args))
+    sums = [one for one in Mul.make_args(exponent) if one.is_Add and sum(map(_may_be_infinite, one.args)) > 1]
+    if not sums:
+        return exponent
+    rest = Mul(*(one for one in Mul.make_args(exponent) if one is not sums[0]))
+    return Add(*(_written_out(rest * term) for term in sums[0].args))
+
+
+def _may_be_infinite(term: Expr) -> bool:
+    return term.is_finite is None and term.has(Element, Where, Value)
 
 
 def _gathers(node: Basic) -> bool:
