@@ -18,13 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Add, And, Dummy, Expr, Max, Min, Mul, Not, Or, S, Symbol
+from sympy import Abs, Add, And, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, curvature, nonzero
 from redalg.decompose.laurent import Polynomial
+from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
@@ -158,7 +159,7 @@ class Finder:
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
         if self.numbers:
-            where = And(where, Or(u > S.NegativeInfinity, u < S.Infinity))
+            where = And(where, is_number(u))
         found = curvature(self.separator.signed(phi), variable) if phi is not u else Curvature(1, frozenset(), True)
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
         if found.direction is None and needed not in found.shape:
