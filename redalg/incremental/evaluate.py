@@ -1,7 +1,8 @@
 """Evaluation of SymPy expressions on arrays that have one dimension per axis.
 
 Conventions of THEORY section 4: exp of a sum in which an element is −∞ is 0, whatever the rest (an element of zero
-weight does not count); sums add what varies first and parameters last, so that (b − a) + eps keeps its digits.
+weight does not count); sums add what varies first and parameters last, so that (b − a) + eps keeps its digits;
+sums of several reduced values carry what rounding loses.
 """
 
 from __future__ import annotations
@@ -114,7 +115,22 @@ class Scope:
 
     def _add(self, node: Add) -> Any:
         terms = sorted(node.args, key=_varies)
+        if len(terms) > 2 and not node.has(Element) and sum(one.has(Value) for one in terms) > 2:
+            return self._compensated(terms)
         return self._fold(lambda a, b: a + b, terms)
+
+    def _compensated(self, terms: Sequence[Expr]) -> Any:
+        """A sum of reduced values with the digits that each addition lost: large ones may cancel beside a small one.
+
+        Source: Neumaier (1974).
+        """
+        total, *rest = (self._float(self.evaluate(one)) for one in terms)
+        absolute, lost = self.ops.functions["Abs"], self.ops.scalar(0.0)
+        for one in rest:
+            made = total + one
+            lost = lost + self.ops.where(absolute(total) >= absolute(one), (total - made) + one, (one - made) + total)
+            total = made
+        return self.ops.where(self.ops.isfinite(lost), total + lost, total)
 
     def _mul(self, node: Mul) -> Any:
         above = [arg for arg in node.args if not _is_reciprocal(arg)]
