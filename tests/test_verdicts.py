@@ -16,6 +16,7 @@ from sympy import (
     exp,
     floor,
     log,
+    oo,
     sign,
     sin,
     sqrt,
@@ -250,3 +251,13 @@ def test_a_refusal_pickles() -> None:
         ra.fuse(ra.mean(Abs(CENTRED), n))
     again = pickle.loads(pickle.dumps(error.value))
     assert (str(again), again.certificate, again.evidence) == (str(error.value), True, error.value.evidence)
+
+
+def test_no_theorem_speaks_of_what_lies_beside_its_own_extremum() -> None:
+    """The largest element below the maximum has a state: the two largest values. Below the mean there is none."""
+    top, mean = ra.max(x, n), ra.mean(x, n)
+    for condition in (x < top, ra.ne(x, top), ra.logical_and(x < top, x > 0)):
+        assert type(ra.analyze(ra.max(ra.where(condition, x, -oo), n))).__name__ == "Undecided"
+    below_mean = ra.analyze(ra.max(ra.where(x < mean, x, -oo), n))
+    assert isinstance(below_mean, ra.Refused)
+    assert below_mean.certificate
