@@ -34,6 +34,7 @@ NEGLIGIBLE = 90
 """Pivots below 10^-90 of the largest are rounding: 30 digits are left for cancellation in the terms."""
 SEED = 2026
 Axes: TypeAlias = Axis | Sequence[Axis]
+Matrix: TypeAlias = list[list[Any]]
 PLACES = range(4 * LARGE)
 """Where samples lie along the axis; integer parameters are drawn from the upper three quarters."""
 SIGNIFICAND = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
@@ -88,17 +89,45 @@ def context() -> Any:
 
 def rank_test(term: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> RankTest:
     """The rank test of a term over the reduced axes, whose reduced values are `values`."""
+    return audit_of(term, axes, values, facts).test
+
+
+@final
+@dataclass(frozen=True)
+class Audit:
+    """The rank test of a term, and the samples (None where it could not be evaluated), for tests of its parts."""
+
+    test: RankTest
+    samples: Samples | None = None
+
+    def of_part(self, node: Expr) -> RankTest:
+        """The rank test of a node at the samples of the term, where most of its values are known."""
+        if self.samples is None:
+            return self.test
+        try:
+            return ranks(self.samples.matrix(node))
+        except Unavailable as why:
+            return RankTest((), str(why))
+
+
+def audit_of(term: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> Audit:
+    """The rank test of a term, with its samples."""
     try:
-        matrix = sampled([term], axes, values, facts)[0]
+        samples, [matrix] = sampled([term], axes, values, facts)
     except Unavailable as why:
-        return RankTest((), str(why))
+        return Audit(RankTest((), str(why)))
+    return Audit(ranks(matrix), samples)
+
+
+def ranks(matrix: Matrix) -> RankTest:
+    """The ranks of a matrix and of its leading part."""
     return RankTest(tuple(rank([row[:size] for row in matrix[:size]]) for size in (SMALL, LARGE)))
 
 
 def equal_on_samples(one: Expr, two: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:
     """Whether two terms agree at every sample, to all but rounding."""
     try:
-        first, second = sampled([one, two], axes, values, facts)
+        _, [first, second] = sampled([one, two], axes, values, facts)
     except Unavailable:
         return False
     small = context().mpf(10) ** -NEGLIGIBLE
@@ -106,13 +135,15 @@ def equal_on_samples(one: Expr, two: Expr, axes: Axes, values: Iterable[Value], 
                for a, b in zip(p, q, strict=True))  # fmt: skip
 
 
-def sampled(terms: list[Expr], axes: Axes, values: Iterable[Value], facts: Facts) -> list[list[list[Any]]]:
+def sampled(
+    terms: list[Expr], axes: Axes, values: Iterable[Value], facts: Facts
+) -> tuple[Samples, list[Matrix]]:  # fmt: skip
     """The matrices F(x_i, d_j); data that leave a term undefined are drawn again as positive numbers."""
     wanted = tuple(values)
     for positive in (False, True):
         try:
             samples = Samples(axes, wanted, facts, integers(terms), positive=positive)
-            return [[[samples.real(term, i, j) for j in range(LARGE)] for i in range(LARGE)] for term in terms]
+            return samples, [samples.matrix(term) for term in terms]
         except Unavailable as why:
             if positive or not why.data:
                 raise
@@ -131,7 +162,7 @@ def integers(terms: list[Expr]) -> dict[Element, range]:
     return found
 
 
-def rank(matrix: list[list[Any]]) -> int:
+def rank(matrix: Matrix) -> int:
     """Rank by elimination with complete pivoting, in integers: no entry grows much, and smaller ones are negligible."""
     largest = max((abs(value) for row in matrix for value in row), default=0)
     if not largest:
@@ -202,6 +233,10 @@ class Samples:
             first = draw(1 + prod(sizes))
             return first, prod(sizes) - first
         return (1, 1) if j % 2 else (draw(1, 6), draw(1, 6))
+
+    def matrix(self, node: Basic) -> Matrix:
+        """F(x_i, d_j)."""
+        return [[self.real(node, i, j) for j in range(LARGE)] for i in range(LARGE)]
 
     def real(self, node: Basic, i: int, j: int) -> Any:
         """The node at (x_i, d_j), a finite real number."""

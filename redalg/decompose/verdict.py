@@ -30,7 +30,7 @@ from redalg.decompose.finite import CASES_LIMIT, by_cases
 from redalg.decompose.identities import without_kinks
 from redalg.decompose.laurent import Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.parse import UNROLL_LIMIT
-from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
+from redalg.decompose.rank import Audit, RankTest, audit_of, equal_on_samples
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
@@ -156,29 +156,30 @@ def audited(
     reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
 ) -> Separation:
     """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised."""
-    test = measured(reduction, term, separator, cascade)
+    audit = measured(reduction, term, separator, cascade)
+    test = audit.test
     divided = isinstance(finding.node, Pow)  # a pole may cancel in a term of any rank
     rewrites = REWRITES if test.settles else REWRITES[:1] if divided and test.ranks else ()
     if (found := rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
     if test.grows and reduction.monoid.name == "sum":
-        test = of_node(finding, test, separator, cascade)
+        test = of_node(finding, audit)
     raise verdict(reduction, finding, test, cascade) from None
 
 
-def of_node(finding: NotSeparable, test: RankTest, separator: Separator, cascade: Cascade) -> RankTest:
+def of_node(finding: NotSeparable, audit: Audit) -> RankTest:
     """The test of the offending node where its rank stands still: then only its product with the rest grew past N."""
     node = finding.node if isinstance(finding.node, Expr) else Where(finding.node, S.One, S.Zero)
-    alone = rank_test(node, cascade.reduced, cascade.values, separator.facts)
-    return alone if alone.settles else test
+    alone = audit.of_part(node)
+    return alone if alone.settles else audit.test
 
 
-def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> RankTest:
+def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
     """The rank test of a sum's term; of the logarithm of a product's, since Π F = exp(Σ log F)."""
     if reduction.monoid.name not in ("sum", "prod"):
-        return RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}")
+        return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
     term = term if reduction.monoid.name == "sum" else log(Abs(term))
-    return rank_test(term, cascade.reduced, cascade.values, separator.facts)
+    return audit_of(term, cascade.reduced, cascade.values, separator.facts)
 
 
 REWRITES = (cancel, without_kinks, factor, expand_log, expand_trig)
