@@ -15,12 +15,13 @@ from sympy import exp, log, oo, sqrt
 
 import redalg as ra
 from redalg import library
+from redalg.library import mla_decode, routing
 from tests import attention_cases
 
-b, h, q, k, d, e, n = ra.axes("b h q k d e n")
+b, h, q, k, d, e, n, t, c = ra.axes("b h q k d e n t c")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
 x, w, r, M, A, P, Y = ra.tensors("x[b,n] w[b,n] r[b,n,j] M[q,k] A[q,k] P[e,n] Y[n,e]")
-G, B, N = ra.tensors("G[n] B[n] N[b,n]")
+G, B, N, X, W, WT = ra.tensors("G[n] B[n] N[b,n] X[t,c] W[c,n] W[n,c]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
 LOWEST = torch.finfo(torch.float32).min
 
@@ -82,6 +83,20 @@ def top_and_denominator() -> ra.Fused:
     return ra.fuse({"top": (m, "b"), "denominator": (total, "b"), "lse": (m + log(total), "b")})
 
 
+def best_of_rows(k: int) -> ra.Fused:
+    """The k best of rows, and the place of the largest and of the least."""
+    values, indices = ra.topk(x, n, ra.axis("j", size=k))
+    outputs = {"values": (values, "b j"), "indices": (indices, "b j")}
+    return ra.fuse(outputs | {"first": (ra.argmax(x, n), "b"), "least": (ra.argmin(x, n), "b")})
+
+
+def rows_and_their_best() -> ra.Fused:
+    """The softmax of rows, which carries their axis, beside its best elements."""
+    p = ra.softmax(x, n)
+    values, indices = ra.topk(p, n, ra.axis("j", size=3))
+    return ra.fuse({"p": (p, "b n"), "values": (values, "b j"), "indices": (indices, "b j")})
+
+
 def centred_product() -> ra.Fused:
     """The rows of x, less their mean and by their deviation, times the rows of P."""
     return ra.fuse(ra.sum((x - ra.mean(x, n)) / sqrt(ra.var(x, n) + 1) * P, n), axes="b e")
@@ -130,6 +145,15 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "cosine": lambda: ra.fuse(ra.cosine_similarity(x, w, n)),
     "divergence": lambda: ra.fuse(ra.sum(ra.softmax(x, n) * (ra.log_softmax(x, n) - ra.log_softmax(w, n)), n)),
     "inertia": inertia,
+    "best of rows": lambda: best_of_rows(3),
+    "20 best of rows": lambda: best_of_rows(20),
+    "rows and their best": rows_and_their_best,
+    "latent": mla_decode,
+    "routing": lambda: routing(6),
+    "routing to one": lambda: routing(1),
+    "long inner axis": lambda: ra.fuse(ra.logsumexp(ra.sum(X * W, c), n)),
+    "long inner axis, transposed": lambda: ra.fuse(ra.logsumexp(ra.sum(X * WT, c), n)),
+    "long inner axis, maximum": lambda: ra.fuse({"out": (ra.sum(ra.max(X + W, c), n), "t")}),
     "inertia, any dimension": inertia_of_any_dimension,
     "any": lambda: ra.fuse(ra.any(x > 3, n)),
     "all": lambda: ra.fuse(ra.all(x > -3, n)),
@@ -155,6 +179,12 @@ def qkv(*sizes: int) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
     """Random Q, K, V of sizes b, h, q, k, d, e."""
     nb, nh, nq, nk, nd, ne = sizes
     shapes = {"Q": (nb, nh, nq, nd), "K": (nb, nh, nk, nd), "V": (nb, nh, nk, ne)}
+    return lambda g: {name: torch.randn(shape, generator=g) for name, shape in shapes.items()}
+
+
+def latent(nb: int, nh: int, nk: int, nc: int, nr: int) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
+    """Random queries and a latent tensor, each with a part of its own, of sizes b, h, k, c, r."""
+    shapes = {"q": (nb, nh, nc), "q_rope": (nb, nh, nr), "latent": (nb, nk, nc), "k_rope": (nb, nk, nr)}
     return lambda g: {name: torch.randn(shape, generator=g) for name, shape in shapes.items()}
 
 
@@ -200,6 +230,11 @@ def halves(rows: int, columns: int) -> Callable[[torch.Generator], torch.Tensor]
 def places(rows: int, columns: int) -> Callable[[torch.Generator], torch.Tensor]:
     """A place of each row."""
     return lambda g: torch.randint(0, columns, (rows,), generator=g)
+
+
+def whole(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """Small integers: their sums and products are exact, so that ties are ties."""
+    return lambda g: torch.randint(-2, 3, shape, generator=g).float()
 
 
 def weights(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
@@ -289,6 +324,23 @@ CASES = (
     Case("rms_norm", "rms_norm", one(x=randn(5, 1000), G=randn(1000)), 1e-6),
     Case("normalize, tiny", "normalize", one(x=randn(5, 77, scale=1e-37)), 1e-6),
     Case("weights and mean", "weights and mean", qkv(1, 2, 33, 77, 32, 48)),
+    Case("long inner axis", "long inner axis", one(X=randn(70, 777, scale=0.1), W=randn(777, 100, scale=0.1))),
+    Case(
+        "long inner axis, transposed",
+        "long inner axis, transposed",
+        one(X=randn(33, 1030, scale=0.1), W=randn(40, 1030, scale=0.1)),
+    ),
+    Case("long inner axis, maximum", "long inner axis, maximum", one(X=randn(33, 530), W=randn(530, 40))),
+    Case("best of rows", "best of rows", one(x=whole(33, 600)), 0.0),
+    Case("best of rows, too few", "best of rows", one(x=whole(5, 2)), 0.0),
+    Case("rows and their best", "rows and their best", one(x=whole(33, 600)), 1e-6),
+    Case("20 best of rows", "20 best of rows", one(x=whole(7, 1000)), 0.0),
+    Case("latent", "latent", latent(2, 5, 77, 32, 16)),
+    Case("latent, one of everything", "latent", latent(1, 1, 1, 16, 8)),
+    Case("latent, wide", "latent", latent(1, 70, 130, 320, 64)),
+    Case("routing", "routing", one(x=whole(70, 300), W=whole(300, 100))),
+    Case("routing, long tokens", "routing", one(x=whole(20, 1030), W=whole(1030, 64))),
+    Case("routing to one", "routing to one", one(x=whole(70, 96), W=whole(96, 128))),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
     *(Case(**one) for one in attention_cases.CASES),
 )

@@ -9,6 +9,7 @@ import torch
 from sympy import Expr, Integer, exp
 
 import redalg as ra
+from redalg.errors import PlanError
 from redalg.lower_tile.interpret import interpret
 from redalg.lower_tile.program import Bind, Load, Loop, ReduceTile, statements
 from redalg.strategies import Plan
@@ -51,7 +52,7 @@ def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None
 def has_levels(case: Case) -> bool:
     """Whether a plan may choose at what level it fuses: rows of numbers, without matrix products."""
     form = fused(case.form).form
-    products = any(len(one.factors) > 1 for one in form.accumulators)
+    products = form.cascade.producers or any(len(one.factors) > 1 for one in form.accumulators)
     return form.cascade.axis.name == "n" and "1e8" not in case.name and not form.structures and not products
 
 
@@ -84,6 +85,47 @@ def test_c_target_takes_bfloat16_as_float32() -> None:
     made = form(**tensors, backend="tilelang")
     assert made.dtype == torch.bfloat16
     assert worst_error(made, form.reference(**tensors)) <= 8e-3
+
+
+NOTHING, UNORDERED = -torch.inf, torch.nan
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("k", [3, 20])
+def test_selection_of_odd_values(k: int, segments: int) -> None:
+    """NaN first, both zeros as one, -inf before no element at all, ties by the lower index; in one part and three."""
+    rows = torch.tensor([[NOTHING] * 9, [1.0, UNORDERED, 2.0, torch.inf, UNORDERED, *[NOTHING] * 4],
+                         [-0.0, 0.0, -0.0, 0.0, -1.0, 0.0, -0.0, 1e-45, -1e-45]])  # fmt: skip
+    form = fused("best of rows" if k == 3 else "20 best of rows")
+    known = problem(form, {"x": rows})
+    plan = replace(form.lower("c", **known).plan, segments=segments, block_streamed=2)
+    wanted, made = form.reference(x=rows), interpret(form.lower("c", **known, plan=plan).program, {"x": rows.numpy()})
+    generated = form(x=rows, backend="tilelang", plan=plan)
+    for one in ("values", "indices", "first", "least"):
+        expected = getattr(wanted, one).double()
+        torch.testing.assert_close(torch.from_numpy(made[one]).double(), expected, equal_nan=True, rtol=0, atol=1e-44)
+        torch.testing.assert_close(getattr(generated, one).double(), expected, equal_nan=True, rtol=0, atol=1e-44)
+
+
+@pytest.mark.parametrize("splits", [2, 5])
+def test_split_contractions_equal_the_definition(splits: int) -> None:
+    case = next(one for one in CASES if one.name == "routing")
+    tensors, form = tensors_of(case), fused(case.form)
+    plan = replace(form.lower("c", **problem(form, tensors)).plan, splits=splits, block_inner=32)
+    assert worst_error(form(**tensors, backend="tilelang", plan=plan), form.reference(**tensors)) <= case.tolerance
+
+
+def test_a_split_of_what_is_no_sum_is_refused() -> None:
+    case = next(one for one in CASES if one.name == "long inner axis, maximum")
+    form, known = fused(case.form), problem(fused(case.form), tensors_of(case))
+    plan = replace(form.lower("c", **known).plan, splits=2, block_inner=32)
+    with pytest.raises(PlanError, match="no plain sum"):
+        form.lower("c", **known, plan=plan)
+
+
+def test_selection_in_float64_is_refused() -> None:
+    with pytest.raises(PlanError, match="32 bits"):
+        fused("best of rows")(x=torch.zeros(2, 3, dtype=torch.float64), backend="tilelang")
 
 
 @pytest.mark.parametrize("segments", [1, 3])

@@ -63,7 +63,8 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "decompose/distribute", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/orient", "incremental/fixed", "lower_tile/operands",
-           "incremental/structured", "lower_tile/join", "lower_tile/carried")  # fmt: skip
+           "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
+           "lower_tile/producers")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -342,11 +343,15 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "parallel i: A;  parallel i: B": lambda: None,
     "x·g/v": lambda: None,
     "f(d)": lambda: None,
+    "for t < 1: A": lambda: None,
+    "f(s₁ + s₂)": lambda: None,
 }
 ELSEWHERE = {
     "parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing",
     "x·g/v": "tests/test_tile_properties.py::test_what_depends_on_the_row_alone_may_leave_the_loop",
     "f(d)": "tests/test_tile_properties.py::test_what_depends_on_the_row_alone_may_leave_the_loop",
+    "f(s₁ + s₂)": "tests/test_tile_properties.py::test_sums_of_products_are_one_product",
+    "for t < 1: A": "tests/test_tile_properties.py::test_loops_of_one_step_are_no_loops",
 }
 
 

@@ -20,9 +20,11 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.build import build
 from redalg.lower_tile.carried import Carried
 from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.program import Contract, Loop, statements
 from redalg.strategies import Plan
+from redalg.strategies.rules import splittable
 from tests.cascades import Data, Example, cascades, data
-from tests.kernel_cases import FORMS, fused, problem, worst_error
+from tests.kernel_cases import FORMS, fused, latent, problem, worst_error
 from tests.test_preservation import assert_defined
 from tests.test_preservation import fused as generated
 
@@ -38,6 +40,8 @@ def problems(draw: Any) -> Problem:
     name = draw(st.sampled_from(sorted(FORMS)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     sizes = {axis.name: draw(SHORT if axis.name in BATCH else LONG) for axis in fused(name).cascade.axes()}
+    if name == "latent":  # one tensor, read along both
+        sizes["e"] = sizes["c"]
     tensors = {}
     for element in fused(name).cascade.elements():
         shape = [extent(index, sizes) for index in element.indices]
@@ -56,8 +60,11 @@ def problems(draw: Any) -> Problem:
         "block_streamed": draw(st.sampled_from([1, 5, 16])),
         "segments": draw(st.sampled_from([1, 2, 3])),
         "block_column": draw(st.sampled_from([1, 3, 16, 32])),
+        "block_inner": draw(st.sampled_from([0, 16])),
         "level": draw(st.sampled_from(LEVELS)),
     }
+    if tile["segments"] == 1 and tile["block_inner"] and splittable(fused(name).form):
+        tile["splits"] = draw(st.sampled_from([1, 2, 5]))
     return name, tensors, tile, {"k": sizes["k"]} if "pages" in tensors else {}
 
 
@@ -122,6 +129,43 @@ def test_what_depends_on_the_row_alone_may_leave_the_loop(name: str) -> None:
     assert np.abs(first - second).max() <= 4 * 2.0**-24 * np.abs(first).max()
 
 
+@given(problems())
+@settings(max_examples=30)
+def test_loops_of_one_step_are_no_loops(drawn: Problem) -> None:
+    """for t < 1: A  →  A with t := 0."""
+    name, tensors, _, extents = drawn
+    form = fused(name)
+    made = form.lower("c", **problem(form, tensors, extents))
+    dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
+    with patch("redalg.lower_tile.build.without_single_steps", lambda body: body):
+        kept = build(made.form, made.plan, made.problem, dtypes_out)
+    loops = [one for one in statements(made.program.kernels[0].body) if isinstance(one, Loop)]
+    assert all(one.stop - one.start != 1 for one in loops)
+    before = [one for one in statements(kept.kernels[0].body) if isinstance(one, Loop)]
+    assert len(loops) == len([one for one in before if one.stop - one.start != 1])
+    arguments = {one: array.numpy() for one, array in tensors.items()}
+    first, second = interpret(kept, arguments), interpret(made.program, arguments)
+    assert all(np.array_equal(first[one], second[one], equal_nan=True) for one in first)
+
+
+@pytest.mark.parametrize("target", ["c", "sm_90a"])
+@given(st.integers(0, 2**16), st.lists(st.integers(1, 20), min_size=5, max_size=5))
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_sums_of_products_are_one_product(target: str, seed: int, sizes: list[int]) -> None:
+    """f(s₁ + s₂)  →  s₁ = s₁ + a₂ · b₂ᵀ;  f(s₁); the latent tile serves both contractions, and is loaded once."""
+    form, tensors = fused("latent"), latent(*sizes)(torch.Generator().manual_seed(seed))
+    known = problem(form, tensors)
+    made = form.lower(target, **known)
+    with patch("redalg.lower_tile.stream.added", lambda form, space: {}):
+        apart = form.lower(target, **known, plan=made.plan)
+    contractions = [one for one in statements(made.program.kernels[0].body) if isinstance(one, Contract)]
+    assert len({one.c for one in contractions}) == 2 < len(contractions) == 3
+    assert len({one.b for one in contractions}) == 2
+    arguments = {one: array.numpy() for one, array in tensors.items()}
+    first, second = (interpret(one.program, arguments)["out"] for one in (apart, made))
+    np.testing.assert_allclose(first, second, rtol=0, atol=1e-5)
+
+
 TILES = st.fixed_dictionaries(
     {
         "block_row": st.sampled_from([1, 2, 16]),
@@ -135,8 +179,10 @@ TILES = st.fixed_dictionaries(
 
 def levelled(plan: Plan, tile: dict[str, Any], sizes: Mapping[str, int], form: FusedForm) -> Plan:
     """The plan with that tile, at a level that it can have: one tile for a row is as long as the row."""
-    if plan.multiplies or form.structures:
-        return replace(plan, **{**tile, "level": plan.level, **({"segments": 1} if form.structures else {})})
+    if plan.multiplies or plan.level == "thread":  # by choice of the rules: structures of lanes, in one segment
+        return replace(plan, **{**tile, "level": plan.level, **({} if plan.multiplies else {"segments": 1})})
+    if form.places and tile["level"] == "thread":
+        return replace(plan, **{**tile, "level": "block"})
     whole = {"segments": 1, "block_streamed": max(tile["block_streamed"], sizes[plan.binding.streamed.name])}
     return replace(plan, **tile) if tile["level"] != "row" else replace(plan, **{**tile, **whole})
 

@@ -1,10 +1,15 @@
 """The families, each in a file of its own. A new one is a file here and a name in `FAMILIES`."""
 
+from benchmarks.families.chains import Chains
 from benchmarks.families.mha import Mha
+from benchmarks.families.mla import Mla
+from benchmarks.families.moe import Moe
 from benchmarks.families.quant import Quant
 from benchmarks.families.rows import Rows
 from benchmarks.families.statistics import Inertia, Variance
 from benchmarks.families.uses import Uses
 from benchmarks.family import Family
 
-FAMILIES: dict[str, Family] = {one.name: one for one in (Mha(), Quant(), Uses(), Variance(), Inertia(), Rows())}
+FAMILIES: dict[str, Family] = {
+    one.name: one for one in (Mha(), Moe(), Mla(), Chains(), Quant(), Uses(), Variance(), Inertia(), Rows())
+}

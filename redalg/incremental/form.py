@@ -225,6 +225,11 @@ class FusedForm:
         return (*(one.value for one in self.extrema), *(value for one in self.structures for value in one.values))
 
     @property
+    def places(self) -> frozenset[Axis]:
+        """The axes that number the elements which structures select."""
+        return frozenset(one.place for one in self.structures if one.place is not None)
+
+    @property
     def ordered(self) -> bool:
         """Whether pieces must be merged in the order of the streamed axis."""
         return not all(one.monoid.commutative for one in self.structures)

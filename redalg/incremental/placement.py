@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import final
 
-from sympy import Abs, Add, Expr, Mul, S, log
+from sympy import Abs, Add, Expr, Mul, S, expand_mul, log
 
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade
@@ -176,7 +176,7 @@ def _at_extremum(placement: Placement, atom: Atom, one: Extremum) -> tuple[Pivot
     """The pivot at an extremum of which u is a multiple: a positive one of a maximum, a negative one of a minimum."""
     if elements_of(atom.base) != elements_of(one.term):
         return None
-    rate = atom.base / one.term  # of scalars alone: a state holds them, and no tensors
+    rate = expand_mul(atom.base) / expand_mul(one.term)  # of scalars alone: a state holds them, and no tensors
     sign = S.One if one.monoid.name == "max" else S.NegativeOne
     if rate.atoms(Element, Value, Axis) or not (sign * rate).is_extended_positive:
         return None

@@ -5,9 +5,11 @@
 Each function gives a `Fused`: call it on tensors, ask it to `explain`, take its kernel's `source`.
 """
 
-from redalg.library.attention import attention
+from redalg.library.attention import attention, mla_decode
 from redalg.library.normalization import cross_entropy, layer_norm, log_softmax, rms_norm, softmax
+from redalg.library.products import chained_product
 from redalg.library.quantization import quantized_product
+from redalg.library.routing import routing
 from redalg.library.statistics import (
     inertia,
     logsumexp,
@@ -18,6 +20,7 @@ from redalg.library.statistics import (
 )
 
 __all__ = [
-    "attention", "cross_entropy", "inertia", "layer_norm", "log_softmax", "logsumexp", "quantized_product", "rms_norm",
-    "softmax", "softmax_denominator", "variance", "weighted_mean", "weighted_variance",
+    "attention", "chained_product", "cross_entropy", "inertia", "layer_norm", "log_softmax", "logsumexp", "mla_decode",
+    "quantized_product", "rms_norm", "routing", "softmax", "softmax_denominator", "variance", "weighted_mean",
+    "weighted_variance",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from redalg.expression import Element, Tensor, axes, let, tensors, where
 from redalg.expression import max as max_over
 from redalg.expression import sum as sum_over
 from redalg.fuse import Fused, fuse
+from redalg.sugar import softmax
 
 STATISTICS = ("lse", "top")
 
@@ -100,3 +101,26 @@ def check(groups: int, page: int | None, also: Sequence[str]) -> None:
         raise ExpressionError(
             f"attention: also={said!r} is not an output. Name some of {', '.join(STATISTICS)} in a list."
         )
+
+
+def mla_decode() -> Fused:
+    """Latent attention of one query a head: keys and values are one latent tensor, and keys have a part of their own.
+
+    Of q[b,h,c] and latent[b,k,c], the query in the latent's space, and q_rope[b,h,r] and k_rope[b,k,r], the parts that
+    tell positions: softmax((q·latent + q_rope·k_rope) / √(c + r)) over k, contracted with latent, as out[b,h,e].
+
+    Returns:
+        The fused function; e is as long as c. The latent tile serves both contractions and is loaded once.
+
+    Source: DeepSeek-AI (2024), "DeepSeek-V2", section 2.1, with the projections absorbed; RedFuser (ASPLOS '26), A.5.
+
+    >>> import numpy as np
+    >>> ones, latent = np.ones((1, 1, 2)), np.array([[[1.0, 1.0], [3.0, 3.0]]])
+    >>> mla_decode()(q=ones, q_rope=ones, k_rope=np.ones((1, 2, 2)), latent=latent).round(3).tolist()
+    [[[2.762, 2.762]]]
+    """
+    b, k, c, r, e = axes("b k c r e")
+    q, q_rope, k_rope = tensors("q[b,h,c] q_rope[b,h,r] k_rope[b,k,r]")
+    latent = Tensor("latent")
+    s = (sum_over(q * latent[b, k, c], c) + sum_over(q_rope * k_rope, r)) / sqrt(c.extent + r.extent)
+    return fuse(sum_over(softmax(s, k) * latent[b, k, e], k), axes="b h e")

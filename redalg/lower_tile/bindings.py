@@ -15,7 +15,7 @@ from redalg.strategies import Plan
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
 
 C = """\
-TARGET = {{"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native"],
+TARGET = {{"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native", "-w"],
           "pass_configs": {{"tirx.disable_vectorize": True}}}}
 shared = fragment = T.alloc_local
 launch = {{}}
@@ -50,19 +50,19 @@ fragment = T.alloc_fragment
 
 
 @T.macro
-def contract(a, b, c, rows, columns, depth):  # c += a @ b on tensor cores; every warp owns whole rows
-    T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow)
+def contract(a, b, c, rows, columns, depth):  # c += a @ b on tensor cores; every warp owns whole {warps}
+    T.gemm(a, b, c, policy=T.GemmWarpPolicy.{policy})
 
 
 @T.macro
 def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T on tensor cores
-    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.{policy}, clear_accum=True)
 """
 
-CUDA_CORES = """\
+SPREAD = """\
 
 
-def fragment(shape, dtype):  # tiles of 16 threads a row, the same rows for every width, up to 4 adjacent columns each
+def {name}(shape, dtype):  # tiles of 16 threads a row, the same rows for every width, up to 4 adjacent columns each
     buffer = T.alloc_fragment(shape, dtype)
     if len(shape) == 2:
         width, rows = shape[1] // 16, {threads} // 16
@@ -70,6 +70,9 @@ def fragment(shape, dtype):  # tiles of 16 threads a row, the same rows for ever
         T.annotate_layout({{buffer: T.Fragment(shape, forward_fn=lambda i, j: (
             (i % rows) * 16 + (j // lanes) % 16, (i // rows) * width + (j // (16 * lanes)) * lanes + j % lanes))}})
     return buffer
+"""
+
+CUDA_CORES = """\
 
 
 @T.macro
@@ -116,7 +119,7 @@ CORES_ADD = """\
 
 @T.macro
 def add_transposed(a, b, c, rows, columns, depth):  # c += a @ b.T on tensor cores
-    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+    T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.{policy})
 """
 
 CORES_MULTIPLY = """\
@@ -124,7 +127,7 @@ CORES_MULTIPLY = """\
 
 @T.macro
 def multiply(a, b, c, rows, columns, depth):  # c = a @ b on tensor cores
-    T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+    T.gemm(a, b, c, policy=T.GemmWarpPolicy.{policy}, clear_accum=True)
 """
 
 MULTIPLY = """\
@@ -203,6 +206,12 @@ def mantissa(x):
 LIMITS = {"float32": {"limit": 127, "most": 250, "shift": 23, "bits": "int32"},
           "float64": {"limit": 1023, "most": 2040, "shift": 52, "bits": "int64"}}  # fmt: skip
 
+SAME = """\
+
+
+spread = fragment
+"""
+POLICY = {"rows": "FullRow", "columns": "FullCol"}
 ELEMENTWISE = "fragment = T.alloc_fragment\n"
 
 
@@ -215,32 +224,40 @@ MACROS = {(False, False): "contract", (True, True): "contract_transposed",
 @dataclass(frozen=True)
 class Used:
     """What a text uses of a header, beyond what every header has: literals bound by bits, roundings, `multiply`,
-    `add_transposed`, and what takes numbers apart into mantissa and exponent."""
+    `add_transposed`, `spread`, and what takes numbers apart into mantissa and exponent."""
 
     constants: bool = False
     rounds: tuple[str, ...] = ()
     multiply: bool = False
     add: bool = False
     parts: bool = False
+    spread: bool = False
 
 
 def binding(plan: Plan, compute: str, used: Used) -> str:
+    """The header of a plan, with what the text uses."""
     """The header of a plan, with what the text uses."""
     return base(plan, compute, used) + (PARTS.format(compute=compute, **LIMITS[compute]) if used.parts else "")
 
 
 def base(plan: Plan, compute: str, used: Used) -> str:
     """The same without the parts of numbers."""
-    words = {"compute": compute, "threads": plan.threads}
+    words = {"compute": compute, "threads": plan.threads, "warps": plan.warps, "policy": POLICY[plan.warps]}
     if plan.device.target == "c":
-        parts = [C, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants]
+        parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants]
         return "".join(part.format(**words) for part in parts) + "".join(round_c(one, compute) for one in used.rounds)
     configs = ['"tl.enable_fast_math": True'] * plan.tensor_cores
     configs += ['"tl.disable_warp_specialized": True'] * (not plan.warp_specialized)
     if plan.tensor_cores:
-        parts = [TENSOR_CORES, CORES_ADD * used.add, CORES_MULTIPLY * used.multiply]
+        spread = SPREAD.replace("{name}", "spread") + "\n\n"
+        parts = [spread * used.spread, TENSOR_CORES, CORES_ADD * used.add, CORES_MULTIPLY * used.multiply]
     else:
-        parts = [CUDA_CORES, CUDA_ADD * used.add, MULTIPLY * used.multiply] if plan.multiplies else [ELEMENTWISE]
+        cores = SPREAD.replace("{name}", "fragment") + CUDA_CORES
+        parts = (
+            [cores, SAME * used.spread, CUDA_ADD * used.add, MULTIPLY * used.multiply]
+            if plan.multiplies
+            else [ELEMENTWISE]
+        )
     head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), **words)
     rounds = [ROUND_CUDA.format(dtype=one, compute=compute) for one in used.rounds]
     return head + "".join(part.format(**words) for part in (*parts, CONSTANT_CUDA * used.constants)) + "".join(rounds)

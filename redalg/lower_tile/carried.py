@@ -10,6 +10,7 @@ What depends on the row alone leaves the elementwise loop:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 from sympy import Expr, Mul, Pow, S, Symbol, sympify
@@ -18,9 +19,12 @@ from redalg.expression import Cast, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.loops import over_tiles
 from redalg.lower_tile.operands import Operands
-from redalg.lower_tile.program import Load, Loop, Parallel, Statement, Store
+from redalg.lower_tile.producers import Production
+from redalg.lower_tile.program import Load, Parallel, Statement, Store
 from redalg.lower_tile.space import I, J, Space
+from redalg.lower_tile.split import Sums, added_up
 
 
 def carries(form: FusedForm) -> bool:
@@ -32,8 +36,10 @@ def carries(form: FusedForm) -> bool:
 class Carried:
     """Builds the second pass, from the finished values in the space."""
 
-    def __init__(self, form: FusedForm, assembly: Assembly, space: Space) -> None:
-        self.form, self.assembly, self.space = form, assembly, space
+    def __init__(
+        self, form: FusedForm, assembly: Assembly, space: Space, sums: Mapping[Value, Sums] | None = None
+    ) -> None:
+        self.form, self.assembly, self.space, self.sums = form, assembly, space, sums or {}
         self.before: list[Statement] = []
         self.body: list[Statement] = []
         self.held: dict[Expr, Load] = {}
@@ -44,15 +50,20 @@ class Carried:
         outputs = [one for one in self.form.outputs if one.carries]
         wanted = {value for one in outputs for value in values_of(one.expr)}
         operands = Operands(self.assembly, self.before)
+        production = Production(self.assembly, operands)
         for producer in self.form.cascade.producers:
-            if self._feeds(producer.value, wanted) and producer.value not in self.space.values:
-                self.space = operands.produce(self.space, producer, self.body)
+            if not self._feeds(producer.value, wanted) or producer.value in self.space.values:
+                continue
+            if producer.value in self.sums:
+                self.space = added_up(self.space, producer, self.sums[producer.value], self.assembly, self.body)
+            else:
+                self.space = production.produce(self.space, producer, self.body)
         for output in outputs:
             self._output(output, operands)
         if self.space.plan.level == "row":
             return [*self.before, *self.body]
-        stages = self.space.plan.stages
-        return [*self.before, Loop(tile, sympify(self.space.tiles), stages, tuple(self.body))]
+        span = (S.Zero, sympify(self.space.tiles))
+        return [*self.before, over_tiles(tile, span, self.space.plan.stages, tuple(self.body))]
 
     def _feeds(self, value: Value, wanted: set[Value]) -> bool:
         return value in wanted or any(

@@ -57,17 +57,39 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         multiply="multiply(" in function,
         add="add_transposed(" in function,
         parts="mantissa(" in function or "scaled(" in function,
+        spread=" = spread(" in function,
     )
     parts = [
         f'"""{header.strip()}\n"""',
         "import tilelang\nimport tilelang.language as T",
         BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + END,
-        "\n" + function,
+        "\n" + (RANKED if "ranked" in function else "") + function,
         COMPILE,
         check.strip(),
     ]
     return Source("\n\n".join(part for part in parts if part) + "\n", program, plan)
 
+
+RANKED = """
+def ranked(x, n):  # an integer that orders as x (NaN first, zeros equal), then by the lower n: x's bits, then not n
+    bits = T.reinterpret(x, "int32")
+    order = T.if_then_else(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    order = T.if_then_else((bits & 0x7FFFFFFF) > 0x7F800000, 0x7FFFFFFF, T.if_then_else(order == -1, 0, order))
+    return (T.cast(order, "int64") << 32) | (T.int64(0xFFFFFFFF) - T.cast(n, "int64"))
+
+
+def ranked_value(rank):  # x; -inf of no element
+    order = T.cast(rank >> 32, "int32")
+    bits = T.if_then_else(order < 0, order ^ 0x7FFFFFFF, order)
+    return T.reinterpret(T.if_then_else(rank == T.min_value("int64"), T.int32(-0x800000), bits), "float32")
+
+
+def ranked_index(rank):  # n; -1 of no element
+    rest = rank & T.int64(0xFFFFFFFF)
+    return T.if_then_else(rest == 0, T.int64(-1), T.int64(0xFFFFFFFF) - rest)
+
+
+""".lstrip()
 
 COMPILE = '''
 def compiled():
@@ -107,8 +129,9 @@ class _Emitter:
         self.shapes = {one.name: one.shape for one in kernel.buffers}
         lines, body = launch(kernel, self.printer)
         for one in kernel.buffers:
+            scope = "spread" if kernel.spread and one.scope == "fragment" else one.scope
             body.append(
-                f'{one.name} = {one.scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else "")
+                f'{one.name} = {scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else "")
             )
         for statement in kernel.body:
             body += self.statement(statement)

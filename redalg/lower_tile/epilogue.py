@@ -11,8 +11,10 @@ from redalg.expression import Cast, Where
 from redalg.incremental.form import FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.moves import safe, usable
-from redalg.lower_tile.program import Copy, Load, Parallel, Region, Statement, Store
-from redalg.lower_tile.space import E_, I, Space
+from redalg.lower_tile.program import Copy, Load, Parallel, RankedIndex, Region, Statement, Store
+from redalg.lower_tile.selection import padded_places
+from redalg.lower_tile.selection import read as read_selected
+from redalg.lower_tile.space import E_, PLACE, I, Space
 from redalg.lower_tile.stream import Slots
 
 
@@ -26,6 +28,8 @@ class Epilogue:
         self.form, self.assembly, self.dtypes = form, assembly, dtypes
         self.body: list[Statement] = []
         values = {value: slots.final(value) for value in slots.names}
+        for structure, name in slots.best.items():
+            values |= zip(structure.values, read_selected(structure, name, space.problem), strict=True)
         for pivot in form.pivots:
             if pivot.has_slot:
                 values[pivot.value] = safe(values[pivot.value])
@@ -53,18 +57,19 @@ class Epilogue:
 
     def values(self) -> list[Statement]:
         """The form's assignments alone."""
-        column = self.space.plan.binding.column
         for one in self.form.assignments:
             read = self.space.read(one.expr)
-            if column is None or not self._has_columns(read):
+            if not self._varies(read):
                 name = self.assembly.row(one.value.name)
                 self.body.append(self.assembly.over_rows((name, read)))
                 read = Load(name, I)
             self.space = self.space.with_values({one.value: read})
         return self.body
 
-    def _has_columns(self, read: Expr) -> bool:
-        return any(index.has(E_) for one in read.atoms(Load) for index in one.indices)
+    def _varies(self, read: Expr) -> bool:
+        """Whether an expression differs within a row (or is an integer, which no buffer of numbers holds)."""
+        indices = [index for one in read.atoms(Load) for index in one.indices]
+        return read.has(RankedIndex) or any(index.has(E_, PLACE) for index in indices)
 
     def _output(self, output: FormOutput) -> None:
         expr = output.expr
@@ -79,10 +84,15 @@ class Epilogue:
             guard = And(self.space.rows_inside(), self.space.first_columns())
             if self.space.plan.binding.row is not None and not self.space.plan.binding.rows & set(output.axes):
                 guard = guard & (I < 1)
+            extents = [(I, self.space.plan.block_row)]
+            for axis in set(output.axes) & self.space.places:
+                size = self.space.problem.sizes[axis.name]
+                extents += [(PLACE, padded_places(size))] if size > 1 else []
+                guard = guard & (size > PLACE) if 1 < size < padded_places(size) else guard
             store = Store(
                 self.space.output_name(output.name), self._place(output), read, None if guard == S.true else guard
             )
-            self.body.append(Parallel(((I, self.space.plan.block_row),), (store,)))
+            self.body.append(Parallel(tuple(extents), (store,)))
 
     def _wide(self, output: FormOutput, read: Expr) -> None:
         """A (row, column) output: in a tile, then copied out."""

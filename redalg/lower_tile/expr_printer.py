@@ -40,7 +40,17 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
-from redalg.lower_tile.program import IsFinite, IsNaN, Kept, Load, ScaledExp
+from redalg.lower_tile.program import (
+    NO_ELEMENT,
+    IsFinite,
+    IsNaN,
+    Kept,
+    Load,
+    Ranked,
+    RankedIndex,
+    RankedValue,
+    ScaledExp,
+)
 
 FUNCTIONS = {
     "tanh": "T.tanh",
@@ -69,9 +79,16 @@ class Printer:
     def integer(self, node: Basic) -> str:
         """An index expression."""
         if isinstance(node, Symbol | Integer):
-            return str(node)
+            return str(node) if node != NO_ELEMENT else 'T.min_value("int64")'
         if isinstance(node, Load):
             return self.load(node)
+        if isinstance(node, Ranked):
+            return f"ranked({self.number(node.args[0])}, {self.integer(node.args[1])})"
+        if isinstance(node, RankedIndex):
+            return f"ranked_index({self.integer(node.args[0])})"
+        if isinstance(node, Where):
+            condition, a, b = node.args
+            return f"T.if_then_else({self.condition(condition)}, {self.integer(a)}, {self.integer(b)})"
         if isinstance(node, Add):
             return _signed(
                 [self.integer(term) for term in sorted(node.args, key=lambda one: (one.is_Number, str(one)))]
@@ -91,9 +108,6 @@ class Printer:
         if isinstance(node, ceiling):
             above, below = node.args[0].as_numer_denom()
             return f"T.ceildiv({self.integer(above)}, {self.integer(below)})"
-        if isinstance(node, Where):
-            condition, a, b = node.args
-            return f"T.if_then_else({self.condition(condition)}, {self.integer(a)}, {self.integer(b)})"
         if type(node).__name__ == "Exponent":
             return f"exponent({self.number(node.args[0])})"
         raise PlanError(f"`{node}` cannot be printed as an index. Write it by + - * // % min and max of axes.")
@@ -101,7 +115,7 @@ class Printer:
     def factor(self, node: Basic) -> str:
         """An index expression as a factor: in parentheses unless it is one name or number."""
         text = self.integer(node)
-        return text if node.is_Atom or isinstance(node, Load | ceiling | Max | Min) else f"({text})"
+        return text if node.is_Atom or isinstance(node, Load | ceiling | Max | Min | RankedIndex) else f"({text})"
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
@@ -129,7 +143,7 @@ class Printer:
         """Whether an expression is computed on integers alone."""
         if isinstance(node, Load):
             return "int" in self.dtypes[node.name]
-        if isinstance(node, Symbol | Integer):
+        if isinstance(node, Symbol | Integer | Ranked | RankedIndex):
             return True
         if isinstance(node, Where):
             return all(self.is_integer(one) for one in node.args[1:])
@@ -141,7 +155,7 @@ class Printer:
         )
 
     def stored(self, node: Basic, dtype: str) -> str:
-        """What is stored into a dtype: moved as it is where it is only moved, or 0; else a number."""
+        """What is stored into a dtype: moved as it is where it is only moved, or 0; an integer; else a number."""
         if isinstance(node, Load) and self.dtypes[node.name] == dtype:
             return self.load(node)
         if dtype != self.compute and isinstance(node, Where):
@@ -162,6 +176,9 @@ class Printer:
         if isinstance(node, Load):
             name = self.dtypes[node.name]
             return self.load(node) if name == self.compute else f'T.cast({self.load(node)}, "{self.compute}")'
+        if isinstance(node, Where):
+            condition, a, b = node.args
+            return f"T.if_then_else({self.condition(condition)}, {self.number(a)}, {self.number(b)})"
         if self.is_integer(node):
             return f'T.cast({self.integer(node)}, "{self.compute}")'
         if isinstance(node, ScaledExp):
@@ -170,11 +187,10 @@ class Printer:
             return f"mantissa({self.number(node.args[0])})"
         if type(node).__name__ == "Scaled":
             return f"scaled({self.number(node.args[0])}, {self.integer(node.args[1])})"
+        if isinstance(node, RankedValue):
+            return f"ranked_value({self.integer(node.args[0])})"
         if isinstance(node, Kept):
             return f"({self.number(node.args[0])})"
-        if isinstance(node, Where):
-            condition, a, b = node.args
-            return f"T.if_then_else({self.condition(condition)}, {self.number(a)}, {self.number(b)})"
         if isinstance(node, Add):
             return _signed([self.number(one) for one in sorted(node.args, key=_reads)])
         if isinstance(node, Mul):

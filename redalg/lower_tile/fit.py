@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from redalg.errors import PlanError
-from redalg.lower_tile.program import Contract, Copy, Kernel, Loop, Parallel, Region, TileProgram, statements
+from redalg.lower_tile.program import (
+    Contract,
+    Copy,
+    Kernel,
+    Load,
+    Loop,
+    Parallel,
+    Region,
+    Statement,
+    TileProgram,
+    statements,
+)
 from redalg.strategies import Plan
 
 BYTES = {
@@ -45,20 +57,46 @@ def check_operands(program: TileProgram, plan: Plan, precision: str) -> None:
 
 def smem_bytes(kernel: Kernel, plan: Plan) -> int:
     """Bytes of shared memory: every shared tile, those that the pipelined loop loads once for every stage."""
-    steps = [one for loop in kernel.body if isinstance(loop, Loop) and loop.pipelined for one in loop.body]
-    loaded = {
-        one.target
-        for one in steps
+    depths = {
+        one.target: max(1, loop.stages)
+        for loop in statements(kernel.body)
+        if isinstance(loop, Loop) and loop.pipelined
+        for one in loop.body
         if isinstance(one, Copy) and isinstance(one.source, Region) and isinstance(one.target, str)
     }
     if plan.warp_specialized:  # what the consumers make for themselves is kept for every stage too
-        loaded |= {store.target for one in steps if isinstance(one, Parallel) for store in one.body}
-    total = 0
-    for buffer in kernel.buffers:
-        if buffer.scope == "shared" or plan.device.target == "c":
-            copies = max(1, plan.stages) if buffer.name in loaded else 1
-            total += prod(buffer.shape) * BYTES[buffer.dtype] * copies
-    return total + turned_bytes(kernel, plan)
+        loops = [one for one in statements(kernel.body) if isinstance(one, Loop) and one.pipelined]
+        made = [(loop, one) for loop in loops for one in loop.body if isinstance(one, Parallel)]
+        depths |= {store.target: max(1, loop.stages) for loop, one in made for store in one.body}
+    sizes = {
+        one.name: prod(one.shape) * BYTES[one.dtype] * depths.get(one.name, 1)
+        for one in kernel.buffers
+        if one.scope == "shared" or plan.device.target == "c"
+    }
+    if plan.device.target == "c":
+        return sum(sizes.values())
+    return largest_together(kernel, sizes) + turned_bytes(kernel, plan)
+
+
+def largest_together(kernel: Kernel, sizes: Mapping[str, int]) -> int:
+    """The most bytes that live at once: a buffer lives from the first statement that names it to the last one."""
+    named = [set(sizes) & names_in(one) for one in kernel.body]
+    spans = {}
+    for name in sizes:
+        places = [place for place, names in enumerate(named) if name in names]
+        spans[name] = (places[0], places[-1]) if places else (0, 0)
+    alive = ([name for name, (first, last) in spans.items() if first <= place <= last] for place in range(len(named)))
+    return max((sum(sizes[name] for name in names) for names in alive), default=0)
+
+
+def names_in(one: Statement) -> set[str]:
+    """Every buffer and parameter that a statement names."""
+    if isinstance(one, Loop):
+        return {name for inner in one.body for name in names_in(inner)}
+    if isinstance(one, Parallel):
+        reads = {load.name for store in one.body for load in store.expr.atoms(Load)}
+        return reads | {store.target for store in one.body}
+    return {str(getattr(side, "name", side)) for side in vars(one).values()}
 
 
 def turned_bytes(kernel: Kernel, plan: Plan) -> int:

@@ -23,6 +23,7 @@ def header(form: FusedForm, plan: Plan) -> str:
     lines += [f"  {one.name} = {one.monoid} over {form.cascade.axis} of {one.term}" for one in form.cascade.reductions]
     lines += ["", f"One pass over {form.cascade.axis}. The state of a row:"]
     lines += [f"  {one.value} = {one.monoid} {one.term}" for one in form.extrema]
+    lines += [f"  {', '.join(map(str, one.values))} = {one.monoid} {one.term}" for one in form.structures]
     lines += [f"  {one.value} = sum {one.term}" for one in form.accumulators]
     lines += ["", f"Plan: {plan}"]
     return "\n".join(fill(line, 116, subsequent_indent="      ") if len(line) > 116 else line for line in lines)
@@ -53,6 +54,8 @@ def self_check(program: TileProgram, sizes: Mapping[Symbol, int], seed: int = 0)
 def _made(one: Parameter) -> str:
     if one.role == "scalar":
         return "1.0"
+    if one.role in ("output", "workspace") and "int" in one.dtype:
+        return f"torch.full({one.shape}, -2, dtype=torch.{one.dtype}, device=device)"
     if one.role in ("output", "workspace"):
         return f'torch.full({one.shape}, float("nan"), dtype=torch.{one.dtype}, device=device)'
     if "int" in one.dtype:

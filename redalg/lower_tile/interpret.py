@@ -30,6 +30,9 @@ from redalg.lower_tile.program import (
     Load,
     Loop,
     Parallel,
+    Ranked,
+    RankedIndex,
+    RankedValue,
     ReduceTile,
     Region,
     ScaledExp,
@@ -40,6 +43,8 @@ from redalg.lower_tile.program import (
     sizes_in,
 )
 
+UNWRITTEN = 113
+"""What an array of integers holds before it is written."""
 RELATIONS = {
     "<": np.less,
     "<=": np.less_equal,
@@ -73,8 +78,8 @@ def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, A
     memory |= {one.name: memory[one.name].reshape(sized(one.shape, sizes)) for one in given if one.shape}
     for one in program.parameters:
         if one.role in ("output", "workspace"):
-            unset = np.nan if one.dtype.startswith(("float", "bfloat")) else 0
-            memory[one.name] = np.full(sized(one.shape, sizes), unset, numpy_dtype(one.dtype))
+            unwritten = np.nan if one.dtype.startswith(("float", "bfloat")) else UNWRITTEN
+            memory[one.name] = np.full(sized(one.shape, sizes), unwritten, numpy_dtype(one.dtype))
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
             for place in product(*map(range, sized(tuple(extent for _, extent in kernel.grid), sizes))):
@@ -144,7 +149,7 @@ class _Block:
         self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)] = cut
 
     def _fill(self, one: Fill) -> None:
-        self.tiles[one.buffer][...] = float(one.value)
+        self.tiles[one.buffer][...] = int(one.value) if one.value.is_Integer else float(one.value)
 
     def _contract(self, one: Contract) -> None:
         a, b = (self.tiles[name].astype(self.compute) for name in (one.a, one.b))
@@ -224,6 +229,8 @@ class _Block:
             return args[0]
         if isinstance(node, Pow):
             return self._power(node, *args)
+        if type(node) in RANKS:
+            return RANKS[type(node)](*args)
         if isinstance(node, And | Or):
             return (np.logical_and if isinstance(node, And) else np.logical_or).reduce(np.broadcast_arrays(*args))
         simple = {
@@ -274,6 +281,31 @@ class _Block:
         if exponent in (S.Half, -S.Half):
             return np.sqrt(base) if exponent > 0 else self.compute.type(1) / np.sqrt(base)
         return np.power(np.asarray(base, self.compute), np.asarray(power, self.compute))
+
+
+def ranked(x: Any, n: Any) -> Any:
+    """The order of a float's bits (NaN first, both zeros as one), then 2³² − 1 − n."""
+    bits = np.asarray(x, np.float32).view(np.int32)
+    order = np.where(bits < 0, bits ^ LOW_BITS, bits)
+    order = np.where(np.isnan(x), LOW_BITS, np.where(order == -1, 0, order)).astype(np.int64)
+    return (order << 32) | (0xFFFFFFFF - np.asarray(n, np.int64))
+
+
+def ranked_value(rank: Any) -> Any:
+    """The float that a rank was made of."""
+    order = (rank >> 32).astype(np.int32)
+    found = np.where(order < 0, order ^ LOW_BITS, order).astype(np.int32).view(np.float32)
+    return np.where(order == np.iinfo(np.int32).min, np.float32(-np.inf), found)
+
+
+def ranked_index(rank: Any) -> Any:
+    """The place that a rank was made of."""
+    rest = rank & 0xFFFFFFFF
+    return np.where(rest == 0, -1, 0xFFFFFFFF - rest)
+
+
+LOW_BITS = np.int32(0x7FFFFFFF)
+RANKS: dict[type, Any] = {Ranked: ranked, RankedValue: ranked_value, RankedIndex: ranked_index}
 
 
 def _order(term: Basic) -> tuple[bool, bool, str]:

@@ -241,7 +241,7 @@ class Lanes:
 
     def _collapse(self) -> tuple[Slots, list[Statement]]:
         """Extrema, then pivots, then every accumulator moved there and summed."""
-        rows, _ = allocate(self.form, self.assembly, None)
+        rows, _ = allocate(self.form, self.assembly, self.space.problem)
         rows.scale.update(self.slots.scale)
         rows.names.update(self.folds.rows)
         body = self.folds.collapsed()

@@ -163,16 +163,18 @@ def accumulators(one: Subject) -> Iterator[str]:
 
 
 def matrix_units(one: Subject) -> Iterator[str]:
-    """Shapes that tensor cores take, every warp with rows of its own."""
+    """Shapes that tensor cores take, every warp with rows (or columns) of its own."""
     if not one.plan.tensor_cores:
         return
     for contract in one.each(Contract):
         (rows, columns), depth = one.buffers[contract.c].shape, one.buffers[contract.a].shape[1]
-        least = rows_of_threads(one, contract)
-        if rows % least or columns % 16 or depth % 16:
+        least, least_columns = rows_of_threads(one, contract), 16
+        if one.plan.warps == "columns":
+            least, least_columns = 16, max(16, one.plan.threads // 4)
+        if rows % least or columns % least_columns or depth % 16:
             yield (
                 f"`{contract}` multiplies {rows} x {depth} by {depth} x {columns}; {one.plan.threads} threads take a "
-                f"multiple of {least} rows, and of 16 columns and deep. Use such tiles."
+                f"multiple of {least} rows, of {least_columns} columns, and of 16 deep. Use such tiles."
             )
 
 

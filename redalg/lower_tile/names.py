@@ -46,6 +46,13 @@ RESERVED = CPP | frozenset(
         "j",
         "e",
         "u",
+        "place",
+        "nth",
+        "split",
+        "spread",
+        "ranked",
+        "ranked_value",
+        "ranked_index",
     }
 )
 

@@ -1,30 +1,26 @@
 """Operands of contractions and producers: tiles of inputs in shared memory, loaded or computed.
 
-What does not depend on the streamed axis is loaded before the loop (MCFuser's scope of a statement).
+What does not depend on the streamed axis is loaded before the loop (MCFuser's scope of a statement). A part of a tensor
+is one tile, however its elements are indexed: what serves two contractions is loaded once.
 
 r(i)·f(i, j)   →   r[i]·f(i, j), r made once     before the loop; exact but for a rounding, where r reads inputs alone
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import final
 
-from sympy import Eq, Expr, Integer, Mul, S, Symbol
+from sympy import Eq, Expr, Mul, S, Symbol
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose import Producer, Reduction
 from redalg.errors import PlanError
-from redalg.expression import Axis, Cast, Element, Value, Where
-from redalg.expression.contents import elements_of, free_axes, values_of
-from redalg.incremental.factors import grouped
+from redalg.expression import Axis, Cast, Element, Where
+from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.assembly import Assembly
-from redalg.lower_tile.moves import numeric_factor
-from redalg.lower_tile.program import Contract, Copy, Fill, Load, Loop, Parallel, Region, Statement, Store
-from redalg.lower_tile.space import E_, I, J, Space, U
-from redalg.strategies.products import EIGHT_BITS, HOLDS
-from redalg.strategies.tiles import padded
+from redalg.lower_tile.program import Copy, Load, Parallel, Region, Statement, Store
+from redalg.lower_tile.space import E_, I, J, Space
+from redalg.strategies.products import EIGHT_BITS
 
 
 def node_axes(indices: tuple[Expr, ...]) -> tuple[Axis, ...]:
@@ -157,78 +153,6 @@ class Operands:
         axes, indices = ((binding.column, binding.streamed), (E_, J)) if turned else (
             (binding.streamed, binding.column), (J, E_))  # fmt: skip
         return self.operand(space, expr, axes, indices, body, dtype=dtype, live=live), turned
-
-    # ---- producers ---------------------------------------------------------------------------------------------------
-
-    def produce(self, space: Space, producer: Producer, body: list[Statement]) -> Space:
-        """A producer's tile: a contraction where its term is a product of a row factor and a streamed factor."""
-        cascade = producer.cascade
-        if cascade.producers:
-            raise PlanError(
-                f"producer `{producer.name}` has producers of its own, which the tile program does not hold yet. "
-                'Run it with backend="torch".'
-            )
-        inner, expr = self._inner(space, cascade.axis), cascade.outputs[0].expr
-        values: dict[Value, Expr] = {}
-        for reduction in cascade.reductions:
-            wanted = producer.name if expr == reduction.value else f"{producer.name}_{reduction.name}"
-            name = self._reduced(inner.with_values(values), reduction, cascade.axis, wanted, body)
-            values[reduction.value] = Load(name, I, J)
-        if expr in values:
-            return space.with_values({producer.value: values[expr]})
-        read = inner.with_values(values).read(expr)
-        if numeric_factor(read)[1].is_Atom or isinstance(numeric_factor(read)[1], Load):
-            return space.with_values({producer.value: read})  # a number times a tile needs no tile of its own
-        return space.with_values({producer.value: Load(self.assembly.tile_of(producer.name, read, body), I, J)})
-
-    def _inner(self, space: Space, axis: Axis) -> Space:
-        """The space with a producer's axis along u, padded to what matrix instructions take."""
-        length = padded(space.problem.sizes[axis.name], 16)
-        return replace(space, at={**space.at, axis: U}, start={**space.start, axis: (S.Zero, length)})
-
-    def _reduced(self, space: Space, reduction: Reduction, axis: Axis, wanted: str, body: list[Statement]) -> str:
-        sides = self._sides(space, reduction.term) if reduction.monoid.name == "sum" else None
-        name = self.assembly.tile(wanted, note=f"{reduction.monoid} over {axis}")
-        if sides is None:
-            body += self._serial(space, reduction, axis, name, body)
-            return name
-        row, streamed = sides
-        binding = space.plan.binding
-        rows = (binding.row, axis) if space.by_row(row) else (axis,)
-        dtype = operand_dtype(space, row)
-        if dtype in EIGHT_BITS and not (space.plan.device.fp8 and dtype in HOLDS and space.start[axis][1] % 32 == 0):
-            dtype = "float16"
-        elif dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
-            dtype = space.problem.compute  # what is computed may not fit: float16 holds nothing above 65504
-        a = self.operand(space, row, tuple(one for one in rows if one is not None), (I, U), body, dtype=dtype)
-        b = self.operand(space, streamed, (binding.streamed, axis), (J, U), body, dtype=dtype)
-        body.append(Contract(a, b, name, transposed=True, clear=True))
-        return name
-
-    def _sides(self, space: Space, term: Expr) -> tuple[Expr, Expr] | None:
-        """(row factor, streamed factor) of a term that is a product of the two, in one dtype."""
-        factors = grouped(term, ())
-        streamed = space.plan.binding.streamed
-        if len(factors) != 2 or values_of(term):
-            return None
-        b, a = sorted(factors, key=lambda one: streamed not in free_axes(one))
-        if streamed not in free_axes(b) or streamed in free_axes(a) or space.by_row(b):
-            return None
-        return (a, b) if operand_dtype(space, a) == operand_dtype(space, b) else None
-
-    def _serial(
-        self, space: Space, reduction: Reduction, axis: Axis, name: str, body: list[Statement]
-    ) -> list[Statement]:
-        """name[i, j] := ⊕_u term, one u after the other."""
-        inner = self.staged(space, reduction.term, body)
-        term = inner.read(reduction.term)
-        held = Load(name, I, J)
-        made = reduction.monoid.combine(held, term)
-        if space.ragged(axis):
-            made = Where(U < space.problem.sizes[axis.name], made, held)  # noqa: SIM300 - index first, as elsewhere
-        length = space.start[axis][1]
-        step = self.assembly.over_tile(name, made)
-        return [Fill(name, reduction.monoid.identity), Loop(U, Integer(length), 0, (step,), pipelined=False)]
 
 
 def operand_dtype(space: Space, expr: Expr) -> str:

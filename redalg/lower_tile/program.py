@@ -12,12 +12,13 @@
                | Contract(a, b, c, transposed, clear)          c (+)= a · b or a · bᵀ
                | ReduceTile(kind, source, target, clear)       along the second dimension
                | Parallel(index*, store*)                      every element of a tile, in any order
-               | Loop(variable, start, stop, stages, body)     in order
+               | Loop(variable, stop, stages, body, pipelined) in order
     store     := target[index*] = expr, where guard
     region    := parameter[index or (start, length)]
 
-Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Kept(e)`,
-`Where`.
+Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Kept(e)`, `Where`,
+and `Ranked(x, n)`, an integer that orders as x does, and of equal ones by the lower n (`RankedValue`, `RankedIndex` of
+it).
 Where an index varies, reading outside a parameter gives 0 and storing outside is dropped (as TileLang guards them);
 constant indices are checked at the call. All loop variables are integer symbols. A bound number is read as
 `Load(name)`, without indices.
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from sympy import Expr, S, Symbol, sympify
+from sympy import Expr, Integer, S, Symbol, sympify
 from sympy.core.basic import Basic
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
@@ -105,6 +106,34 @@ class IsNaN(Boolean):
 
     def _sympystr(self, printer: Any) -> str:
         return f"isnan({printer._print(self.args[0])})"
+
+
+@final
+class Ranked(Expr):
+    """(x, n) as one 64-bit integer: NaN above every number, a larger x above a smaller, of equal ones the lower n."""
+
+    is_integer = True
+    is_commutative = True
+
+
+@final
+class RankedValue(Expr):
+    """The x of a `Ranked`; −∞ of no element."""
+
+    is_extended_real = True
+    is_commutative = True
+
+
+@final
+class RankedIndex(Expr):
+    """The n of a `Ranked`; −1 of no element."""
+
+    is_integer = True
+    is_commutative = True
+
+
+NO_ELEMENT = Integer(-(2**63))
+"""What stands below every `Ranked`."""
 
 
 def index(name: str) -> Symbol:
@@ -285,12 +314,13 @@ Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop
 @final
 @dataclass(frozen=True)
 class Kernel:
-    """One launch: a block for every point of the grid."""
+    """One launch: a block for every point of the grid; `spread` where no matrix product lays its register tiles out."""
 
     grid: tuple[tuple[Symbol, Any], ...]
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     title: str
+    spread: bool = False
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.grid)

@@ -1,5 +1,5 @@
-"""Which monoids the tile program reduces: those of one number by one of the vocabulary's own
-reductions, those of several components by their own join, one lane beside the other (`folds`)."""
+"""Which monoids the tile program reduces: those of one number by one of the vocabulary's own reductions, those of
+several components by their own join, lane by lane (`folds`), or by ranks of their elements (`selection`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSED = ("compensated_sum",)
 def check_reductions(form: FusedForm) -> None:
     """Refuse a monoid that the tile program does not know, in the cascade or in a producer."""
     for one in form.cascade.reductions:
-        if one.place is not None or one.monoid.name in REFUSED:
+        if one.monoid.name in REFUSED:
             raise refusal(one)
     for producer in form.cascade.producers:
         _check(producer.cascade)

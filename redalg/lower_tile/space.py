@@ -16,7 +16,7 @@ from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import IsFinite, IsNaN, Kept, Load, Region, index
 from redalg.strategies import Plan, Problem, tiles_of
 
-I, J, E_, U = index("i"), index("j"), index("e"), index("u")
+I, J, E_, U, PLACE = index("i"), index("j"), index("e"), index("u"), index("place")
 
 
 @final
@@ -26,12 +26,13 @@ class Space:
 
     Attributes:
         plan, problem: what is lowered.
-        at: axis -> its global index within a tile, in terms of grid variables, `t`, and the tile indices i, j, e, u.
+        at: axis -> its global index within a tile, by grid variables, `t`, and tile indices i, j, e, u, place.
         start: axis -> (global index of the tile's first element, tile length), for the axes that a tile spans.
         values: value -> what reads it at tile indices.
         staged: element -> (buffer, index of each of its dimensions): tiles of inputs in shared memory.
         packed: axis -> (first, length) within the block, for axes that are packed into the rows.
         known: expression of axes -> what it is within the block.
+        places: axes that number selected elements.
     """
 
     plan: Plan
@@ -55,6 +56,8 @@ class Space:
     def by_row(self, node: Expr) -> bool:
         """Whether an expression differs from row to row."""
         return bool(self.varying(node) & self.plan.binding.rows)
+
+    places: frozenset[Axis] = frozenset()
 
     def streaming(self, tile: Expr, first: Expr = S.Zero) -> Space:
         """The place at a tile of the streamed axis: number `tile` after `first` (the one tile that holds a row: 0)."""

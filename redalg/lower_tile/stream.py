@@ -10,6 +10,7 @@ shift pivots   the tile's own natural centre, then the merge of two states (`mov
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
@@ -18,14 +19,19 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.domain import live_term
-from redalg.expression import Axis, Cast, Element, RunningCast, Value, Where
+from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import values_of
-from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy, Structure
+from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp, triangular
 from redalg.lower_tile.operands import Operands, nonzero
+from redalg.lower_tile.producers import Production, added
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
+from redalg.lower_tile.selection import candidates, emptied, held, selected
 from redalg.lower_tile.space import E_, I, J, Space, usable_scale
+from redalg.lower_tile.split import Sums, added_up
+from redalg.strategies import Problem
 from redalg.strategies.products import EIGHT_BITS, operands_dtype
 
 
@@ -34,17 +40,22 @@ from redalg.strategies.products import EIGHT_BITS, operands_dtype
 class Slots:
     """The buffers that hold the state: value -> buffer.
 
-    `scale` is a positive factor that an extremum leaves out. `nan` counts the NaN that an extremum met: a maximum of
-    numbers passes over them (on both targets), and an output that is the extremum itself must not. `lanes`: every lane
-    of the tile holds a state of its own.
+    `best` holds the selected elements of structures. `scale` is a positive factor that an extremum leaves out. `nan`
+    counts the NaN that an extremum met: a maximum of numbers passes over them (on both targets), and an output that is
+    the extremum itself must not. `lanes`: every lane of the tile holds a state of its own.
     """
 
     names: dict[Value, str] = field(default_factory=dict)
     columns: set[Value] = field(default_factory=set)
     heads: set[Value] = field(default_factory=set)
     scale: dict[Value, Expr] = field(default_factory=dict)
+    best: dict[Structure, str] = field(default_factory=dict)
     nan: dict[Value, str] = field(default_factory=dict)
     lanes: bool = False
+
+    def buffers(self) -> dict[Value | Structure, str]:
+        """Every buffer of the state."""
+        return {**dict[Value | Structure, str](self.names), **self.best}
 
     def read(self, value: Value) -> Expr:
         """A slot's read at tile indices."""
@@ -67,8 +78,9 @@ class Slots:
         return {value: self.read(value) for value in self.names}
 
 
-def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[Slots, list[Statement]]:
+def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slots, list[Statement]]:
     """The state's buffers, and the statements that make it empty."""
+    column = assembly.plan.binding.column
     slots, body = Slots(), list[Statement]()
     for one in form.extrema:
         slots.names[one.value] = assembly.row(one.value.name, note=f"{one.monoid} {one.term}")
@@ -76,6 +88,9 @@ def allocate(form: FusedForm, assembly: Assembly, column: Axis | None) -> tuple[
         if stands_alone(one, form):
             slots.nan[one.value] = assembly.row(f"{one.value.name}_nan", note="NaN met")
             body.append(Fill(slots.nan[one.value], S.Zero))
+    for structure in form.structures if assembly.plan.level != "thread" else ():  # there they are joined (`folds`)
+        slots.best[structure] = held(structure, assembly, problem)
+        body.append(emptied(slots.best[structure]))
     for pivot in form.shifted:
         slots.names[pivot.value] = assembly.row(pivot.value.name, note=f"pivot of {pivot.base}")
         body.append(Fill(slots.names[pivot.value], S.NegativeInfinity))
@@ -105,10 +120,19 @@ class Step:
     """Builds the body of the loop."""
 
     def __init__(
-        self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, before: list[Statement]
+        self,
+        form: FusedForm,
+        assembly: Assembly,
+        slots: Slots,
+        space: Space,
+        before: list[Statement],
+        *,
+        sums: Mapping[Value, Sums] | None = None,
     ) -> None:
+        self.sums = sums or {}
         self.form, self.assembly, self.slots, self.space = form, assembly, slots, space
         self.operands = Operands(assembly, before)
+        self.production = Production(assembly, self.operands)
         self.domain = form.cascade.domain
         self.body: list[Statement] = []
         self.live: Boolean = S.true
@@ -117,11 +141,19 @@ class Step:
 
     def build(self) -> list[Statement]:
         """The statements of one step."""
+        onto = added(self.form, self.space)
         for producer in self.form.cascade.producers:
-            self.space = self.operands.produce(self.space, producer, self.body)
+            if producer.value in self.sums:
+                self.space = added_up(self.space, producer, self.sums[producer.value], self.assembly, self.body)
+            elif producer.value in onto:
+                self.space = self.production.add(self.space, producer, onto[producer.value], self.body)
+            else:
+                self.space = self.production.produce(self.space, producer, self.body)
         self.live = self.space.live(self.form.cascade.domain)
         for extremum in self.form.extrema:
             self._extremum(extremum)
+        for structure in self.slots.best:
+            self._select(structure)
         merge = self._tile_state()
         wide = [one for one in self.form.accumulators if one.value in self.slots.columns]
         moving = [one for one in wide if len(one.transition) > 1]
@@ -187,6 +219,13 @@ class Step:
             met = Where(IsNaN(Load(source, I, J)), S.One, S.Zero)
             counted = self.assembly.tile_of("nan", met, self.body)
             self.body.append(ReduceTile("sum", counted, self.slots.nan[one.value], clear=False))
+
+    def _select(self, one: Structure) -> None:
+        value = lifted(one.monoid, one.operands, self.space.plan.binding.streamed)[0]
+        self.stage(value)
+        tile = candidates(one, self.assembly, self.space, self.space.read(value), self.body)
+        alone = self.space.tiles == 1
+        self.body += selected(one, self.assembly, self.space.problem, self.slots.best[one], tile, alone=alone)
 
     # ---- weights -----------------------------------------------------------------------------------------------------
 
@@ -371,7 +410,8 @@ class Step:
         key = Load(f"operand {dtype} of {source}")
         if key not in self.assembly.made:
             plan = self.space.plan
-            held = weighted and plan.tensor_cores and dtype not in (self.space.problem.compute, *EIGHT_BITS)
+            held = weighted and plan.tensor_cores and plan.warps == "rows"
+            held = held and dtype not in (self.space.problem.compute, *EIGHT_BITS)
             scope, shape = "fragment" if held else "shared", (plan.block_row, plan.block_streamed)
             name = self.assembly.buffer("operand", scope, shape, dtype, f"{source} as {dtype}")
             self.assembly.made[key] = name

@@ -6,6 +6,7 @@ Contract: shapes agree, a is in shared memory or registers, b in shared memory, 
 ReduceTile: rows agree
 Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
 Copy between buffers keeps the shape
+of nested loops one is pipelined
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ def _loop(one: Loop, _: _Names) -> str | None:
     loads = [inner for inner in one.body if isinstance(inner, Copy)]
     if one.stages > 0 and not one.pipelined:
         return f"asks for {one.stages} stages for {len(loads)} loads of a loop that is not pipelined"
+    if one.pipelined and any(isinstance(inner, Loop) and inner.pipelined for inner in one.body):
+        return "is pipelined around a loop that is pipelined itself; one of them prefetches"
     if one.unrolled > 1 and one.pipelined:
         return f"is pipelined and asks to be unrolled by {one.unrolled}"
     return None if one.stages >= 0 and one.unrolled >= 1 else "has a depth out of range"

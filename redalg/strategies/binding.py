@@ -124,7 +124,7 @@ def _ordered_free(form: FusedForm) -> list[Axis]:
         found.update(dict.fromkeys(axis for axis in output.axes if axis not in form.cascade.reduced))
     for reduction in form.cascade.reductions:
         found.update(dict.fromkeys(reduction.axes))
-    return list(found)
+    return [axis for axis in found if axis not in form.places]
 
 
 def _sides(one: Accumulator, streamed: Axis) -> tuple[AbstractSet[Axis], AbstractSet[Axis]]:

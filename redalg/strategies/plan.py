@@ -59,6 +59,10 @@ class Plan:
         warp_specialized: whether loads get warps of their own (sm_90a).
         multiplies: whether any tile is a matrix product (a contraction, or a producer that is one).
         tensor_cores: whether contractions use matrix instructions (otherwise true float32 on CUDA cores).
+        warps: whether the warps of a contraction share out its `rows` (a row's weights stay in registers) or its
+            `columns` (which a warp of whole rows could not hold).
+        block_inner: elements of a producer's own axis that a tile holds, a multiple of 16; 0 where it holds all.
+        splits: parts of the producers' own axes that blocks sum at once, for another kernel to add (1: none).
         level: where tiles become one state (RedFuser, section 5.3): `thread` (every lane of the tile keeps a state of
             its own, merged once at the end), `warp` (each tile is reduced by one warp), `block` (by all threads), or
             `row` (one tile holds the whole row: nothing is merged, the non-incremental form of section 5.4).
@@ -78,6 +82,9 @@ class Plan:
     multiplies: bool
     tensor_cores: bool
     form: str = "online"
+    warps: str = "rows"
+    block_inner: int = 0
+    splits: int = 1
     level: str = "block"
     block_merged: int = MERGED_ROWS
     predicted_us: float | None = None
@@ -97,7 +104,10 @@ class Plan:
             f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}",
             *([] if self.level == "block" else [f"{self.level} level"]),
             f"grid {grid}",
+            *([f"contractions split in {self.splits}"] if self.splits > 1 else []),
+            *([f"inner axes in tiles of {self.block_inner}"] if self.block_inner else []),
             f"{self.stages} stages, {self.threads} threads",
+            *(["warps by columns"] if self.warps == "columns" else []),
             f"warp specialisation {'on' if self.warp_specialized else 'off'}",
             unit,
             self.device.target,
@@ -118,6 +128,14 @@ class Plan:
             raise PlanError(f"plan `{self}` has a tile, a segment count or a stage count out of range.")
         if self.device.target != "c" and (self.threads % 32 or not 32 <= self.threads <= 1024):
             raise PlanError(f"plan `{self}` has {self.threads} threads. Use a multiple of 32 from 32 to 1024.")
+        if self.block_inner < 0 or self.block_inner % 16:
+            raise PlanError(f"plan `{self}` cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16.")
+        if self.block_inner and self.warp_specialized and self.splits == 1:
+            raise PlanError(f"plan `{self}` specialises warps in a loop within a loop, which sums wrongly. Use it off.")
+        if self.splits < 1 or (self.splits > 1 and (self.segments > 1 or not self.block_inner)):
+            raise PlanError(
+                f"plan `{self}` has {self.splits} splits. Use one; or several, one segment and a block_inner."
+            )
         cuda_cores = self.multiplies and not self.tensor_cores and self.device.target != "c"
         if cuda_cores and (self.block_streamed % 16 or self.block_column % 16 or self.block_row % (self.threads // 16)):
             raise PlanError(

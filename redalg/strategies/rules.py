@@ -36,7 +36,9 @@ def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
     problem = replace(problem, sizes=binding.sized(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
     plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(form, problem, device, binding)
-    plan = replace(plan, segments=1 if form.structures else segments(plan, problem))
+    plan = replace(plan, splits=splits(plan, form, problem))
+    whole = plan.splits > 1 or (form.structures and plan.level == "thread")
+    plan = replace(plan, segments=1 if whole else segments(plan, problem))
     if plan.segments > 1 and not plan.tensor_cores:
         plan = replace(plan, stages=0)
     plan = replace(plan, block_merged=merged(plan, problem))
@@ -51,12 +53,14 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
     cores = tensor_cores(form, problem, device)
     part = equal_part(form)
+    whole = [one for one in inner if not inner_rule([one], columns, cores=cores)]
     schedule = Schedule(
         rows,
-        padded(max([columns, *inner]), 16),
+        padded(max([columns, *whole]), 16),
         trims(form, problem),
         biased(form, binding),
         aligned(form, problem) and part % LEAST_PART == 0,
+        wide=columns > WIDE,
     )
     if not form.cascade.producers and not any(one.weight for one in form.accumulators):
         return product_rule(form, problem, device, binding, cores=cores)
@@ -64,7 +68,24 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     row, streamed, stages, threads, special = kind(device, schedule)
     if part and part % LEAST_PART == 0:  # one stage: where a part lies is read ahead, in the few registers of a loader
         streamed, stages = gcd(part, streamed), min(stages, 1)
-    return Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
+    cut = inner_rule(inner, columns, cores=cores)
+    if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
+        return chain_rule(problem, device, binding, cut)
+    warps = "columns" if cores and schedule.wide else "rows"
+    plan = Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
+    if cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
+        plan = replace(plan, block_inner=cut, stages=INNER_STAGES if cores else stages, warp_specialized=False)
+    return replace(plan, warps=warps)
+
+
+def chain_rule(problem: Problem, device: DeviceSpec, binding: Binding, cut: int) -> Plan:
+    """Products of products: small tiles, whose columns are shared out while blocks are few and the inner axes short."""
+    columns = padded(problem.sizes[binding.column.name] if binding.column else 1, 16)
+    few = 2 * blocks(binding, problem, 64, columns) < device.multiprocessors
+    width = min(columns, 64 if few and not cut else WIDE)
+    streamed = 64 if device.wgmma else 32
+    plan = Plan(device, binding, 64, streamed, width, 2, 128, 1, False, True, True)
+    return replace(plan, block_inner=cut, stages=INNER_STAGES if cut else 2)
 
 
 def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding, *, cores: bool) -> Plan:
@@ -86,6 +107,18 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     return Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
 
 
+WIDE = 256
+"""Widest operand of which a warpgroup's rows fit in registers."""
+INNER, INNER_STAGES = 128, 3
+"""The tile of an inner axis that is cut, and its stages (of 64 and 128 elements and 2 to 4 stages the fastest)."""
+
+
+def inner_rule(inner: list[int], columns: int, *, cores: bool) -> int:
+    """Tile length of the producers' axes: whole while they are short beside the columns or fit anyway, else cut."""
+    longest = max(inner, default=0)
+    return INNER if longest > max(columns, 512 if cores else 256) else 0
+
+
 @final
 @dataclass(frozen=True)
 class Schedule:
@@ -97,6 +130,7 @@ class Schedule:
         trims: the loop's trip count varies, from block to block or from call to call.
         biased: an input is read for every row and streamed element (a mask or a bias).
         aligned: every streamed input's rows are multiples of 16 bytes, as the bulk copy engine needs.
+        wide: the columns are more than a warp's rows have registers for.
     """
 
     rows: int
@@ -104,10 +138,13 @@ class Schedule:
     trims: bool
     biased: bool
     aligned: bool
+    wide: bool = False
 
 
 def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
     """sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
+    if one.wide:
+        return 64, 64, 2 if one.aligned else 1, 256, one.aligned
     if one.biased or (one.rows < 64 and one.width < 96):
         return 64, 64, 1 if one.trims else 2, 128, False
     if one.rows < 64:
@@ -123,6 +160,8 @@ def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
 
 def ampere_tile(_: DeviceSpec, one: Schedule) -> Tile:
     """sm_80, sm_86: a varying trip count allows one stage only (TileLang's pipeline pass fails at two)."""
+    if one.wide:
+        return 64, 64, 1, 256, False
     if one.trims or one.biased:
         return (64, 64, 1, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
     if one.width <= 64:
@@ -139,6 +178,16 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
     if one.width <= 64:
         return 64, 64, 1, 128, False
     return (128, 64, 1, 256, False) if device.wgmma and one.width <= 128 else (64, 32, 1, 128, False)
+
+
+def splittable(form: FusedForm) -> bool:
+    """Whether every producer is one sum over its axis, for every row and streamed element."""
+    for producer in form.cascade.producers:
+        inner = producer.cascade
+        plain = len(inner.reductions) == 1 and inner.reductions[0].monoid.name == "sum" and not inner.producers
+        if not plain or inner.outputs[0].expr != inner.reductions[0].value or form.cascade.axis not in producer.axes:
+            return False
+    return bool(form.cascade.producers)
 
 
 def trims(form: FusedForm, problem: Problem) -> bool:
@@ -204,9 +253,11 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     length = max(1, problem.sizes[binding.streamed.name])
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     if device.target == "c":
-        level = "thread" if form.structures else "block"
+        level = "thread" if form.structures and not form.places else "block"
         width = min(256, padded(length, 1))
         return Plan(device, binding, min(4, rows), width, 1, 0, 1, 1, False, False, False, level=level)
+    if form.places:
+        return ranked_rule(problem, device, binding)
     if form.structures:
         lanes = min(1024, power_of_two(max(length, 128)))
         return Plan(device, binding, 1, lanes, 1, 0, 128, 1, False, False, False, level="thread")
@@ -217,6 +268,16 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     threads = 128 if len(form.slots) <= FEW_SLOTS and not any(one.carries for one in form.outputs) else 256
     lanes = threads * vector(problem)
     return Plan(device, binding, 1, lanes, 1, 0, threads, 1, False, False, False, level=level)
+
+
+def ranked_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
+    """The best of a row: tiles as wide as the streamed axis allows, and few rows."""
+    few = blocks(binding, problem, 1, 1) <= device.multiprocessors
+    rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
+    streamed = min(8192 if few else 2048, power_of_two(max(problem.sizes[binding.streamed.name], 128)))
+    row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
+    threads = 256 if streamed > 2048 else 128
+    return Plan(device, binding, row, streamed, 1, 0, threads, 1, False, False, False)
 
 
 LANE_REGISTERS, FEW_SLOTS = 96, 4
@@ -276,7 +337,8 @@ def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
 
 
 def segments(plan: Plan, problem: Problem) -> int:
-    """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles (two of many)."""
+    """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles (two
+    of many, one where a tile is a loop itself)."""
     if plan.device.target == "c" or plan.level == "row":
         return 1
     grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
@@ -285,7 +347,7 @@ def segments(plan: Plan, problem: Problem) -> int:
         return lane_segments(plan, problem, grid)
     if 2 * grid > plan.device.multiprocessors:
         return 1
-    tiles = tiles_along // (4 if tiles_along < 16 else 2)
+    tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 else 2)
     if plan.binding.streamed.name in problem.varying and tiles > 1:  # one number for all lengths
         tiles = plan.device.multiprocessors
     wanted = min(plan.device.multiprocessors // grid, tiles, 64)
@@ -308,6 +370,20 @@ def merged(plan: Plan, problem: Problem) -> int:
     return max(1, next(filter(fills, (most, most // 4)), most // 4))
 
 
+SPLIT_TILES, MOST_SPLITS = 2, 16
+"""Tiles of the inner axis that a part has at least, and parts that one expression adds."""
+
+
+def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:
+    """Parts of the producers' axes: enough that the tiles of their values fill the chip."""
+    if not plan.block_inner or not plan.tensor_cores or plan.binding.contracted or not splittable(form):
+        return 1
+    along = -(-problem.sizes[plan.binding.streamed.name] // plan.block_streamed)
+    inner = min(problem.sizes[one.cascade.axis.name] for one in form.cascade.producers) // plan.block_inner
+    wanted = plan.device.multiprocessors // (blocks(plan.binding, problem, plan.block_row, plan.block_column) * along)
+    return max(1, min(wanted, inner // SPLIT_TILES, MOST_SPLITS))
+
+
 def power_of_two(length: int) -> int:
     """The least power of two that is not below `length`."""
     return 1 << max(0, length - 1).bit_length()
@@ -319,7 +395,8 @@ def smaller(plan: Plan) -> Iterator[Plan]:
         yield plan
         return
     for row in (plan.block_row, plan.block_row // 2, plan.block_row // 4):
-        for streamed in (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4):
+        lengths = (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4)
+        for streamed in lengths if plan.warps == "rows" else lengths[:1]:  # which warps by columns share out
             for stages in range(plan.stages, -1, -1):
                 threads = plan.threads if row == plan.block_row else 128
                 special = plan.warp_specialized and stages > 0
