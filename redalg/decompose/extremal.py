@@ -115,13 +115,15 @@ class Finder:
         inner = [arg for arg in node.args if self.separator.side(arg) & X]
         if len(inner) != 1:
             return node
-        rest = node.func(*(arg for arg in node.args if arg is not inner[0]))
         held = self.inward(inner[0])
+        if not isinstance(held, Max | Min | Where):
+            return node
+        rest = node.func(*(arg for arg in node.args if arg is not inner[0]))
         if isinstance(held, Where):
             condition, a, b = held.args
             return Where(condition, node.func(rest, a), node.func(rest, b))
         falling = node.is_Mul and rest.is_extended_nonpositive
-        if not isinstance(held, Max | Min) or not (node.is_Add or falling or rest.is_extended_nonnegative):
+        if not (node.is_Add or falling or rest.is_extended_nonnegative):
             return node
         made = held.func if not falling else Min if isinstance(held, Max) else Max
         return uncompared(made, [node.func(rest, arg) for arg in held.args])

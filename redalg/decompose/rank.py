@@ -268,7 +268,8 @@ class Samples:
         """A known node at (x_i, d_j), a finite real number."""
         made = self.value_of(one, i, j)
         if isinstance(made, self.ctx.mpf):
-            if -self.ctx.inf < made < self.ctx.inf:
+            _, mantissa, exponent, _ = made._mpf_
+            if mantissa or not exponent:  # neither infinite nor NaN
                 return made
         elif self.ctx.isfinite(made) and getattr(made, "imag", 0) == 0:
             return self.ctx.re(made)

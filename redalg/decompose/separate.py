@@ -343,8 +343,9 @@ class Separator(Separating):
         if isinstance(node, sinh | cosh):  # (e^z ± e^−z)/2: the products of the addition theorem overflow and cancel
             z, other = node.args[0], 1 if isinstance(node, cosh) else -1
             plain = not z.has(log, S.Infinity, S.NegativeInfinity)  # SymPy would take nothing out of exp z
-            rising, falling = (exp(one, evaluate=not plain) for one in (z, -z))
-            return self.separate(rising / 2 + other * falling / 2)
+            halves = (Mul(half, exp(one, evaluate=not plain), evaluate=not plain)
+                      for half, one in ((S.Half, z), (other * S.Half, -z)))  # fmt: skip
+            return self.separate(Add(*halves))
         u = Add(*(term for term in terms if self.side(term) == X))
         v = Add(*(term for term in terms if self.side(term) != X))
         parts = ((self.pure(one(u)), self.pure(c * other(v))) for one, other, c in ADDITION[type(node)])

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, final
 
-from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cosh, exp
+from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin
 
 from redalg.expression import Cast, Element, Let, Value, Where
 from redalg.expression.contents import elements_of, text_of, values_of
@@ -30,7 +30,7 @@ UP: tuple[Sign, ...] = ("positive", "nonnegative")
 KEEPS_SIGN = ("sum", "prod", "max", "min")
 ODD = {"tanh", "sinh", "asinh", "atan", "erf", "sign", "expm1", "log1p"}
 """Increasing functions that are 0 at 0."""
-RULED = (Add, Mul, Pow, Max, Min, Abs, exp, cosh, Where, Let, Cast, Value, Element)
+RULED = (Add, Mul, Pow, Max, Min, Abs, exp, sin, cos, cosh, Where, Let, Cast, Value, Element)
 """What the rules know, with odd functions, as well as SymPy where it holds elements or values, of no known sign."""
 
 
