@@ -33,8 +33,8 @@ format: $(STAMP)       ## let ruff mend what it can
 types: $(STAMP)       ## mypy --strict
 	$(BIN)/mypy
 
-unit: $(STAMP)       ## the tests that need no GPU and little time
-	$(BIN)/python -m pytest $(FAST)
+unit: $(STAMP)       ## the tests that need no GPU and little time, on every core
+	$(BIN)/python -m pytest $(FAST) --numprocesses auto
 
 notebooks: $(STAMP)       ## execute the notebooks on the CPU
 	$(BIN)/python -m pytest tests/test_notebooks.py

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from threading import RLock
 from typing import Any, final
 
 from sympy import Expr, S, Tuple
@@ -51,6 +52,14 @@ def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), 
     >>> ra.fuse(ra.var(ra.tensor("x[b,n]"), n)).rank["sum_1"]
     3
     """
+    fused = decided(expr, axes, inputs, exact=exact)
+    fused.form  # noqa: B018 - derived here, and not in `analyze`
+    return fused
+    # Plan, TileProgram, source and kernel follow at the call, when sizes and dtypes are known: `Fused.lower`.
+
+
+def decided(expr: Any, axes: str | None, inputs: Sequence[Element], *, exact: bool = False) -> Fused:
+    """The cascade, its decomposition, which decides the verdict, and what is derived from it when first asked for."""
     wanted, single = named_outputs(expr, axes)
     cascade = parse(wanted)  #                     which axis, which reductions, which producers
     check_names(cascade, inputs)
@@ -58,9 +67,7 @@ def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), 
     first = None
     if exact and decomposition.roundings:  #       one pass would approximate them: two passes
         first, decomposition = in_two_passes(decomposition)
-    form = derive(decomposition)  #                pivots, accumulators, leaf / merge / finish
-    return Fused(cascade, decomposition, form, tuple(one.name for one in inputs), single, exact, first)
-    # Plan, TileProgram, source and kernel follow at the call, when sizes and dtypes are known: `Fused.lower`.
+    return Fused(cascade, decomposition, tuple(one.name for one in inputs), single, exact, first)
 
 
 def in_two_passes(decomposition: Decomposition) -> tuple[FusedForm, Decomposition]:
@@ -82,7 +89,8 @@ def analyze(
 
     Returns:
         `Exact(fused)`; `Approximate(fused)`, where one pass rounds otherwise than the definition, by at most `.bound`;
-        `Refused`, by a theorem where `.certificate`; or `Undecided`. All but the first can `explain()` themselves.
+        `Refused`, by a theorem where `.certificate`; or `Undecided`. All can `explain()` themselves. The form of
+        `fused` is derived when it is first asked for: the decomposition decides, and every decomposition has a form.
 
     Raises:
         ExpressionError: the expression is not a cascade that redalg can read.
@@ -95,7 +103,7 @@ def analyze(
     ('Refused', 'sum_1', True)
     """
     try:
-        fused = fuse(expr, axes, inputs=inputs)
+        fused = decided(expr, axes, inputs)
         return Approximate(fused) if fused.decomposition.roundings else Exact(fused)
     except (NotFusible, Undecided) as other:
         return verdicts.of_error(other)
@@ -104,13 +112,16 @@ def analyze(
 # ---- Fused -----------------------------------------------------------------------------------------------------------
 
 
+DERIVING = RLock()
+
+
 @final
 @dataclass(frozen=True)
 class Fused:
     """A fused cascade: callable, explainable, compilable. Immutable, and it pickles.
 
     Attributes:
-        cascade, decomposition, form: the stages, each printable.
+        cascade, decomposition, form: the stages, each printable; `form` is made once, when first asked for.
         inputs: names of the tensors in positional order (empty: keywords only).
         single: whether the call gives one array rather than a namedtuple.
         exact: whether approximations are refused.
@@ -119,7 +130,6 @@ class Fused:
 
     cascade: Cascade
     decomposition: Decomposition
-    form: FusedForm
     inputs: tuple[str, ...]
     single: bool
     exact: bool
@@ -127,6 +137,20 @@ class Fused:
 
     def __hash__(self) -> int:
         return hash((self.cascade, self.inputs, self.single, self.exact))
+
+    @cached_property
+    def form(self) -> FusedForm:
+        """Pivots, accumulators, leaf / merge / finish: derived once, whichever thread asks first."""
+        with DERIVING:  # a derivation adds atoms to the decomposition's
+            made: dict[str, FusedForm] = vars(self)
+            if "form" not in made:
+                made["form"] = derive(self.decomposition)
+            return made["form"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled and copied holds the form."""
+        self.form  # noqa: B018
+        return vars(self)
 
     # ---- run ---------------------------------------------------------------------------------------------------------
 

@@ -103,16 +103,19 @@ def call_ms(backend: str) -> Callable[[], float]:
     return lambda: median(sample() for _ in range(CALLS))
 
 
-def analyze_ms(expression: Any, axes: str | None) -> float:
+def analyze_ms(expression: Any, axes: str | None) -> tuple[float, float]:
+    """Time the verdict on an expression, and the form that it has, which is derived when asked for (0 for none)."""
     import redalg as ra
 
     start = time.perf_counter()
-    ra.analyze(expression, axes)
-    return 1e3 * (time.perf_counter() - start)
+    verdict = ra.analyze(expression, axes)
+    decided = time.perf_counter()
+    _ = verdict.fused.form if isinstance(verdict, ra.Exact | ra.Approximate) else None
+    return 1e3 * (decided - start), 1e3 * (time.perf_counter() - decided)
 
 
-def verdicts_ms() -> dict[str, list[float]]:
-    """How long each verdict takes, of the patterns of theory and literature, and of random cascades.
+def verdicts_ms() -> dict[str, list[tuple[float, float]]]:
+    """How long each verdict and its form take, of the patterns of theory and literature, and of random cascades.
 
     Every expression is new to the process: SymPy's caches know its parts, and redalg's nothing of it.
     """
@@ -151,13 +154,16 @@ def main() -> int:
     for column in ("what", "median ms", "least ms", "most ms", "limit ms", ""):
         table.add_column(column, justify="left" if column in {"what", ""} else "right")
     over = False
-    for what, taken in verdicts_ms().items():
+    for what, both in verdicts_ms().items():
+        taken, derived = ([one[part] for one in both] for part in (0, 1))
         middle, worst = median(taken), max(taken)
         slow = middle >= VERDICT_MEDIAN_MS or worst >= VERDICT_WORST_MS
         over = over or slow
         limits = f"{VERDICT_MEDIAN_MS:g}, worst {VERDICT_WORST_MS:g}"
         spread = (f"{middle:.1f}", f"{min(taken):.1f}", f"{worst:.1f}")
         table.add_row(f"verdict on {len(taken)} {what}", *spread, limits, "OVER" if slow else "ok")
+        spread = (f"{median(derived):.1f}", f"{min(derived):.1f}", f"{max(derived):.1f}")
+        table.add_row("and its form, when it is asked for", *spread, "-", "ok")
     for budget in budgets():
         samples = measure(budget)
         too_slow = budget.limit_ms is not None and median(samples) >= budget.limit_ms

@@ -95,7 +95,8 @@ BY_SIGN = (
     ra.sum(Abs(x - sign(MEAN)), n), ra.sum(tanh(x * sign(LARGEST)) + x * MEAN, n),
     ra.max(tanh(x - sign(ra.min(y, n))) * w, n), ra.sum(exp(x * sign(ra.max(y, n))), n),
 )  # fmt: skip
-BY_ZERO = (ra.sum(exp(x * TRUTH + LARGEST), n), ra.sum(cos(x * w * TRUTH) * y, n), ra.max(tanh(x * TRUTH) - w, n))
+BY_ZERO = (ra.sum(exp(x * TRUTH + LARGEST), n), ra.sum(cos(x * w * TRUTH) * y, n), ra.max(tanh(x * TRUTH) - w, n),
+           ra.sum(exp(tanh(x) * TRUTH) * y, n), ra.sum(tanh(Abs(x) * TRUTH - w), n))  # fmt: skip
 OF_ONE_SIGN = (
     ra.sum(sqrt(x / ra.sum(x, n)) * w, n), ra.entropy(x / ra.sum(x, n), n), ra.sum(log(x * LARGEST), n),
     ra.sum(ra.where(w > 0, sqrt(w / ra.sum(w, n)) * x, 0), n), ra.sum((x / MEAN) ** Rational(3, 2), n),
@@ -120,6 +121,8 @@ CENTRED, BROAD = Abs(x - MEAN), 2 * ra.std(x, n)
 SOME = (
     ra.any(x > MEAN, n), ra.any(x >= LARGEST, n), ra.any(x > ra.max(y, n), n), ra.any(CENTRED >= BROAD, n),
     ra.any(x * ra.sum(y, n) < 1, n), ra.any(y >= LARGEST, n), ra.any(Max(x, MEAN) > LARGEST - 1, n),
+    ra.any(Abs(x) > ra.min(w, n), n), ra.any(exp(x) > ra.mean(w, n), n),
+    ra.any(ra.where(w > 0, x**2, Abs(y)) > ra.mean(w, n), n),
 )  # fmt: skip
 ALL = (
     ra.all(x <= LARGEST, n), ra.all(x < LARGEST, n), ra.all(x > ra.max(y, n), n), ra.all(CENTRED <= BROAD, n),

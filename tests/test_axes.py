@@ -339,3 +339,15 @@ def test_nested_reductions_stream_the_outer_axis() -> None:
     np.testing.assert_allclose(fused(z=values, backend="numpy"), wanted, rtol=1e-14)
     parts = [fused.leaf({"z": part}) for part in np.split(values, [2], axis=1)]
     np.testing.assert_allclose(fused.finish(fused.merge(*parts)), wanted, rtol=1e-14)
+
+
+def test_a_sum_of_inner_cascades_stands_beside_another_sum() -> None:
+    """Σ_i of what is a cascade over j streams i where another sum does; alone it may be an epilogue over i."""
+    inner = ra.sum(exp(s - ra.max(s, j)), j)
+    form = ra.fuse(ra.sum(exp(inner) * ra.tensor("u[b,i]"), i) / ra.sum(exp(inner), i), axes="b")
+    rng = np.random.default_rng(0)
+    scores, u = rng.standard_normal((5, 3)), rng.standard_normal((2, 5))
+    weight = np.exp(np.exp(scores - scores.max(1, keepdims=True)).sum(1))
+    for backend in ("numpy", "torch"):
+        made = np.array(form(s=scores, u=u, backend=backend))
+        np.testing.assert_allclose(made, u @ weight / weight.sum(), rtol=1e-12)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sympy import exp, oo
+from sympy import Abs, exp, oo
 
 import redalg as ra
 from redalg.errors import InputError, PlanError
@@ -170,3 +170,38 @@ def test_a_parameter_beside_an_empty_row_in_an_exponent_is_no_nan(segments: int,
     plan = replace(form.lower("c", **known).plan, segments=segments)
     made = interpret(form.lower("c", **known, plan=plan).program, {key: one.numpy() for key, one in tensors.items()})
     assert made["out"].tolist() == form(**tensors).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_a_rate_of_two_signs_does_not_mask_infinity(backend: str) -> None:
+    """(2 − p)·∞ is ∞ for p < 2, though −p·∞ alone is −∞, and exp −∞ = 0."""
+    p = ra.scalars("p", positive=True)
+    form = ra.fuse(ra.sum(exp((2 - p) * x) / (2 - p) - exp((1 - p) * x) * y, n), axes="b")
+    made = form(x=np.array([[np.inf, 1.0], [0.0, 1.0]]), y=np.ones((2, 2)), p=0.3, backend=backend)
+    assert np.isfinite(np.array(made)).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_large_values_cancel_beside_a_small_one(backend: str) -> None:
+    """Σ (y − d)·x where d = max y' − mean |y'| is a difference of numbers near 10⁸: d is exact here, and y is near 1.
+
+    Of Σ (y − d)·x the terms have the size of d·x, |d| ≤ 64: n + 8 roundings of each (Higham, section 3.3).
+    """
+    large = torch.tensor([[1e8, 1e8 + 64], [1e8, 1e8]])
+    data = {"x": torch.tensor([[0.5, 1.5], [-1.25, 3.0]]), "y": torch.tensor([[1.1, 0.9], [1.3, -0.7]])}
+    z = ra.tensor("z[b,n]")
+    d = ra.max(z, n) - ra.mean(Abs(z), n)
+    made = ra.fuse(ra.sum((y - d) * x, n), axes="b")(**data, z=large, backend=backend)
+    exact = {name: one.double() for name, one in {**data, "z": large}.items()}
+    gap = (exact["z"].amax(1) - exact["z"].mean(1))[:, None]
+    size = ((exact["y"].abs() + gap) * exact["x"].abs()).sum(1)
+    off = (made.double() - ((exact["y"] - gap) * exact["x"]).sum(1)).abs()
+    assert (off <= (2 + 8) * 2.0**-24 * size).all()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_elements_at_a_maximum_that_something_infinite_moves(backend: str) -> None:
+    """u + ∞ is tied or NaN whatever u is: not the sum over the elements at which u is largest."""
+    form = ra.fuse(ra.sum_at_max(y + ra.max(x, n), y, n), axes="b")
+    made = form(x=np.array([[np.inf, 1.0], [0.0, 1.0]]), y=np.array([[2.0, 3.0], [2.0, 3.0]]), backend=backend)
+    np.testing.assert_array_equal(np.array(made), [np.nan, 3.0])

@@ -5,7 +5,9 @@ what stays undecided.
 """
 
 import pickle
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sympy import (
@@ -16,6 +18,7 @@ from sympy import (
     exp,
     floor,
     log,
+    oo,
     sign,
     sin,
     sqrt,
@@ -250,3 +253,51 @@ def test_a_refusal_pickles() -> None:
         ra.fuse(ra.mean(Abs(CENTRED), n))
     again = pickle.loads(pickle.dumps(error.value))
     assert (str(again), again.certificate, again.evidence) == (str(error.value), True, error.value.evidence)
+
+
+def test_no_theorem_speaks_of_what_lies_beside_its_own_extremum() -> None:
+    """The largest element below the maximum has a state: the two largest values. Below the mean there is none."""
+    top, mean = ra.max(x, n), ra.mean(x, n)
+    for condition in (x < top, ra.ne(x, top), ra.logical_and(x < top, x > 0)):
+        assert type(ra.analyze(ra.max(ra.where(condition, x, -oo), n))).__name__ == "Undecided"
+    below_mean = ra.analyze(ra.max(ra.where(x < mean, x, -oo), n))
+    assert isinstance(below_mean, ra.Refused)
+    assert below_mean.certificate
+
+
+# ---- the form, when it is asked for ----------------------------------------------------------------------------------
+
+
+def underived(expr: Expr) -> ra.Fused:
+    """What a verdict holds, of which no form has been asked for."""
+    verdict = ra.analyze(expr)
+    assert isinstance(verdict, ra.Exact)
+    return verdict.fused
+
+
+def test_a_verdict_derives_no_form_and_fuse_does() -> None:
+    variance = ra.var(x, n)
+    decided, fused = underived(variance), ra.fuse(variance)
+    assert "form" not in vars(decided)
+    assert "form" in vars(fused)
+    assert str(decided.form) == str(fused.form)
+    assert decided == fused
+
+
+def test_threads_that_ask_at_once_get_one_form() -> None:
+    fused = underived(ra.sum(ra.softmax(x, n) * v, n))
+    start = threading.Barrier(4)
+
+    def asked(_: int) -> int:
+        start.wait()
+        return id(fused.form)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(asked, range(4))) == {id(fused.form)}
+
+
+def test_what_is_pickled_holds_the_form() -> None:
+    fused = underived(ra.var(x, n))
+    copied = pickle.loads(pickle.dumps(fused))
+    assert "form" in vars(copied)
+    assert str(copied.form) == str(fused.form)

@@ -49,16 +49,22 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
             "an expression without one needs no fusion."
         )
     over = {node: streams(node) for node in tops}
-    found = list(dict.fromkeys(over.values()))
-    fits = [one for one in found if all(other <= one or free_axes(node) & one for node, other in over.items())]
-    together = max(fits, key=len, default=None)
+    together = _over_which(over) or _over_which({node: frozenset(node.bound) for node in tops})
     if together is None:
+        found = dict.fromkeys(over.values())
         said = ", ".join(listed(in_order(one, exprs)) for one in found)
         raise ExpressionError(
             f"the outputs are reduced over unrelated axes {said}: {'; '.join(str(node) for node in tops)}. One pass "
             "streams one axis: fuse them one by one."
         )
     return _streamed_first(together, exprs)
+
+
+def _over_which(over: Mapping[Reduce, Axes]) -> Axes | None:
+    """The widest axes, of those that reductions stream, over which all of them are reduced or that they carry."""
+    fits = [one for one in dict.fromkeys(over.values())
+            if all(other <= one or free_axes(node) & one for node, other in over.items())]  # fmt: skip
+    return max(fits, key=len, default=None)
 
 
 def _streamed_first(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:

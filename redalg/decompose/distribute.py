@@ -2,9 +2,10 @@
 
     first φ(u, …, d)      → φ(first u, …, d)               φ without conditions, so that NaN of no element stays NaN
     affine(a, b·h).shift  → h·affine(a, b).shift           h of d alone; a of x alone
-    sum_at_max(u + v, w·h) → h·sum_at_max(u, w)            v and h of d alone; sum_below_max alike
+    sum_at_max(u + v, w·h) → h·sum_at_max(u, w)            v and h of d alone, v finite; sum_below_max alike
 
-and last as first. Over no element h·0 stands for 0: NaN where h then is. What is a difference of large sums, as
+and last as first. Where v is not finite u + v is tied or NaN whatever u is, and NaN stands for what is asked. Over no
+element h·0 stands for 0: NaN where h or v then is. What is a difference of large sums, as
 affine(a, b − d) is, stays undecided rather than cancel.
 """
 
@@ -15,6 +16,7 @@ from typing import final
 
 from sympy import Add, Dummy, Expr, Mul, Tuple
 
+from redalg.decompose.finite import lost
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes, of_kind, values_of
 from redalg.expression.rebuild import with_args
@@ -47,7 +49,7 @@ def distributed(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr,
     if kind == "affine" and result == "shift" and not sides.has_d(first):
         return _scaled(first, second, sides)
     if kind in ("sum_at_max", "sum_below_max"):
-        return _scaled(_unshifted(first, sides), second, sides)
+        return _at_extremum(first, second, sides)
     return None
 
 
@@ -84,6 +86,11 @@ def _scaled(kept: Expr, moved: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Ex
     return h * symbol, {symbol: Tuple(kept, b)}
 
 
-def _unshifted(u: Expr, sides: Sides) -> Expr:
+def _at_extremum(term: Expr, weight: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
     """u + v(d) → u: the same elements are the largest."""
-    return Add(*(one for one in Add.make_args(u) if sides.has_x(one))) if u.is_Add else u
+    terms = Add.make_args(term)
+    u = Add(*(one for one in terms if sides.has_x(one))) if len(terms) > 1 else term
+    found = _scaled(u, weight, sides)
+    if found is None or u is term:
+        return found
+    return found[0] + lost(term - u), found[1]

@@ -18,12 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Add, And, Dummy, Expr, Max, Min, Mul, Not, Or, S, Symbol
+from sympy import Abs, Add, And, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
+from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, curvature, nonzero
 from redalg.decompose.laurent import Polynomial
+from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
@@ -113,13 +115,15 @@ class Finder:
         inner = [arg for arg in node.args if self.separator.side(arg) & X]
         if len(inner) != 1:
             return node
-        rest = node.func(*(arg for arg in node.args if arg is not inner[0]))
         held = self.inward(inner[0])
+        if not isinstance(held, Max | Min | Where):
+            return node
+        rest = node.func(*(arg for arg in node.args if arg is not inner[0]))
         if isinstance(held, Where):
             condition, a, b = held.args
             return Where(condition, node.func(rest, a), node.func(rest, b))
         falling = node.is_Mul and rest.is_extended_nonpositive
-        if not isinstance(held, Max | Min) or not (node.is_Add or falling or rest.is_extended_nonnegative):
+        if not (node.is_Add or falling or rest.is_extended_nonnegative):
             return node
         made = held.func if not falling else Min if isinstance(held, Max) else Max
         return uncompared(made, [node.func(rest, arg) for arg in held.args])
@@ -127,14 +131,22 @@ class Finder:
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args
         if self.separator.side(condition) == MIXED:
-            raise NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
-                               "side, so no finite set of extrema decides", certain=True)  # fmt: skip
+            raise self._threshold(condition)
         if not self.separator.side(condition) & X:
             return Where(condition, self.extremum(a, kind, where), self.extremum(b, kind, where))
         identity = monoid(kind).identity
         made = [self.extremum(branch, kind, where & side) for branch, side in ((a, condition), (b, Not(condition)))
                 if branch != identity]  # fmt: skip
         return uncompared(LATTICE[kind], made)
+
+    def _threshold(self, condition: Boolean) -> NotSeparable:
+        """Why a condition that compares x with d has no extrema: no theorem speaks of u beside its own extremum."""
+        mixed = (one for one in condition.atoms(Relational) if self.separator.side(one) == MIXED)
+        if any(self.separator.sign(one.lhs - one.rhs) for one in mixed):
+            return NotSeparable(condition, "compares x with an extremum of its own: which elements attain it changes "
+                                "as it grows, for which redalg knows no extrema", certain=False)  # fmt: skip
+        return NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
+                            "side, so no finite set of extrema decides", certain=True)  # fmt: skip
 
     def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
         generators: dict[Expr, Dummy] = {}
@@ -149,7 +161,7 @@ class Finder:
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
         if self.numbers:
-            where = And(where, Or(u > S.NegativeInfinity, u < S.Infinity))
+            where = And(where, is_number(u))
         found = curvature(self.separator.signed(phi), variable) if phi is not u else Curvature(1, frozenset(), True)
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
         if found.direction is None and needed not in found.shape:

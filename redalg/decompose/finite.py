@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from sympy import Add, And, Eq, Expr, Ne, S, preorder_traversal, sign
+from sympy import Add, Eq, Expr, Ne, S, preorder_traversal, sign
 from sympy.core.basic import Basic
 
+from redalg.decompose.plain import is_finite
 from redalg.decompose.separating import Separating
 from redalg.decompose.theorems import D, X
 from redalg.expression import UNDEFINED, Value, Where
@@ -97,8 +98,8 @@ def at(node: Expr, part: Expr, value: Expr) -> Expr:
 
 def lost(factor: Expr) -> Expr:
     """0·u, which is 0 only where u is finite."""
-    if factor.is_finite or not (elements_of(factor) or values_of(factor)):
+    if not (elements_of(factor) or values_of(factor)):
         return S.Zero
-    if isinstance(factor, Where) and all(branch.is_finite for branch in factor.args[1:]):
+    if isinstance(factor, Where) and all(branch.is_number and branch.is_finite for branch in factor.args[1:]):
         return S.Zero
-    return Where(And(factor > S.NegativeInfinity, factor < S.Infinity), S.Zero, UNDEFINED)
+    return Where(is_finite(factor), S.Zero, UNDEFINED)

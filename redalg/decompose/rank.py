@@ -34,6 +34,7 @@ NEGLIGIBLE = 90
 """Pivots below 10^-90 of the largest are rounding: 30 digits are left for cancellation in the terms."""
 SEED = 2026
 Axes: TypeAlias = Axis | Sequence[Axis]
+Matrix: TypeAlias = list[list[Any]]
 PLACES = range(4 * LARGE)
 """Where samples lie along the axis; integer parameters are drawn from the upper three quarters."""
 SIGNIFICAND = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
@@ -88,17 +89,45 @@ def context() -> Any:
 
 def rank_test(term: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> RankTest:
     """The rank test of a term over the reduced axes, whose reduced values are `values`."""
+    return audit_of(term, axes, values, facts).test
+
+
+@final
+@dataclass(frozen=True)
+class Audit:
+    """The rank test of a term, and the samples (None where it could not be evaluated), for tests of its parts."""
+
+    test: RankTest
+    samples: Samples | None = None
+
+    def of_part(self, node: Expr) -> RankTest:
+        """The rank test of a node at the samples of the term, where most of its values are known."""
+        if self.samples is None:
+            return self.test
+        try:
+            return ranks(self.samples.matrix(node))
+        except Unavailable as why:
+            return RankTest((), str(why))
+
+
+def audit_of(term: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> Audit:
+    """The rank test of a term, with its samples."""
     try:
-        matrix = sampled([term], axes, values, facts)[0]
+        samples, [matrix] = sampled([term], axes, values, facts)
     except Unavailable as why:
-        return RankTest((), str(why))
+        return Audit(RankTest((), str(why)))
+    return Audit(ranks(matrix), samples)
+
+
+def ranks(matrix: Matrix) -> RankTest:
+    """The ranks of a matrix and of its leading part."""
     return RankTest(tuple(rank([row[:size] for row in matrix[:size]]) for size in (SMALL, LARGE)))
 
 
 def equal_on_samples(one: Expr, two: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:
     """Whether two terms agree at every sample, to all but rounding."""
     try:
-        first, second = sampled([one, two], axes, values, facts)
+        _, [first, second] = sampled([one, two], axes, values, facts)
     except Unavailable:
         return False
     small = context().mpf(10) ** -NEGLIGIBLE
@@ -106,13 +135,15 @@ def equal_on_samples(one: Expr, two: Expr, axes: Axes, values: Iterable[Value], 
                for a, b in zip(p, q, strict=True))  # fmt: skip
 
 
-def sampled(terms: list[Expr], axes: Axes, values: Iterable[Value], facts: Facts) -> list[list[list[Any]]]:
+def sampled(
+    terms: list[Expr], axes: Axes, values: Iterable[Value], facts: Facts
+) -> tuple[Samples, list[Matrix]]:  # fmt: skip
     """The matrices F(x_i, d_j); data that leave a term undefined are drawn again as positive numbers."""
     wanted = tuple(values)
     for positive in (False, True):
         try:
             samples = Samples(axes, wanted, facts, integers(terms), positive=positive)
-            return [[[samples.real(term, i, j) for j in range(LARGE)] for i in range(LARGE)] for term in terms]
+            return samples, [samples.matrix(term) for term in terms]
         except Unavailable as why:
             if positive or not why.data:
                 raise
@@ -131,7 +162,7 @@ def integers(terms: list[Expr]) -> dict[Element, range]:
     return found
 
 
-def rank(matrix: list[list[Any]]) -> int:
+def rank(matrix: Matrix) -> int:
     """Rank by elimination with complete pivoting, in integers: no entry grows much, and smaller ones are negligible."""
     largest = max((abs(value) for row in matrix for value in row), default=0)
     if not largest:
@@ -158,19 +189,25 @@ def _eliminated(row: list[int], lead: list[int], above: int, pivot: int) -> list
 
 # ---- samples ---------------------------------------------------------------------------------------------------------
 
-Key = tuple[int | None, int | None]
 Rule = Callable[..., Any]
+SAMPLES = 3 * LARGE
+"""How many x there are: those of the rows, and two for each d_j."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampled:
-    """A node: whether it moves with x and with d, how it is evaluated, and its values at the samples so far."""
+    """A node and its parts: how it is evaluated, and its values at the samples so far.
 
-    on_x: bool
-    on_d: bool
+    They are kept by `i·by_x + j·by_d`, of which those are 0 with whose samples the node does not move.
+    """
+
+    node: Any
+    by_x: int
+    by_d: int
     rule: Rule
-    made: dict[Key, Any]
+    parts: tuple[Sampled, ...]
+    made: dict[int, Any]
 
 
 @final
@@ -190,7 +227,7 @@ class Samples:
         self.values, self.facts, self.positive = frozenset(values), facts, positive
         self.labels = labels
         self.random = random.Random(SEED)
-        self.places = self.random.sample(PLACES, 3 * LARGE)
+        self.places = self.random.sample(PLACES, SAMPLES)
         self.times = list(map(self._times, range(LARGE)))
         self.ctx = context()
         self._known: dict[Basic, Sampled] = {}
@@ -203,37 +240,56 @@ class Samples:
             return first, prod(sizes) - first
         return (1, 1) if j % 2 else (draw(1, 6), draw(1, 6))
 
-    def real(self, node: Basic, i: int, j: int) -> Any:
-        """The node at (x_i, d_j), a finite real number."""
-        made = self.at(node, i, j)
-        if not self.ctx.isfinite(made) or getattr(made, "imag", 0) != 0:
-            raise Unavailable(f"`{node}` is not a real number at the samples", data=True)
-        return self.ctx.re(made)
+    def matrix(self, node: Basic) -> Matrix:
+        """F(x_i, d_j)."""
+        known = self.known(node)
+        return [[self.real_of(known, i, j) for j in range(LARGE)] for i in range(LARGE)]
 
     def at(self, node: Basic, i: int, j: int) -> Any:
         """The node at (x_i, d_j)."""
-        known = self.known(node)
-        key = (i if known.on_x else None, j if known.on_d else None)
-        if key not in known.made:
+        return self.value_of(self.known(node), i, j)
+
+    def real(self, node: Basic, i: int, j: int) -> Any:
+        """The node at (x_i, d_j), a finite real number."""
+        return self.real_of(self.known(node), i, j)
+
+    def value_of(self, one: Sampled, i: int, j: int) -> Any:
+        """A known node at (x_i, d_j)."""
+        key = i * one.by_x + j * one.by_d
+        made = one.made.get(key)
+        if made is None:
             try:
-                known.made[key] = known.rule(self, node, i, j)
+                made = one.made[key] = one.rule(self, one, i, j)
             except (ArithmeticError, ValueError, TypeError) as why:
-                raise Unavailable(f"`{node}` is not defined at the samples", data=True) from why
-        return known.made[key]
+                raise Unavailable(f"`{one.node}` is not defined at the samples", data=True) from why
+        return made
+
+    def real_of(self, one: Sampled, i: int, j: int) -> Any:
+        """A known node at (x_i, d_j), a finite real number."""
+        made = self.value_of(one, i, j)
+        if isinstance(made, self.ctx.mpf):
+            _, mantissa, exponent, _ = made._mpf_
+            if mantissa or not exponent:  # neither infinite nor NaN
+                return made
+        elif self.ctx.isfinite(made) and getattr(made, "imag", 0) == 0:
+            return self.ctx.re(made)
+        raise Unavailable(f"`{one.node}` is not a real number at the samples", data=True)
 
     def known(self, node: Basic) -> Sampled:
         """What is known of a node."""
         if node not in self._known:
-            self._known[node] = Sampled(*self._sides(node), self._rule(node), {})
+            leaf = node in self.values or isinstance(node, Element | Value)
+            parts = () if leaf else tuple(self.known(arg) for arg in node.args)
+            on_x, on_d = self._sides(node, parts)
+            self._known[node] = Sampled(node, on_x * LARGE, int(on_d), self._rule(node), parts, {})
         return self._known[node]
 
-    def _sides(self, node: Basic) -> tuple[bool, bool]:
+    def _sides(self, node: Basic, parts: Sequence[Sampled]) -> tuple[bool, bool]:
         if node in self.values:
             return False, True
         if isinstance(node, Element | Value):
             return not node.free_symbols.isdisjoint(self.axes), False
-        parts = [self.known(arg) for arg in node.args]
-        return node in self.axes or any(one.on_x for one in parts), any(one.on_d for one in parts)
+        return node in self.axes or any(one.by_x for one in parts), any(one.by_d for one in parts)
 
     def _rule(self, node: Basic) -> Rule:
         if node in self.axes:
@@ -248,12 +304,12 @@ class Samples:
 
     # ---- leaves ------------------------------------------------------------------------------------------------------
 
-    def _place(self, node: Any, i: int, _: int) -> Any:
+    def _place(self, one: Sampled, i: int, _: int) -> Any:
         """The places of one axis after another's, so that no two move together."""
-        return self.ctx.mpf(self.places[i - self.axes.index(node)])
+        return self.ctx.mpf(self.places[i - self.axes.index(one.node)])
 
-    def _element(self, node: Any, *_: int) -> Any:
-        drawn = self.labels.get(node)
+    def _element(self, one: Sampled, *_: int) -> Any:
+        drawn = self.labels.get(one.node)
         return self._number(self.positive) if drawn is None else self.ctx.mpf(self.random.choice(drawn))
 
     def _number(self, positive: bool) -> Any:
@@ -261,16 +317,16 @@ class Samples:
         drawn = self.ctx.mpf(self.random.randrange(2**20, 2**53)) / 2**52
         return drawn if positive or self.random.random() < 0.5 else -drawn
 
-    def _parameter(self, node: Any, *_: int) -> Any:
-        if node.is_integer:
+    def _parameter(self, one: Sampled, *_: int) -> Any:
+        if one.node.is_integer:
             return self.ctx.mpf(self.random.choice(PLACES[LARGE:]))
-        sign = sign_of(node, self.facts)
+        sign = sign_of(one.node, self.facts)
         made = self._number(sign is not None or self.positive)
         return made if sign is None or sign in UP else -made
 
-    def _value(self, value: Value, _: int, j: int) -> Any:
+    def _value(self, one: Sampled, _: int, j: int) -> Any:
         """What a reduction makes of the elements of d_j."""
-        monoid, term = self.facts.get(value, ("", S.NaN))
+        monoid, term = self.facts.get(one.node, ("", S.NaN))
         own = (LARGE + 2 * j, LARGE + 2 * j + 1)
         if monoid in ("max", "min"):
             return self._extremum(monoid, term, [*range(LARGE), *own], j)
@@ -280,12 +336,14 @@ class Samples:
             return self._number(positive=True)
         taken = [(self.real(term, i, j), times) for i, times in zip(own, self.times[j], strict=True)]
         if monoid == "sum":
-            return sum((one * times for one, times in taken), self.ctx.zero)
-        return prod((one**times for one, times in taken), start=self.ctx.one)
+            return sum((value * times for value, times in taken), self.ctx.zero)
+        return prod((value**times for value, times in taken), start=self.ctx.one)
 
     def _extremum(self, monoid: str, term: Expr, elements: list[int], j: int) -> Any:
-        found = [one for one in (self.at(term, i, j) for i in elements) if self.ctx.isfinite(one)] or [self.ctx.zero]
-        if any(getattr(one, "imag", 0) for one in found):
+        known = self.known(term)
+        values = (self.value_of(known, i, j) for i in elements)
+        found = [value for value in values if self.ctx.isfinite(value)] or [self.ctx.zero]
+        if any(getattr(value, "imag", 0) for value in found):
             raise Unavailable(f"`{term}` is not a real number at the samples", data=True)
         beyond = self._number(positive=True)
         if monoid == "max":
@@ -295,30 +353,32 @@ class Samples:
 
     # ---- nodes -------------------------------------------------------------------------------------------------------
 
-    def args(self, node: Basic, i: int, j: int) -> list[Any]:
-        """The values of a node's arguments."""
-        return [self.at(arg, i, j) for arg in node.args]
+    def values_of(self, parts: Sequence[Sampled], i: int, j: int) -> list[Any]:
+        """The values of a node's parts."""
+        return [self.value_of(part, i, j) for part in parts]
 
-    def _power(self, node: Pow, i: int, j: int) -> Any:
-        base = self.at(node.base, i, j)
-        if node.exp.is_Integer:
-            return base ** int(node.exp)
-        return self.ctx.power(base, self.at(node.exp, i, j))
+    def _power(self, one: Sampled, i: int, j: int) -> Any:
+        base = self.value_of(one.parts[0], i, j)
+        exponent = one.node.exp
+        if exponent.is_Integer:
+            return base ** int(exponent)
+        return self.ctx.power(base, self.value_of(one.parts[1], i, j))
 
-    def _where(self, node: Where, i: int, j: int) -> Any:
-        return self.at(node.args[1] if self.at(node.condition, i, j) else node.args[2], i, j)
+    def _where(self, one: Sampled, i: int, j: int) -> Any:
+        condition, a, b = one.parts
+        return self.value_of(a if self.value_of(condition, i, j) else b, i, j)
 
-    def _relation(self, node: Relational, i: int, j: int) -> bool:
-        left, right = self.real(node.lhs, i, j), self.real(node.rhs, i, j)
-        return COMPARED[node.rel_op](left, right)
+    def _relation(self, one: Sampled, i: int, j: int) -> bool:
+        left, right = (self.real_of(part, i, j) for part in one.parts)
+        return COMPARED[one.node.rel_op](left, right)
 
-    def _cast(self, node: Cast, i: int, j: int) -> Any:
-        x = self.real(node.args[0], i, j)
-        if node.dtype.startswith("int"):
-            limit = 2 ** (int(node.dtype[3:]) - 1)
+    def _cast(self, one: Sampled, i: int, j: int) -> Any:
+        x, dtype = self.real_of(one.parts[0], i, j), one.node.dtype
+        if dtype.startswith("int"):
+            limit = 2 ** (int(dtype[3:]) - 1)
             return min(max(self.ctx.nint(x), self.ctx.mpf(-limit)), self.ctx.mpf(limit - 1))
         significand, exponent = self.ctx.frexp(x)
-        unit = self.ctx.mpf(2) ** SIGNIFICAND[node.dtype]
+        unit = self.ctx.mpf(2) ** SIGNIFICAND[dtype]
         return self.ctx.ldexp(self.ctx.nint(significand * unit) / unit, exponent)
 
 
@@ -334,20 +394,21 @@ PLAIN = {
 REAL_ONLY = {"floor", "ceiling", "sign", "atan2", "Abs"}
 
 
-def _unknown(_: Samples, node: Basic, *__: int) -> Any:
-    raise Unavailable(f"`{node}` applies `{type(node).__name__}`, which the test cannot evaluate")
+def _unknown(_: Samples, one: Sampled, *__: int) -> Any:
+    raise Unavailable(f"`{one.node}` applies `{type(one.node).__name__}`, which the test cannot evaluate")
 
 
-def _function(samples: Samples, node: Expr, i: int, j: int) -> Any:
+def _function(samples: Samples, one: Sampled, i: int, j: int) -> Any:
+    node, parts = one.node, one.parts
     name = type(node).__name__
     if name in ("Max", "Min"):
-        return (max if name == "Max" else min)(samples.real(arg, i, j) for arg in node.args)
-    if not node.args and node.is_number:
+        return (max if name == "Max" else min)(samples.real_of(part, i, j) for part in parts)
+    if not parts and node.is_number:
         return samples.ctx.mpmathify(node._to_mpmath(context().prec)) if node.is_finite else _infinite(samples, node)
     if name not in PLAIN:
         raise Unavailable(f"`{node}` applies `{name}`, which the test cannot evaluate")
-    read = samples.real if name in REAL_ONLY else samples.at
-    return getattr(samples.ctx, PLAIN[name])(*(read(arg, i, j) for arg in node.args))
+    read = samples.real_of if name in REAL_ONLY else samples.value_of
+    return getattr(samples.ctx, PLAIN[name])(*(read(part, i, j) for part in parts))
 
 
 def _infinite(samples: Samples, node: Expr) -> Any:
@@ -359,16 +420,16 @@ def _infinite(samples: Samples, node: Expr) -> Any:
 RULES: tuple[tuple[Any, Any], ...] = (
     (Where, Samples._where),
     (Cast, Samples._cast),
-    (Let, lambda samples, node, i, j: samples.at(node.expr, i, j)),
+    (Let, lambda samples, one, i, j: samples.at(one.node.expr, i, j)),
     (Pow, Samples._power),
     (Relational, Samples._relation),
-    (And, lambda samples, node, i, j: all(samples.args(node, i, j))),
-    (Or, lambda samples, node, i, j: any(samples.args(node, i, j))),
-    (Not, lambda samples, node, i, j: not samples.at(node.args[0], i, j)),
+    (And, lambda samples, one, i, j: all(samples.values_of(one.parts, i, j))),
+    (Or, lambda samples, one, i, j: any(samples.values_of(one.parts, i, j))),
+    (Not, lambda samples, one, i, j: not samples.value_of(one.parts[0], i, j)),
     (BooleanTrue, lambda *_: True),
     (BooleanFalse, lambda *_: False),
-    (Mod, lambda samples, node, i, j: samples.real(node.args[0], i, j) % samples.real(node.args[1], i, j)),
-    (Add, lambda samples, node, i, j: sum(samples.args(node, i, j), samples.ctx.zero)),
-    (Mul, lambda samples, node, i, j: prod(samples.args(node, i, j), start=samples.ctx.one)),
+    (Mod, lambda samples, one, i, j: samples.real_of(one.parts[0], i, j) % samples.real_of(one.parts[1], i, j)),
+    (Add, lambda samples, one, i, j: sum(samples.values_of(one.parts, i, j), samples.ctx.zero)),
+    (Mul, lambda samples, one, i, j: prod(samples.values_of(one.parts, i, j), start=samples.ctx.one)),
     (Expr, _function),
 )  # fmt: skip

@@ -302,7 +302,8 @@ class Separator(Separating):
     def _pure_log(self, node: Expr) -> Polynomial:
         """log of one side: exponentials and what is known to be ≥ 0 open, log(c·E[u]·b^q) → log c + u + q·log b."""
         opened, rest = self._opened(node)
-        out = self._opaque(log(rest)) if rest is not S.One else {}
+        plain = rest.is_Add and bool(rest.free_symbols)  # SymPy would only ask whether it is 0
+        out = self._opaque(log(rest, evaluate=not plain)) if rest is not S.One else {}
         for number, exponent in opened:
             atom = self.atoms.list[number]
             part = self.pure(atom.base) if atom.exponential else self._opaque(log(atom.base))
@@ -341,7 +342,10 @@ class Separator(Separating):
             raise NotSeparable(node, coupled(mixed, type(node).__name__), certain=True)
         if isinstance(node, sinh | cosh):  # (e^z ± e^−z)/2: the products of the addition theorem overflow and cancel
             z, other = node.args[0], 1 if isinstance(node, cosh) else -1
-            return self.separate(exp(z) / 2 + other * exp(-z) / 2)
+            plain = not z.has(log, S.Infinity, S.NegativeInfinity)  # SymPy would take nothing out of exp z
+            halves = (Mul(half, exp(one, evaluate=not plain), evaluate=not plain)
+                      for half, one in ((S.Half, z), (other * S.Half, -z)))  # fmt: skip
+            return self.separate(Add(*halves))
         u = Add(*(term for term in terms if self.side(term) == X))
         v = Add(*(term for term in terms if self.side(term) != X))
         parts = ((self.pure(one(u)), self.pure(c * other(v))) for one, other, c in ADDITION[type(node)])
@@ -418,6 +422,13 @@ def evaluated(node: Expr) -> Expr:
     return node.func(*map(evaluated, node.args))
 
 
+def _holds_sum(node: Expr) -> bool:
+    """Whether a product or power has a sum for a factor, or for the base of one."""
+    return any(one.is_Add or (one.is_Pow and one.base.is_Add) for one in node.args)
+
+
 def expand_products(expr: Expr) -> Expr:
     """Products and natural powers of sums written out, nothing else."""
+    if not any(_holds_sum(node) for node in of_kind(Mul | Pow, expr)):
+        return expr
     return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, final
 
-from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cosh, exp
+from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin
 
 from redalg.expression import Cast, Element, Let, Value, Where
 from redalg.expression.contents import elements_of, text_of, values_of
@@ -30,8 +30,8 @@ UP: tuple[Sign, ...] = ("positive", "nonnegative")
 KEEPS_SIGN = ("sum", "prod", "max", "min")
 ODD = {"tanh", "sinh", "asinh", "atan", "erf", "sign", "expm1", "log1p"}
 """Increasing functions that are 0 at 0."""
-RULED = (Add, Mul, Pow, Max, Min, Abs, exp, cosh, Where, Let, Cast, Value, Element)
-"""What the rules know as well as SymPy where it holds elements or values, of which SymPy knows no sign."""
+RULED = (Add, Mul, Pow, Max, Min, Abs, exp, sin, cos, cosh, Where, Let, Cast, Value, Element)
+"""What the rules know, with odd functions, as well as SymPy where it holds elements or values, of no known sign."""
 
 
 @final
@@ -68,7 +68,8 @@ def is_nonnegative(expr: Expr, facts: Facts) -> bool:
 
 def _found(expr: Expr, facts: KnownFacts) -> Sign | None:
     """By the rules, and by SymPy, which is slow to say that it does not know, of what is left."""
-    if isinstance(expr, RULED) and (elements_of(expr) or values_of(expr)):
+    ruled = isinstance(expr, RULED) or type(expr).__name__ in ODD
+    if ruled and (elements_of(expr) or values_of(expr)):
         return _rule(expr, facts)
     if expr.is_extended_positive:
         return "positive"

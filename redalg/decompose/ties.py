@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from sympy import Add, And, Eq, Expr, Ge, Gt, Le, Lt, Mul, Ne, S, Tuple, sign
+from sympy import Add, Eq, Expr, Ge, Gt, Le, Lt, Mul, Ne, S, Tuple, sign
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Reduction
+from redalg.decompose.plain import is_finite
 from redalg.expression import UNDEFINED, Where
 from redalg.expression.contents import values_of
 
@@ -46,16 +47,21 @@ def beside_extremum(term: Expr, reductions: Iterable[Reduction]) -> tuple[list[P
 
 def _of_factors(factors: tuple[Expr, ...], made: Mapping[Expr, Reduction]) -> list[Part] | None:
     for factor in factors:
-        weight = Mul(*(other for other in factors if other is not factor))
         if isinstance(factor, Where) and (found := attained(factor.condition, made)) is not None:
             u, at = found
+            weight = _beside(factor, factors)
             branches = ((AT if at else BELOW, factor.args[1]), (BELOW if at else AT, factor.args[2]))
             return [(S.One, kind, Tuple(u, weight * branch)) for kind, branch in branches if branch is not S.Zero]
         if isinstance(factor, sign) and (below := _deviation(factor.args[0], made)) is not None:
             u, way = below
-            at = Where(And(u > S.NegativeInfinity, u < S.Infinity), S.Zero, UNDEFINED)  # sign(∞ − ∞) is NaN
+            weight = _beside(factor, factors)
+            at = Where(is_finite(u), S.Zero, UNDEFINED)  # sign(∞ − ∞) is NaN
             return [(way, BELOW, Tuple(u, weight)), (S.One, AT, Tuple(u, weight * at))]
     return None
+
+
+def _beside(factor: Expr, factors: tuple[Expr, ...]) -> Expr:
+    return Mul(*(other for other in factors if other is not factor))
 
 
 def attained(condition: Boolean, made: Mapping[Expr, Reduction]) -> tuple[Expr, bool] | None:

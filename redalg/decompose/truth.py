@@ -18,6 +18,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.extremal import Extremal, Finder
+from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.expression import Where
@@ -104,7 +105,7 @@ class _Truth:
         kind = "max" if (relation in (Gt, Ge)) == self.some else "min"
         strict = relation in (Gt, Lt)
         if not self.some and not strict and self.separator.facts.get(v) == (kind, u) and where is S.true:
-            return Or(v > S.NegativeInfinity, v < S.Infinity, Not(self._present(where)))  # all but a NaN
+            return Or(is_number(v), Not(self._present(where)))  # all but a NaN
         held: Relational = relation(self.finder.extremum(u, kind, where), v)
         if self.some:
             return held if strict else And(held, self._present(where))

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
-from typing import final
+from typing import TypeAlias, final
 
 from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log
 from sympy.polys.polyerrors import PolynomialError
@@ -27,9 +28,9 @@ from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
 from redalg.decompose.finite import CASES_LIMIT, by_cases
 from redalg.decompose.identities import without_kinks
-from redalg.decompose.laurent import Monomial, Polynomial, Ratio
+from redalg.decompose.laurent import Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.parse import UNROLL_LIMIT
-from redalg.decompose.rank import RankTest, equal_on_samples, rank_test
+from redalg.decompose.rank import Audit, RankTest, audit_of, equal_on_samples
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
@@ -40,6 +41,7 @@ from redalg.expression import Where
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 MIXED = X | D
+Factors: TypeAlias = tuple[tuple[Expr, ...], tuple[Expr, ...]]
 
 
 @final
@@ -50,23 +52,38 @@ class Separation:
     Attributes:
         reduction: what is separated.
         polynomial: F as a Laurent polynomial in the decomposition's atoms.
-        g, h: minimal factors, as SymPy expressions (length `rank`).
+        factors: g and h of what is no sum; None of a sum, whose are those of its polynomial.
         times: the sign of ⊗.
         shift: the x-free part of an extremum, v(d); 0 otherwise.
         shifts: pairs (u(x), v(d)) that stood together in a sum: candidates for centring.
         roundings: casts that mix x and d, which make the form approximate.
         extremal: of a max or min, the extrema of x alone that the state holds, and its value from them.
+        atoms: those of the polynomial.
     """
 
     reduction: Reduction
     polynomial: Polynomial
-    g: tuple[Expr, ...]
-    h: tuple[Expr, ...]
+    factors: Factors | None
     times: str
     shift: Expr = S.Zero
     shifts: tuple[tuple[Expr, Expr], ...] = ()
     roundings: tuple[Rounding, ...] = ()
     extremal: Extremal | None = None
+    atoms: Atoms = field(default_factory=Atoms, compare=False, repr=False)
+
+    @cached_property
+    def _written(self) -> Factors:
+        return self.factors or minimal(self.polynomial, self.atoms)
+
+    @property
+    def g(self) -> tuple[Expr, ...]:
+        """The parts of x, as SymPy expressions: minimal factors, `rank` of them."""
+        return self._written[0]
+
+    @property
+    def h(self) -> tuple[Expr, ...]:
+        """The parts of d, in the order of `g`."""
+        return self._written[1]
 
     @property
     def rank(self) -> int:
@@ -139,29 +156,30 @@ def audited(
     reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
 ) -> Separation:
     """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised."""
-    test = measured(reduction, term, separator, cascade)
+    audit = measured(reduction, term, separator, cascade)
+    test = audit.test
     divided = isinstance(finding.node, Pow)  # a pole may cancel in a term of any rank
     rewrites = REWRITES if test.settles else REWRITES[:1] if divided and test.ranks else ()
     if (found := rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
     if test.grows and reduction.monoid.name == "sum":
-        test = of_node(finding, test, separator, cascade)
+        test = of_node(finding, audit)
     raise verdict(reduction, finding, test, cascade) from None
 
 
-def of_node(finding: NotSeparable, test: RankTest, separator: Separator, cascade: Cascade) -> RankTest:
+def of_node(finding: NotSeparable, audit: Audit) -> RankTest:
     """The test of the offending node where its rank stands still: then only its product with the rest grew past N."""
     node = finding.node if isinstance(finding.node, Expr) else Where(finding.node, S.One, S.Zero)
-    alone = rank_test(node, cascade.reduced, cascade.values, separator.facts)
-    return alone if alone.settles else test
+    alone = audit.of_part(node)
+    return alone if alone.settles else audit.test
 
 
-def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> RankTest:
+def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
     """The rank test of a sum's term; of the logarithm of a product's, since Π F = exp(Σ log F)."""
     if reduction.monoid.name not in ("sum", "prod"):
-        return RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}")
+        return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
     term = term if reduction.monoid.name == "sum" else log(Abs(term))
-    return rank_test(term, cascade.reduced, cascade.values, separator.facts)
+    return audit_of(term, cascade.reduced, cascade.values, separator.facts)
 
 
 REWRITES = (cancel, without_kinks, factor, expand_log, expand_trig)
@@ -242,19 +260,23 @@ def varies(reduction: Reduction, cascade: Cascade) -> bool:
 
 
 def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
-    """Minimal factors of the polynomial: a basis of the columns, and each d-monomial's coordinates in it."""
+    """The term as a polynomial, whose minimal factors are written out when they are first read."""
     polynomial = separator.separate(term)
+    return Separation(reduction, polynomial, None, "×", shifts=tuple(separator.shifts),
+                      roundings=tuple(separator.roundings), atoms=separator.atoms)  # fmt: skip
+
+
+def minimal(polynomial: Polynomial, atoms: Atoms) -> Factors:
+    """g and h of a sum: a basis of its polynomial's columns, and each d-monomial's coordinates in it."""
     span, h = Span(), dict[int, list[Expr]]()
     columns = laurent.columns(polynomial)
     for column in columns.values():
         span.add(column)
     for d, column in columns.items():
         for index, c in (span.coordinates(column) or {}).items():
-            h.setdefault(index, []).append(fraction(c) * separator.atoms.expr(d))
-    g = [vector_expr(vector, separator) for vector in span.basis]
-    factors = tuple(Add(*h[index]) for index in range(len(g)))
-    return Separation(reduction, polynomial, tuple(g), factors, "×", shifts=tuple(separator.shifts),
-                      roundings=tuple(separator.roundings))  # fmt: skip
+            h.setdefault(index, []).append(fraction(c) * atoms.expr(d))
+    g = tuple(vector_expr(vector, atoms) for vector in span.basis)
+    return g, tuple(Add(*h[index]) for index in range(len(g)))
 
 
 def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
@@ -262,7 +284,7 @@ def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) ->
     kind = reduction.monoid.name
     if not separator.side(term) & D:
         slot = Slot(kind, term, Dummy("slot", extended_real=True))
-        return Separation(reduction, {}, (term,), (S.Zero,), "+", extremal=Extremal((slot,), slot.symbol, (), ()))
+        return Separation(reduction, {}, ((term,), (S.Zero,)), "+", extremal=Extremal((slot,), slot.symbol, (), ()))
     found = extremal(kind, term, separator)
     if separator.roundings:
         cast = separator.roundings[0].cast
@@ -274,8 +296,8 @@ def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) ->
         if (phi - factor * GENERATOR - rest).expand() is S.Zero:
             plain = factor is S.One
             h, shift, sign = (rest, S.Zero, "+") if plain else (factor, rest, "×")
-            return Separation(reduction, {}, found.g, (h,), sign, shift=shift, extremal=found)
-    return Separation(reduction, {}, found.g, found.h, "∘", extremal=found)
+            return Separation(reduction, {}, (found.g, (h,)), sign, shift=shift, extremal=found)
+    return Separation(reduction, {}, (found.g, found.h), "∘", extremal=found)
 
 
 def separate_truth(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
@@ -284,7 +306,7 @@ def separate_truth(reduction: Reduction, term: Expr, separator: Separator) -> Se
     if not separator.side(term) & D or not stated:
         return separate_other(reduction, term, separator)
     found = truth(reduction.monoid.name, term.args[0], separator)
-    return Separation(reduction, {}, found.g, found.h, "∘", extremal=found)
+    return Separation(reduction, {}, (found.g, found.h), "∘", extremal=found)
 
 
 def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
@@ -297,13 +319,13 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
         reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"
         raise NotSeparable(reduction.term, reason, certain=False)
     [(d, column)] = columns.items()
-    return Separation(reduction, polynomial, (vector_expr(column, separator),), (separator.atoms.expr(d),), "^")
+    return Separation(reduction, polynomial, ((vector_expr(column, separator.atoms),), (separator.atoms.expr(d),)), "^")
 
 
 def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """Any other monoid: of x alone it is its own part of x; of a term that holds d it is not decided."""
     if not separator.side(term) & D:
-        return Separation(reduction, {}, (term,), (S.Zero,), "+")
+        return Separation(reduction, {}, ((term,), (S.Zero,)), "+")
     reason = f"holds d under {reduction.monoid}, for which redalg knows no ⊗ that distributes"
     raise NotSeparable(term, reason, certain=False)
 
@@ -313,7 +335,7 @@ def separate_selection(reduction: Reduction, term: Expr, separator: Separator) -
     if not separator.side(term) & D:
         return separate_other(reduction, term, separator)
     u, phi = increasing(term, separator)
-    return Separation(reduction, {}, (u,), (phi,), "∘")
+    return Separation(reduction, {}, ((u,), (phi,)), "∘")
 
 
 SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
@@ -329,6 +351,6 @@ def fraction(value: Ratio) -> Expr:
     return laurent.number(value)
 
 
-def vector_expr(vector: dict[Monomial, Ratio], separator: Separator) -> Expr:
+def vector_expr(vector: dict[Monomial, Ratio], atoms: Atoms) -> Expr:
     """Σ coefficient · x-monomial as a SymPy expression."""
-    return Add(*(Mul(fraction(c), separator.atoms.expr(x)) for x, c in vector.items()))
+    return Add(*(Mul(fraction(c), atoms.expr(x)) for x, c in vector.items()))

@@ -1,22 +1,26 @@
 """A node with other arguments, as SymPy writes it.
 
-f(b) is not evaluated where f(a) was, b is of the same kind as a, and no sign moves out of b.
+f(b) is not evaluated where f(a) was, b is of the same kind as a, and no sign moves out of b. Nor is a sum or a product
+of which no two terms are multiples of one, no two factors powers of one: its terms are put into SymPy's order.
 
 What SymPy evaluates depends on the kinds of the arguments and on their signs. A value is as unknown to it as the
 reduction in whose stead it stands, or the slot, so that it would find what it found before, at a cost that grows with
 the arguments.
-The order of terms may differ, and with it which of u and −u SymPy takes for the plain one: such a node is evaluated.
+The order of terms may differ, and with it which of u and −u SymPy takes for the plain one: such a node is evaluated,
+unless SymPy moves no sign out of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cmp_to_key
 from typing import Any
 
-from sympy import Dummy, Expr, Function, Max, Min, Pow
+from sympy import Add, Dummy, Expr, Function, Max, Min, Mul, Pow, S, exp, log
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
+from redalg.expression.axis import Extent
 from redalg.expression.reduce import Reduce
 from redalg.expression.tensor import Value
 
@@ -33,6 +37,8 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
         return node
     if isinstance(node, Function | Pow | Max | Min | Relational) and _evaluated_alike(node, args):
         return node.func(*args, evaluate=False)
+    if isinstance(node, Add | Mul) and _collected_alike(node, args):
+        return node.func(*in_order(args), evaluate=False)
     return node.func(*args)
 
 
@@ -48,13 +54,47 @@ def renamed(expr: Basic, names: Mapping[Any, Value]) -> Any:
     return visit(expr)
 
 
+def in_order(args: Sequence[Basic]) -> list[Basic]:
+    """Terms or factors as SymPy orders them, a number first."""
+    numbers = [one for one in args if one.is_Number]
+    return numbers + sorted((one for one in args if not one.is_Number), key=cmp_to_key(Basic.compare))
+
+
+UNSIGNED = Pow | exp | log | Max | Min | Relational
+"""Out of these SymPy moves the sign of a product, and that of no sum."""
+
+
 def _evaluated_alike(node: Basic, args: Sequence[Basic]) -> bool:
-    return len(set(args)) == len(args) and all(map(_alike, node.args, args))
+    signed = not isinstance(node, UNSIGNED)
+    return len(set(args)) == len(args) and all(
+        _alike(a, b, signed=signed) for a, b in zip(node.args, args, strict=True)
+    )
 
 
-def _alike(old: Basic, new: Basic) -> bool:
+def _alike(old: Basic, new: Basic, *, signed: bool) -> bool:
     """Whether SymPy, which looks at an argument's head, evaluates a function of one as it did of the other."""
     if old is new or (isinstance(old, Reduce | Value | Dummy) and isinstance(new, Value)):
         return True
-    same = new.func is old.func and len(new.args) == len(old.args) > 0
-    return same and not (isinstance(new, Expr) and new.could_extract_minus_sign())
+    if new.func is not old.func or not len(new.args) == len(old.args) > 0:
+        return False
+    return not ((signed or new.is_Mul) and isinstance(new, Expr) and new.could_extract_minus_sign())
+
+
+def _collected_alike(node: Expr, args: Sequence[Any]) -> bool:
+    """Whether there is nothing to collect or to multiply out in a sum or product of the arguments, as in the node."""
+    if node.is_Mul and any(one.is_Pow and one.base.is_number for one in args):
+        return False
+    first, distributes = args[0], node.is_Mul and len(args) == 2 and any(one.is_Add for one in args)
+    if distributes and any(one.is_Number for one in args):
+        return False
+    if any(one.is_Number for one in args[1:]) or first in (S.Zero, S.One) or not all(map(_stands_for, node.args, args)):
+        return False
+    parts = {one.as_base_exp()[0] if node.is_Mul else one.as_coeff_Mul()[1] for one in args}
+    return len(parts) == len(args) and not any(isinstance(one, node.func) for one in args)
+
+
+def _stands_for(old: Any, new: Any) -> bool:
+    """Whether one term or factor is of the same kind as the other, or a value in the stead of what is as unknown."""
+    if old is new or (isinstance(old, Reduce | Extent | Value | Dummy) and isinstance(new, Value)):
+        return True
+    return new.func is old.func and bool(new.args) and not (new.is_Pow and new.base.is_number)

@@ -1,7 +1,8 @@
 """Evaluation of SymPy expressions on arrays that have one dimension per axis.
 
 Conventions of THEORY section 4: exp of a sum in which an element is −∞ is 0, whatever the rest (an element of zero
-weight does not count); sums add what varies first and parameters last, so that (b − a) + eps keeps its digits.
+weight does not count); sums add what varies first and parameters last, so that (b − a) + eps keeps its digits;
+sums of several reduced values carry what rounding loses.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, final
 
-from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, floor, log
+from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, floor, log
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -114,7 +115,22 @@ class Scope:
 
     def _add(self, node: Add) -> Any:
         terms = sorted(node.args, key=_varies)
+        if len(terms) > 2 and not node.has(Element) and sum(one.has(Value) for one in terms) > 2:
+            return self._compensated(terms)
         return self._fold(lambda a, b: a + b, terms)
+
+    def _compensated(self, terms: Sequence[Expr]) -> Any:
+        """A sum of reduced values with the digits that each addition lost: large ones may cancel beside a small one.
+
+        Source: Neumaier (1974).
+        """
+        total, *rest = (self._float(self.evaluate(one)) for one in terms)
+        absolute, lost = self.ops.functions["Abs"], self.ops.scalar(0.0)
+        for one in rest:
+            made = total + one
+            lost = lost + self.ops.where(absolute(total) >= absolute(one), (total - made) + one, (one - made) + total)
+            total = made
+        return self.ops.where(self.ops.isfinite(lost), total + lost, total)
 
     def _mul(self, node: Mul) -> Any:
         above = [arg for arg in node.args if not _is_reciprocal(arg)]
@@ -313,8 +329,22 @@ def _varies(term: Expr) -> tuple[int, bool]:
 @cache
 def infinite_terms(exponent: Expr) -> tuple[Expr, ...]:
     """The terms of an exponent that may be −∞: those that hold data."""
-    terms = Add.make_args(expand_mul(exponent))
-    return tuple(one for one in terms if one.is_finite is None and one.has(Element, Where, Value))
+    return tuple(one for one in Add.make_args(_written_out(exponent)) if _may_be_infinite(one))
+
+
+def _written_out(exponent: Expr) -> Expr:
+    """k·(u + v) → k·u + k·v where both u and v may be infinite; (2 − p)·u is one term, whose sign 2 − p decides."""
+    if exponent.is_Add:
+        return Add(*map(_written_out, exponent.args))
+    sums = [one for one in Mul.make_args(exponent) if one.is_Add and sum(map(_may_be_infinite, one.args)) > 1]
+    if not sums:
+        return exponent
+    rest = Mul(*(one for one in Mul.make_args(exponent) if one is not sums[0]))
+    return Add(*(_written_out(rest * term) for term in sums[0].args))
+
+
+def _may_be_infinite(term: Expr) -> bool:
+    return term.is_finite is None and term.has(Element, Where, Value)
 
 
 def _gathers(node: Basic) -> bool:

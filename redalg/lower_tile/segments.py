@@ -25,13 +25,8 @@ from redalg.lower_tile.selection import part_of, selected_part, width
 from redalg.lower_tile.single import AGAIN, finished, streamed
 from redalg.lower_tile.space import E_, PLACE, I, Space
 from redalg.lower_tile.stream import Slots, allocate
-from redalg.strategies.rules import blocks
 
 PART = index("part")
-MERGED_ROWS = 16
-"""Most rows that one block of the merging kernel takes."""
-SPREAD = 128
-"""Blocks of the merging kernel above which they take more rows."""
 PARTS_TOGETHER = 8
 """Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
@@ -117,7 +112,7 @@ def merging(
     job: Job, names: Names, workspaces: Mapping[State, str], parts: Slots, wholes: Mapping[State, str]
 ) -> Kernel:
     """The derived merge, part after part, then finish; the merged state is kept where a further kernel reads it."""
-    rows = merged_rows(job)
+    rows = min(job.plan.block_row, job.plan.block_merged) if job.plan.binding.row is not None else 1
     job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
@@ -173,20 +168,6 @@ def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -
     space = place.space.streaming(AGAIN, SEGMENT * place.space.tiles).with_values(epilogue.space.values)
     body += Carried(job.form, assembly, space).build(AGAIN)
     return finished(job, place, assembly, body, f"write a part of {job.form.cascade.axis}")
-
-
-def merged_rows(job: Job) -> int:
-    """Rows of a block of the merging kernel: as many as leave every multiprocessor a block."""
-    if job.plan.binding.row is None:
-        return 1
-    most = min(job.plan.block_row, MERGED_ROWS)
-    if job.plan.multiplies and not job.plan.tensor_cores:
-        return most
-
-    def fills(rows: int) -> bool:
-        return blocks(job.plan.binding, job.problem, max(1, rows), job.plan.block_column) >= SPREAD
-
-    return max(1, next(filter(fills, (most, most // 4)), most // 4))
 
 
 def merge_step(

@@ -37,6 +37,8 @@ class Problem:
     varying: frozenset[str] = frozenset()
 
 
+MERGED_ROWS = 16
+"""Most rows that one block of the merging kernel takes."""
 LEVELS = ("thread", "warp", "block", "row")
 
 
@@ -64,6 +66,7 @@ class Plan:
         level: where tiles become one state (RedFuser, section 5.3): `thread` (every lane of the tile keeps a state of
             its own, merged once at the end), `warp` (each tile is reduced by one warp), `block` (by all threads), or
             `row` (one tile holds the whole row: nothing is merged, the non-incremental form of section 5.4).
+        block_merged: most rows of a block of the kernel that merges segments.
         predicted_us: predicted time in microseconds, None while no model is asked.
     """
 
@@ -83,6 +86,7 @@ class Plan:
     block_inner: int = 0
     splits: int = 1
     level: str = "block"
+    block_merged: int = MERGED_ROWS
     predicted_us: float | None = None
 
     @property

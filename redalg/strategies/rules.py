@@ -21,7 +21,7 @@ from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
-from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.plan import MERGED_ROWS, Plan, Problem
 from redalg.strategies.products import EIGHT_BITS, HOLDS, operands_dtype, product_dtype, values_dtype
 from redalg.strategies.tiles import Product, Tile, padded, product_tile
 
@@ -41,6 +41,7 @@ def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
     plan = replace(plan, segments=1 if whole else segments(plan, problem))
     if plan.segments > 1 and not plan.tensor_cores:
         plan = replace(plan, stages=0)
+    plan = replace(plan, block_merged=merged(plan, problem))
     plan.verify()
     return plan
 
@@ -351,6 +352,22 @@ def segments(plan: Plan, problem: Problem) -> int:
         tiles = plan.device.multiprocessors
     wanted = min(plan.device.multiprocessors // grid, tiles, 64)
     return 1 << max(0, wanted.bit_length() - 1)
+
+
+SPREAD = 128
+"""Blocks of the merging kernel above which they take more rows."""
+
+
+def merged(plan: Plan, problem: Problem) -> int:
+    """Rows of a block of the merging kernel: as many as leave every multiprocessor a block."""
+    most = min(plan.block_row, MERGED_ROWS)
+    if plan.multiplies and not plan.tensor_cores:
+        return most
+
+    def fills(rows: int) -> bool:
+        return blocks(plan.binding, problem, max(1, rows), plan.block_column) >= SPREAD
+
+    return max(1, next(filter(fills, (most, most // 4)), most // 4))
 
 
 SPLIT_TILES, MOST_SPLITS = 2, 16

@@ -1,0 +1,45 @@
+"""Where an expression is a number, and where it is finite, as conditions that SymPy does not decide by itself.
+
+    u is a number      u > −∞ ∨ u < ∞, or of |a|, a², exp a and the like, which SymPy takes for less than ∞: a is one
+    u is finite        u > −∞ ∧ u < ∞, or alike: a is finite; exp a: a < ∞; 1/a: a ≠ 0
+
+Of `where(c, a, b)` the branch that is chosen decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sympy import And, Eq, Expr, Ne, Or, S, exp
+from sympy.logic.boolalg import Boolean
+
+from redalg.expression import Where
+from redalg.expression.contents import elements_of, values_of
+
+Test = Callable[[Expr], Boolean]
+
+
+def is_number(u: Expr) -> Boolean:
+    """Where u is not NaN."""
+    whole = Or(u > S.NegativeInfinity, u < S.Infinity)
+    return whole if whole is not S.true else _of_parts(u, is_number)
+
+
+def is_finite(u: Expr) -> Boolean:
+    """Where u is a number and neither ∞ nor −∞."""
+    if u.is_finite:
+        return is_number(u)
+    if isinstance(u, exp):
+        return And(is_number(u.args[0]), u.args[0] < S.Infinity)
+    if u.is_Pow and u.exp.is_number and u.exp.is_negative:
+        return And(is_number(u.base), Ne(u.base, 0))
+    whole = And(u > S.NegativeInfinity, u < S.Infinity)
+    return whole if whole is not S.true else _of_parts(u, is_finite)
+
+
+def _of_parts(u: Expr, test: Test) -> Boolean:
+    if isinstance(u, Where):
+        condition, *branches = u.args
+        a, b = (Where(test(one), S.One, S.Zero) for one in branches)
+        return Eq(Where(condition, a, b), 1)
+    return And(*(test(arg) for arg in u.args if elements_of(arg) or values_of(arg)))
