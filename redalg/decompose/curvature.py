@@ -19,7 +19,6 @@ from typing import Any, final
 
 from sympy import Abs, Expr, Max, Min, Mul, acosh, asinh, atan, ceiling, erf, exp, floor, log, sign, sinh, tanh
 
-from redalg.decompose.signs import UP, sign_of
 from redalg.expression import Cast
 
 CONVEX, CONCAVE, QUASICONVEX, QUASICONCAVE = "convex", "concave", "quasiconvex", "quasiconcave"
@@ -109,7 +108,7 @@ def _product(node: Mul, variable: Expr) -> Curvature:
 
 def nonnegative(factor: Expr) -> bool:
     """Whether a factor is not negative; a reciprocal of what is not is not either, where it is finite."""
-    if sign_of(factor, {}) in UP or factor.is_extended_nonnegative:
+    if factor.is_extended_nonnegative:
         return True
     return all(one.is_extended_nonnegative or (one.is_Pow and one.base.is_extended_nonnegative and one.exp.is_real)
                for one in Mul.make_args(factor))  # fmt: skip
