@@ -332,6 +332,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "max u − S/n": rewrites_of_forms.extremum_less_mean,
     "d_i = ⊕ F_i(x; d_1 … d_{i-1})": rewrites_of_forms.two_passes,
     "Σ cast(g(x)·h(d))·f(x, e)": rewrites_of_forms.rounded_once,
+    "exp(q·(u − m))": rewrites_of_forms.weights_in_outputs,
     "Σ f(n,k)·g(m,k)": rewrites_of_forms.turned_products,
     "Σ f(x; c)·g,  c moving": rewrites_of_forms.fixed_pivots,
     "r(i)·f(i, j)": rewrites_of_forms.row_factors_leave_the_loop,

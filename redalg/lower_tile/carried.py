@@ -6,6 +6,10 @@ What depends on the row alone leaves the elementwise loop:
 
     x·g/v → r = g/v;  x·r        exact but for one rounding; where 1/v cannot overflow: v is a root, or at least 1
     f(d)  → r = f(d);  r         exact
+
+A weight of the state stands in an output as the state has it:
+
+    exp(q·(u − m)) → exp(q·(u − safe(m)))       m the extremum of u: where m is −∞ so is u, and both give 0
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from sympy import Expr, Mul, Pow, S, Symbol, sympify
+from sympy import Eq, Expr, Mul, Pow, S, Symbol, exp, sympify
 
+from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import FormOutput, FusedForm
@@ -22,7 +27,7 @@ from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.loops import over_tiles
 from redalg.lower_tile.operands import Operands
 from redalg.lower_tile.producers import Production
-from redalg.lower_tile.program import Load, Parallel, Statement, Store
+from redalg.lower_tile.program import Load, Parallel, ScaledExp, Statement, Store
 from redalg.lower_tile.space import I, J, Space
 from redalg.lower_tile.split import Sums, added_up
 
@@ -74,7 +79,7 @@ class Carried:
         expr = output.expr.args[0] if isinstance(output.expr, Cast) else output.expr
         if not self.form.cascade.producers:
             self.space = operands.staged(self.space, expr, self.body)
-        read = self.hoisted(self.space.read(expr))
+        read = self.hoisted(self.space.read(self.about_pivots(expr)))
         if self.space.problem.empty == "zero" and output.empty != S.false:
             read = Where(self.space.read(output.empty), S.Zero, read)
         guard = self.space.inside() & self.space.rows_inside()
@@ -83,6 +88,19 @@ class Carried:
         place = tuple(self.space.at[axis] for axis in output.axes)
         store = Store(self.space.output_name(output.name), place, read, None if guard == S.true else guard)
         self.body.append(Parallel(((I, self.space.plan.block_row), (J, self.space.plan.block_streamed)), (store,)))
+
+    def about_pivots(self, expr: Expr) -> Expr:
+        """The expression with the weights of the state about pivots that are safe to subtract."""
+        weights = {(pivot, q) for one in self.form.accumulators for pivot, q in one.weight if not pivot.has_slot}
+        found = {}
+        for node in expr.atoms(exp):
+            for pivot, q in weights:
+                u = (node.args[0] + q * pivot.source) / q
+                if pivot.base in (u, live_term(u, self.form.cascade.domain)):
+                    safe = Where(Eq(pivot.source, S.NegativeInfinity), S.Zero, pivot.source)
+                    found[node] = ScaledExp(u, safe, q)
+        made: Expr = expr.xreplace(found)
+        return made
 
     # ---- what leaves the loop ----------------------------------------------------------------------------------------
 
