@@ -55,11 +55,13 @@ def installed(package: str) -> str | None:
 
 
 def commit() -> dict[str, str | bool | None]:
-    """The checkout's commit and whether files differ from it; REDALG_COMMIT tells it where git is not at hand."""
+    """The checkout's commit and whether files differ from it; REDALG_COMMIT tells it of a copy without its history."""
+    if "REDALG_COMMIT" in os.environ:
+        return {"commit": os.environ["REDALG_COMMIT"], "dirty": None}
     try:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
     except (OSError, subprocess.CalledProcessError):
-        return {"commit": os.environ.get("REDALG_COMMIT"), "dirty": None}
+        return {"commit": None, "dirty": None}
 
 
 def git(*arguments: str) -> str:

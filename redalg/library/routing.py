@@ -8,7 +8,7 @@ from redalg.fuse import Fused, fuse
 from redalg.sugar import softmax
 
 
-def routing(k: int) -> Fused:
+def routing(k: int = 2) -> Fused:
     """The k experts of every token and their probabilities, softmax(x W) over the experts, of x[t,c] and W[c,n].
 
     Args:
