@@ -5,6 +5,7 @@ An exception stands in a table with its reason; one that is no longer needed fai
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 from statistics import median
 
@@ -113,6 +114,16 @@ def test_functions_have_a_small_median() -> None:
 @pytest.mark.parametrize("source", ALL, ids=named)
 def test_files_are_short(source: Source) -> None:
     assert len(source.text.splitlines()) <= FILE_LINES or source.name in LONG_FILES
+
+
+@pytest.mark.parametrize("source", ALL, ids=named)
+def test_names_of_a_module_are_bound_once(source: Source) -> None:
+    """A second binding further down silently changes what functions above it read."""
+    targets = [target for node in source.tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    targets += [node.target for node in source.tree.body if isinstance(node, ast.AnnAssign)]
+    bound = [one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    names = [node.id for node in bound if isinstance(node, ast.Name)]
+    assert [name for name, times in Counter(names).items() if times > 1] == []
 
 
 def test_every_exception_is_still_needed() -> None:

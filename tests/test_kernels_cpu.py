@@ -219,6 +219,16 @@ def test_a_page_is_one_copy_where_tiles_lie_within_pages(page: int, copies: bool
     assert ("T.copy(K[pages[" in made.source.text) == copies
 
 
+def test_a_tile_that_would_span_pages_is_cut_to_one() -> None:
+    """At width 128 tiles of 128 keys are chosen by themselves."""
+    sizes = {"b": 8, "h": 8, "q": 1, "k": 4096, "d": 128, "e": 128}
+    dtypes = {**dict.fromkeys("QKV", "bfloat16"), "pages": "int32", "length": "int32"}
+    shapes = {"K": (512, 64, 8, 128), "V": (512, 64, 8, 128), "pages": (8, 64)}
+    made = fused("pages of 64").lower("sm_90a", sizes, dtypes, shapes=shapes)
+    assert made.plan.block_streamed == 64
+    assert "T.copy(K[pages[" in made.source.text
+
+
 def test_an_extremum_that_nothing_reads_costs_nothing() -> None:
     """The maximum that a user writes is not the pivot where a bias leaves a part of it outside."""
     sizes = {"b": 1, "h": 2, "q": 64, "k": 64, "d": 32, "e": 32}

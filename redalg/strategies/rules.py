@@ -317,7 +317,7 @@ def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int
     return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row else 1)
 
 
-LEAST_PART, RESIDENT = 4096, 4
+LEAST_SEGMENT, RESIDENT = 4096, 4
 """Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
 LEAST_BYTES = 1 << 16
 """The same where every multiprocessor has a block already, which two or four blocks would keep busier."""
@@ -328,7 +328,7 @@ def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
     length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
     if grid > chips:
         return 1
-    most = length // LEAST_PART
+    most = length // LEAST_SEGMENT
     if 2 * grid > chips:
         elements = sum(prod(shape) for shape in problem.shapes.values() if len(shape) > 1)
         most = elements * 4 // (grid * LEAST_BYTES)
