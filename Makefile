@@ -34,7 +34,7 @@ types: $(STAMP)       ## mypy --strict
 	$(BIN)/mypy
 
 unit: $(STAMP)       ## the tests that need no GPU and little time, on every core
-	$(BIN)/python -m pytest $(FAST) --numprocesses auto
+	$(BIN)/python -m pytest $(FAST) --numprocesses auto --dist worksteal
 
 notebooks: $(STAMP)       ## execute the notebooks on the CPU
 	$(BIN)/python -m pytest tests/test_notebooks.py

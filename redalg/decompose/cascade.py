@@ -107,6 +107,13 @@ class Cascade:
     domain: Boolean = S.true
     inner: tuple[Axis, ...] = ()
 
+    @property
+    def sum_alone(self) -> Expr | None:
+        """The term of the one sum that the cascade is, where it is nothing else."""
+        if len(self.reductions) != 1 or self.producers or self.reductions[0].monoid.name != "sum":
+            return None
+        return self.reductions[0].term if self.outputs[0].expr == self.reductions[0].value else None
+
     def __str__(self) -> str:
         over = ", ".join(map(str, self.reduced))
         lines = [f"cascade over {over}" + ("" if self.domain is S.true else f", where {self.domain}")]

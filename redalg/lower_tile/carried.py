@@ -24,6 +24,7 @@ from redalg.expression import Cast, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.epilogue import or_zero
 from redalg.lower_tile.loops import over_tiles
 from redalg.lower_tile.operands import Operands
 from redalg.lower_tile.producers import Production
@@ -79,14 +80,12 @@ class Carried:
         expr = output.expr.args[0] if isinstance(output.expr, Cast) else output.expr
         if not self.form.cascade.producers:
             self.space = operands.staged(self.space, expr, self.body)
-        read = self.hoisted(self.space.read(self.about_pivots(expr)))
-        if self.space.problem.empty == "zero" and output.empty != S.false:
-            read = Where(self.space.read(output.empty), S.Zero, read)
+        read = or_zero(output, self.space, self.hoisted(self.space.read(self.about_pivots(expr))))
         guard = self.space.inside() & self.space.rows_inside()
         if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
             guard = guard & (I < 1)
         place = tuple(self.space.at[axis] for axis in output.axes)
-        store = Store(self.space.output_name(output.name), place, read, None if guard == S.true else guard)
+        store = Store(self.space.output_name(output.name), place, read, guard)
         self.body.append(Parallel(((I, self.space.plan.block_row), (J, self.space.plan.block_streamed)), (store,)))
 
     def about_pivots(self, expr: Expr) -> Expr:

@@ -193,7 +193,7 @@ class _Emitter:
         stored = self.printer.dtypes[one.target]
         value = self.printer.stored(one.expr, stored)
         line = f"{target} = " + (f'T.cast({value}, "{stored}")' if stored in EIGHT_BITS else value)
-        if one.guard is None or one.guard == S.true:
+        if one.guard == S.true:
             return [line]
         return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]
 

@@ -76,8 +76,7 @@ class Epilogue:
         if isinstance(expr, Cast) and expr.dtype == self.dtypes[output.name]:
             expr = expr.args[0]  # storing rounds
         read = self.space.read(expr)
-        if self.space.problem.empty == "zero" and output.empty != S.false:
-            read = Where(self.space.read(output.empty), S.Zero, read)
+        read = or_zero(output, self.space, read)
         if self.space.plan.binding.column in output.axes:
             self._wide(output, read)
         else:
@@ -89,9 +88,7 @@ class Epilogue:
                 size = self.space.problem.sizes[axis.name]
                 extents += [(PLACE, padded_places(size))] if size > 1 else []
                 guard = guard & (size > PLACE) if 1 < size < padded_places(size) else guard
-            store = Store(
-                self.space.output_name(output.name), self._place(output), read, None if guard == S.true else guard
-            )
+            store = Store(self.space.output_name(output.name), self._place(output), read, guard)
             self.body.append(Parallel(tuple(extents), (store,)))
 
     def _wide(self, output: FormOutput, read: Expr) -> None:
@@ -103,8 +100,7 @@ class Epilogue:
         plain = binding.row is not None and output.axes[-2:] == (binding.row, binding.column)
         if not plain:
             inside = And(self.space.rows_inside(), self.space.columns_inside())
-            guard = None if inside == S.true else inside
-            store = Store(self.space.output_name(output.name), self._place(output), Load(name, I, E_), guard)
+            store = Store(self.space.output_name(output.name), self._place(output), Load(name, I, E_), inside)
             extents = ((I, self.space.plan.block_row), (E_, self.space.plan.block_column))
             self.body.append(Parallel(extents, (store,)))
             return
@@ -118,3 +114,9 @@ class Epilogue:
 
     def _place(self, output: FormOutput) -> tuple[Expr, ...]:
         return tuple(self.space.at[axis] for axis in output.axes) or (S.Zero,)
+
+
+def or_zero(output: FormOutput, space: Space, read: Expr) -> Expr:
+    """An output's read; where a ratio is over no element, 0 if the call asks for that."""
+    asked = space.problem.empty == "zero" and output.empty != S.false
+    return Where(space.read(output.empty), S.Zero, read) if asked else read

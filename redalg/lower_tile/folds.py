@@ -9,39 +9,28 @@ Every element is read, masked or not; what lies beyond the end is the identity.
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
-from sympy import And, Eq, Expr, Integer, Mod, Not, S, Tuple
-from sympy.core.basic import Basic
+from sympy import And, Eq, Expr, Integer, Mod, S, Tuple
+from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Value
 from redalg.incremental.form import FusedForm, Structure
 from redalg.incremental.structured import NOWHERE, join_of, lifted, parts_of
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.program import Copy, Fill, IsNaN, Load, Parallel, Statement, Store
+from redalg.lower_tile.program import Copy, Fill, Load, Parallel, Statement, Store
 from redalg.lower_tile.space import I, J, Space
 
 INDEX = "int32"
 """Dtype of an index, of an exponent, of a truth value."""
 
 
-def plain(node: Any) -> Any:
-    """An expression of a monoid in the vocabulary of the tile program: IsNaN(x) = 1 is a condition there."""
-    if isinstance(node, Eq) and type(node.lhs).__name__ == "IsNaN":
-        met = IsNaN(plain(node.lhs.args[0]))
-        return met if node.rhs == 1 else Not(met)
-    if not isinstance(node, Basic) or not node.args or isinstance(node, Load):
-        return node
-    args = [plain(one) for one in node.args]
-    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
-
-
 @final
 class Folds:
     """The structures of a form, by lane and then by row."""
 
-    def __init__(self, form: FusedForm, assembly: Assembly) -> None:
-        self.form, self.assembly = form, assembly
+    def __init__(self, form: FusedForm, assembly: Assembly, space: Space) -> None:
+        self.form, self.assembly, self.space = form, assembly, space
         self.lanes = {value: self._buffer(f"{value.name}_lanes", value, rows=False) for value in self._values()}
         self.rows = {value: self._buffer(value.name, value, rows=True) for value in self._values()}
 
@@ -69,7 +58,7 @@ class Folds:
         for one in self.form.structures:
             lift = lifted(one.monoid, one.operands, self.form.cascade.axis)
             element = {value: self._buffer(f"{value.name}_next", value, rows=False) for value in one.values}
-            reads = [masked(space.inside(), plain(space.read(part)), identity)
+            reads = [masked(space.inside(), space.read(part), identity)
                      for part, identity in zip(lift, identities(one), strict=True)]  # fmt: skip
             body.append(self.assembly.lanes.stores(*zip(element.values(), reads, strict=True)))
             after = [Load(name, I, J) for name in element.values()]
@@ -77,13 +66,13 @@ class Folds:
         return body
 
     def _joined(
-        self, one: Structure, before: list[Load], after: list[Load], target: dict[Value, str], guard: Any = None
+        self, one: Structure, before: list[Load], after: list[Load], target: dict[Value, str], guard: Boolean = S.true
     ) -> list[Statement]:
         """target := before ⊕ after, through buffers of their own: a component is read until all are known."""
         parts = (*parts_of(one.monoid, "a"), *parts_of(one.monoid, "b"))
         reads = dict(zip(parts, (*before, *after), strict=True))
         made = [self._buffer(f"{value.name}_joined", value, rows=False) for value in one.values]
-        exprs = [plain(expr.xreplace(reads)) for expr in join_of(one.monoid)]
+        exprs = [self.space.read(expr.xreplace(reads)) for expr in join_of(one.monoid)]
         stores = [Store(target[value], (I, J), Load(name, I, J), guard)
                   for value, name in zip(one.values, made, strict=True)]  # fmt: skip
         lanes = self.assembly.lanes

@@ -179,7 +179,7 @@ class _Block:
         value = np.broadcast_to(self.value(one.expr), shape)
         where = [np.broadcast_to(self.value(index), shape) for index in one.indices]
         target = self.tiles[one.target] if one.target in self.tiles else self.memory[one.target]
-        keep = np.broadcast_to(True if one.guard is None else self.value(one.guard), shape)
+        keep = np.broadcast_to(self.value(one.guard), shape)
         for index, size in zip(where, target.shape, strict=True):
             keep = keep & (index >= 0) & (index < size)
         target[tuple(index[keep] for index in where)] = self._rounded(one.target, value[keep])

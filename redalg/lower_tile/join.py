@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sympy import S
+
 from redalg.lower_tile.program import Load, Loop, Parallel, Statement
 
 
@@ -37,6 +39,6 @@ def by_element(one: Parallel, *, tiles: bool) -> bool:
     """Whether a loop stores and reads every buffer that it stores at its own indices alone, and guards nothing."""
     place = tuple(name for name, _ in one.indices)
     stored = {store.target for store in one.body}
-    own = all(store.indices == place and store.guard is None for store in one.body)
+    own = all(store.indices == place and store.guard == S.true for store in one.body)
     reads = {read for store in one.body for read in store.expr.atoms(Load)}
     return (tiles or len(place) == 1) and own and all(read.indices == place for read in reads if read.name in stored)

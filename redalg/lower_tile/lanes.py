@@ -21,8 +21,9 @@ from redalg.decompose.domain import live_term
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot
-from redalg.lower_tile.assembly import Assembly, masked
+from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.folds import Folds
+from redalg.lower_tile.frames import TILE
 from redalg.lower_tile.moves import Merge, Side, triangular
 from redalg.lower_tile.program import Fill, IsFinite, IsNaN, Kept, Load, Loop, ReduceTile, Statement, index
 from redalg.lower_tile.space import I, J, Space
@@ -31,7 +32,7 @@ from redalg.strategies import tiles_of
 
 GROUP = 8
 """Tiles between two moves of a lagged centre."""
-TILE, GROUP_NUMBER = index("t"), index("group")
+GROUP_NUMBER = index("group")
 
 
 def weight_of(pivot: Pivot) -> Expr:
@@ -70,12 +71,12 @@ class Lanes:
         self.lagged = bool(form.shifted) and is_counted(form)
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
-        self.folds = Folds(form, assembly)
         self.space = (
             in_order(space)
             if form.ordered
             else space.streaming(GROUP_NUMBER * GROUP + TILE if self.grouped else TILE, first)
         )
+        self.folds = Folds(form, assembly, self.space)
         self.slots = Slots(lanes=True)
         self.before: list[Statement] = []
         self.summed: set[Value] = set()
@@ -182,13 +183,7 @@ class Lanes:
 
     def _extremum(self, step: Step, one: Extremum) -> None:
         lanes, held = self.assembly.lanes, Load(self.slots.names[one.value], I, J)
-        if one.monoid.name == "max":
-            source, number = step.base(one.term)
-            self.slots.scale[one.value] = number
-        else:
-            outside = masked(step.live, step.term(one.term), one.monoid.identity)
-            source = self.assembly.tile_of("term", outside, step.body)
-        read = Load(source, I, J)
+        read = Load(step.source(one), I, J)
         if any(pivot.source.has(one.value) for pivot in self.form.pivots):
             step.old[one.value] = self.assembly.tile(f"{one.value.name}_old")
             step.body.append(lanes.stores((step.old[one.value], held)))

@@ -94,7 +94,7 @@ def registers(one: Subject) -> Iterator[str]:
 def reads(store: Store) -> set[Load]:
     """What a store reads."""
     found = set(store.expr.atoms(Load)) | {read for one in store.indices for read in one.atoms(Load)}
-    return found if store.guard is None else found | set(store.guard.atoms(Load))
+    return found | set(store.guard.atoms(Load))
 
 
 def whole(read: Load, buffer: Buffer, swept: Mapping[Symbol, int]) -> bool:

@@ -147,16 +147,13 @@ def added(form: FusedForm, space: Space) -> dict[Value, Value]:
 
 def is_product(producer: Producer, space: Space) -> bool:
     """Whether a producer is one sum of products, for every row and streamed element."""
-    cascade = producer.cascade
-    plain = len(cascade.reductions) == 1 and cascade.outputs[0].expr == cascade.reductions[0].value
-    if not plain or cascade.producers or cascade.reductions[0].monoid.name != "sum":
-        return False
-    return factors_of(along(space, cascade.axis, S.Zero, 1), cascade.reductions[0].term) is not None
+    sum_alone = producer.cascade.sum_alone
+    return sum_alone is not None and factors_of(along(space, producer.cascade.axis, S.Zero, 1), sum_alone) is not None
 
 
 def only_added(one: Value, to: Value, form: FusedForm) -> bool:
     """Whether a value stands nowhere but in sums with another: put other − one for the other, and it is gone."""
-    exprs = [term for extremum in form.extrema for term in (extremum.term,)]
+    exprs = [one.term for one in form.extrema]
     exprs += [operand for structure in form.structures for operand in structure.operands]
     exprs += [pivot.base for pivot in form.pivots] + [factor for a in form.accumulators for factor in a.factors]
     exprs += [output.expr for output in form.outputs]

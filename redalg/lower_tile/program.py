@@ -259,15 +259,15 @@ class ReduceTile:
 @final
 @dataclass(frozen=True)
 class Store:
-    """target[indices] := expr, where the guard holds (None: everywhere)."""
+    """target[indices] := expr, where the guard holds."""
 
     target: str
     indices: tuple[Expr, ...]
     expr: Expr
-    guard: Boolean | None = None
+    guard: Boolean = S.true
 
     def __str__(self) -> str:
-        tail = "" if self.guard is None else f" if {self.guard}"
+        tail = "" if self.guard == S.true else f" if {self.guard}"
         return f"{self.target}[{', '.join(map(str, self.indices))}] = {self.expr}{tail}"
 
 
@@ -397,8 +397,7 @@ def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
 
 
 def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
-    guard = None if store.guard is None else change(store.guard)
-    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), guard)
+    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard))
 
 
 def expressions(one: Statement) -> Iterator[Basic]:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from sympy import And, Expr, Integer, S
-from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Value, Where
 from redalg.incremental.form import FusedForm, Structure
@@ -87,25 +86,20 @@ def part_place(value: State, slots: Slots, space: Space, part: Expr) -> tuple[Ex
 def stored_part(value: State, slots: Slots, workspace: str, space: Space, part: Expr) -> Statement:
     """A slot to its workspace."""
     where, source = part_place(value, slots, space, part), slots.buffers()[value]
-    once = guard(And(space.rows_inside(), space.first_columns()))
+    once = And(space.rows_inside(), space.first_columns())
     if isinstance(value, Structure):
         sweep = [one for one in ((I, space.plan.block_row), (PLACE, width(value, space.problem))) if one[1]]
         read = Load(source, *(one for one, _ in sweep))
         return Parallel(tuple(sweep), (Store(workspace, where, read, once),))
     if value in slots.heads:
-        first = guard(And(space.columns_inside(), space.first_rows()))
+        first = And(space.columns_inside(), space.first_rows())
         return Parallel(((E_, space.plan.block_column),), (Store(workspace, where, Load(source, E_), first),))
     if value not in slots.columns:
         store = Store(workspace, where, slots.marked(value, Load(source, I)), once)
         return Parallel(((I, space.plan.block_row),), (store,))
     inside = And(space.rows_inside(), space.columns_inside())
-    store = Store(workspace, where, Load(source, I, E_), guard(inside))
+    store = Store(workspace, where, Load(source, I, E_), inside)
     return Parallel(((I, space.plan.block_row), (E_, space.plan.block_column)), (store,))
-
-
-def guard(condition: Boolean) -> Boolean | None:
-    """A store's guard; None where it always holds."""
-    return None if condition == S.true else condition
 
 
 def merging(

@@ -43,6 +43,7 @@ class Space:
     staged: Mapping[Element, tuple[str, tuple[Expr, ...]]] = field(default_factory=dict)
     packed: Mapping[Axis, tuple[Expr, int]] = field(default_factory=dict)
     known: Mapping[Expr, Expr] = field(default_factory=dict)
+    places: frozenset[Axis] = frozenset()
 
     @property
     def spans(self) -> dict[Axis, tuple[Expr, int]]:
@@ -56,8 +57,6 @@ class Space:
     def by_row(self, node: Expr) -> bool:
         """Whether an expression differs from row to row."""
         return bool(self.varying(node) & self.plan.binding.rows)
-
-    places: frozenset[Axis] = frozenset()
 
     def streaming(self, tile: Expr, first: Expr = S.Zero) -> Space:
         """The place at a tile of the streamed axis: number `tile` after `first` (the one tile that holds a row: 0)."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Add, And, Expr, Integer, S, Symbol
-from sympy.logic.boolalg import Boolean
+from sympy import Add, And, Expr, Integer, Symbol
 
 from redalg.decompose import Producer
 from redalg.errors import PlanError
@@ -92,17 +91,12 @@ def summing(
     before, body = list[Statement](), list[Statement]()
     production = Production(assembly, Operands(assembly, before), part=SPLIT)
     made = production.produce(space, producer, body).values[producer.value]
-    inside = And(space.rows_inside(), _streamed_inside(space))
+    inside = And(space.rows_inside(), space.inside())
     where = (SPLIT, *(space.at[axis] for axis in sums.axes))
     extents = ((I, space.plan.block_row), (J, space.plan.block_streamed))
-    body.append(Parallel(extents, (Store(sums.workspace, where, made, None if inside is S.true else inside),)))
+    body.append(Parallel(extents, (Store(sums.workspace, where, made, inside),)))
     title = f"sums over parts of {producer.cascade.axis}"
     return Kernel((*grid, (SPLIT, sums.parts)), tuple(assembly.buffers), (*before, *body), title)
-
-
-def _streamed_inside(space: Space) -> Boolean:
-    axis = space.plan.binding.streamed
-    return space.at[axis] < space.problem.sizes[axis.name] if space.ragged(axis) else S.true
 
 
 def tiled(space: Space, variable: Symbol, block: Symbol) -> Space:

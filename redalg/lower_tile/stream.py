@@ -202,18 +202,20 @@ class Step:
             self.tiles[u] = (name, number)
         return self.tiles[u]
 
+    def source(self, one: Extremum) -> str:
+        """The tile that an extremum is taken of; the positive factor that a maximum leaves out goes to the slots."""
+        if one.monoid.name == "max":
+            name, self.slots.scale[one.value] = self.base(one.term)
+            return name
+        outside = masked(self.live, self.term(one.term), one.monoid.identity)
+        return self.assembly.tile_of("term", outside, self.body)
+
     def _extremum(self, one: Extremum) -> None:
         buffer = self.slots.names[one.value]
         if any(pivot.source.has(one.value) for pivot in self.form.pivots):
             self.old[one.value] = self.assembly.row(f"{one.value.name}_old")
             self.body.append(Copy(buffer, self.old[one.value]))
-        if one.monoid.name == "max":
-            source, number = self.base(one.term)
-            self.slots.scale[one.value] = number
-        else:
-            source = self.assembly.tile_of(
-                "term", masked(self.live, self.term(one.term), one.monoid.identity), self.body
-            )
+        source = self.source(one)
         self.body.append(ReduceTile(one.monoid.reduction, source, buffer, clear=False))
         if one.value in self.slots.nan:
             met = Where(IsNaN(Load(source, I, J)), S.One, S.Zero)

@@ -70,7 +70,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         streamed, stages = gcd(part, streamed), min(stages, 1)
     cut = inner_rule(inner, columns, cores=cores)
     if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
-        return chain_rule(problem, device, binding, cut)
+        return chain_rule(problem, device, binding, columns, cut)
     warps = "columns" if cores and schedule.wide else "rows"
     plan = Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
     if cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
@@ -78,9 +78,8 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     return replace(plan, warps=warps)
 
 
-def chain_rule(problem: Problem, device: DeviceSpec, binding: Binding, cut: int) -> Plan:
+def chain_rule(problem: Problem, device: DeviceSpec, binding: Binding, columns: int, cut: int) -> Plan:
     """Products of products: small tiles, whose columns are shared out while blocks are few and the inner axes short."""
-    columns = padded(problem.sizes[binding.column.name] if binding.column else 1, 16)
     few = 2 * blocks(binding, problem, 64, columns) < device.multiprocessors
     width = min(columns, 64 if few and not cut else WIDE)
     streamed = 64 if device.wgmma else 32
@@ -182,12 +181,9 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
 
 def splittable(form: FusedForm) -> bool:
     """Whether every producer is one sum over its axis, for every row and streamed element."""
-    for producer in form.cascade.producers:
-        inner = producer.cascade
-        plain = len(inner.reductions) == 1 and inner.reductions[0].monoid.name == "sum" and not inner.producers
-        if not plain or inner.outputs[0].expr != inner.reductions[0].value or form.cascade.axis not in producer.axes:
-            return False
-    return bool(form.cascade.producers)
+    producers = form.cascade.producers
+    return bool(producers) and all(one.cascade.sum_alone is not None and form.cascade.axis in one.axes
+                                   for one in producers)  # fmt: skip
 
 
 def trims(form: FusedForm, problem: Problem) -> bool:
