@@ -49,18 +49,18 @@ def l2_bytes() -> int:
     return int(torch.cuda.get_device_properties(0).L2_cache_size)
 
 
-def measure(calls: Sequence[Call], device: torch.device) -> Timing:
+def measure(calls: Sequence[Call], device: torch.device, samples: int = SAMPLES) -> Timing:
     """Time one operation, given as one call for each input set."""
     for call in islice(cycle(calls), max(WARM_UP_CALLS, len(calls))):
         call()
     if device.type != "cuda":
-        return wall(calls)
+        return wall(calls, samples)
     torch.cuda.synchronize()
-    host_us = host_time_us(calls)
+    host_us = host_time_us(calls, samples)
     sequence = list(islice(cycle(calls), max(CALLS_PER_SAMPLE, len(calls))))
     method, run, note = launcher(sequence)
-    samples = tuple(device_time_us(run) / len(sequence) for _ in range(SAMPLES))
-    return Timing(method, samples, host_us, len(sequence), len(calls), note)
+    taken = tuple(device_time_us(run) / len(sequence) for _ in range(samples))
+    return Timing(method, taken, host_us, len(sequence), len(calls), note)
 
 
 def launcher(sequence: Sequence[Call]) -> tuple[str, Call, str]:
@@ -112,7 +112,7 @@ def scratch() -> torch.Tensor:
     return torch.empty(2 * l2_bytes(), dtype=torch.int8, device="cuda")
 
 
-def host_time_us(calls: Sequence[Call]) -> float:
+def host_time_us(calls: Sequence[Call], samples: int = SAMPLES) -> float:
     """The median time until a call returns to the host, the device being idle."""
 
     def once(call: Call) -> float:
@@ -121,14 +121,14 @@ def host_time_us(calls: Sequence[Call]) -> float:
         call()
         return 1e6 * (time.perf_counter() - start)
 
-    return median(once(call) for call in islice(cycle(calls), SAMPLES))
+    return median(once(call) for call in islice(cycle(calls), samples))
 
 
-def wall(calls: Sequence[Call]) -> Timing:
+def wall(calls: Sequence[Call], samples: int) -> Timing:
     def once(call: Call) -> float:
         start = time.perf_counter()
         call()
         return 1e6 * (time.perf_counter() - start)
 
-    samples = tuple(once(call) for call in islice(cycle(calls), SAMPLES))
-    return Timing("wall", samples, median(samples), 1, len(calls))
+    taken = tuple(once(call) for call in islice(cycle(calls), samples))
+    return Timing("wall", taken, median(taken), 1, len(calls))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError
 from redalg.incremental.fixed import fixed
@@ -24,6 +24,7 @@ from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
 from redalg.strategies import (
     Plan,
     Problem,
+    Space,
     card_of,
     check_varying,
     choose,
@@ -33,6 +34,7 @@ from redalg.strategies import (
     with_symbols,
 )
 
+Made = TypeVar("Made")
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 """What a kernel's inputs may be."""
 
@@ -75,17 +77,22 @@ def lower(
 
 def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[FusedForm, list[Plan]]:
     """The form as the program holds it, and the plans to try, best first."""
-    check_reductions(form)
-    check_form(form)
-    for axis in summed_axes(form):
-        form = unrolled(form, axis, problem.sizes[axis.name])
-    form = oriented(form)
-    form = fixed(form, column_axis(form, problem.sizes))
+    form = plannable(form, problem)
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
     if plan is not None and plan.device.target != device_for(target).target:
         raise PlanError(f"the plan is for {plan.device.target}, and the kernel for {target}. Make a plan for {target}.")
     return form, [plan] if plan is not None else list(smaller(choose(form, problem, target)))
+
+
+def plannable(form: FusedForm, problem: Problem) -> FusedForm:
+    """The form as the tile program holds it: short sums unrolled, factors in order, columns' pivots fixed."""
+    check_reductions(form)
+    check_form(form)
+    for axis in summed_axes(form):
+        form = unrolled(form, axis, problem.sizes[axis.name])
+    form = oriented(form)
+    return fixed(form, column_axis(form, problem.sizes))
 
 
 def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
@@ -109,11 +116,11 @@ def lower_passes(
     target: str,
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
-    each: Callable[..., Lowered] | None = None,
+    each: Callable[..., Made],
     **options: Any,
-) -> tuple[Lowered, ...]:
-    """Both passes where there are two (`plan`, of the options, is the last one's), else the one, `each` by `lower`."""
-    (first, form), each = forms, each or lower
+) -> tuple[Made, ...]:
+    """What `each` makes of both passes where there are two (`plan`, of the options, is the last one's), else of one."""
+    first, form = forms
     if first is None:
         return (each(form, target, sizes, dtypes, **options),)
     axes = {axis.name for axis in first.cascade.axes()} | set(first.cascade.extents())
@@ -124,6 +131,15 @@ def lower_passes(
     given = {**{one.name: output_dtype(one, first, compute) for one in first.outputs}, **dtypes}
     wanted = {name: dtype for name, dtype in given.items() if name in form.cascade.inputs()}
     return before, each(form, target, sizes, wanted, **options)
+
+
+def space_for(
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee", **_: None,
+) -> Space:  # fmt: skip
+    """The plans that a pass could have (none is given)."""
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
+    return Space(plannable(form, problem), problem, target)
 
 
 def check_form(form: FusedForm) -> None:

@@ -4,6 +4,7 @@
     others, of free axes (batch, rows)           one kernel whose free sizes are run-time ones serves them all
     others, of the streamed axis too             one whose trip count is a run-time one as well
     sizes compiled ahead by `Fused.compile`      the kernel compiled for them
+    sizes for which the call gives a plan        the kernel of that plan for them: a plan is made for sizes
 
 A family is one form, target, dtypes and options, with one size of every axis that tiles hold whole: another size of
 such an axis begins a family. Plans depend on sizes (few rows, many segments): run-time sizes share a kernel where they
@@ -54,9 +55,11 @@ def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
 def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered:
     """The lowering of sizes not met before: of its own for the first of a family, else the one that they share."""
     planable, plans = planned(form, target, problem, plan)
+    if plan is not None:
+        return built(planable, plans, problem)
     free = may_vary(planable, plans[0].binding, problem.dtypes)
     fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
-    options = (problem.empty, problem.precision, plan)
+    options = (problem.empty, problem.precision)
     family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
     problem = replace(
         problem,
@@ -66,7 +69,7 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     bounded = target != "c" and trims(planable, replace(problem, varying=frozenset()))
     if not problem.varying or large or bounded or not fits_launch(plans[0].binding, problem):
         return built(planable, plans, replace(problem, varying=frozenset()))
-    planable, plans = planned(form, target, problem, plan)  # trip counts are no longer known
+    planable, plans = planned(form, target, problem, None)  # trip counts are no longer known
     problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
     symbolic = with_symbols(problem, planable)
     key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))

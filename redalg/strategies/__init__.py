@@ -7,6 +7,7 @@ from redalg.strategies.binding import Binding, bind_axes, column_axis
 from redalg.strategies.device import CARDS, DEVICES, DeviceSpec, card_of, device_for
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules import choose, smaller, trims
+from redalg.strategies.space import Space
 from redalg.strategies.varying import GRID_LIMIT, check_varying, fits_launch, may_vary, tiles_of, unnamed, with_symbols
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "DeviceSpec",
     "Plan",
     "Problem",
+    "Space",
     "bind_axes",
     "card_of",
     "check_varying",

@@ -1,0 +1,162 @@
+"""`python -m benchmarks.sweep FAMILY … [--rows H1] [--draws 20] [--seed 0] --out folder`: random plans, measured.
+
+Plans are drawn uniformly from a row's space (`redalg.strategies.space`), the rules' own first; those that a block
+cannot hold are counted and left out. All are compiled in parallel, each checked against the first one's result (which
+the family checks against the definition) before it is timed. The JSON holds every draw: what the model is judged by.
+"""
+
+import argparse
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from os import cpu_count
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any
+
+import torch
+
+from benchmarks.environment import device, environment, target
+from benchmarks.families import FAMILIES
+from benchmarks.family import Family, Row, outputs, relative_error
+from benchmarks.report import save
+from benchmarks.timing import input_sets, measure
+from redalg.errors import RedalgError
+from redalg.lower_tile.compile import compile_source
+from redalg.runtime.lowering import Lowered, built, lower_passes, space_for
+from redalg.strategies import Space
+
+SAMPLES = 7
+FIELDS = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
+          "warp_specialized", "warps", "level", "block_merged", "tensor_cores")  # fmt: skip
+
+
+@dataclass
+class Draws:
+    """A row's plans that fit, what became of each, and how many of those drawn did not fit or were refused."""
+
+    row: Row
+    listed: int = 0
+    lowered: list[Lowered] = field(default_factory=list)
+    made: list[dict[str, Any]] = field(default_factory=list)
+    unfit: dict[str, int] = field(default_factory=dict)
+
+
+def space_of(family: Family, row: Row, chip: str) -> Space:
+    """The plans of a row (of the last pass where there are two)."""
+    fused = family.fused(row)
+    return lower_passes((fused.first, fused.form), chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
+
+
+def draw(family: Family, row: Row, chip: str, count: int, seed: int) -> Draws:
+    """The rules' plan, and as many others."""
+    space, found = space_of(family, row, chip), Draws(row)
+    first, *others = space.plans()
+    found.listed = 1 + len(others)
+    Random(seed).shuffle(others)
+    for plan in (first, *others):
+        if len(found.lowered) > count:
+            break
+        try:
+            found.lowered.append(built(space.form, [plan], space.problem))
+        except RedalgError as refusal:
+            said = "shared memory" if "shared memory for kernel" in str(refusal) else str(refusal)[-160:]
+            found.unfit[said] = found.unfit.get(said, 0) + 1
+    return found
+
+
+def compiled(lowered: Lowered) -> str:
+    """Compile into the cache on disk; gives back what went wrong, if anything."""
+    try:
+        compile_source(lowered.source)
+    except Exception as failure:  # noqa: BLE001 - a plan that does not compile is a result
+        return f"{type(failure).__name__}: {failure}"[:300]
+    return ""
+
+
+def run(family: Family, found: Draws, failures: Sequence[str]) -> None:
+    """Measure a row's plans."""
+    row, where = found.row, device()
+    generator = torch.Generator(where).manual_seed(0)
+    inputs = [family.inputs(row, generator) for _ in range(input_sets(row.in_bytes, where))]
+    call, wanted = family.fused(row), None
+    for lowered, failure in zip(found.lowered, failures, strict=True):
+        line: dict[str, Any] = {"plan": str(lowered.plan)} | {one: getattr(lowered.plan, one) for one in FIELDS}
+        found.made.append(line)
+        if failure:
+            line["failure"] = failure
+            continue
+        try:
+            out = outputs(call(**inputs[0], plan=lowered.plan))
+            first = out[0] if len(out) == 1 else out
+            error = family.error(row, first, inputs[0]) if wanted is None else against(out, wanted)
+            line["error"] = error
+            if not error <= 2 * family.tolerance(row):
+                line["failure"] = f"wrong: error {error:.1e}"
+                continue
+            wanted = wanted or out
+            timing = measure([partial(call, **one, plan=lowered.plan) for one in inputs], where, samples=SAMPLES)
+            line |= {"median_us": timing.median_us, "samples_us": timing.samples_us, "method": timing.method}
+        except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result
+            line["failure"] = f"{type(wrong).__name__}: {wrong}"[:300]
+
+
+def against(out: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> float:
+    """The largest relative error of the floating-point outputs."""
+    return max((relative_error(a, b) for a, b in zip(out, wanted, strict=True) if a.is_floating_point()), default=0.0)
+
+
+def content_of(family: Family, found: Sequence[Draws], seed: int) -> dict[str, Any]:
+    rows = [{"name": one.row.name, "sizes": dict(one.row.sizes), "dtypes": dict(one.row.dtypes), "listed": one.listed,
+             "unfit": one.unfit, "plans": one.made} for one in found]  # fmt: skip
+    return {"benchmark": f"sweep-{family.name}", "seed": seed, "environment": environment(), "rows": rows}
+
+
+def compile_all(wanted: Sequence[Lowered], seconds: float) -> list[str]:
+    """Compile in processes of their own until the time is over; for each what went wrong, if anything."""
+    end, said = monotonic() + seconds, dict[int, str]()
+    order = list(range(len(wanted)))
+    Random(0).shuffle(order)  # what the time does not suffice for is spread over the rows
+    with multiprocessing.get_context("spawn").Pool(cpu_count()) as pool:
+        jobs = {place: pool.apply_async(compiled, (wanted[place],)) for place in order}
+        for place, job in jobs.items():
+            try:
+                said[place] = job.get(max(0.0, end - monotonic()))
+            except multiprocessing.TimeoutError:
+                said[place] = f"not compiled within {seconds:g} s of all"
+    return [said[place] for place in range(len(wanted))]
+
+
+def sweep(families: Sequence[Family], options: argparse.Namespace) -> None:
+    """Draw and compile everything, then measure family by family, writing each when it is done."""
+    chip = target()
+    wanted = [(family, row) for family in families for row in family.rows(device())
+              if not options.rows or row.name in options.rows]  # fmt: skip
+    found = [draw(family, row, chip, options.draws, options.seed) for family, row in wanted]
+    failures = iter(compile_all([one for draws in found for one in draws.lowered], options.compile_s))
+    for family in families:
+        mine = [draws for (other, _), draws in zip(wanted, found, strict=True) if other is family]
+        for draws in mine:
+            run(family, draws, [next(failures) for _ in draws.lowered])
+            torch.cuda.empty_cache()
+        save(options.out / f"sweep-{family.name}.json", content_of(family, mine, options.seed))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=__doc__)
+    parser.add_argument("families", nargs="+", metavar="FAMILY", choices=FAMILIES)
+    parser.add_argument("--rows", nargs="+", default=[])
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile-s", type=float, default=300.0, help="time for compiling all, in seconds")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    sweep([FAMILIES[name] for name in options.families], options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,142 @@
+"""A cascade as computation blocks over loops: what tilings, the memory-access DAG and estimates look at.
+
+    chain := block*            in order; what one block makes, later ones may take
+    block := output[loop*] = reduce over loop* of input[loop*] …
+
+MCFuser's GEMM chain (SC '24, Fig. 3) is C[m, n] = Σ_k A[m, k]·B[k, n]; E[m, h] = Σ_n C[m, n]·D[n, h].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+from sympy import Expr
+
+from redalg.expression import Element, Value
+from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.incremental.form import Accumulator, Extremum, FusedForm
+
+
+@final
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor and the loops that index its tiles."""
+
+    name: str
+    loops: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(self.loops)}]"
+
+
+@final
+@dataclass(frozen=True)
+class Block:
+    """One computation: its output, what it takes, and the loops that it reduces."""
+
+    output: Tensor
+    inputs: tuple[Tensor, ...]
+    reduced: tuple[str, ...]
+
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """Its related loops: those of its output, then those that it reduces."""
+        return (*self.output.loops, *self.reduced)
+
+    def __str__(self) -> str:
+        return f"{self.output} = over {', '.join(self.reduced) or 'nothing'} of {', '.join(map(str, self.inputs))}"
+
+
+@final
+@dataclass(frozen=True)
+class Chain:
+    """Blocks in order.
+
+    >>> print(products("m", "k", "n", "h"))
+    C[m, n] = over k of A[m, k], B[k, n]
+    E[m, h] = over n of C[m, n], D[n, h]
+    """
+
+    blocks: tuple[Block, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.blocks))
+
+    @cached_property
+    def loops(self) -> tuple[str, ...]:
+        """Every loop, in order of first appearance."""
+        return tuple(dict.fromkeys(loop for block in self.blocks for loop in block.loops))
+
+    @cached_property
+    def intermediates(self) -> frozenset[str]:
+        """The tensors that one block makes and another takes: they never reach memory."""
+        taken = {one.name for block in self.blocks for one in block.inputs}
+        return frozenset(block.output.name for block in self.blocks if block.output.name in taken)
+
+    @cached_property
+    def spatial(self) -> tuple[str, ...]:
+        """The loops of what reaches memory: their iterations are independent."""
+        made = [block.output for block in self.blocks if block.output.name not in self.intermediates]
+        return tuple(dict.fromkeys(loop for one in made for loop in one.loops))
+
+    @cached_property
+    def shared(self) -> tuple[str, ...]:
+        """The loops of several blocks (of the one block, where there is one)."""
+        several = [loop for loop in self.loops if sum(loop in block.loops for block in self.blocks) > 1]
+        return tuple(several) if len(self.blocks) > 1 else self.loops
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor once: inputs, intermediates, outputs."""
+        found = [one for block in self.blocks for one in (*block.inputs, block.output)]
+        return tuple({one.name: one for one in found}.values())
+
+
+def products(m: str, k: str, n: str, h: str) -> Chain:
+    """Two matrix products in a row, named as MCFuser names them."""
+    first = Block(Tensor("C", (m, n)), (Tensor("A", (m, k)), Tensor("B", (k, n))), (k,))
+    second = Block(Tensor("E", (m, h)), (Tensor("C", (m, n)), Tensor("D", (n, h))), (n,))
+    return Chain((first, second))
+
+
+def chain_of(form: FusedForm) -> Chain:
+    """The blocks of a form: its producers, then one for all that it reduces over the same loops."""
+    cascade, blocks = form.cascade, list[Block]()
+    for producer in cascade.producers:
+        inner = producer.cascade
+        reduced = tuple(map(str, inner.reduced)) if inner.reductions else ()
+        output = Tensor(producer.name, tuple(map(str, producer.axes)))
+        blocks.append(Block(output, inputs_of([one.term for one in inner.reductions]), reduced))
+    streamed = tuple(map(str, cascade.reduced))
+    for axes, terms in grouped_terms(form).items():
+        name = "_".join(terms)
+        blocks.append(Block(Tensor(name, axes), inputs_of(terms.values()), streamed))
+    return Chain(tuple(blocks))
+
+
+def grouped_terms(form: FusedForm) -> dict[tuple[str, ...], dict[str, Expr]]:
+    """The summands and terms of a form's slots, by their free axes."""
+    found: dict[tuple[str, ...], dict[str, Expr]] = {}
+    slots: tuple[Extremum | Accumulator, ...] = (*form.extrema, *form.accumulators)
+    for one in slots:
+        found.setdefault(tuple(map(str, one.value.indices)), {})[one.value.name] = one.term
+    for structure in form.structures:
+        axes = tuple(str(one) for one in structure.values[0].indices if one != structure.place)
+        found.setdefault(axes, {})[structure.values[0].name] = structure.term
+    return found
+
+
+def inputs_of(terms: Iterable[Expr]) -> tuple[Tensor, ...]:
+    """The tensors and produced values that terms take."""
+    found: dict[str, Tensor] = {}
+    for term in terms:
+        for one in sorted([*elements_of(term), *values_of(term)], key=str):
+            found.setdefault(name_of(one), Tensor(name_of(one), tuple(sorted(map(str, free_axes(one))))))
+    return tuple(found.values())
+
+
+def name_of(one: Element | Value) -> str:
+    """The name of a tensor or a value."""
+    return one.name

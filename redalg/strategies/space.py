@@ -1,0 +1,230 @@
+"""The space of plans of a form for sizes and a device: every choice of tiles and schedule that a kernel could have.
+
+    matrix products     rows × streamed × columns × inner tiles, stages, threads, loading warps; segments or splits
+    elementwise terms   level (row, thread, warp, block), rows, streamed tile, threads; segments
+
+Tile lengths follow MCFuser (SC '24), section III: multiples of the chip's granularity, without padding where an extent
+is a power of two, else with at most 5 % (rule 3). What no kernel can have (`Plan.verify`) is left out here, and so is
+what needs more registers than a block has; what needs too much shared memory is left out by its estimate (rule 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import final
+
+from redalg.errors import PlanError
+from redalg.incremental.form import FusedForm
+from redalg.strategies.binding import Binding, bind_axes
+from redalg.strategies.device import DeviceSpec, device_for
+from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.rules import (
+    aligned,
+    blocks,
+    choose,
+    merged,
+    power_of_two,
+    splittable,
+    tensor_cores,
+    trims,
+    vector,
+)
+from redalg.strategies.tiles import padded
+
+PADDING = 0.05
+"""Most padding of an extent that is no power of two (rule 3)."""
+MOST_SEGMENTS, MOST_BLOCKS = 64, 16
+"""Parts of the streamed axis; blocks for every multiprocessor beyond which parts gain nothing."""
+REGISTERS = 65536
+"""Registers of a multiprocessor, and of its largest block."""
+
+
+def tile_lengths(extent: int, step: int, most: int) -> tuple[int, ...]:
+    """The multiples of `step` up to `most` that pad an extent by little (rule 3); the whole extent, padded, is one.
+
+    >>> tile_lengths(512, 16, 128), tile_lengths(80, 16, 256), tile_lengths(1, 64, 256)
+    ((16, 32, 64, 128), (16, 80), (64,))
+    """
+    whole = padded(extent, step)
+    lengths = [length for length in range(step, min(most, whole) + 1, step) if padding(extent, length, step) <= PADDING]
+    return tuple(lengths) or (min(whole, most),)
+
+
+def padding(extent: int, length: int, step: int = 1) -> float:
+    """The share by which tiles of a length pad an extent that is a multiple of `step` (∞ for a power of two).
+
+    >>> padding(1000, 512), padding(512, 48), padding(512, 128)
+    (0.024, inf, 0.0)
+    """
+    whole = padded(extent, step)
+    beyond = -whole % length
+    if beyond and whole == power_of_two(whole):
+        return float("inf")
+    return beyond / whole
+
+
+@final
+@dataclass(frozen=True)
+class Space:
+    """Plans of a form for a problem on a device, in a fixed order; `plans()` lists them."""
+
+    form: FusedForm
+    problem: Problem
+    target: str
+
+    @cached_property
+    def device(self) -> DeviceSpec:
+        """The device's limits."""
+        return device_for(self.target)
+
+    @cached_property
+    def binding(self) -> Binding:
+        """The role of every axis."""
+        return bind_axes(self.form, self.problem.sizes)
+
+    @cached_property
+    def sized(self) -> Problem:
+        """The problem with the extents of axes that packing makes."""
+        return replace(self.problem, sizes=self.binding.sized(self.problem.sizes))
+
+    def plans(self) -> Iterator[Plan]:
+        """Every plan, the rules' own first."""
+        ruled = choose(self.form, self.problem, self.target)
+        yield ruled
+        for plan in self.grown():
+            if plan != ruled and legal(plan):
+                yield plan
+
+    def grown(self) -> Iterator[Plan]:
+        """Plans of every tile, with every number of parts."""
+        multiplies = self.binding.contracted or self.form.cascade.producers
+        for plan in self.products() if multiplies else self.rows():
+            for parts in self.parts(plan):
+                yield replace(plan, segments=parts, block_merged=merged(replace(plan, segments=parts), self.sized))
+            for parts in self.splits(plan):
+                yield replace(plan, splits=parts)
+
+    # ---- matrix products ---------------------------------------------------------------------------------------------
+
+    def extent(self, axis: object) -> int:
+        """The length of an axis; 1 for none."""
+        return self.sized.sizes[str(axis)] if axis is not None else 1
+
+    def products(self) -> Iterator[Plan]:
+        """Tiles of rows x streamed elements x columns."""
+        cores = tensor_cores(self.form, self.problem, self.device)
+        step = (64 if self.device.wgmma else 16) if cores else 16
+        rows = tile_lengths(self.extent(self.binding.row), step, 256 if cores else 128)
+        streamed = tile_lengths(self.extent(self.binding.streamed), 16, 256)
+        whole = padded(self.extent(self.binding.column), 16)
+        columns = sorted({whole, *(length for length in tile_lengths(whole, 64, 256) if whole > length)})
+        for row, along, column, inner in product(rows, streamed, columns, self.inner()):
+            for stages, threads, special, warps in self.schedules(cores=cores):
+                plan = Plan(self.device, self.binding, row, along, column, stages, threads, 1, special, True, cores,
+                            warps=warps, block_inner=inner)  # fmt: skip
+                if shared_out(plan, self.form) and held_in_registers(plan, self.form):
+                    yield plan
+
+    def inner(self) -> tuple[int, ...]:
+        """Tiles of the producers' own axes, 0 for the whole."""
+        longest = max((self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers), default=0)
+        cut = tuple(length for length in (64, 128, 256) if longest > length)
+        return (0, *cut) if longest <= 1024 else cut
+
+    def schedules(self, *, cores: bool) -> Iterator[tuple[int, int, bool, str]]:
+        """(stages, threads, loading warps, what warps share out)."""
+        if self.device.target == "c":
+            yield 0, 1, False, "rows"
+            return
+        varies = trims(self.form, self.problem)
+        special = (False, True) if cores and self.device.wgmma and aligned(self.form, self.problem) else (False,)
+        sides = ("rows", "columns") if cores and self.binding.contracted else ("rows",)
+        for stages, threads, loads, side in product((0, 1, 2, 3, 4), (128, 256), special, sides):
+            if (loads or not varies or stages < 2) and (stages or not loads) and (side == "rows" or threads == 256):
+                yield stages, threads, loads, side
+
+    # ---- elementwise terms -------------------------------------------------------------------------------------------
+
+    def rows(self) -> Iterator[Plan]:
+        """Tiles of rows x streamed elements, at every level."""
+        if self.device.target == "c":
+            return
+        length = max(1, self.extent(self.binding.streamed))
+        wide = vector(self.problem)
+        for threads in (32, 64, 128, 256, 512, 1024):
+            for level, row, along in self.levels(threads, length, wide):
+                yield Plan(self.device, self.binding, row, along, 1, 0, threads, 1, False, False, False, level=level)
+
+    def levels(self, threads: int, length: int, wide: int) -> Iterator[tuple[str, int, int]]:
+        """(level, rows, streamed elements) for a number of threads."""
+        widths = [1 << power for power in range(7, 15)]
+        if not self.form.structures:
+            whole = {power_of_two(max(length, 128)), padded(length, threads * wide)}
+            yield from (("row", row, along) for along in sorted(whole) for row in self.beside(along)
+                        if along // threads * row <= 96 and along <= 16384)  # fmt: skip
+        if not self.form.places:
+            lanes = (threads * wide * times for times in (1, 2, 4))
+            yield from (("thread", 1, along) for along in lanes if along <= power_of_two(length) and threads >= 64)
+        if not self.form.structures or self.form.places:
+            levels = ("warp", "block") if threads == 32 else ("block",)
+            yield from ((level, row, along) for level in levels for along in widths for row in self.beside(along)
+                        if along <= power_of_two(length) and 4 <= along * row // threads <= 64)  # fmt: skip
+
+    def beside(self, along: int) -> Iterator[int]:
+        """Rows of a tile: several of short ones (each is reduced for itself: many take minutes to compile)."""
+        most = power_of_two(self.extent(self.binding.row)) if along >= self.extent(self.binding.streamed) else 1
+        return (row for row in (1, 2, 4, 8) if row <= most and (row == 1 or row * along <= 4096))
+
+    # ---- parts -------------------------------------------------------------------------------------------------------
+
+    def parts(self, plan: Plan) -> Iterable[int]:
+        """Segments: powers of two, each of at least one tile, no more than fill the chip many times over."""
+        if plan.device.target == "c" or plan.level == "row":
+            return (1,)
+        grid = blocks(plan.binding, self.sized, plan.block_row, plan.block_column)
+        tiles = -(-max(1, self.extent(plan.binding.streamed)) // plan.block_streamed)
+        most = min(MOST_SEGMENTS, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
+        whole = self.form.structures and plan.level == "thread"
+        return [1] if whole else [1 << power for power in range(most.bit_length())]
+
+    def splits(self, plan: Plan) -> Iterable[int]:
+        """Parts of the producers' axes, where their tiles are few."""
+        if not plan.block_inner or not plan.tensor_cores or plan.binding.contracted or not splittable(self.form):
+            return ()
+        longest = min(self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
+        return [parts for parts in (2, 4, 8, 16) if parts * plan.block_inner <= longest]
+
+
+def legal(plan: Plan) -> bool:
+    """Whether a kernel can have the plan, as far as the plan alone tells."""
+    try:
+        plan.verify()
+    except PlanError:
+        return False
+    return True
+
+
+def shared_out(plan: Plan, form: FusedForm) -> bool:
+    """Whether every warp gets rows, or columns, of its own of each product that tensor cores make."""
+    if not plan.tensor_cores:
+        return True
+    if plan.warps == "columns":
+        return plan.block_streamed % (plan.threads // 4) == 0 and plan.block_column % (plan.threads // 4) == 0
+    apart = not any(one.weight for one in form.accumulators) and plan.binding.contracted  # operands in shared memory
+    wide = plan.device.wgmma and apart and plan.block_column % (plan.threads // 8) == 0
+    narrow = wide and (not form.cascade.producers or plan.block_streamed % (plan.threads // 8) == 0)
+    return plan.block_row % (plan.threads // 2) == 0 or (narrow and plan.block_row % 64 == 0)
+
+
+def held_in_registers(plan: Plan, form: FusedForm) -> bool:
+    """Whether what a thread holds of sums and of a tile leaves registers for the rest."""
+    if plan.device.target == "c":
+        return True
+    columns = plan.block_column if plan.binding.contracted else 0
+    wide = sum(len(one.factors) > 1 for one in form.accumulators)
+    tile = plan.block_row * plan.block_streamed if form.cascade.producers else 0
+    held = (plan.block_row * columns * wide + tile) // plan.threads
+    return held <= min(200, REGISTERS // plan.threads - 40)

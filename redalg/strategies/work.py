@@ -1,0 +1,61 @@
+"""How much arithmetic an element takes in the loop: what the cost model counts, from the form alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+from sympy import Expr, count_ops, exp
+
+from redalg.expression.contents import elements_of, free_axes
+from redalg.incremental.form import FusedForm
+
+
+@final
+@dataclass(frozen=True)
+class Work:
+    """Counts.
+
+    Attributes:
+        operations: plain operations on an element of a row: those of the terms, and one for every ⊕.
+        exponentials: special functions on it.
+        merging: operations of a merge of two states of a row, which lanes do for every element.
+        rescaled: accumulators with columns that an exponential rescales in every step.
+        reductions: reductions along a tile.
+        slots, wide: numbers of the state of a row; accumulators with columns.
+        reads: inputs' elements that an element of a row reads.
+    """
+
+    operations: int
+    exponentials: int
+    merging: int
+    rescaled: int
+    reductions: int
+    slots: int
+    wide: int
+    reads: int
+
+
+@lru_cache(maxsize=256)
+def work_of(form: FusedForm) -> Work:
+    """The counts of a form."""
+    terms: list[Expr] = [one.term for one in form.extrema]
+    for structure in form.structures:
+        terms += structure.operands
+    narrow = [one for one in form.accumulators if len(one.factors) == 1]
+    wide = [one for one in form.accumulators if len(one.factors) > 1]
+    terms += [one.term for one in narrow] + [one.factors[0] for one in wide]
+    weights = {(pivot.value, q) for one in form.accumulators for pivot, q in one.weight}
+    inner = {part for term in terms for part in term.atoms(exp)}
+    moved = [coefficient for one in form.accumulators for _, coefficient in one.transition]
+    return Work(
+        operations=sum(1 + int(count_ops(term)) for term in terms),
+        exponentials=len(weights) or len(inner),
+        merging=sum(2 + int(count_ops(one)) for one in moved) + 4 * len(form.pivots),
+        rescaled=sum(bool(one.weight) for one in wide),
+        reductions=len(form.extrema) + len(form.structures) + len(narrow) + len(form.shifted),
+        slots=len(form.slots) - len(wide),
+        wide=len(wide),
+        reads=len({one for term in terms for one in elements_of(term) if form.cascade.axis in free_axes(one)}),
+    )
