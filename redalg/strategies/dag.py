@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import final
 
@@ -84,12 +84,11 @@ def place(chain: Chain, nest: Nest, trips: Mapping[str, int]) -> tuple[Placed, .
 
 
 @final
-@dataclass
 class _Loop:
     """A loop of the printed tree, and what stands in it, in order."""
 
-    name: str
-    body: list[_Loop | Statement] = field(default_factory=list)
+    def __init__(self, name: str) -> None:
+        self.name, self.body = name, list[_Loop | Statement]()
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.body))
