@@ -8,8 +8,8 @@ the family checks against the definition) before it is timed. The JSON holds eve
 import argparse
 import multiprocessing
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import cpu_count
 from pathlib import Path
@@ -27,7 +27,7 @@ from benchmarks.timing import input_sets, measure
 from redalg.errors import RedalgError
 from redalg.lower_tile.compile import compile_source
 from redalg.runtime.lowering import Lowered, built, lower_passes, space_for
-from redalg.strategies import Space
+from redalg.strategies import Plan, Space
 
 SAMPLES = 7
 FIELDS = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
@@ -51,12 +51,15 @@ def space_of(family: Family, row: Row, chip: str) -> Space:
     return lower_passes((fused.first, fused.form), chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
 
 
-def draw(family: Family, row: Row, chip: str, count: int, seed: int) -> Draws:
-    """The rules' plan, and as many others."""
+def draw(family: Family, row: Row, chip: str, count: int, seed: int, *, best: bool = False) -> Draws:
+    """The rules' plan, and as many others: drawn at random, or those that the model takes for the best."""
     space, found = space_of(family, row, chip), Draws(row)
     first, *others = space.plans()
     found.listed = 1 + len(others)
-    Random(seed).shuffle(others)
+    if best:
+        others = different(plan for _, plan in space.ranked() if plan != first)
+    else:
+        Random(seed).shuffle(others)
     for plan in (first, *others):
         if len(found.lowered) > count:
             break
@@ -66,6 +69,14 @@ def draw(family: Family, row: Row, chip: str, count: int, seed: int) -> Draws:
             said = "shared memory" if "shared memory for kernel" in str(refusal) else str(refusal)[-160:]
             found.unfit[said] = found.unfit.get(said, 0) + 1
     return found
+
+
+def different(plans: Iterable[Plan]) -> list[Plan]:
+    """The first of plans that differ in nothing but stages."""
+    found: dict[Plan, Plan] = {}
+    for plan in plans:
+        found.setdefault(replace(plan, stages=0, warp_specialized=False), plan)
+    return list(found.values())
 
 
 def compiled(lowered: Lowered) -> str:
@@ -135,7 +146,7 @@ def sweep(families: Sequence[Family], options: argparse.Namespace) -> None:
     chip = target()
     wanted = [(family, row) for family in families for row in family.rows(device())
               if not options.rows or row.name in options.rows]  # fmt: skip
-    found = [draw(family, row, chip, options.draws, options.seed) for family, row in wanted]
+    found = [draw(family, row, chip, options.draws, options.seed, best=options.best) for family, row in wanted]
     failures = iter(compile_all([one for draws in found for one in draws.lowered], options.compile_s))
     for family in families:
         mine = [draws for (other, _), draws in zip(wanted, found, strict=True) if other is family]
@@ -150,6 +161,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("families", nargs="+", metavar="FAMILY", choices=FAMILIES)
     parser.add_argument("--rows", nargs="+", default=[])
     parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--best", action="store_true", help="those that the model takes for the best, not random ones")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compile-s", type=float, default=300.0, help="time for compiling all, in seconds")
     parser.add_argument("--out", type=Path, required=True)

@@ -27,7 +27,7 @@ from redalg.lower_tile.program import (
 from redalg.strategies import Plan
 from tests.kernel_cases import fused
 
-SIZES = {"b": 2, "h": 2, "q": 256, "k": 512, "d": 128, "e": 128, "n": 4096}
+SIZES = {"b": 8, "h": 16, "q": 256, "k": 512, "d": 128, "e": 128, "n": 4096}
 
 
 def lowered(form: str, dtype: str = "float16") -> tuple[TileProgram, Plan]:

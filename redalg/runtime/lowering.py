@@ -82,7 +82,10 @@ def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
     if plan is not None and plan.device.target != device_for(target).target:
         raise PlanError(f"the plan is for {plan.device.target}, and the kernel for {target}. Make a plan for {target}.")
-    return form, [plan] if plan is not None else list(smaller(choose(form, problem, target)))
+    if plan is not None:
+        return form, [plan]
+    chosen = choose(form, problem, target) if problem.varying else Space(form, problem, target).preferred()
+    return form, list(smaller(chosen))
 
 
 def plannable(form: FusedForm, problem: Problem) -> FusedForm:

@@ -22,11 +22,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import final
 
-from redalg.incremental.form import FusedForm
-from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.products import EIGHT_BITS, operands_dtype
-from redalg.strategies.traffic import Traffic
-from redalg.strategies.work import Work, work_of
+from redalg.strategies.plan import Plan
+from redalg.strategies.traffic import Outline, Traffic
+from redalg.strategies.work import Work
 
 
 @final
@@ -72,9 +70,9 @@ class Constants:
 
 
 H200 = Constants(
-    product=0.696, narrow=36.8, exponential=1.0, arithmetic=0.5, scalar=0.18, loads=0.17, memory=0.75, cache=1.8,
-    launch_us=3.0, merge_us=1.5, step_us=0.4, ahead_us=0.04, lane_us=0.006, inner_us=0.31, reduce_us=0.1, alone=0.8,
-    scalar_alone=0.17, lanes=0.04, spill=0.8, columns=1.2, special=0.8,
+    product=0.837, narrow=56.4, exponential=1.0, arithmetic=0.462, scalar=0.386, loads=0.082, memory=0.769, cache=1.76,
+    launch_us=3.29, merge_us=1.46, step_us=0.377, ahead_us=0.005, lane_us=0.012, inner_us=0.307, reduce_us=0.05,
+    alone=0.748, scalar_alone=0.162, lanes=0.318, spill=1.09, columns=1.26, special=0.795,
 )  # fmt: skip
 CLOCKS_US = 1755.0
 """Clocks a microsecond: the boost clock of the SXM cards; others are within a tenth of it."""
@@ -104,18 +102,18 @@ class Prediction:
         return max(self.terms, key=lambda name: self.terms[name])
 
 
-def mcfuser(form: FusedForm, plan: Plan, problem: Problem) -> Prediction:
+def mcfuser(outline: Outline, plan: Plan) -> Prediction:
     """Eqs. 2-5, over every block of the grid."""
-    traffic = Traffic(form, plan, problem)
+    traffic = Traffic(outline, plan)
     memory = traffic.grid * traffic.loaded_bytes / (plan.device.memory_gb_s * 1e3)
     compute = traffic.grid * traffic.flops / (plan.device.product_tflops * 1e6)
     slow = (traffic.grid + plan.device.multiprocessors) / traffic.grid
     return Prediction((memory + compute) * slow, {"memory": memory * slow, "tensor cores": compute * slow})
 
 
-def predict(form: FusedForm, plan: Plan, problem: Problem, constants: Constants = H200) -> Prediction:
-    """The time of a plan; `problem` has the sizes that packing makes (`Space.sized`)."""
-    one = Kernel(Traffic(form, plan, problem), work_of(form), constants)
+def predict(outline: Outline, plan: Plan, constants: Constants = H200) -> Prediction:
+    """The time of a plan of what an outline describes (`Space.outline`)."""
+    one = Kernel(Traffic(outline, plan), constants)
     busiest = -(-one.traffic.grid // plan.device.multiprocessors)
     together = one.resident()
     groups, rest = divmod(busiest, together)
@@ -132,8 +130,12 @@ class Kernel:
     """A plan's block on the units of a multiprocessor."""
 
     traffic: Traffic
-    work: Work
     constants: Constants
+
+    @property
+    def work(self) -> Work:
+        """The arithmetic of an element."""
+        return self.traffic.outline.work
 
     @property
     def plan(self) -> Plan:
@@ -153,7 +155,7 @@ class Kernel:
         plain = (fitted.arithmetic if plan.multiplies else fitted.scalar) * LANES * CLOCKS_US
         found = {"arithmetic": self.operations() / plain}
         if not plan.multiplies:
-            found["loads"] = self.cells * self.work.reads / (fitted.loads * LOADS * CLOCKS_US)
+            found["loads"] = self.cells * traffic.outline.loads / (fitted.loads * LOADS * CLOCKS_US)
         if self.work.exponentials:
             special = fitted.exponential * SPECIAL * CLOCKS_US
             found["special functions"] = self.cells * self.work.exponentials / special
@@ -168,9 +170,7 @@ class Kernel:
         """How much of the full rate a product of these tiles reaches, and twice it of 8 bits."""
         columns = self.plan.block_column if self.plan.binding.contracted else self.plan.block_streamed
         shape = min(side / (side + self.constants.narrow) for side in (self.plan.block_streamed, columns))
-        eight = any(len(one.factors) > 1 and operands_dtype(one, self.traffic.problem, self.plan.device) in EIGHT_BITS
-                    for one in self.traffic.form.accumulators)  # fmt: skip
-        return shape * (2 if eight else 1)
+        return shape * (2 if self.traffic.outline.eight_bits else 1)
 
     def operations(self) -> float:
         """Plain operations of a step: on every element, on every column of a rescaled sum, and lane by lane."""
@@ -185,7 +185,7 @@ class Kernel:
         fitted, plan, traffic = self.constants, self.plan, self.traffic
         ahead = plan.stages > 1 or plan.warp_specialized
         each = fitted.lane_us if plan.level == "thread" else fitted.ahead_us if ahead else fitted.step_us
-        inner = prod(traffic.trips[loop] for loop in traffic.inner)
+        inner = prod(traffic.trips[loop] for loop in traffic.outline.inner)
         each += fitted.inner_us * (inner - 1) * (1 if ahead else 2)
         if plan.level != "thread":
             warps = 1 if plan.level == "warp" or plan.multiplies else max(1, plan.threads // 32)
@@ -235,13 +235,7 @@ class Kernel:
 
     def memory_us(self) -> float:
         """Every input and output once, and what segments leave to be merged twice."""
-        traffic = self.traffic
-        tensors = {one.statement.tensor.name: one.statement.tensor for one in traffic.loads}
-        numbers = sum(traffic.width(one) * prod(traffic.problem.sizes.get(loop, 1) for loop in one.loops)
-                      for one in tensors.values())  # fmt: skip
-        written = sum(2 * prod(traffic.problem.sizes.get(str(axis), 1) for axis in one.axes)
-                      for one in traffic.form.outputs)  # fmt: skip
-        return (numbers + written + 2 * self.partial_bytes()) / self.bandwidth()
+        return (self.traffic.outline.moved_bytes + 2 * self.partial_bytes()) / self.bandwidth()
 
     def bandwidth(self) -> float:
         """Bytes a microsecond of memory."""

@@ -20,11 +20,9 @@ from math import prod
 from typing import final
 
 from redalg.strategies.chain import Chain
-from redalg.strategies.space import tile_lengths
+from redalg.strategies.space import SLACK, tile_lengths
 from redalg.strategies.tiling import Nest, deep, flat
 
-SLACK = 1.2
-"""How far the estimate of shared memory may lie above the limit (rule 4)."""
 STEP = 16
 """Granularity of tiles: the least that matrix instructions take."""
 

@@ -19,6 +19,7 @@ from typing import final
 from redalg.errors import PlanError
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
+from redalg.strategies.cost import Prediction, predict
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules import (
@@ -33,11 +34,17 @@ from redalg.strategies.rules import (
     vector,
 )
 from redalg.strategies.tiles import padded
+from redalg.strategies.traffic import Outline, Traffic
 
 PADDING = 0.05
 """Most padding of an extent that is no power of two (rule 3)."""
 MOST_SEGMENTS, MOST_BLOCKS = 64, 16
 """Parts of the streamed axis; blocks for every multiprocessor beyond which parts gain nothing."""
+SLACK = 1.2
+"""How far the estimate of shared memory may lie above the limit (rule 4)."""
+DOUBT, LAUNCH_US, STAGES = 1.25, 1.0, 2
+"""The factor and the launch's share within which the model's times lie of measured ones (rms of the log ratio: 0.2 to
+0.25 in every family); stages of the plan that is taken of several that differ in nothing else."""
 REGISTERS = 65536
 """Registers of a multiprocessor, and of its largest block."""
 
@@ -90,13 +97,42 @@ class Space:
         """The problem with the extents of axes that packing makes."""
         return replace(self.problem, sizes=self.binding.sized(self.problem.sizes))
 
+    @cached_property
+    def outline(self) -> Outline:
+        """What the cost model reads of the form."""
+        return Outline(self.form, self.binding, self.problem, self.device)
+
+    def predict(self, plan: Plan) -> Prediction:
+        """The time of a plan by the model."""
+        return predict(self.outline, plan)
+
     def plans(self) -> Iterator[Plan]:
         """Every plan, the rules' own first."""
         ruled = choose(self.form, self.problem, self.target)
         yield ruled
         for plan in self.grown():
-            if plan != ruled and legal(plan):
+            if plan != ruled and legal(plan) and self.may_fit(plan):
                 yield plan
+
+    def ranked(self) -> list[tuple[Prediction, Plan]]:
+        """Every plan with its prediction, the fastest first (of equals, those of two stages)."""
+        made = [(self.predict(plan), plan) for plan in self.plans()]
+        return sorted(made, key=lambda one: (one[0].time_us, abs(one[1].stages - STAGES)))
+
+    def preferred(self) -> Plan:
+        """The plan that is taken without measuring: the rules', unless the model promises more than it errs by.
+
+        It was fitted to products on tensor cores and to elementwise terms: others keep the rules' plan.
+        """
+        ruled = choose(self.form, self.problem, self.target)
+        if self.device.target == "c" or (ruled.multiplies and not ruled.tensor_cores):
+            return ruled
+        promise, best = self.ranked()[0]
+        return best if DOUBT * promise.time_us + LAUNCH_US < self.predict(ruled).time_us else ruled
+
+    def may_fit(self, plan: Plan) -> bool:
+        """Whether its tiles are estimated to fit a block's shared memory (rule 4)."""
+        return Traffic(self.outline, plan).smem_bytes <= SLACK * self.device.smem_bytes
 
     def grown(self) -> Iterator[Plan]:
         """Plans of every tile, with every number of parts."""
@@ -120,7 +156,8 @@ class Space:
         rows = tile_lengths(self.extent(self.binding.row), step, 256 if cores else 128)
         streamed = tile_lengths(self.extent(self.binding.streamed), 16, 256)
         whole = padded(self.extent(self.binding.column), 16)
-        columns = sorted({whole, *(length for length in tile_lengths(whole, 64, 256) if whole > length)})
+        parts = (length for length in (64, 128, 192, 256) if length < whole and padding(whole, length) <= PADDING)
+        columns = (*parts, whole)
         for row, along, column, inner in product(rows, streamed, columns, self.inner()):
             for stages, threads, special, warps in self.schedules(cores=cores):
                 plan = Plan(self.device, self.binding, row, along, column, stages, threads, 1, special, True, cores,

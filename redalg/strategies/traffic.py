@@ -12,111 +12,148 @@ from math import prod
 from typing import final
 
 from redalg.incremental.form import FusedForm
-from redalg.strategies.chain import Block, Chain, Tensor, chain_of
+from redalg.strategies.binding import Binding
+from redalg.strategies.chain import Block, Tensor, chain_of
 from redalg.strategies.dag import COMPUTE, LOAD, Placed, place
+from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.products import operands_dtype
-from redalg.strategies.rules import BYTES, blocks
+from redalg.strategies.products import EIGHT_BITS, operands_dtype
+from redalg.strategies.rules import BYTES
 from redalg.strategies.tiles import padded
 from redalg.strategies.tiling import Nest
+from redalg.strategies.work import work_of
 
+VECTOR = 16
+"""Bytes of the widest load."""
 ACCUMULATED = 4
 """Bytes of a number of the state."""
 
 
 @final
+class Outline:
+    """What every plan of a form shares: its chain, the names of loops under a binding, sizes, dtypes, work.
+
+    Attributes:
+        chain: the form's blocks; streamed, inner, rows, column: the loop over the streamed axis, the producers' own,
+            those along which rows of a tile differ (the grid's groups alone aside), and the columns'.
+        sizes: by loop, those that packing makes too.
+        widths: bytes of an element, by tensor.
+        moved_bytes: every input and output once.
+        work: arithmetic of an element; loads: load instructions for it, of 16 bytes where neighbours lie side by side.
+    """
+
+    def __init__(self, form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> None:
+        self.binding, self.sizes = binding, binding.sized(problem.sizes)
+        self.chain, self.work = chain_of(form), work_of(form)
+        self.streamed = str(binding.streamed)
+        self.inner = tuple(dict.fromkeys(str(one.cascade.axis) for one in form.cascade.producers))
+        grouped = {binding.packing.grouped} if binding.packing is not None else set()
+        self.rows = frozenset(map(str, binding.rows - grouped))
+        self.column = "" if binding.column is None else str(binding.column)
+        self.contracted = binding.contracted
+        self.widths = {name: BYTES.get(dtype, 1) for name, dtype in problem.dtypes.items()}
+        wide = [one for one in form.accumulators if len(one.factors) > 1]
+        dtypes = {operands_dtype(one, problem, device) for one in wide}
+        self.eight_bits = bool(dtypes & set(EIGHT_BITS))
+        self.operand_width = sum(BYTES.get(dtype, 4) for dtype in dtypes) if form.cascade.producers else 0
+        self.loads = sum(self.widths[name] / VECTOR if beside else 1.0 for name, beside in self.work.reads)
+        made = sum(BYTES.get(problem.result, 4) * prod(self.sizes.get(str(axis), 1) for axis in one.axes)
+                   for one in form.outputs)  # fmt: skip
+        inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
+        self.moved_bytes = made + sum(self.width(one) * prod(self.sizes.get(loop, 1) for loop in one.loops)
+                                      for one in inputs)  # fmt: skip
+
+    def width(self, tensor: Tensor) -> int:
+        """Bytes of an element."""
+        return self.widths.get(tensor.name, ACCUMULATED)
+
+    @cached_property
+    def nest(self) -> Nest:
+        """The loops within a block: the streamed one, and in it the producers'."""
+        return Nest((self.streamed,), tuple(Nest((one,)) for one in self.inner)).without(())
+
+    def placed(self, live: frozenset[str]) -> tuple[Placed, ...]:
+        """Every statement in its place, where the given loops run more than once."""
+        if live not in self._placed:
+            trips = {loop: 2 if loop in live else 1 for loop in self.chain.loops}
+            self._placed[live] = place(self.chain, self.nest, trips)
+        return self._placed[live]
+
+    @cached_property
+    def _placed(self) -> dict[frozenset[str], tuple[Placed, ...]]:
+        return {}
+
+
+@final
 @dataclass(frozen=True)
 class Traffic:
-    """A form under a plan for a problem whose sizes hold packed axes too."""
+    """A plan of what an outline describes."""
 
-    form: FusedForm
+    outline: Outline
     plan: Plan
-    problem: Problem
-
-    @cached_property
-    def chain(self) -> Chain:
-        """The form's blocks."""
-        return chain_of(self.form)
 
     # ---- loops -------------------------------------------------------------------------------------------------------
-
-    @property
-    def streamed(self) -> str:
-        """The loop over the streamed axis."""
-        return str(self.plan.binding.streamed)
-
-    @cached_property
-    def inner(self) -> tuple[str, ...]:
-        """The producers' own loops."""
-        return tuple(dict.fromkeys(str(one.cascade.axis) for one in self.form.cascade.producers))
-
-    @cached_property
-    def rows(self) -> frozenset[str]:
-        """The axes along which rows of a tile differ, and along which a tensor may (not by the grid's groups alone)."""
-        packing = self.plan.binding.packing
-        grouped = {packing.grouped} if packing is not None else set()
-        return frozenset(map(str, self.plan.binding.rows - grouped))
 
     @cached_property
     def trips(self) -> dict[str, int]:
         """Trips of every loop within a block: of the grid's, one."""
-        found = dict.fromkeys(self.chain.loops, 1)
-        found[self.streamed] = self.steps
-        found |= {loop: -(-self.problem.sizes[loop] // (self.deep(loop) * self.plan.splits)) for loop in self.inner}
+        outline = self.outline
+        found = dict.fromkeys(outline.chain.loops, 1)
+        found[outline.streamed] = self.steps
+        found |= {loop: -(-outline.sizes[loop] // (self.deep(loop) * self.plan.splits)) for loop in outline.inner}
         return found
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Tiles of the streamed axis that one block takes, where no mask rules out any."""
-        tiles = -(-max(1, self.problem.sizes[self.streamed]) // self.plan.block_streamed)
-        return -(-tiles // self.plan.segments) if self.plan.splits == 1 else 1
+        if self.plan.splits > 1:
+            return 1
+        tiles = -(-max(1, self.outline.sizes[self.outline.streamed]) // self.plan.block_streamed)
+        return -(-tiles // self.plan.segments)
 
     def deep(self, loop: str) -> int:
         """Elements of a producer's own axis that a tile holds."""
-        whole = padded(self.problem.sizes[loop], 16)
+        whole = padded(self.outline.sizes[loop], 16)
         return min(self.plan.block_inner or whole, whole)
 
     @cached_property
     def nest(self) -> Nest:
-        """The plan's tiling expression: blocks, rows and columns, then the streamed loop, then the producers' own."""
-        grid = [str(axis) for axis in self.plan.binding.grid]
-        column = self.plan.binding.column
-        tiles = [str(axis) for axis in (self.plan.binding.row, column) if axis is not None]
-        within = [loop for loop in self.inner if loop not in tiles]
-        return Nest((*grid, *tiles, self.streamed), tuple(Nest((loop,)) for loop in within)).without(())
+        """The plan's tiling expression: blocks, rows and columns, then the streamed loop, then the producers' own.
+
+        Loops of one trip are left out, as the paper does.
+        """
+        binding, trips = self.plan.binding, self.trips
+        tiles = [str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None]
+        columns = self.plan.block_column >= self.outline.sizes.get(self.outline.column, 0)
+        dead = {loop for loop in (self.outline.streamed, *self.outline.inner) if trips[loop] == 1}
+        dead |= {self.outline.column} if columns else set()
+        within = tuple(Nest((loop,)) for loop in self.outline.inner if loop not in tiles)
+        return Nest((*tiles, self.outline.streamed), within).without(dead)
 
     @cached_property
     def placed(self) -> tuple[Placed, ...]:
         """Every statement in its place."""
-        loops = (self.streamed, *self.inner)
-        return place(self.chain, Nest((self.streamed,), tuple(Nest((one,)) for one in self.inner)).without(
-            set(self.chain.loops) - set(loops)), self.trips)  # fmt: skip
+        return self.outline.placed(frozenset(loop for loop, count in self.trips.items() if count > 1))
 
     # ---- tiles -------------------------------------------------------------------------------------------------------
 
     def length(self, loop: str) -> int:
         """Elements of a tile along a loop; rows together count once (see `elements`)."""
-        if loop == self.streamed:
+        if loop == self.outline.streamed:
             return self.plan.block_streamed
-        if loop == str(self.plan.binding.column):
+        if loop == self.outline.column:
             return self.plan.block_column
-        if loop in self.inner:
-            return self.deep(loop)
-        return 1
+        return self.deep(loop) if loop in self.outline.inner else 1
 
     def elements(self, tensor: Tensor) -> int:
         """Elements of a tensor's tile."""
-        own = prod(self.length(loop) for loop in tensor.loops if loop not in self.rows)
-        return own * (self.plan.block_row if self.rows & set(tensor.loops) else 1)
-
-    def width(self, tensor: Tensor) -> int:
-        """Bytes of an element of an input."""
-        return BYTES.get(self.problem.dtypes.get(tensor.name, ""), ACCUMULATED)
+        own = prod(self.length(loop) for loop in tensor.loops if loop not in self.outline.rows)
+        return own * (self.plan.block_row if self.outline.rows & set(tensor.loops) else 1)
 
     def staged(self, tensor: Tensor) -> bool:
         """Whether a tile of it lies in shared memory: it has two dimensions, and enters a product."""
-        along = [loop for loop in tensor.loops if loop not in self.rows and self.length(loop) > 1]
-        return self.plan.multiplies and len(along) + bool(self.rows & set(tensor.loops)) > 1
+        along = [loop for loop in tensor.loops if loop not in self.outline.rows and self.length(loop) > 1]
+        return self.plan.multiplies and len(along) + bool(self.outline.rows & set(tensor.loops)) > 1
 
     @cached_property
     def loads(self) -> tuple[Placed, ...]:
@@ -126,29 +163,28 @@ class Traffic:
     @cached_property
     def loaded_bytes(self) -> int:
         """Bytes that one block reads."""
-        return sum(self.elements(one.statement.tensor) * self.width(one.statement.tensor) * one.trips(self.trips)
-                   for one in self.loads)  # fmt: skip
+        moved = ((one.statement.tensor, one.trips(self.trips)) for one in self.loads)
+        return sum(self.elements(tensor) * self.outline.width(tensor) * times for tensor, times in moved)
 
     @cached_property
     def smem_bytes(self) -> int:
         """Shared memory of a block: staged tiles, those of the pipelined loop once a stage, and computed operands."""
-        deepest = next((loop for loop in self.inner if self.trips[loop] > 1), self.streamed)
+        loops = (*self.outline.inner, self.outline.streamed)
+        deepest = next((loop for loop in loops if self.trips[loop] > 1), self.outline.streamed)
         total = 0
         for one in self.loads:
             tensor = one.statement.tensor
             if self.staged(tensor):
-                ahead = max(1, self.plan.stages) if one.around and one.around[-1] == deepest else 1
-                total += self.elements(tensor) * self.width(tensor) * ahead
+                ahead = max(1, self.plan.stages) if one.around[-1:] == (deepest,) else 1
+                total += self.elements(tensor) * self.outline.width(tensor) * ahead
         return total + self.operand_bytes
 
     @property
     def operand_bytes(self) -> int:
         """Tiles of rows and streamed elements that a product takes from shared memory after they were computed."""
-        if not self.plan.binding.contracted or self.plan.warps == "rows":
+        if not self.outline.contracted or self.plan.warps == "rows":
             return 0
-        found = {operands_dtype(one, self.problem, self.plan.device) for one in self.form.accumulators
-                 if len(one.factors) > 1 and self.form.cascade.producers}  # fmt: skip
-        return sum(self.plan.block_row * self.plan.block_streamed * BYTES.get(dtype, 4) for dtype in found)
+        return self.plan.block_row * self.plan.block_streamed * self.outline.operand_width
 
     # ---- work --------------------------------------------------------------------------------------------------------
 
@@ -156,27 +192,28 @@ class Traffic:
     def products(self) -> tuple[tuple[Block, Placed], ...]:
         """The computations that are matrix products, with their places."""
         made = {one.statement.tensor.name: one for one in self.placed if one.statement.kind == COMPUTE}
-        return tuple((block, made[block.output.name]) for block in self.chain.blocks if self.multiplies(block))
+        return tuple((block, made[block.output.name]) for block in self.outline.chain.blocks if self.multiplies(block))
 
     def multiplies(self, block: Block) -> bool:
         """Whether a block multiplies tiles: it reduces over what it takes two operands of, rows and columns apart."""
         if not self.plan.multiplies or not block.reduced:
             return False
-        if set(block.reduced) <= set(self.inner):
-            return True
-        return self.plan.binding.column is not None and str(self.plan.binding.column) in block.output.loops
+        return set(block.reduced) <= set(self.outline.inner) or self.outline.column in block.output.loops
 
     @cached_property
     def flops(self) -> int:
         """Multiplications and additions of one block's matrix products, on whole tiles."""
         return sum(2 * self.plan.block_row * prod(self.length(loop) for loop in dict.fromkeys(block.loops)
-                                                  if loop not in self.rows) * one.trips(self.trips)
+                                                  if loop not in self.outline.rows) * one.trips(self.trips)
                    for block, one in self.products)  # fmt: skip
 
     @cached_property
     def grid(self) -> int:
         """Blocks of the kernel."""
-        parts = self.plan.segments
-        if self.plan.splits > 1:
-            parts = self.plan.splits * -(-self.problem.sizes[self.streamed] // self.plan.block_streamed)
-        return parts * blocks(self.plan.binding, self.problem, self.plan.block_row, self.plan.block_column)
+        plan, sizes, parts = self.plan, self.outline.sizes, self.plan.segments
+        if plan.splits > 1:
+            parts = plan.splits * -(-sizes[self.outline.streamed] // plan.block_streamed)
+        row = plan.binding.row
+        tiles = -(-max(1, sizes[row.name]) // plan.block_row) if row else 1
+        tiles *= -(-sizes[self.outline.column] // plan.block_column) if self.outline.column else 1
+        return parts * tiles * prod(max(1, sizes[axis.name]) for axis in plan.binding.grid)

@@ -24,7 +24,7 @@ class Work:
         rescaled: accumulators with columns that an exponential rescales in every step.
         reductions: reductions along a tile.
         slots, wide: numbers of the state of a row; accumulators with columns.
-        reads: inputs' elements that an element of a row reads.
+        reads: inputs' elements that an element of a row reads: names, and whether neighbours lie side by side.
     """
 
     operations: int
@@ -34,7 +34,7 @@ class Work:
     reductions: int
     slots: int
     wide: int
-    reads: int
+    reads: tuple[tuple[str, bool], ...]
 
 
 @lru_cache(maxsize=256)
@@ -48,6 +48,8 @@ def work_of(form: FusedForm) -> Work:
     terms += [one.term for one in narrow] + [one.factors[0] for one in wide]
     weights = {(pivot.value, q) for one in form.accumulators for pivot, q in one.weight}
     inner = {part for term in terms for part in term.atoms(exp)}
+    streamed = form.cascade.axis
+    read = {one for term in terms for one in elements_of(term) if streamed in free_axes(one)}
     moved = [coefficient for one in form.accumulators for _, coefficient in one.transition]
     return Work(
         operations=sum(1 + int(count_ops(term)) for term in terms),
@@ -57,5 +59,5 @@ def work_of(form: FusedForm) -> Work:
         reductions=len(form.extrema) + len(form.structures) + len(narrow) + len(form.shifted),
         slots=len(form.slots) - len(wide),
         wide=len(wide),
-        reads=len({one for term in terms for one in elements_of(term) if form.cascade.axis in free_axes(one)}),
+        reads=tuple((one.name, one.indices[-1] == streamed) for one in sorted(read, key=str)),
     )
