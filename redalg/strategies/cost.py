@@ -37,7 +37,7 @@ class Constants:
         exponential: share of special functions; arithmetic: of plain operations beside products; scalar: without.
         loads: share of load instructions, without products.
         memory: share of memory's bandwidth; cache: L2's bandwidth, as a multiple of what memory reaches.
-        launch_us: of a kernel in a graph; merge_us: of the kernel that merges, beside its bytes.
+        launch_us: of a kernel in a graph; merge_us, part_us: of the one that merges, and of every part, beside bytes.
         step_us, ahead_us, lane_us: what a step waits for loads: fetched in it, fetched ahead, taken by lanes.
         inner_us: what a step of a producer's own loop waits; reduce_us: a reduction, for every doubling of its warps.
         alone, scalar_alone: how much longer the units take of a block that has a multiprocessor for itself (without
@@ -56,6 +56,7 @@ class Constants:
     cache: float
     launch_us: float
     merge_us: float
+    part_us: float
     step_us: float
     ahead_us: float
     lane_us: float
@@ -70,17 +71,17 @@ class Constants:
 
 
 H200 = Constants(
-    product=0.837, narrow=56.4, exponential=1.0, arithmetic=0.462, scalar=0.386, loads=0.082, memory=0.769, cache=1.76,
-    launch_us=3.29, merge_us=1.46, step_us=0.377, ahead_us=0.005, lane_us=0.012, inner_us=0.307, reduce_us=0.05,
-    alone=0.748, scalar_alone=0.162, lanes=0.318, spill=1.09, columns=1.26, special=0.795,
+    product=0.508, narrow=18.7, exponential=1.0, arithmetic=0.442, scalar=0.377, loads=0.084, memory=0.775, cache=1.94,
+    launch_us=2.52, merge_us=1.46, part_us=0.15, step_us=0.396, ahead_us=0.127, lane_us=0.062, inner_us=0.316,
+    reduce_us=0.051, alone=0.651, scalar_alone=0.158, lanes=0.29, spill=1.14, columns=1.19, special=0.925,
 )  # fmt: skip
 CLOCKS_US = 1755.0
 """Clocks a microsecond: the boost clock of the SXM cards; others are within a tenth of it."""
 LANES, LOADS, SPECIAL = 128, 32, 16
 """Plain operations, loads and special functions of a multiprocessor a clock (CUDA C++ Programming Guide, table of
 arithmetic throughput)."""
-REGISTERS = 65536
-"""Of a multiprocessor."""
+REGISTERS, LOADING = 65536, 168
+"""Of a multiprocessor; of a thread where some warps load and hand their registers to the others."""
 
 
 @final
@@ -204,7 +205,7 @@ class Kernel:
             held += self.cells * self.work.slots
         elif not plan.multiplies:
             held += self.cells
-        return held / plan.threads + 40
+        return max(LOADING if plan.warp_specialized else 0, held / plan.threads + 40)
 
     def resident(self) -> int:
         """Blocks that live on a multiprocessor together."""
@@ -259,4 +260,6 @@ class Kernel:
         """The second kernel."""
         if self.plan.segments == 1 and self.plan.splits == 1:
             return 0.0
-        return self.constants.merge_us + self.partial_bytes() / (self.bandwidth() * self.constants.cache)
+        moved = self.partial_bytes() / (self.bandwidth() * self.constants.cache)
+        parts = self.plan.segments * self.plan.splits
+        return self.constants.merge_us + self.constants.part_us * parts + moved

@@ -122,10 +122,11 @@ class Space:
     def preferred(self) -> Plan:
         """The plan that is taken without measuring: the rules', unless the model promises more than it errs by.
 
-        It was fitted to products on tensor cores and to elementwise terms: others keep the rules' plan.
+        It was fitted to producers on tensor cores and to elementwise terms: others keep the rules' plan.
         """
         ruled = choose(self.form, self.problem, self.target)
-        if self.device.target == "c" or (ruled.multiplies and not ruled.tensor_cores):
+        fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else not self.form.places
+        if self.device.target == "c" or not fitted:
             return ruled
         promise, best = self.ranked()[0]
         return best if DOUBT * promise.time_us + LAUNCH_US < self.predict(ruled).time_us else ruled
@@ -154,7 +155,8 @@ class Space:
         cores = tensor_cores(self.form, self.problem, self.device)
         step = (64 if self.device.wgmma else 16) if cores else 16
         rows = tile_lengths(self.extent(self.binding.row), step, 256 if cores else 128)
-        streamed = tile_lengths(self.extent(self.binding.streamed), 16, 256)
+        deep = 32 if self.outline.eight_bits and cores else 16
+        streamed = tile_lengths(self.extent(self.binding.streamed), deep, 256)
         whole = padded(self.extent(self.binding.column), 16)
         parts = (length for length in (64, 128, 192, 256) if length < whole and padding(whole, length) <= PADDING)
         columns = (*parts, whole)
