@@ -15,7 +15,7 @@ import torch
 
 import redalg as ra
 from redalg import library
-from tests.kernel_cases import CASES, fused, problem, tensors_of, worst_error
+from tests.kernel_cases import CASES, Case, fused, problem, tensors_of, worst_error
 
 SCRIPT = """
 import importlib.util, sys
@@ -68,9 +68,9 @@ LIBRARY: dict[str, Saved] = {
 }  # fmt: skip
 
 
-def save(name: str, path: Path) -> Path:
+def save(name: str, path: Path, target: str = "c") -> Path:
     make, sizes, dtypes, options = LIBRARY[name]
-    return make().save(path, target="c", sizes=sizes, dtypes=dtypes, **options)
+    return make().save(path, target=target, sizes=sizes, dtypes=dtypes, **options)
 
 
 def run(path: Path) -> Any:
@@ -98,6 +98,15 @@ def test_a_saved_file_finds_itself_right(name: str, tmp_path: Path, capsys: pyte
     assert all(0 < float(largest) < float("inf") for _, largest in said)
 
 
+@pytest.mark.parametrize("name", LIBRARY)
+def test_a_file_for_a_gpu_differs_in_no_line_of_its_check(name: str, tmp_path: Path) -> None:
+    """But for dtypes that the C target lacks."""
+    texts = [save(name, tmp_path / target, target).read_text(encoding="utf-8") for target in ("c", "sm_90a")]
+    compile(texts[1], "saved.py", "exec")
+    functions = [text.split("def compiled():")[1].split("if __name__")[0] for text in texts]
+    assert functions[0] == functions[1]
+
+
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
@@ -118,6 +127,14 @@ def test_a_saved_file_finds_itself_wrong(name: str, right: str, wrong: str, tmp_
     definition = definition.replace(right, wrong)
     path.write_text(f"{kernel}def definition({definition}def shaken({check}", encoding="utf-8")
     assert run(path) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in CASES if "1e8 ± 30" not in one.name])
+def test_every_kernel_finds_itself_right(case: Case, tmp_path: Path) -> None:
+    form = fused(case.form)
+    known = problem(form, tensors_of(case), case.sizes)
+    assert run(form.save(tmp_path / "saved.py", target="c", empty=case.empty, **known)) == 0
 
 
 def test_a_large_definition_is_evaluated_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

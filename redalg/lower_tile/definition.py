@@ -2,9 +2,8 @@
 
     reduction, producer, output := one line each, in order; what stands twice is computed once, under a name
 
-A value is a tensor whose dimensions are its own axes (`torch_terms` lines them up). Sums of products are `einsum`,
-masks are `torch.where`, elements read at computed places are PyTorch's own indexing. As in the reference, exp of a sum
-in which a masked term is -inf is 0, and so is 0·log 0.
+A value is a tensor whose dimensions are its own axes, lined up by `torch_terms`. Sums of products are `einsum`, masks
+`torch.where`, computed places PyTorch's own indexing. As in the reference, exp of a masked sum and 0·log 0 are 0.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ FUNCTIONS = {"Abs": "abs", "sign": "sign", "ceiling": "ceil", "IsNaN": "isnan"} 
 ALONG = {"sum": "sum", "prod": "prod", "scaled_product": "prod", "compensated_sum": "sum", "max": "amax",
          "min": "amin", "any": "amax", "all": "amin"}  # fmt: skip
 """What reduces along a dimension."""
-TAKEN = ("definition", "exponential", "first_pass", "rounded", "check", "in_parts")
+TAKEN = ("definition", "exponential", "first_pass", "check", "in_parts", "dtype")
 """What else a file defines."""
 
 EXPONENTIAL = '''
@@ -108,8 +107,9 @@ class _Definition:
         shown = ", ".join(term.text for term in made)
         head = [f"def {name}({', '.join(self.given.values())}):",
                 '    """The definition, unfused: every line a whole tensor."""']  # fmt: skip
-        body = [*self.lines, f"return {shown}," if len(made) == 1 else f"return {shown}"]
-        body[:0] = [f"device = {next(iter(self.given.values()))}.device"] * any("device" in line for line in body)
+        body = [*self.lines, f"return {shown}" + "," * (len(made) == 1)]
+        made_of = {"device": f"{next(iter(self.given.values()))}.device", "dtype": "torch.get_default_dtype()"}
+        body[:0] = [f"{word} = {text}" for word, text in made_of.items() if any(f"{word})" in line for line in body)]
         return "\n".join([*head, *("    " + line for line in body)])
 
     # ---- statements --------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class _Definition:
         if len(factors) < 2:
             return self.lay.along("sum", self.visit(term), axis)
         made = [(one, self.visit(one)) for one in factors]
-        operands = [part if one.has(Element, Value) else replace(part, text=f"{part.atom}.double()", level=ATOM)
+        operands = [part if one.has(Element, Value) else replace(part, text=f"{part.atom}.to(dtype)", level=ATOM)
                     for one, part in made if part.tensor]  # fmt: skip
         numbers = [part for _, part in made if not part.tensor]
         if not any(axis in one.axes for one in operands):
@@ -360,10 +360,10 @@ class _Definition:
         if node.dtype.startswith("int"):
             bits = 8 * {"int8": 1, "int32": 4, "int64": 8}[node.dtype]
             limits = "" if bits == 64 else f".clamp(-{2 ** (bits - 1)}, {2 ** (bits - 1) - 1})"
-            return replace(made, text=f"{made.atom}.double().round(){limits}", level=ATOM)
+            return replace(made, text=f"{made.atom}.to(dtype).round(){limits}", level=ATOM)
         limit = EIGHT_BITS.get(node.dtype)
         text = made.atom if limit is None else f"{made.atom}.clamp(-{limit}, {limit})"
-        return replace(made, text=f"{text}.to(torch.{node.dtype}).double()", level=ATOM)
+        return replace(made, text=f"{text}.to(torch.{node.dtype}).to(dtype)", level=ATOM)
 
     def _floor(self, node: floor) -> Term:
         above, below = node.args[0].as_numer_denom()

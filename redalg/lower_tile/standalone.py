@@ -1,11 +1,12 @@
 """The end of a file that runs on its own: the definition in PyTorch, and a `main` that holds the kernel to it.
 
-How far a kernel may lie from the definition follows from the inputs that `main` draws: a float holds a number to within
-its dtype's unit roundoff, so no result is known better than it moves when every input moves by so much. `main` moves
-each by sixteen roundoffs, at random and three times: a kernel adds a few hundred partial results one after another, and
-as many roundings add up like a random walk. It allows the largest movement and four roundings of the output. Where a
-kernel rounds to a narrow dtype at a scale that still changes, what is rounded moves by that dtype's unit. Of indices
-and truth values as many may differ as then change.
+How far a kernel may lie from the definition follows from the inputs that `main` draws. A float holds a number to within
+its dtype's unit roundoff, so no result is known better than it moves when every input moves by so much: `main` moves
+each by sixteen roundoffs, at random and three times (a kernel adds a few hundred partial results one after another, and
+as many roundings add up like a random walk). To the largest movement it adds four times what the same unfused code
+loses in the kernel's own arithmetic, and four roundings of the output. Where a kernel rounds to a narrow dtype at a
+scale that still changes, what is rounded moves by that dtype's unit. Of indices and truth values as many may differ as
+change when the inputs move.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Symbol
+from sympy import Pow, Symbol
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
 from redalg.decompose import Cascade
 from redalg.expression import Axis, Element, RunningCast, Scalar
-from redalg.expression.contents import elements_of, of_kind
+from redalg.expression.contents import elements_of, of_kind, values_of
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.definition import EXPONENTIAL, Definition, definition
 from redalg.lower_tile.parameters import shape_of
@@ -42,27 +43,35 @@ def shaken(x, by, of_largest=False):
     return x + by * (x.abs().max() if of_largest else x) * (2 * torch.rand(x.shape, device=x.device) - 1)
 
 
+def in_dtype(dtype, evaluate, inputs):
+    """A definition in an arithmetic."""
+    torch.set_default_dtype(dtype)
+    return evaluate(*(x.to(dtype) if x.is_floating_point() else x for x in inputs))
+
+
 def far(made, exact):
     """The largest difference where both are finite."""
     both = made.isfinite() & exact.isfinite()
     return (made - exact)[both].abs().max().item() if both.any() else 0.0
 
 
-def check(name, made, exact, moved, unit):
+def check(name, made, exact, plain, moved):
     """Whether an output is as near to the definition as rounding allows; says so.
 
     Allowed: what the definition moves when its inputs move by sixteen roundoffs (a kernel adds a few hundred partial
-    results, whose roundings add up like a random walk), and four roundings of the largest output; of integers and truth
-    values as many as then change.
+    results, whose roundings add up like a random walk), four times what the unfused code loses in the kernel's own
+    arithmetic, and four roundings of the largest output; of indices and truth values as many as then change.
     """
-    made = made.to(exact.dtype).reshape(exact.shape)
-    if unit == 0:
+    dtype, made = made.dtype, made.to(exact.dtype).reshape(exact.shape)
+    if not dtype.is_floating_point:
         wrong, allowed = (made != exact).sum().item(), max((one != exact).sum().item() for one in moved)
         said = f"{wrong} of {exact.numel()} differ"
     else:
         finite = exact[exact.isfinite()]
         largest = finite.abs().max().item() if finite.numel() else float("nan")
-        wrong, allowed = far(made, exact), max(far(one, exact) for one in moved) + 4 * unit * largest
+        kind, wrong = torch.finfo(dtype), far(made, exact)
+        allowed = max(far(one, exact) for one in moved) + 4 * far(plain.to(exact.dtype), exact)
+        allowed += 2 * kind.eps * largest + kind.tiny
         wrong = wrong if torch.equal(made.isfinite(), exact.isfinite()) else float("inf")
         said = f"max error {wrong:.2e} of {largest:.2e}"
     right = wrong <= allowed
@@ -162,12 +171,13 @@ def main(example: Example, define: str, seed: int) -> str:
     lines = ['device = "cpu" if TARGET["target"] == "c" else "cuda"', f"torch.manual_seed({seed})"]
     lines += before(example) if example.first is not None else []
     lines += ["arguments = {", *(f'    "{one.name}": {drawn(one, example)},' for one in parameters), "}"]
-    lines += ["compiled()(*arguments.values())", "", "torch.set_default_dtype(torch.float64)  # the definition's"]
+    lines += ["compiled()(*arguments.values())", ""]
     lines += ["inputs = (", *(f"    {given(inputs[name], example)}," for name in cascade.inputs())]
     lines += [f'    torch.tensor(arguments["{inputs[str(one.name)].name}"], device=device),'
               for one in cascade.scalars()]  # fmt: skip
     lines += [")", f"moves = ({', '.join(moves(example))},)  # how far each input is moved"]
-    lines += [f"exact = {define}(*inputs)"]
+    lines += [f"plain = in_dtype(torch.{example.problem.compute}, {define}, inputs)  # in the kernel's arithmetic"]
+    lines += [f"exact = in_dtype(torch.float64, {define}, inputs)"]
     lines += [f"moved = [{define}(*(shaken(x, *move) for x, move in zip(inputs, moves))) for _ in range(3)]"]
     lines += empties(example)
     lines += ["right = [", *(f"    {verdict(outputs[one.name], place)}," for place, one in enumerate(cascade.outputs))]
@@ -186,7 +196,7 @@ def before(example: Example) -> list[str]:
     names = ", ".join(f'"{one.name}"' for one in cascade.outputs)
     return [
         "before = {", *(f'    "{one.name}": {random(one, example)},' for one in given), "}",
-        f"before |= zip(({names},), first_pass({', '.join([*taken, *scalars])}))",
+        f"before |= zip(({names},), in_dtype(torch.float64, first_pass, ({', '.join([*taken, *scalars])},)))",
     ]  # fmt: skip
 
 
@@ -204,11 +214,21 @@ def drawn(one: Parameter, example: Example) -> str:
 
 
 def random(one: Parameter, example: Example) -> str:
-    """Normal numbers; integers within what they index or are compared with, 0 and 1 of masks."""
+    """Normal numbers, positive where their sum divides; integers within what they index or bound, 0 and 1 of masks."""
     if "int" in one.dtype:
         high = 2 if one.dtype == "uint8" else bound(one.key, example)
         return f"torch.randint(0, {high}, {one.shape}, dtype=torch.{one.dtype}).to(device)"
-    return f"torch.randn({one.shape}).to(torch.{one.dtype}).to(device)"
+    made = f"torch.randn({one.shape})" + ".abs().add(0.1)" * (one.key in divisors(example))
+    return f"{made}.to(torch.{one.dtype}).to(device)"
+
+
+def divisors(example: Example) -> set[str]:
+    """The tensors that are weights: the sum of one alone divides something, and about 0 that would be noise."""
+    cascade = example.form.cascade
+    below = {power.base for power in of_kind(Pow, *cascade.expressions()) if power.exp.could_extract_minus_sign()}
+    values = {value for base in below for value in values_of(base)}
+    return {one.term.name for one in cascade.reductions
+            if one.monoid.name == "sum" and one.value in values and isinstance(one.term, Element)}  # fmt: skip
 
 
 def bound(name: str, example: Example) -> int:
@@ -260,11 +280,12 @@ def empties(example: Example) -> list[str]:
     """Ratios over no elements, where they are to be 0."""
     if example.problem.empty != "zero":
         return []
-    return ["exact, *moved = [tuple(torch.nan_to_num(x, 0.0, torch.inf, -torch.inf) for x in one)",
-            "                 for one in (exact, *moved)]  # a ratio over no elements is 0 here"]  # fmt: skip
+    return ["exact, plain, *moved = (  # a ratio over no elements is 0 here",
+            "    tuple(torch.nan_to_num(x, 0.0, torch.inf, -torch.inf) for x in one) for one in (exact, plain, *moved)",
+            ")"]  # fmt: skip
 
 
 def verdict(one: Parameter, place: int) -> str:
     """The check of one output."""
-    unit = "0" if "int" in one.dtype else f"2**{UNIT[one.dtype]}"
-    return f'check("{one.name}", arguments["{one.name}"], exact[{place}], [one[{place}] for one in moved], {unit})'
+    parts = f"exact[{place}], plain[{place}], [one[{place}] for one in moved]"
+    return f'check("{one.name}", arguments["{one.name}"], {parts})'
