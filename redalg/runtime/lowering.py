@@ -160,7 +160,7 @@ def standalone(
     **options: Any,
 ) -> str:
     """The text of a file that runs on its own and holds its kernel (the last pass's) to the definition in PyTorch."""
-    lowered, (first, form) = lower_passes(forms, target, sizes, dtypes, **options)[-1], forms
+    lowered, (first, form) = lower_passes(forms, target, sizes, dtypes, lower, **options)[-1], forms
     program, plan, problem = lowered.program, lowered.plan, lowered.problem
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
