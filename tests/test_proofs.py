@@ -96,3 +96,5 @@ def test_a_family_is_judged_and_written(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "accuracy.json").read_text(encoding="utf-8"))
     assert set(content["families"]) == {"large", "variance"}
     assert all(one["ok"] and one["source_sha256"] for one in content["families"]["variance"]["cases"])
+    assert main(["show", str(tmp_path / "accuracy.json"), "--out", str(tmp_path / "gathered")]) == 0
+    assert json.loads((tmp_path / "gathered" / "accuracy.json").read_text(encoding="utf-8")) == content

@@ -119,13 +119,27 @@ def show(content: dict[str, Any]) -> None:
         console.print(line, style="red" if line.startswith("NOT OK") else "yellow", markup=False)
 
 
+def shown(files: Sequence[str], out: Path | None) -> int:
+    """Tables of what earlier runs wrote, gathered in one file where a folder is named; 1 where a case is not ok."""
+    families = [each for file in files for each in documents.load(Path(file))["families"].items()]
+    for name, content in families:
+        show(content)
+        if out:
+            keep(out / "accuracy.json", name, content)
+    return int(not all(case["ok"] for _, content in families for case in content["cases"]))
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(NAMES)}; all of them if none")
+    parser.add_argument(
+        "families", nargs="*", metavar="FAMILY", help=f"of {', '.join(NAMES)} (all if none); or show and JSON files"
+    )
     parser.add_argument("--kinds", nargs="+", default=[], help="some kinds of inputs, such as normal")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="write every error into accuracy.json in this folder")
     options = parser.parse_args(arguments)
+    if options.families[:1] == ["show"]:
+        return shown(options.families[1:], options.out)
     unknown = [name for name in options.families if name not in NAMES]
     if unknown:
         parser.error(f"no family {', '.join(unknown)}; there are {', '.join(NAMES)}")
