@@ -12,7 +12,7 @@ FAST    := -m "not gpu and not slow"
 export PYTHONUNBUFFERED := 1
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow gpu budget golden bench clean
+.PHONY: help demo test lint format types unit notebooks slow gpu budget golden bench accuracy sanitize cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -53,6 +53,15 @@ golden: $(STAMP)       ## rewrite tests/golden from what the code prints now; re
 
 bench: $(STAMP)       ## measure against peers, as JSON and a table (FAMILIES="mha" ROWS="H1 H2" for some)
 	$(BIN)/python -m benchmarks $(FAMILIES) $(if $(ROWS),--rows $(ROWS)) --out $(RESULTS)
+
+accuracy: $(STAMP)       ## errors of redalg and its peers against float64, judged (FAMILIES="mha rows" for some)
+	$(BIN)/python -m benchmarks.accuracy $(filter-out all,$(FAMILIES)) --out $(RESULTS)
+
+sanitize: $(STAMP)       ## every kind of kernel under compute-sanitizer (needs a GPU and the CUDA toolkit)
+	$(BIN)/python -m tests.sanitize --out $(RESULTS)
+
+cold: $(STAMP)       ## first results of fresh processes, and the host's time for a call
+	$(BIN)/python -m benchmarks.cold --out $(RESULTS)
 
 clean:       ## remove .venv, caches and build outputs
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -323,9 +323,17 @@ class Fused:
 
     def save(self, path: str | Path, target: str = "sm_90a", *, sizes: Mapping[str, int],
              dtypes: Mapping[str, str] | str = "float16", **options: Any) -> Path:  # fmt: skip
-        """Write `source(…)` to a file that runs on its own; gives back the path."""
+        """Write the kernel to a file that runs without redalg and checks itself; gives back the path.
+
+        Beside what `source` gives, the file holds the definition in PyTorch. Run as a program it draws inputs, runs the
+        kernel, compares every output with the definition in float64, and exits with 1 where one is wrong. Of two passes
+        the file holds the second one's kernel; the first is evaluated by its definition.
+        """
+        from redalg.runtime.lowering import standalone
+
         path = Path(path)
-        path.write_text(self.source(target, sizes=sizes, dtypes=dtypes, **options), encoding="utf-8")
+        text = standalone((self.first, self.form), target, sizes, self._dtypes(dtypes), **options)
+        path.write_text(text, encoding="utf-8")
         return path
 
     def compile(

@@ -59,13 +59,15 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         parts="mantissa(" in function or "scaled(" in function,
         spread=" = spread(" in function,
     )
+    functions = check.startswith("def ")  # which need torch before `main` does
+    imports = "import tilelang\nimport tilelang.language as T" + "\nimport torch" * functions
     parts = [
         f'"""{header.strip()}\n"""',
-        "import tilelang\nimport tilelang.language as T",
+        imports,
         BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + END,
         "\n" + (RANKED if "ranked" in function else "") + function,
         COMPILE,
-        check.strip(),
+        "\n" * functions + check.strip(),
     ]
     return Source("\n\n".join(part for part in parts if part) + "\n", program, plan)
 

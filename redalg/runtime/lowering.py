@@ -19,6 +19,7 @@ from redalg.lower_tile.flatten import flattened
 from redalg.lower_tile.header import header, self_check
 from redalg.lower_tile.program import TileProgram, sizes_in
 from redalg.lower_tile.reductions import check_reductions
+from redalg.lower_tile.standalone import Example, checked
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
 from redalg.strategies import (
@@ -108,9 +109,7 @@ def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
     symbolic = with_symbols(problem, form)
     chosen, program = fitting((one, build(form, one, symbolic, dtypes_out)) for one in plans)
     check_operands(program, chosen, problem.precision)
-    example = {symbolic.sizes[name]: problem.sizes[name] for name in problem.varying}
-    example |= sizes_in(program.parameters, problem.shapes)
-    source = emit(program, chosen, header(form, chosen), self_check(program, example))
+    source = emit(program, chosen, header(form, chosen), self_check(program, run_time_sizes(program, problem, form)))
     return Lowered(form, problem, chosen, program, source, results)
 
 
@@ -143,6 +142,30 @@ def space_for(
     """The plans that a pass could have (none is given)."""
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
     return Space(plannable(form, problem), problem, target)
+
+
+def run_time_sizes(program: TileProgram, problem: Problem, form: FusedForm) -> dict[Any, int]:
+    """The run-time sizes of a program in the problem that it was lowered for."""
+    symbols = with_symbols(problem, form).sizes
+    return {symbols[name]: problem.sizes[name] for name in problem.varying} | sizes_in(
+        program.parameters, problem.shapes
+    )
+
+
+def standalone(
+    forms: tuple[FusedForm | None, FusedForm],
+    target: str,
+    sizes: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    **options: Any,
+) -> str:
+    """The text of a file that runs on its own and holds its kernel (the last pass's) to the definition in PyTorch."""
+    lowered, (first, form) = lower_passes(forms, target, sizes, dtypes, lower, **options)[-1], forms
+    program, plan, problem = lowered.program, lowered.plan, lowered.problem
+    named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
+    example = run_time_sizes(program, problem, lowered.form)
+    text = checked(Example(program, form, first, problem, options.get("shapes") or {}, named, example))
+    return str(emit(program, plan, header(lowered.form, plan), text))
 
 
 def check_form(form: FusedForm) -> None:

@@ -1,0 +1,252 @@
+"""The published rows of every family, and ragged ones beside them, on several kinds of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from benchmarks.accuracy import attended
+from benchmarks.accuracy.attended import Use
+from benchmarks.accuracy.case import Case, Outputs, picks
+from benchmarks.families import FAMILIES, chains, mla, moe, quant, rows, statistics, uses
+from benchmarks.family import Family, Row, Tensors
+
+ROWS, BATCHES = 64, 4
+"""Of how many rows, and of how many batches, the reference is taken."""
+PARTIAL = ("torch.compile", "product alone", "_scaled_mm alone", "float16 product alone")
+"""Contestants that compile for long, or do part of the work."""
+HUGE = 2500.0
+"""A factor that makes normal numbers about as large as 1e4."""
+RAGGED: dict[str, tuple[Row, ...]] = {
+    "mla": (mla.row("ragged", "3x1003"),),
+    "moe": (moe.row("ragged", "777x1030x100", 5),),
+    "chains": (chains.row("ragged", "3x333x555x72x104"),),
+    "quant": (quant.row("ragged", "333x1000x784"),),
+    "variance": (statistics.variance_row("ragged", 77, 10007),),
+    "inertia": (statistics.inertia_row("ragged", 77, 10007),),
+    "rows": tuple(rows.row(operation, 777, 3001, "bfloat16") for operation in rows.PEERS),
+}
+DOUBLE: dict[str, Callable[..., torch.Tensor]] = rows.PEERS | {
+    "logsumexp": lambda x: torch.logsumexp(x, 1),
+    "cross_entropy": lambda x, target: functional.cross_entropy(x, target, reduction="none"),
+}
+"""Operations on rows that stay in float64."""
+
+Change = Callable[[Tensors, torch.Generator], Tensors]
+
+
+def cases(name: str, device: torch.device) -> Iterator[Case]:
+    """A family's rows on all kinds of inputs."""
+    family = FAMILIES[name]
+    ragged = RAGGED.get(name, ()) if device.type == "cuda" else ()
+    for row in (*family.rows(device), *ragged):
+        yield from OF[name](Of(family, row, device))
+
+
+@dataclass(frozen=True)
+class Of:
+    """A row of a family on a device, of which cases are made."""
+
+    family: Family
+    row: Row
+    device: torch.device
+
+    def case(self, kind: str, change: Change, reference: Callable[[Tensors], Outputs],
+             outputs: Callable[[Any, Tensors], Outputs], **more: Any) -> Case:  # fmt: skip
+        """One kind of inputs; peers are those that do the whole work and do not compile for long."""
+        family, row = self.family, self.row
+        peers = {name: one for name, one in family.peers(row, self.device).items()
+                 if name not in PARTIAL and not name.startswith("redalg")}  # fmt: skip
+        given: dict[str, Any] = {"fused": partial(family.fused, row), "peers": peers} | more
+
+        def inputs(generator: torch.Generator) -> Tensors:
+            return change(family.inputs(row, generator), generator)
+
+        return Case(family=family.name, row=row.name, kind=kind, sizes=row.sizes, reference=reference,
+                    outputs=outputs, inputs=inputs, **given)  # fmt: skip
+
+
+# ---- kinds of inputs -------------------------------------------------------------------------------------------------
+
+
+def drawn(draw: Callable[[torch.Generator], Tensors], _: Tensors, generator: torch.Generator) -> Tensors:
+    """Other inputs than the family's."""
+    return draw(generator)
+
+
+def same(tensors: Tensors, _: torch.Generator) -> Tensors:
+    """As the family draws them."""
+    return tensors
+
+
+def scaled(*names: str, by: float = HUGE) -> Change:
+    """Some of them much larger."""
+    return lambda tensors, _: {name: one * by if name in names else one for name, one in tensors.items()}
+
+
+def shifted(name: str, to: float, by: float = 1.0) -> Change:
+    """One of them far from zero."""
+    return lambda tensors, _: tensors | {name: tensors[name] * by + to}
+
+
+def turned(*names: str) -> Change:
+    """The same numbers transposed in memory, in rows that are longer than they seem."""
+
+    def change(tensors: Tensors, _: torch.Generator) -> Tensors:
+        wide = {name: torch.cat([tensors[name].mT, tensors[name].mT], -1) for name in names}
+        return tensors | {name: one[..., : tensors[name].shape[-2]].mT for name, one in wide.items()}
+
+    return change
+
+
+def of_many_scales(tensors: Tensors, generator: torch.Generator) -> Tensors:
+    """Rows from 1e-2 to 1e2, and one of zeros."""
+    x = tensors["x"]
+    powers = 4 * torch.rand(x.shape[0], 1, generator=generator, device=x.device) - 2
+    scales = (10.0**powers).index_fill(0, torch.tensor([x.shape[0] // 2], device=x.device), 0.0)
+    return tensors | {"x": (x.float() * scales).to(x.dtype)}
+
+
+def of_few_numbers(tensors: Tensors, generator: torch.Generator) -> Tensors:
+    """Small multiples of powers of two, whose products are exact: many experts are equally good."""
+    drawn = {name: torch.randint(-2, 3, one.shape, generator=generator, device=one.device).to(one.dtype)
+             for name, one in tensors.items()}  # fmt: skip
+    return drawn | {"W": drawn["W"] / 64}
+
+
+# ---- families --------------------------------------------------------------------------------------------------------
+
+
+def attention(of: Of) -> Iterator[Case]:
+    """Rows of attention, as uses."""
+    benched = uses.USES[uses.USE_OF[of.row.name]] if of.family.name == "uses" else uses.Use()
+    size = "x".join(str(of.row.sizes[axis]) for axis in "bhqkde")
+    use = Use(of.row.name, size, benched.mask, groups=benched.groups, dtype=of.row.dtypes["Q"])
+    for kind in attended.KINDS:
+        draw = partial(attended.inputs, use, kind)
+        yield of.case(kind, partial(drawn, draw), partial(attended.reference, use), partial(attended.outputs, use),
+                      scores=partial(attended.largest_score, use))  # fmt: skip
+
+
+def latent(of: Of) -> Iterator[Case]:
+    """Batches of one query a head."""
+    kept = picks(of.row.sizes["b"], BATCHES)
+
+    def reference(tensors: Tensors) -> Outputs:
+        return {"out": mla.eager(**{name: one[kept].double() for name, one in tensors.items()})}
+
+    def scores(tensors: Tensors) -> float:
+        q, q_rope, keys, k_rope = (tensors[name][kept].float() for name in ("q", "q_rope", "latent", "k_rope"))
+        return float((q @ keys.mT + q_rope @ k_rope.mT).abs().max()) / (q.shape[-1] + q_rope.shape[-1]) ** 0.5
+
+    kinds = {"normal": same, "huge logits": scaled("q", "q_rope"), "strided": turned("q", "latent", "k_rope")}
+    for kind, change in kinds.items():
+        yield of.case(kind, change, reference, lambda out, _: {"out": out[kept]}, scores=scores)
+
+
+def experts(of: Of) -> Iterator[Case]:
+    """The probabilities given, and those of the experts chosen; of equal ones exactly the lower."""
+    j = of.row.sizes["j"]
+
+    def exact(tensors: Tensors) -> torch.Tensor:
+        return torch.softmax(tensors["x"].double() @ tensors["W"].double(), -1)
+
+    def reference(tensors: Tensors) -> Outputs:
+        best = exact(tensors).topk(j, -1).values
+        return {"gates": best, "of the chosen": best}
+
+    def outputs(out: Any, tensors: Tensors) -> Outputs:
+        return {"gates": out[0], "of the chosen": exact(tensors).gather(-1, out[1]).to(out[0].dtype)}
+
+    def scores(tensors: Tensors) -> float:
+        return float((tensors["x"].float() @ tensors["W"].float()).abs().max())
+
+    def lowest(tensors: Tensors) -> Outputs:
+        scores = tensors["x"].double() @ tensors["W"].double()
+        best = torch.sort(scores, dim=-1, descending=True, stable=True).indices
+        return {"gates": exact(tensors).topk(j, -1).values, "experts": best[:, :j].double()}
+
+    kinds = {"normal": same, "huge logits": scaled("x"), "strided": turned("x", "W")}
+    for kind, change in kinds.items():
+        yield of.case(kind, change, reference, outputs, scores=scores)
+    yield of.case("equal experts", of_few_numbers, lowest,
+               lambda out, _: {"gates": out[0], "experts": out[1]}, exact=frozenset({"experts"}))  # fmt: skip
+
+
+def quantized(of: Of) -> Iterator[Case]:
+    """Every row by its own scale; the forms of one pass, which round elsewhere, against the product itself."""
+    kept = picks(of.row.sizes["m"], ROWS)
+
+    def per_row(out: torch.Tensor, tensors: Tensors) -> torch.Tensor:
+        scale = tensors["x"][kept].double().abs().amax(1, keepdim=True).clamp_min(1e-30)
+        return (out.double() / scale).to(out.dtype)
+
+    def product(tensors: Tensors, *, rounds: bool) -> Outputs:
+        x, W, w = tensors["x"][kept].double(), tensors["W"].double(), tensors["w"].double()
+        scale = x.abs().amax(1, keepdim=True).clamp_min(1e-30) / quant.LARGEST
+        q = (x / scale).to(quant.EIGHT_BITS).double() if rounds else x / scale
+        return {"out": per_row(q @ W.T * scale * w, tensors)}
+
+    def outputs(out: torch.Tensor, tensors: Tensors) -> Outputs:
+        return {"out": per_row(out[kept], tensors)}
+
+    peers = {"dequantized": quant.dequantized} | {name: one for name, one in of.family.peers(of.row, of.device).items()
+                                                  if name == "eager"}  # fmt: skip
+    kinds = {"normal": same, "rows of many scales": of_many_scales, "strided": turned("x")}
+    for kind, change in kinds.items():
+        yield of.case(kind, change, partial(product, rounds=True), outputs, peers=peers)
+    for form in ("online", "power of two"):
+        yield of.case(f"{form}, beside no rounding", same, partial(product, rounds=False), outputs,
+                   peers=peers, fused=partial(quant.fused, form))  # fmt: skip
+
+
+def moments(of: Of) -> Iterator[Case]:
+    """Sums about a mean."""
+    kept = picks(of.row.sizes["b"], ROWS)
+    formula = statistics.formula if of.family.name == "variance" else statistics.inertia_formula
+    name = "x" if of.family.name == "variance" else "r"
+
+    def reference(tensors: Tensors) -> Outputs:
+        return {"out": formula(*(tensors[key][kept].double() for key in of.row.shapes))}
+
+    kinds = {"normal": same, "far from zero": shifted(name, 1e8, 30.0) if name == "x" else shifted(name, 1e4),
+             "strided": turned(*of.row.shapes)}  # fmt: skip
+    for kind, change in kinds.items():
+        yield of.case(kind, change, reference, lambda out, _: {"out": out[kept]})
+
+
+def normalised(of: Of) -> Iterator[Case]:
+    """Rows brought to one scale, and their losses."""
+    operation, kept = of.row.name.split("-")[0], picks(of.row.sizes["b"], ROWS)
+
+    def reference(tensors: Tensors) -> Outputs:
+        part = {name: one[kept] if name in ("x", "target") else one for name, one in tensors.items()}
+        wide = {name: one.double() if one.is_floating_point() else one for name, one in part.items()}
+        return {"out": DOUBLE[operation](**wide)}
+
+    huge: dict[str, Change] = {"huge logits": scaled("x")}
+    if operation.endswith("norm"):
+        huge = {"far from zero": shifted("x", 100.0)}
+    for kind, change in {"normal": same, **huge, "strided": turned("x")}.items():
+        yield of.case(kind, change, reference, lambda out, _: {"out": out[kept]})
+
+
+def products(of: Of) -> Iterator[Case]:
+    """Products of products."""
+
+    def reference(tensors: Tensors) -> Outputs:
+        return {"out": chains.eager(**{name: one.double() for name, one in tensors.items()})}
+
+    for kind, change in {"normal": same, "large": scaled("A", by=1e3), "strided": turned("A", "B", "D")}.items():
+        yield of.case(kind, change, reference, lambda out, _: {"out": out})
+
+
+OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
+    "mha": attention, "uses": attention, "mla": latent, "moe": experts, "quant": quantized, "variance": moments,
+    "inertia": moments, "rows": normalised, "chains": products,
+}  # fmt: skip

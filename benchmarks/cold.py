@@ -1,0 +1,133 @@
+"""How long the first result takes, and what a call costs the host: `python -m benchmarks.cold [--out folder]`.
+
+cold     a fresh process with empty caches: from `fuse` to the result on the host, TileLang's import and all compilation
+second   a fresh process that finds the kernel on disk: from `import redalg`, torch being there, to the result
+steady   a call of a known kind on so few numbers that the kernel is nothing: host time until it returns
+
+On a GPU each is held to its limit, and the exit status says whether all are kept (the C target's kernels are loaded by
+TileLang itself, whose import alone takes longer than a second). Beside them stand what torch takes to start and the
+whole process from outside, which no limit is set for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.calls import steady
+from benchmarks.environment import device, environment, target
+
+COLD_S, SECOND_S, STEADY_US = 10.0, 1.0, 30.0
+PROCESSES = 5
+"""Second processes, of which the median counts."""
+SHAPES = {"attention": (2, 8, 512, 512), "causal": (2, 8, 512, 512), "one query": (4, 16, 1, 4096)}
+"""Batch, heads, queries and keys, of width 64."""
+PROCESS = """
+import json, sys, time
+now = time.perf_counter
+start = now()
+import torch
+where, dtype, causal, b, h, q, k = *sys.argv[1:3], sys.argv[3] == "causal", *map(int, sys.argv[4:])
+given = {name: torch.randn(b, h, n, 64).to(getattr(torch, dtype)).to(where) for name, n in zip("QKV", (q, k, k))}
+begin = now()
+import redalg as ra
+from redalg.library import attention
+imported = now()
+keys, queries = ra.axes("k q")
+fused = attention(mask=keys <= queries) if causal else attention()
+derived = now()
+result = fused(**given, backend="tilelang").cpu()
+end = now()
+wanted = torch.nn.functional.scaled_dot_product_attention(*(one.double() for one in given.values()), is_causal=causal)
+error = float((result.double() - wanted.cpu()).abs().max() / wanted.abs().max())
+print(json.dumps({"torch": begin - start, "import redalg": imported - begin, "fuse": derived - imported,
+                  "first call": end - derived, "fuse to result": end - imported, "import to result": end - begin,
+                  "loads TileLang": "tilelang" in sys.modules, "error": error}))
+"""
+
+
+def processes(name: str) -> dict[str, Any]:
+    """Seconds by step: of a process with empty caches, and of those after it."""
+    dtype = "float16" if target() != "c" else "float32"
+    command = [sys.executable, "-c", PROCESS, device().type, dtype, name, *map(str, SHAPES[name])]
+    with tempfile.TemporaryDirectory() as folder:
+        known = {**os.environ, "REDALG_CACHE_DIR": folder, "TILELANG_CACHE_DIR": f"{folder}/tilelang"}
+        cold, *later = (process(command, known) for _ in range(1 + PROCESSES))
+    return {"cold": cold, "second": sorted(later, key=lambda one: float(one["import to result"]))[len(later) // 2],
+            "all later": later}  # fmt: skip
+
+
+def process(command: list[str], known: dict[str, str]) -> dict[str, Any]:
+    """One process, and how long it took from outside."""
+    start = time.perf_counter()
+    done = subprocess.run(command, env=known, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise SystemExit(f"the process failed:\n{done.stderr[-2000:]}")
+    made: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return made | {"process": seconds}
+
+
+def verdicts(content: dict[str, Any]) -> list[tuple[str, str, float, float, str]]:
+    """(what, of what, figure, limit, unit)."""
+    found = []
+    for name, one in content["processes"].items():
+        found.append(("cold, fuse to result", name, one["cold"]["fuse to result"], COLD_S, "s"))
+        found.append(("second, import redalg to result", name, one["second"]["import to result"], SECOND_S, "s"))
+    own = {name: us for name, us in content["steady"].items() if not name.startswith("torch")}
+    return [*found, *(("steady call, host", name, us, STEADY_US, "µs") for name, us in own.items())]
+
+
+def show(content: dict[str, Any]) -> bool:
+    """A line a figure with its limit; whether all are kept."""
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    made = Table(title=f"first results and calls on {content['environment']['device']}")
+    for column in ("what", "of", "figure", "limit", "verdict"):
+        made.add_column(column, justify="right" if column in ("figure", "limit") else "left")
+    rows, asked = verdicts(content), content["environment"]["target"] != "c"
+    for what, name, figure, limit, unit in rows:
+        made.add_row(
+            what,
+            name,
+            f"{figure:.3g} {unit}",
+            f"{limit:g} {unit}",
+            "ok" if figure < limit else "MISSED" if asked else "not asked here",
+        )
+    console.print(made)
+    for name, one in content["processes"].items():
+        for kind in ("cold", "second"):
+            steps = ", ".join(f"{key} {value:.3g}" for key, value in one[kind].items() if key != "loads TileLang")
+            console.print(f"{name}, {kind}: {steps}; TileLang loaded: {one[kind]['loads TileLang']}", markup=False)
+    peers = ", ".join(f"{name} {us:.3g}" for name, us in content["steady"].items())
+    console.print(f"host µs a call: {peers}", markup=False)
+    return not asked or all(figure < limit for _, _, figure, limit, _ in rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold", description=__doc__)
+    parser.add_argument("--out", type=Path, help="the folder that cold.json is written into")
+    parser.add_argument("--only", nargs="+", choices=SHAPES, default=list(SHAPES), help="some of the functions")
+    options = parser.parse_args()
+    content: dict[str, Any] = {"benchmark": "cold", "environment": environment()}
+    content["processes"] = {name: processes(name) for name in options.only}
+    runs = [steady() for _ in range(3)]
+    content["steady"] = {name: median(one[name] for one in runs) for name in runs[0]}
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "cold.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return int(not show(content))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
