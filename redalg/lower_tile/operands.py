@@ -8,6 +8,7 @@ r(i)·f(i, j)   →   r[i]·f(i, j), r made once     before the loop; exact but 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import final
 
 from sympy import Eq, Expr, Mul, S, Symbol
@@ -20,6 +21,7 @@ from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.program import Copy, Load, Parallel, Region, Statement, Store
 from redalg.lower_tile.space import E_, I, J, Space
+from redalg.strategies.dag import within
 from redalg.strategies.products import EIGHT_BITS
 
 
@@ -61,9 +63,12 @@ class Operands:
             note = ", ".join(map(str, node_axes(indices)))
             name = self.assembly.buffer(f"{element.name}_tile", scope, shape, dtype, note=note)
             self.tiles[region] = name
-            target = body if binding.streamed in node_axes(indices) else self.before
-            target.append(Copy(region, name))
+            self.place(binding.streamed, node_axes(indices), body).append(Copy(region, name))
         return self.tiles[region]
+
+    def place(self, streamed: Axis, axes: Iterable[Axis], body: list[Statement]) -> list[Statement]:
+        """Where a load stands that depends on the given axes: as far out as the memory-access DAG allows."""
+        return body if within((str(streamed),), set(map(str, axes))) else self.before
 
     def _by_lane(self, space: Space, indices: tuple[Expr, ...]) -> bool:
         """Whether a tile is read by the lane that loads it: registers then hold it."""
@@ -99,7 +104,7 @@ class Operands:
         for axis in axes:
             if space.ragged(axis):
                 read = Where(inner.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
-        target = body if space.plan.binding.streamed in free_axes(expr) else self.before
+        target = self.place(space.plan.binding.streamed, free_axes(expr), body)
         target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
         return name
 

@@ -56,11 +56,11 @@ class Placed:
 
 def statements(chain: Chain) -> Iterator[tuple[Block, Statement]]:
     """Every statement with its block, in order."""
-    loaded: set[str] = set()
+    loaded: set[Tensor] = set()
     for block in chain.blocks:
         for one in block.inputs:
-            if one.name not in chain.intermediates and one.name not in loaded:
-                loaded.add(one.name)
+            if one.name not in chain.intermediates and one not in loaded:
+                loaded.add(one)
                 yield block, Statement(LOAD, one, one.loops)
         yield block, Statement(COMPUTE, block.output, block.loops)
         if block.output.name not in chain.intermediates:

@@ -157,8 +157,13 @@ class Traffic:
 
     @cached_property
     def loads(self) -> tuple[Placed, ...]:
-        """The loads."""
-        return tuple(one for one in self.placed if one.statement.kind == LOAD)
+        """The loads; of parts of a tensor that are one tile, in one place, one."""
+        found: dict[tuple[str, int, tuple[str, ...]], Placed] = {}
+        for one in self.placed:
+            tensor = one.statement.tensor
+            if one.statement.kind == LOAD:
+                found.setdefault((tensor.name, self.elements(tensor), one.around), one)
+        return tuple(found.values())
 
     @cached_property
     def loaded_bytes(self) -> int:
