@@ -23,10 +23,11 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
-from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, curvature, nonzero
+from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, nonzero
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
+from redalg.decompose.signs import UP
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.expression import Where
@@ -62,7 +63,9 @@ class Extremal:
 
 def uncompared(lattice: type[Max | Min], parts: list[Expr]) -> Expr:
     """The max or min of parts of which SymPy knows no order, and would compare each two at length to find that out."""
-    plain = len(set(parts)) == len(parts) > 1 and not any(isinstance(one, Max | Min) or one.is_number for one in parts)
+    if len(parts) == 1:
+        return parts[0]
+    plain = len(set(parts)) == len(parts) and not any(isinstance(one, Max | Min) or one.is_number for one in parts)
     return lattice(*parts, evaluate=not plain)
 
 
@@ -162,7 +165,7 @@ class Finder:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
         if self.numbers:
             where = And(where, is_number(u))
-        found = curvature(self.separator.signed(phi), variable) if phi is not u else Curvature(1, frozenset(), True)
+        found = curvature(phi, variable, self.separator.facts) if phi is not u else Curvature(1, frozenset(), True)
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
         if found.direction is None and needed not in found.shape:
             raise NotSeparable(phi.xreplace({variable: u}), f"is neither monotone nor {needed} in `{u}` for every d, "
@@ -232,7 +235,7 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
         opened = Finder(separator).opened(term.expand(), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
-        found = curvature(separator.signed(opened), variable)
+        found = curvature(opened, variable, separator.facts)
         if found.strict and found.direction:
             return found.direction * u, opened.xreplace({variable: found.direction * GENERATOR})
     raise NotSeparable(term, "is not known to rise strictly with one function of x for every d, so that which elements "
@@ -245,5 +248,5 @@ def _keeps_infinity(phi: Expr, variable: Expr, separator: Separator) -> bool:
     if len(terms) != 1:
         return False
     factor = Mul(*(one for one in Mul.make_args(terms[0]) if one != variable))
-    known = separator.signed(factor)
-    return not factor.has(variable) and bool(known.is_extended_nonnegative) and nonzero(known)
+    rises = constant_sign(factor, separator.facts) in UP and nonzero(factor, separator.facts)
+    return rises and not factor.has(variable)

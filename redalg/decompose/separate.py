@@ -30,7 +30,6 @@ from typing import final
 from sympy import (
     Abs,
     Add,
-    Dummy,
     Expr,
     Max,
     Min,
@@ -82,7 +81,6 @@ class Separator(Separating):
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
-        self._signed: dict[Value, Expr | None] = {}
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
@@ -357,19 +355,6 @@ class Separator(Separating):
         """1 where a difference is known to be at least 0, −1 at most 0; 0 unknown (d = max u ≥ u of every prefix)."""
         known = sign_of(difference, self.facts)
         return 0 if known is None else 1 if known in UP else -1
-
-    def signed(self, expr: Expr) -> Expr:
-        """The expression with a symbol that SymPy knows to have its sign for every value whose sign is known."""
-        held = values_of(expr)
-        known = {value: symbol for value in self.facts if value in held and (symbol := self._symbol(value)) is not None}
-        return expr.xreplace(known) if known else expr
-
-    def _symbol(self, value: Value) -> Expr | None:
-        """A symbol of the value's sign, where that is known (of no elements: see `extremal`)."""
-        if value not in self._signed:
-            sign = sign_of(value, self.facts)
-            self._signed[value] = None if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
-        return self._signed[value]
 
     def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:
         """factor = g(x)·h(d) as SymPy expressions, or NotSeparable naming `node`."""
