@@ -16,6 +16,7 @@ max u < min u, or a slot of its own, the maximum of 0 over the elements, is −�
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 from sympy import Abs, Add, And, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
@@ -53,12 +54,21 @@ class Slot:
 @final
 @dataclass(frozen=True)
 class Extremal:
-    """A reduction's value as an expression of slots: `final` holds their symbols; g and h are for the reader."""
+    """A reduction's value as an expression of slots: `final` holds their symbols.
+
+    For the reader g are the functions of x of which it holds extrema, and `functions` what their values are put into:
+    each φ with the symbol that stands for g in it.
+    """
 
     slots: tuple[Slot, ...]
     final: Expr
     g: tuple[Expr, ...]
-    h: tuple[Expr, ...]
+    functions: tuple[tuple[Expr, Expr], ...]
+
+    @cached_property
+    def h(self) -> tuple[Expr, ...]:
+        """The functions of `GENERATOR`."""
+        return tuple(phi.xreplace({variable: GENERATOR}) for phi, variable in self.functions)
 
 
 def uncompared(lattice: type[Max | Min], parts: list[Expr]) -> Expr:
@@ -73,7 +83,7 @@ def extremal(kind: str, term: Expr, separator: Separator) -> Extremal:
     """The extremum of a mixed term, or `NotSeparable`."""
     finder = Finder(separator)
     final = finder.extremum(term, kind, S.true)
-    return Extremal(tuple(finder.slots.values()), final, tuple(finder.g), tuple(finder.h))
+    return Extremal(tuple(finder.slots.values()), final, tuple(finder.g), tuple(finder.functions))
 
 
 @final
@@ -84,7 +94,7 @@ class Finder:
         self.separator, self.numbers = separator, numbers
         self.slots: dict[tuple[str, Expr], Slot] = {}
         self.g: list[Expr] = []
-        self.h: list[Expr] = []
+        self.functions: list[tuple[Expr, Expr]] = []
 
     def slot(self, kind: str, term: Expr, where: Boolean) -> Expr:
         """The symbol of an extremum of x alone, over the elements where a condition holds."""
@@ -175,7 +185,7 @@ class Finder:
         if phi is u:
             phi = variable
         self.g += [u] * len(ends)
-        self.h += [phi.xreplace({variable: GENERATOR})] * len(ends)
+        self.functions += [(phi, variable)] * len(ends)
         made = [phi.xreplace({variable: self.slot(end, u, where)}) for end in ends]
         value = uncompared(LATTICE[kind], made)
         safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)

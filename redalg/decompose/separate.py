@@ -58,6 +58,7 @@ from redalg.decompose.signs import UP, Facts, KnownFacts, is_nonnegative, sign_o
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, values_of
+from redalg.expression.rebuild import in_order
 
 
 def rational(number: Expr) -> Ratio | None:
@@ -339,15 +340,19 @@ class Separator(Separating):
         if mixed is not None:
             raise NotSeparable(node, coupled(mixed, type(node).__name__), certain=True)
         if isinstance(node, sinh | cosh):  # (e^z ± e^−z)/2: the products of the addition theorem overflow and cancel
-            z, other = node.args[0], 1 if isinstance(node, cosh) else -1
-            plain = not z.has(log, S.Infinity, S.NegativeInfinity)  # SymPy would take nothing out of exp z
-            halves = (Mul(half, exp(one, evaluate=not plain), evaluate=not plain)
-                      for half, one in ((S.Half, z), (other * S.Half, -z)))  # fmt: skip
-            return self.separate(Add(*halves))
+            z, half = node.args[0], Fraction(1, 2)
+            if isinstance(node, cosh):
+                return laurent.scale(laurent.add(*map(self._exp, in_order((z, -z)))), half)
+            return laurent.add(laurent.scale(self._exp(-z), -half), laurent.scale(self._exp(z), half))
         u = Add(*(term for term in terms if self.side(term) == X))
         v = Add(*(term for term in terms if self.side(term) != X))
         parts = ((self.pure(one(u)), self.pure(c * other(v))) for one, other, c in ADDITION[type(node)])
         return laurent.add(*(laurent.multiply(g, h) for g, h in parts))
+
+    def _exp(self, exponent: Expr) -> Polynomial:
+        """exp of what mixes x and d, which SymPy opens where a logarithm or an infinity stands in it."""
+        opens = exponent.has(log, S.Infinity, S.NegativeInfinity)
+        return self.separate(exp(exponent)) if opens else self.exponential(exponent)
 
     # ---- helpers -------------------------------------------------------------------------------------------------
 
