@@ -38,7 +38,7 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
     if isinstance(node, Function | Pow | Max | Min | Relational) and _evaluated_alike(node, args):
         return node.func(*args, evaluate=False)
     if isinstance(node, Add | Mul) and _collected_alike(node, args):
-        return node.func(*in_order(args), evaluate=False)
+        return node._new_rawargs(*in_order(args), reeval=False)
     return node.func(*args)
 
 
