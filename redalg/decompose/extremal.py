@@ -28,10 +28,11 @@ from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, con
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
-from redalg.decompose.signs import UP
+from redalg.decompose.signs import UP, absolute
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.expression import Where
+from redalg.expression.rebuild import renamed
 from redalg.monoids import monoid
 
 MIXED = X | D
@@ -186,7 +187,7 @@ class Finder:
             phi = variable
         self.g += [u] * len(ends)
         self.functions += [(phi, variable)] * len(ends)
-        made = [phi.xreplace({variable: self.slot(end, u, where)}) for end in ends]
+        made = [renamed(phi, {variable: self.slot(end, u, where)}) for end in ends]
         value = uncompared(LATTICE[kind], made)
         safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)
         if len(ends) == 2:  # over no element the largest is below the smallest
@@ -209,7 +210,10 @@ class Finder:
             of_x = [arg for arg in node.args if self.separator.side(arg) == X]
             rest = [self.opened(arg, generators) for arg in node.args if self.separator.side(arg) != X]
             return node.func(*rest, self.opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
-        return node.func(*(self.opened(arg, generators) for arg in node.args))
+        args = [self.opened(arg, generators) for arg in node.args]
+        if isinstance(node, Max | Min):
+            return uncompared(node.func, args)
+        return absolute(args[0], self.separator.facts) if isinstance(node, Abs) else node.func(*args)
 
     def _separated(self, node: Expr) -> Polynomial:
         """The polynomial of a node; a theorem that says that it has none speaks of sums, not of extrema."""

@@ -54,7 +54,7 @@ from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separating import Separating
-from redalg.decompose.signs import UP, Facts, KnownFacts, is_nonnegative, sign_of
+from redalg.decompose.signs import UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, values_of
@@ -296,7 +296,7 @@ class Separator(Separating):
             return (g, h, {}) if any(one in UP for one in signs) else (-g, -h, {})
         unreal = (laurent.multiply(self.pure(Where(below, UNDEFINED, S.Zero)), self.pure(Where(above, S.One, S.Zero)))
                   for below, above in ((g < 0, h > 0), (g > 0, h < 0)))  # fmt: skip
-        return Abs(g), Abs(h), laurent.add(*unreal)
+        return absolute(g, self.facts), absolute(h, self.facts), laurent.add(*unreal)
 
     def _pure_log(self, node: Expr) -> Polynomial:
         """log of one side: exponentials and what is known to be ≥ 0 open, log(c·E[u]·b^q) → log c + u + q·log b."""

@@ -231,7 +231,7 @@ def rewritten(
     cascade: Cascade,
 ) -> Separation | None:
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
-    for rewrite in rewrites if term.count_ops() <= REWRITING_LIMIT else ():
+    for rewrite in rewrites if rewrites and term.count_ops() <= REWRITING_LIMIT else ():
         other = respelled(rewrite, term)
         try:
             found = separation(reduction, other, separator) if other != term else None

@@ -42,7 +42,7 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
     return node.func(*args)
 
 
-def renamed(expr: Basic, names: Mapping[Any, Value]) -> Any:
+def renamed(expr: Basic, names: Mapping[Any, Value | Dummy]) -> Any:
     """The expression with values in the stead of reductions, slots or other values."""
     made: dict[Basic, Basic] = {}
 
@@ -74,7 +74,7 @@ def _alike(old: Basic, new: Basic, signed: type[Expr] | tuple[()]) -> bool:
 
     `signed` is what kind of argument it moves a sign out of.
     """
-    if old is new or (isinstance(old, Reduce | Value | Dummy) and isinstance(new, Value)):
+    if old is new or (isinstance(old, Reduce | Value | Dummy) and _is_unknown(new)):
         return True
     if new.func is not old.func or not len(new.args) == len(old.args) > 0:
         return False
@@ -102,6 +102,14 @@ def _collected_by(factor: Expr) -> Any:
 
 def _stands_for(old: Any, new: Any) -> bool:
     """Whether one term or factor is of the same kind as the other, or a value in the stead of what is as unknown."""
-    if old is new or (isinstance(old, Reduce | Extent | Value | Dummy) and isinstance(new, Value)):
+    if old is new or (isinstance(old, Reduce | Extent | Value | Dummy) and _is_unknown(new)):
         return True
     return new.func is old.func and bool(new.args) and not (new.is_Pow and new.base.is_number)
+
+
+def _is_unknown(node: Any) -> bool:
+    """Whether SymPy knows no more of a node than that it is an extended real number."""
+    return isinstance(node, Value) or (isinstance(node, Dummy) and node.assumptions0 == UNKNOWN)
+
+
+UNKNOWN = Dummy(extended_real=True).assumptions0
