@@ -9,7 +9,7 @@ monotone functions are both. Rules (Boyd and Vandenberghe, Convex Optimization, 
     a + b             convex where both are; a direction that they share
     k·a, k ≥ 0        as a;   k ≤ 0 swaps;   k of unknown sign: quasi-both where a is monotone or affine
     f(a), f rising    keeps quasi; f convex keeps convex, f concave keeps concave
-    max(a, b)         convex and quasiconvex where both are; min the same for concave
+    max(a, b)         convex and quasiconvex where both are; min the same for concave; as a where a ≥ b is known
     |a|               as a where a ≥ 0, as −a where a ≤ 0
 
 What is constant has the sign that `signs` knows: SymPy would ask the same of each node at length.
@@ -105,8 +105,8 @@ def curvature(node: Expr, variable: Expr, facts: Facts = NONE) -> Curvature:
     if node.is_Pow and not node.exp.has(variable):
         return _power(node, curvature(node.base, variable, facts), facts)
     if isinstance(node, Max | Min):
-        parts = [curvature(arg, variable, facts) for arg in node.args]
-        return _extremum(parts, CONVEX if isinstance(node, Max) else CONCAVE)
+        parts = [curvature(arg, variable, facts) for arg in not_exceeded(node, facts)]
+        return _extremum(parts, CONVEX if isinstance(node, Max) else CONCAVE) if len(parts) > 1 else parts[0]
     for kind, rising in RISING:
         if node.func == kind:
             return curvature(node.args[0], variable, facts).within(rising, isinstance(node, STRICT))
@@ -181,6 +181,17 @@ def _power(node: Expr, inner: Curvature, facts: Facts) -> Curvature:
     if sign == "negative" and constant_sign(node.base, facts) == "positive":  # falling: rising after a change of sign
         return inner.flipped().within(CONVEX, strict=True)
     return UNKNOWN
+
+
+def not_exceeded(node: Max | Min, facts: Facts) -> list[Expr]:
+    """The arguments of a max (min alike) less those that another is known to exceed."""
+    kept = list(node.args)
+    for one in node.args:
+        others = [other for other in kept if other is not one]
+        differences = (other - one if isinstance(node, Max) else one - other for other in others)
+        if any(constant_sign(difference, facts) in UP for difference in differences):
+            kept = others
+    return kept
 
 
 def _extremum(parts: list[Curvature], kept: str) -> Curvature:

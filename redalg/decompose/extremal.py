@@ -24,11 +24,11 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
-from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, nonzero
+from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
-from redalg.decompose.signs import UP, absolute
+from redalg.decompose.signs import absolute
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.expression import Where
@@ -262,5 +262,4 @@ def _keeps_infinity(phi: Expr, variable: Expr, separator: Separator) -> bool:
     if len(terms) != 1:
         return False
     factor = Mul(*(one for one in Mul.make_args(terms[0]) if one != variable))
-    rises = constant_sign(factor, separator.facts) in UP and nonzero(factor, separator.facts)
-    return rises and not factor.has(variable)
+    return not factor.has(variable) and constant_sign(factor, separator.facts) == "positive"

@@ -343,7 +343,7 @@ class Separator(Separating):
             z, half = node.args[0], Fraction(1, 2)
             if isinstance(node, cosh):
                 return laurent.scale(laurent.add(*map(self._exp, in_order((z, -z)))), half)
-            return laurent.add(laurent.scale(self._exp(-z), -half), laurent.scale(self._exp(z), half))
+            return laurent.add(laurent.scale(self._exp(z), half), laurent.scale(self._exp(-z), -half))
         u = Add(*(term for term in terms if self.side(term) == X))
         v = Add(*(term for term in terms if self.side(term) != X))
         parts = ((self.pure(one(u)), self.pure(c * other(v))) for one, other, c in ADDITION[type(node)])
