@@ -193,7 +193,7 @@ def unreadable(node: Basic) -> str:
 
 
 def _readable(kind: type[Basic]) -> bool:
-    if kind.__module__.startswith("redalg."):
+    if str(kind.__module__).startswith("redalg."):  # an undefined function has none
         return True
     if issubclass(kind, Application) and not issubclass(kind, Boolean):
         return kind.__name__ in EVALUATED
