@@ -31,6 +31,8 @@ from sympy import (
 )
 
 from redalg.decompose.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature
+from redalg.decompose.signs import Facts
+from redalg.expression import Label, Value, tensor
 
 U = Dummy("u", extended_real=True)
 OVER_0 = Dummy("u", nonnegative=True)
@@ -120,6 +122,10 @@ CLAIMS: list[tuple[Expr, int | None, set[str]]] = [
     (log(OVER_0), 1, {CONCAVE}),
     (acosh(OVER_0), 1, {CONCAVE}),
     (1 / (OVER_0 + UP), -1, {CONVEX}),
+    (Abs(OVER_0 - DOWN, evaluate=False), 1, {CONVEX, CONCAVE}),
+    (Abs(DOWN - OVER_0, evaluate=False), 1, {CONVEX, CONCAVE}),
+    (Max(OVER_0, DOWN, evaluate=False), 1, {CONVEX, CONCAVE}),
+    (Min(-OVER_0, UP, evaluate=False), -1, {CONVEX, CONCAVE}),
 ]
 
 
@@ -138,3 +144,24 @@ def test_what_is_known_is_claimed(expr: Expr, direction: int | None, shapes: set
 def test_a_product_of_two_varying_factors_is_left_open() -> None:
     assert curvature(U * exp(U), U).direction is None
     assert curvature(U * exp(U), U).shape == frozenset()
+
+
+M, Q = Value(Label("m")), Value(Label("q"))
+X = tensor("x[n]")
+FACTS: Facts = {M: ("max", Abs(X)), Q: ("sum", X**2)}
+
+
+@pytest.mark.parametrize(
+    ("expr", "direction"),
+    [(M * U, 1), (-(U**3) / exp(M), -1), (U * (Q + UP) ** 2, 1), (Abs(OVER_0 + M), 1), (Max(OVER_0, -M), 1),
+     (U * (M - Q), None), (Max(U, M), 1)],
+    ids=str,
+)  # fmt: skip
+def test_values_have_the_signs_that_follow_from_what_they_are(expr: Expr, direction: int | None) -> None:
+    variable = OVER_0 if expr.has(OVER_0) and not expr.has(U) else U
+    assert curvature(expr, variable, FACTS).direction == direction
+
+
+def test_a_maximum_varies_strictly_with_the_part_that_exceeds_the_others() -> None:
+    assert curvature(Max(OVER_0, -M), OVER_0, FACTS).strict
+    assert not curvature(Max(U, -M), U, FACTS).strict

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Add, Expr, Max, Min, Symbol
+from sympy import Abs, Add, Dummy, Expr, Max, Min, Symbol, cosh, oo, tanh
 from sympy.core.assumptions import _assume_defined
 from sympy.core.basic import Basic
 
@@ -16,6 +16,7 @@ import redalg as ra
 from redalg.decompose import decompose, laurent, parse
 from redalg.decompose.extremal import uncompared
 from redalg.decompose.rank import context, rank
+from redalg.decompose.signs import absolute
 from redalg.decompose.written import named_outputs
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Axis, Label, Reduce, Value, Where
@@ -88,10 +89,31 @@ def test_every_fact_that_may_be_asked_is_declared() -> None:
     assert {fact for fact in _assume_defined if getattr(plain, f"is_{fact}") is None} - {"polar"} <= set(FACTS)
 
 
-@pytest.mark.parametrize("parts", [(x, y), (x, x), (x, Max(x, y)), (x, Min(x, y)), (x, 0 * x), (x**2, 0 * x + 1)])
+@pytest.mark.parametrize("parts", [(x,), (x, y), (x, x), (x, Max(x, y)), (x, Min(x, y)), (x, 0 * x), (x**2, 0 * x + 1)])
 def test_an_extremum_of_parts_without_an_order_is_what_sympy_writes(parts: tuple[Expr, ...]) -> None:
     assert uncompared(Max, list(parts)) == Max(*parts)
     assert uncompared(Min, list(parts)) == Min(*parts)
+
+
+@pytest.mark.parametrize("known", [{"extended_real": True}, {"nonnegative": True}, {"positive": True}])
+@pytest.mark.parametrize(
+    "u", [x + y, x - y, y - x, x**2 - y, x**2 + 1, -(x**2) - 1, x * y, tanh(x - y), tanh(x**2), x, -x / y, x - oo]
+)
+def test_an_absolute_value_is_what_sympy_writes(u: Expr, known: dict[str, bool]) -> None:
+    opened = u.xreplace({y: Dummy("u", **known)})
+    assert absolute(u, {}) == Abs(u)
+    assert absolute(opened, {}) == Abs(opened)
+
+
+@pytest.mark.parametrize(
+    "function", [Abs, tanh, lambda u: Max(u, y), lambda u: (u - y) ** 2 / 2, lambda u: cosh(u - y)]
+)
+@pytest.mark.parametrize("known", [{"extended_real": True}, {"nonnegative": True}, {"positive": True}])
+def test_a_symbol_in_the_stead_of_another_is_what_sympy_writes(function: Any, known: dict[str, bool]) -> None:
+    """One of which SymPy knows more is put in with what follows from that."""
+    before, after = Dummy("g", extended_real=True), Dummy("slot", **known)
+    expr = 3 * function(2 * before + x) + function(before)
+    assert renamed(expr, {before: after}) == expr.xreplace({before: after})
 
 
 def forms(asked: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -9,7 +9,10 @@ monotone functions are both. Rules (Boyd and Vandenberghe, Convex Optimization, 
     a + b             convex where both are; a direction that they share
     k·a, k ≥ 0        as a;   k ≤ 0 swaps;   k of unknown sign: quasi-both where a is monotone or affine
     f(a), f rising    keeps quasi; f convex keeps convex, f concave keeps concave
-    max(a, b)         convex and quasiconvex where both are; min the same for concave
+    max(a, b)         convex and quasiconvex where both are; min the same for concave; as a where a ≥ b is known
+    |a|               as a where a ≥ 0, as −a where a ≤ 0
+
+What is constant has the sign that `signs` knows: SymPy would ask the same of each node at length.
 """
 
 from __future__ import annotations
@@ -17,9 +20,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from sympy import Abs, Expr, Max, Min, Mul, acosh, asinh, atan, ceiling, erf, exp, floor, log, sign, sinh, tanh
+from sympy import (
+    Abs,
+    Dummy,
+    Expr,
+    Max,
+    Min,
+    Mul,
+    Pow,
+    acosh,
+    asinh,
+    atan,
+    ceiling,
+    erf,
+    exp,
+    floor,
+    log,
+    sign,
+    sinh,
+    tanh,
+)
 
+from redalg.decompose.signs import UP, Facts, Sign, sign_of
 from redalg.expression import Cast
+from redalg.expression.contents import of_kind, values_of
 
 CONVEX, CONCAVE, QUASICONVEX, QUASICONCAVE = "convex", "concave", "quasiconvex", "quasiconcave"
 OPPOSITE = {CONVEX: CONCAVE, CONCAVE: CONVEX, QUASICONVEX: QUASICONCAVE, QUASICONCAVE: QUASICONVEX}
@@ -56,28 +80,36 @@ class Curvature:
 
 
 CONSTANT = Curvature(0, AFFINE)
+NONE: Facts = {}
 UNKNOWN = Curvature(None, frozenset())
 
 
-def curvature(node: Expr, variable: Expr) -> Curvature:
-    """How `node` varies with `variable`; everything else in it is a constant, of the sign that SymPy knows."""
+def curvature(node: Expr, variable: Expr, facts: Facts = NONE) -> Curvature:
+    """How `node` varies with `variable`; everything else in it is a constant, of the sign that is known of it.
+
+    Args:
+        node: an expression.
+        variable: the symbol U.
+        facts: what the values in it are, from which their signs follow.
+    """
     if not node.has(variable):
         return CONSTANT
     if node == variable:
         return Curvature(1, AFFINE, strict=True)
     if node.is_Add:
-        return _sum([curvature(arg, variable) for arg in node.args])
+        return _sum([curvature(arg, variable, facts) for arg in node.args])
     if node.is_Mul:
-        return _product(node, variable)
+        return _product(node, variable, facts)
     if isinstance(node, Abs):
-        return _even(curvature(node.args[0], variable))
+        return _absolute(curvature(node.args[0], variable, facts), constant_sign(node.args[0], facts))
     if node.is_Pow and not node.exp.has(variable):
-        return _power(node, curvature(node.base, variable))
+        return _power(node, curvature(node.base, variable, facts), facts)
     if isinstance(node, Max | Min):
-        return _extremum([curvature(arg, variable) for arg in node.args], CONVEX if isinstance(node, Max) else CONCAVE)
+        parts = [curvature(arg, variable, facts) for arg in not_exceeded(node, facts)]
+        return _extremum(parts, CONVEX if isinstance(node, Max) else CONCAVE) if len(parts) > 1 else parts[0]
     for kind, rising in RISING:
         if node.func == kind:
-            return curvature(node.args[0], variable).within(rising, isinstance(node, STRICT))
+            return curvature(node.args[0], variable, facts).within(rising, isinstance(node, STRICT))
     return UNKNOWN
 
 
@@ -92,33 +124,42 @@ def _sum(parts: list[Curvature]) -> Curvature:
     return Curvature(direction, shape, direction is not None and any(one.strict for one in moving))
 
 
-def _product(node: Mul, variable: Expr) -> Curvature:
+def _product(node: Mul, variable: Expr, facts: Facts) -> Curvature:
     moving = [arg for arg in node.args if arg.has(variable)]
     factor = Mul(*(arg for arg in node.args if not arg.has(variable)))
     if len(moving) > 1:
         return UNKNOWN
-    inner = curvature(moving[0], variable)
-    if nonnegative(factor):
-        return Curvature(inner.direction, inner.shape, inner.strict and nonzero(factor))
-    if nonnegative(-factor):
-        return Curvature(inner.direction, inner.shape, inner.strict and nonzero(-factor)).flipped()
+    inner = curvature(moving[0], variable, facts)
+    if (sign := constant_sign(factor, facts)) is not None:
+        scaled = Curvature(inner.direction, inner.shape, inner.strict and nonzero(factor, facts))
+        return scaled if sign in UP else scaled.flipped()
     monotone = inner.direction is not None or inner.shape >= AFFINE
     return Curvature(None, (AFFINE if inner.shape >= AFFINE else QUASI) if monotone else frozenset())
 
 
-def nonnegative(factor: Expr) -> bool:
-    """Whether a factor is not negative; a reciprocal of what is not is not either, where it is finite."""
-    if factor.is_extended_nonnegative:
-        return True
-    return all(one.is_extended_nonnegative or (one.is_Pow and one.base.is_extended_nonnegative and one.exp.is_real)
-               for one in Mul.make_args(factor))  # fmt: skip
+def constant_sign(expr: Expr, facts: Facts) -> Sign | None:
+    """The sign of a constant. Of one that divides by what may be 0, SymPy must know too that it is a real number."""
+    sign = sign_of(expr, facts)
+    if sign is None or all(sign_of(one.base, facts) for one in of_kind(Pow, expr) if one.exp.is_extended_negative):
+        return sign
+    symbols = {one: Dummy(one.name, **{f"extended_{known}": True}) for one in values_of(expr)
+               if (known := sign_of(one, facts)) is not None}  # fmt: skip
+    signed = expr.xreplace(symbols)
+    return sign if signed.is_extended_nonnegative or signed.is_extended_nonpositive else None
 
 
-def nonzero(factor: Expr) -> bool:
-    """Whether a factor that is not negative is not 0 either; a reciprocal is not, where it is finite."""
+def nonzero(factor: Expr, facts: Facts) -> bool:
+    """Whether a factor of known sign is not 0; a reciprocal is not, where it is finite."""
     return all(
-        one.is_extended_positive or (one.is_Pow and one.exp.is_extended_negative) for one in Mul.make_args(factor)
+        sign_of(one, facts) in ("positive", "negative") or (one.is_Pow and one.exp.is_extended_negative)
+        for one in Mul.make_args(factor)
     )
+
+
+def _absolute(inner: Curvature, sign: Sign | None) -> Curvature:
+    if sign is None:
+        return _even(inner)
+    return inner if sign in UP else inner.flipped()
 
 
 def _even(inner: Curvature) -> Curvature:
@@ -128,17 +169,29 @@ def _even(inner: Curvature) -> Curvature:
     return Curvature(None, frozenset({QUASICONVEX}) if inner.direction is not None else frozenset())
 
 
-def _power(node: Expr, inner: Curvature) -> Curvature:
+def _power(node: Expr, inner: Curvature, facts: Facts) -> Curvature:
     exponent = node.exp
     if exponent.is_Integer and exponent > 0:
-        if exponent % 2 and not node.base.is_extended_nonnegative:
-            return inner.within(None, strict=True)
-        return inner.within(CONVEX, strict=True) if node.base.is_extended_nonnegative else _even(inner)
-    if exponent.is_extended_positive:
-        return inner.within(CONCAVE if (1 - exponent).is_nonnegative else CONVEX, strict=True)
-    if exponent.is_extended_negative and node.base.is_extended_positive:  # falling: rising after a change of sign
+        if constant_sign(node.base, facts) in UP:
+            return inner.within(CONVEX, strict=True)
+        return inner.within(None, strict=True) if exponent % 2 else _even(inner)
+    sign = sign_of(exponent, facts)
+    if sign == "positive":
+        return inner.within(CONCAVE if sign_of(1 - exponent, facts) in UP else CONVEX, strict=True)
+    if sign == "negative" and constant_sign(node.base, facts) == "positive":  # falling: rising after a change of sign
         return inner.flipped().within(CONVEX, strict=True)
     return UNKNOWN
+
+
+def not_exceeded(node: Max | Min, facts: Facts) -> list[Expr]:
+    """The arguments of a max (min alike) less those that another is known to exceed."""
+    kept = list(node.args)
+    for one in node.args:
+        others = [other for other in kept if other is not one]
+        differences = (other - one if isinstance(node, Max) else one - other for other in others)
+        if any(constant_sign(difference, facts) in UP for difference in differences):
+            kept = others
+    return kept
 
 
 def _extremum(parts: list[Curvature], kept: str) -> Curvature:

@@ -16,6 +16,7 @@ max u < min u, or a slot of its own, the maximum of 0 over the elements, is −�
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 from sympy import Abs, Add, And, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
@@ -23,13 +24,15 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
-from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, curvature, nonzero
+from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
+from redalg.decompose.signs import absolute
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.expression import Where
+from redalg.expression.rebuild import renamed
 from redalg.monoids import monoid
 
 MIXED = X | D
@@ -52,17 +55,28 @@ class Slot:
 @final
 @dataclass(frozen=True)
 class Extremal:
-    """A reduction's value as an expression of slots: `final` holds their symbols; g and h are for the reader."""
+    """A reduction's value as an expression of slots: `final` holds their symbols.
+
+    For the reader g are the functions of x of which it holds extrema, and `functions` what their values are put into:
+    each φ with the symbol that stands for g in it.
+    """
 
     slots: tuple[Slot, ...]
     final: Expr
     g: tuple[Expr, ...]
-    h: tuple[Expr, ...]
+    functions: tuple[tuple[Expr, Expr], ...]
+
+    @cached_property
+    def h(self) -> tuple[Expr, ...]:
+        """The functions of `GENERATOR`."""
+        return tuple(phi.xreplace({variable: GENERATOR}) for phi, variable in self.functions)
 
 
 def uncompared(lattice: type[Max | Min], parts: list[Expr]) -> Expr:
     """The max or min of parts of which SymPy knows no order, and would compare each two at length to find that out."""
-    plain = len(set(parts)) == len(parts) > 1 and not any(isinstance(one, Max | Min) or one.is_number for one in parts)
+    if len(parts) == 1:
+        return parts[0]
+    plain = len(set(parts)) == len(parts) and not any(isinstance(one, Max | Min) or one.is_number for one in parts)
     return lattice(*parts, evaluate=not plain)
 
 
@@ -70,7 +84,7 @@ def extremal(kind: str, term: Expr, separator: Separator) -> Extremal:
     """The extremum of a mixed term, or `NotSeparable`."""
     finder = Finder(separator)
     final = finder.extremum(term, kind, S.true)
-    return Extremal(tuple(finder.slots.values()), final, tuple(finder.g), tuple(finder.h))
+    return Extremal(tuple(finder.slots.values()), final, tuple(finder.g), tuple(finder.functions))
 
 
 @final
@@ -81,7 +95,7 @@ class Finder:
         self.separator, self.numbers = separator, numbers
         self.slots: dict[tuple[str, Expr], Slot] = {}
         self.g: list[Expr] = []
-        self.h: list[Expr] = []
+        self.functions: list[tuple[Expr, Expr]] = []
 
     def slot(self, kind: str, term: Expr, where: Boolean) -> Expr:
         """The symbol of an extremum of x alone, over the elements where a condition holds."""
@@ -162,7 +176,7 @@ class Finder:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
         if self.numbers:
             where = And(where, is_number(u))
-        found = curvature(self.separator.signed(phi), variable) if phi is not u else Curvature(1, frozenset(), True)
+        found = curvature(phi, variable, self.separator.facts) if phi is not u else Curvature(1, frozenset(), True)
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
         if found.direction is None and needed not in found.shape:
             raise NotSeparable(phi.xreplace({variable: u}), f"is neither monotone nor {needed} in `{u}` for every d, "
@@ -172,8 +186,8 @@ class Finder:
         if phi is u:
             phi = variable
         self.g += [u] * len(ends)
-        self.h += [phi.xreplace({variable: GENERATOR})] * len(ends)
-        made = [phi.xreplace({variable: self.slot(end, u, where)}) for end in ends]
+        self.functions += [(phi, variable)] * len(ends)
+        made = [renamed(phi, {variable: self.slot(end, u, where)}) for end in ends]
         value = uncompared(LATTICE[kind], made)
         safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)
         if len(ends) == 2:  # over no element the largest is below the smallest
@@ -196,7 +210,10 @@ class Finder:
             of_x = [arg for arg in node.args if self.separator.side(arg) == X]
             rest = [self.opened(arg, generators) for arg in node.args if self.separator.side(arg) != X]
             return node.func(*rest, self.opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
-        return node.func(*(self.opened(arg, generators) for arg in node.args))
+        args = [self.opened(arg, generators) for arg in node.args]
+        if isinstance(node, Max | Min):
+            return uncompared(node.func, args)
+        return absolute(args[0], self.separator.facts) if isinstance(node, Abs) else node.func(*args)
 
     def _separated(self, node: Expr) -> Polynomial:
         """The polynomial of a node; a theorem that says that it has none speaks of sums, not of extrema."""
@@ -232,7 +249,7 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
         opened = Finder(separator).opened(term.expand(), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
-        found = curvature(separator.signed(opened), variable)
+        found = curvature(opened, variable, separator.facts)
         if found.strict and found.direction:
             return found.direction * u, opened.xreplace({variable: found.direction * GENERATOR})
     raise NotSeparable(term, "is not known to rise strictly with one function of x for every d, so that which elements "
@@ -245,5 +262,4 @@ def _keeps_infinity(phi: Expr, variable: Expr, separator: Separator) -> bool:
     if len(terms) != 1:
         return False
     factor = Mul(*(one for one in Mul.make_args(terms[0]) if one != variable))
-    known = separator.signed(factor)
-    return not factor.has(variable) and bool(known.is_extended_nonnegative) and nonzero(known)
+    return not factor.has(variable) and constant_sign(factor, separator.facts) == "positive"

@@ -14,7 +14,8 @@ What is left and no backend can evaluate is refused here, by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from sympy import (
@@ -102,31 +103,48 @@ RESPELLED: Mapping[str, Callable[..., Any]] = {
 
 def adopt(expr: Any) -> Expr:
     """The expression in redalg's own nodes, with one `Axis` for every name."""
+    [made] = one_axis_per_name([in_own_nodes(expr)])
+    return made
+
+
+def in_own_nodes(expr: Any) -> Expr:
+    """The expression in redalg's own nodes."""
     expr = expr if isinstance(expr, str) else sympify(expr)
     if not isinstance(expr, Expr):
         raise ExpressionError(
             f"`{expr}` is a {type(expr).__name__}, not an expression of tensor elements. Build one from "
             "`ra.tensors`, such as `ra.sum(x * y, n)`."
         )
-    if S.ImaginaryUnit in nodes_of(expr):
+    nodes = nodes_of(expr)
+    if S.ImaginaryUnit in nodes:
         raise ExpressionError(f"`{expr}` holds the imaginary unit: redalg's values are extended reals. Write the real "
                               "and the imaginary part as two outputs.")  # fmt: skip
+    return expr if all(map(_is_ours, nodes)) else _rebuild(expr, _known_axes(expr))
+
+
+def _known_axes(expr: Expr) -> dict[Basic, Expr]:
+    """The axes that SymPy's indices, and the extents that the ends of their ranges stand for."""
     indices = {symbol for one in of_kind(Indexed, expr) for index in one.indices for symbol in index.free_symbols}
-    limits = [limit for node in (*of_kind(Sum, expr), *of_kind(Product, expr)) for limit in node.limits]
+    limits = [limit for node in of_kind(Sum | Product, expr) for limit in node.limits]
     known: dict[Basic, Expr] = {one: Axis(str(one.name)) for one in {*indices, *(limit[0] for limit in limits)}
                                 if not isinstance(one, Axis)}  # fmt: skip
     for index, *edges in sorted(limits, key=str):
         if len(edges) == 2 and (edges[1] + 1).is_Symbol:  # n of (i, 0, n − 1) is |i|, wherever it stands
             known.setdefault(edges[1] + 1, Axis(str(index.name)).extent)
-    ours = not known and all(map(_is_ours, nodes_of(expr)))
-    return one_axis_per_name(expr if ours else _rebuild(expr, known))
+    return known
 
 
 def _is_ours(node: Basic) -> bool:
     """Whether a node stays as it is."""
-    foreign = isinstance(node, Indexed | Piecewise) or (isinstance(node, Symbol) and not isinstance(node, OURS))
-    foreign = foreign or _has_plain_exponent(node)
-    return not foreign and type(node).__name__ not in RESPELLED and _readable(node)
+    kind: Any = type(node)  # whose metaclass mypy takes for unhashable
+    return _is_our_kind(kind) and not _has_plain_exponent(node)
+
+
+@lru_cache(1 << 8)
+def _is_our_kind(kind: type[Basic]) -> bool:
+    """Whether nodes of a kind stay as they are, save for what their arguments are."""
+    foreign = issubclass(kind, Indexed | Piecewise) or (issubclass(kind, Symbol) and not issubclass(kind, OURS))
+    return not foreign and kind.__name__ not in RESPELLED and _readable(kind)
 
 
 def _has_plain_exponent(node: Basic) -> bool:
@@ -157,7 +175,7 @@ def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
         return Pow(args[0], Rational(int(2 * args[1]), 2))
     if name in RESPELLED:
         return RESPELLED[name](*args)
-    if not _readable(node):
+    if not _readable(type(node)):
         raise ExpressionError(unreadable(node))
     return with_args(node, args)
 
@@ -174,15 +192,14 @@ def unreadable(node: Basic) -> str:
             "it as a tensor.")  # fmt: skip
 
 
-def _readable(node: Basic) -> bool:
-    if str(type(node).__module__).startswith("redalg."):
+def _readable(kind: type[Basic]) -> bool:
+    if str(kind.__module__).startswith("redalg."):  # an undefined function has none
         return True
-    if isinstance(node, Application) and not isinstance(node, Boolean):
-        return type(node).__name__ in EVALUATED
-    if isinstance(node, Boolean):
-        return isinstance(node, And | Or | Not | Relational | BooleanAtom)
-    kinds = Add | Mul | Pow | Number | NumberSymbol
-    return isinstance(node, kinds) or not isinstance(node, Expr)
+    if issubclass(kind, Application) and not issubclass(kind, Boolean):
+        return kind.__name__ in EVALUATED
+    if issubclass(kind, Boolean):
+        return issubclass(kind, And | Or | Not | Relational | BooleanAtom)
+    return issubclass(kind, Add | Mul | Pow | Number | NumberSymbol) or not issubclass(kind, Expr)
 
 
 def _reduce(node: Any, axes: dict[Basic, Expr]) -> Expr:
@@ -205,14 +222,16 @@ def _reduce(node: Any, axes: dict[Basic, Expr]) -> Expr:
     return expr
 
 
-def one_axis_per_name(expr: Expr, sizes: dict[str, int | None] | None = None) -> Expr:
+def one_axis_per_name(exprs: Sequence[Expr]) -> list[Expr]:
     """Axes of one name become one axis, of the size that any of them states; two sizes are refused."""
-    known = dict(sizes or {})
-    for axis in sorted(of_kind(Axis, expr), key=lambda one: (one.name, one.size or 0)):
+    axes, known = of_kind(Axis, *exprs), dict[str, int | None]()
+    for axis in sorted(axes, key=lambda one: (one.name, one.size or 0)):
         if axis.size is not None and known.get(axis.name) not in (None, axis.size):
             raise ExpressionError(f"axis {axis.name} has sizes {known[axis.name]} and {axis.size} in one expression.")
         known[axis.name] = known.get(axis.name) if axis.size is None else axis.size
-    swap: dict[Basic, Basic] = {axis: Axis(axis.name, known[axis.name]) for axis in of_kind(Axis, expr)
+    if not any(size is not None for size in known.values()):
+        return list(exprs)
+    swap: dict[Basic, Basic] = {axis: Axis(axis.name, known[axis.name]) for axis in axes
                                 if axis.size != known[axis.name]}  # fmt: skip
-    swap |= {one: Integer(known[one.name]) for one in of_kind(Extent, expr) if known.get(one.name) is not None}
-    return expr.xreplace(swap) if swap else expr
+    swap |= {one: Integer(known[one.name]) for one in of_kind(Extent, *exprs) if known.get(one.name) is not None}
+    return [expr.xreplace(swap) for expr in exprs] if swap else list(exprs)

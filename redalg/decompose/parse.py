@@ -34,7 +34,7 @@ from redalg.decompose.distribute import Sides, distributed
 from redalg.decompose.domain import with_domain
 from redalg.decompose.ties import Part, beside_extremum
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Let, Reduce, Value
+from redalg.expression import Axis, Element, Extent, Let, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import with_args
 from redalg.monoids import monoid
@@ -169,13 +169,13 @@ class _Builder:
 
     def lift(self, node: Basic, *, inside: bool) -> Expr:
         """The node with every reduction replaced; `inside` a reduction over the reduced axes or not."""
-        if node == self.total:
+        if isinstance(node, Extent) and node == self.total:
             return self._count()
         if isinstance(node, Reduce):
             if node not in self.known:
                 self.known[node] = self._reduce(node, inside=inside, hint=self.names.get(node))
             return self.known[node]
-        if inside and node in self.names and (axes := self._other_axes(node)) is not None:
+        if inside and self.names and node in self.names and (axes := self._other_axes(node)) is not None:
             if node not in self.known:
                 self.known[node] = self._produce(node, axes, self.names[node], self.names[node])
             return self.known[node]

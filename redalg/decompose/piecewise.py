@@ -15,7 +15,7 @@ The sign of u − d comes from what d is (`signs`). What is left has kinks or ju
 
 from __future__ import annotations
 
-from sympy import Abs, Add, And, Eq, Expr, Max, Min, Not, Or, S, sign
+from sympy import Add, And, Eq, Expr, Max, Min, Not, Or, S, sign
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -23,7 +23,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose import laurent
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.separating import Separating
-from redalg.decompose.signs import UP, sign_of
+from redalg.decompose.signs import UP, absolute, sign_of
 from redalg.decompose.theorems import CLIPS, JUMP, KINK, THRESHOLD, D, NotSeparable, X
 from redalg.expression import Where
 from redalg.expression.contents import elements_of
@@ -49,7 +49,7 @@ def abs_rule(separator: Separating, node: Expr) -> Polynomial:
     if known := separator.sign(node.args[0]):
         return laurent.scale(separator.separate(node.args[0]), known)
     g, h = separator.rank_one(node, node.args[0], KINK, certain=True)
-    return laurent.multiply(separator.pure(Abs(g)), separator.pure(Abs(h)))
+    return laurent.multiply(*(separator.pure(absolute(one, separator.facts)) for one in (g, h)))
 
 
 def extremum_rule(separator: Separating, node: Expr) -> Polynomial:

@@ -30,7 +30,6 @@ from typing import final
 from sympy import (
     Abs,
     Add,
-    Dummy,
     Expr,
     Max,
     Min,
@@ -55,10 +54,11 @@ from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separating import Separating
-from redalg.decompose.signs import UP, Facts, KnownFacts, is_nonnegative, sign_of
+from redalg.decompose.signs import UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, values_of
+from redalg.expression.rebuild import in_order
 
 
 def rational(number: Expr) -> Ratio | None:
@@ -82,7 +82,6 @@ class Separator(Separating):
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
-        self._signed: dict[Value, Expr | None] = {}
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
@@ -297,7 +296,7 @@ class Separator(Separating):
             return (g, h, {}) if any(one in UP for one in signs) else (-g, -h, {})
         unreal = (laurent.multiply(self.pure(Where(below, UNDEFINED, S.Zero)), self.pure(Where(above, S.One, S.Zero)))
                   for below, above in ((g < 0, h > 0), (g > 0, h < 0)))  # fmt: skip
-        return Abs(g), Abs(h), laurent.add(*unreal)
+        return absolute(g, self.facts), absolute(h, self.facts), laurent.add(*unreal)
 
     def _pure_log(self, node: Expr) -> Polynomial:
         """log of one side: exponentials and what is known to be ≥ 0 open, log(c·E[u]·b^q) → log c + u + q·log b."""
@@ -341,15 +340,19 @@ class Separator(Separating):
         if mixed is not None:
             raise NotSeparable(node, coupled(mixed, type(node).__name__), certain=True)
         if isinstance(node, sinh | cosh):  # (e^z ± e^−z)/2: the products of the addition theorem overflow and cancel
-            z, other = node.args[0], 1 if isinstance(node, cosh) else -1
-            plain = not z.has(log, S.Infinity, S.NegativeInfinity)  # SymPy would take nothing out of exp z
-            halves = (Mul(half, exp(one, evaluate=not plain), evaluate=not plain)
-                      for half, one in ((S.Half, z), (other * S.Half, -z)))  # fmt: skip
-            return self.separate(Add(*halves))
+            z, half = node.args[0], Fraction(1, 2)
+            if isinstance(node, cosh):
+                return laurent.scale(laurent.add(*map(self._exp, in_order((z, -z)))), half)
+            return laurent.add(laurent.scale(self._exp(z), half), laurent.scale(self._exp(-z), -half))
         u = Add(*(term for term in terms if self.side(term) == X))
         v = Add(*(term for term in terms if self.side(term) != X))
         parts = ((self.pure(one(u)), self.pure(c * other(v))) for one, other, c in ADDITION[type(node)])
         return laurent.add(*(laurent.multiply(g, h) for g, h in parts))
+
+    def _exp(self, exponent: Expr) -> Polynomial:
+        """exp of what mixes x and d, which SymPy opens where a logarithm or an infinity stands in it."""
+        opens = exponent.has(log, S.Infinity, S.NegativeInfinity)
+        return self.separate(exp(exponent)) if opens else self.exponential(exponent)
 
     # ---- helpers -------------------------------------------------------------------------------------------------
 
@@ -357,19 +360,6 @@ class Separator(Separating):
         """1 where a difference is known to be at least 0, −1 at most 0; 0 unknown (d = max u ≥ u of every prefix)."""
         known = sign_of(difference, self.facts)
         return 0 if known is None else 1 if known in UP else -1
-
-    def signed(self, expr: Expr) -> Expr:
-        """The expression with a symbol that SymPy knows to have its sign for every value whose sign is known."""
-        held = values_of(expr)
-        known = {value: symbol for value in self.facts if value in held and (symbol := self._symbol(value)) is not None}
-        return expr.xreplace(known) if known else expr
-
-    def _symbol(self, value: Value) -> Expr | None:
-        """A symbol of the value's sign, where that is known (of no elements: see `extremal`)."""
-        if value not in self._signed:
-            sign = sign_of(value, self.facts)
-            self._signed[value] = None if sign is None else Dummy(value.name, **{f"extended_{sign}": True})
-        return self._signed[value]
 
     def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:
         """factor = g(x)·h(d) as SymPy expressions, or NotSeparable naming `node`."""

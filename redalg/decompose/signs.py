@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, final
 
-from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin
+from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin, tanh
 
 from redalg.expression import Cast, Element, Let, Value, Where
 from redalg.expression.contents import elements_of, text_of, values_of
@@ -64,6 +64,12 @@ def sign_of(expr: Expr, facts: Facts) -> Sign | None:
 def is_nonnegative(expr: Expr, facts: Facts) -> bool:
     """Whether an expression is known to be at least 0."""
     return sign_of(expr, facts) in UP
+
+
+def absolute(expr: Expr, facts: Facts) -> Expr:
+    """|u| as SymPy writes it, which would ask at length for the sign of what has none that is known."""
+    unsigned = isinstance(expr, Add | tanh) and sign_of(expr, facts) is None and not expr.could_extract_minus_sign()
+    return Abs(expr, evaluate=not unsigned)
 
 
 def _found(expr: Expr, facts: KnownFacts) -> Sign | None:

@@ -29,10 +29,8 @@ Part: TypeAlias = tuple[Expr, str, Tuple]
 
 def beside_extremum(term: Expr, reductions: Iterable[Reduction]) -> tuple[list[Part], Expr] | None:
     """The sums at and below an extremum of which a sum of this term is made, and the term of the rest; or None."""
-    if not term.has(Where, sign):
-        return None
     made = {one.value: one for one in reductions if one.monoid.name in ("max", "min")}
-    if values_of(term).isdisjoint(made):
+    if values_of(term).isdisjoint(made) or not term.has(Where, sign):
         return None
     known = {one.value for one in reductions}
     parts, rest = list[Part](), list[Expr]()

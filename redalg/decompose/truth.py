@@ -30,7 +30,7 @@ def truth(kind: str, condition: Boolean, separator: Separator) -> Extremal:
     """The truth of `any` or `all` of a condition, or `NotSeparable`."""
     finder = Finder(separator, numbers=kind == "any")
     held = _Truth(kind, finder, separator).of(condition, S.true)
-    return Extremal(tuple(finder.slots.values()), Where(held, S.One, S.Zero), tuple(finder.g), tuple(finder.h))
+    return Extremal(tuple(finder.slots.values()), Where(held, S.One, S.Zero), tuple(finder.g), tuple(finder.functions))
 
 
 def fails(condition: Boolean) -> Boolean:

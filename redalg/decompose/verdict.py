@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TypeAlias, final
+from typing import final
 
 from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log
 from sympy.polys.polyerrors import PolynomialError
@@ -41,7 +41,23 @@ from redalg.expression import Where
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 MIXED = X | D
-Factors: TypeAlias = tuple[tuple[Expr, ...], tuple[Expr, ...]]
+
+
+@final
+@dataclass(frozen=True)
+class Written:
+    """Σ_k h_k(d) ⊗ g_k(x) as a person reads it.
+
+    Attributes:
+        g, h: the parts of x and of d, in the same order.
+        times: the sign of ⊗.
+        shift: the x-free part of an extremum, v(d); 0 otherwise.
+    """
+
+    g: tuple[Expr, ...]
+    h: tuple[Expr, ...]
+    times: str
+    shift: Expr = S.Zero
 
 
 @final
@@ -52,9 +68,7 @@ class Separation:
     Attributes:
         reduction: what is separated.
         polynomial: F as a Laurent polynomial in the decomposition's atoms.
-        factors: g and h of what is no sum; None of a sum, whose are those of its polynomial.
-        times: the sign of ⊗.
-        shift: the x-free part of an extremum, v(d); 0 otherwise.
+        given: g and h of what is neither a sum nor an extremum; None of those, which have them by what they are.
         shifts: pairs (u(x), v(d)) that stood together in a sum: candidates for centring.
         roundings: casts that mix x and d, which make the form approximate.
         extremal: of a max or min, the extrema of x alone that the state holds, and its value from them.
@@ -63,27 +77,38 @@ class Separation:
 
     reduction: Reduction
     polynomial: Polynomial
-    factors: Factors | None
-    times: str
-    shift: Expr = S.Zero
+    given: Written | None
     shifts: tuple[tuple[Expr, Expr], ...] = ()
     roundings: tuple[Rounding, ...] = ()
     extremal: Extremal | None = None
     atoms: Atoms = field(default_factory=Atoms, compare=False, repr=False)
 
     @cached_property
-    def _written(self) -> Factors:
-        return self.factors or minimal(self.polynomial, self.atoms)
+    def written(self) -> Written:
+        """Its factors, which are written out when they are first read."""
+        if self.given is not None:
+            return self.given
+        return minimal(self.polynomial, self.atoms) if self.extremal is None else of_extrema(self.extremal)
 
     @property
     def g(self) -> tuple[Expr, ...]:
         """The parts of x, as SymPy expressions: minimal factors, `rank` of them."""
-        return self._written[0]
+        return self.written.g
 
     @property
     def h(self) -> tuple[Expr, ...]:
         """The parts of d, in the order of `g`."""
-        return self._written[1]
+        return self.written.h
+
+    @property
+    def times(self) -> str:
+        """The sign of ⊗."""
+        return self.written.times
+
+    @property
+    def shift(self) -> Expr:
+        """The x-free part of an extremum, v(d); 0 otherwise."""
+        return self.written.shift
 
     @property
     def rank(self) -> int:
@@ -206,7 +231,7 @@ def rewritten(
     cascade: Cascade,
 ) -> Separation | None:
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
-    for rewrite in rewrites if term.count_ops() <= REWRITING_LIMIT else ():
+    for rewrite in rewrites if rewrites and term.count_ops() <= REWRITING_LIMIT else ():
         other = respelled(rewrite, term)
         try:
             found = separation(reduction, other, separator) if other != term else None
@@ -260,13 +285,13 @@ def varies(reduction: Reduction, cascade: Cascade) -> bool:
 
 
 def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
-    """The term as a polynomial, whose minimal factors are written out when they are first read."""
+    """The term as a polynomial."""
     polynomial = separator.separate(term)
-    return Separation(reduction, polynomial, None, "×", shifts=tuple(separator.shifts),
+    return Separation(reduction, polynomial, None, shifts=tuple(separator.shifts),
                       roundings=tuple(separator.roundings), atoms=separator.atoms)  # fmt: skip
 
 
-def minimal(polynomial: Polynomial, atoms: Atoms) -> Factors:
+def minimal(polynomial: Polynomial, atoms: Atoms) -> Written:
     """g and h of a sum: a basis of its polynomial's columns, and each d-monomial's coordinates in it."""
     span, h = Span(), dict[int, list[Expr]]()
     columns = laurent.columns(polynomial)
@@ -276,28 +301,36 @@ def minimal(polynomial: Polynomial, atoms: Atoms) -> Factors:
         for index, c in (span.coordinates(column) or {}).items():
             h.setdefault(index, []).append(fraction(c) * atoms.expr(d))
     g = tuple(vector_expr(vector, atoms) for vector in span.basis)
-    return g, tuple(Add(*h[index]) for index in range(len(g)))
+    return Written(g, tuple(Add(*h[index]) for index in range(len(g))), "×")
 
 
 def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
-    """The extrema of x alone from which the value follows; written as g ⊗ h where h is a term or a factor."""
+    """The extrema of x alone from which the value follows."""
     kind = reduction.monoid.name
     if not separator.side(term) & D:
         slot = Slot(kind, term, Dummy("slot", extended_real=True))
-        return Separation(reduction, {}, ((term,), (S.Zero,)), "+", extremal=Extremal((slot,), slot.symbol, (), ()))
+        return Separation(reduction, {}, of_x(term), extremal=Extremal((slot,), slot.symbol, (), ()))
     found = extremal(kind, term, separator)
     if separator.roundings:
         cast = separator.roundings[0].cast
         raise NotSeparable(cast, f"rounds what mixes x and d under a {kind}, for which redalg knows no running form",
                            certain=False)  # fmt: skip
+    return Separation(reduction, {}, None, extremal=found)
+
+
+def of_x(term: Expr) -> Written:
+    """A term that holds no d."""
+    return Written((term,), (S.Zero,), "+")
+
+
+def of_extrema(found: Extremal) -> Written:
+    """g ⊗ h where h is a term or a factor, and h of g otherwise."""
     if len(found.h) == 1:
         [phi] = found.h
         factor, rest = phi.expand().coeff(GENERATOR, 1), phi.expand().coeff(GENERATOR, 0)
         if (phi - factor * GENERATOR - rest).expand() is S.Zero:
-            plain = factor is S.One
-            h, shift, sign = (rest, S.Zero, "+") if plain else (factor, rest, "×")
-            return Separation(reduction, {}, (found.g, (h,)), sign, shift=shift, extremal=found)
-    return Separation(reduction, {}, (found.g, found.h), "∘", extremal=found)
+            return Written(found.g, (rest,), "+") if factor is S.One else Written(found.g, (factor,), "×", rest)
+    return Written(found.g, found.h, "∘")
 
 
 def separate_truth(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
@@ -306,7 +339,7 @@ def separate_truth(reduction: Reduction, term: Expr, separator: Separator) -> Se
     if not separator.side(term) & D or not stated:
         return separate_other(reduction, term, separator)
     found = truth(reduction.monoid.name, term.args[0], separator)
-    return Separation(reduction, {}, (found.g, found.h), "∘", extremal=found)
+    return Separation(reduction, {}, Written(found.g, found.h, "∘"), extremal=found)
 
 
 def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
@@ -319,13 +352,14 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
         reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"
         raise NotSeparable(reduction.term, reason, certain=False)
     [(d, column)] = columns.items()
-    return Separation(reduction, polynomial, ((vector_expr(column, separator.atoms),), (separator.atoms.expr(d),)), "^")
+    written = Written((vector_expr(column, separator.atoms),), (separator.atoms.expr(d),), "^")
+    return Separation(reduction, polynomial, written)
 
 
 def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """Any other monoid: of x alone it is its own part of x; of a term that holds d it is not decided."""
     if not separator.side(term) & D:
-        return Separation(reduction, {}, ((term,), (S.Zero,)), "+")
+        return Separation(reduction, {}, of_x(term))
     reason = f"holds d under {reduction.monoid}, for which redalg knows no ⊗ that distributes"
     raise NotSeparable(term, reason, certain=False)
 
@@ -335,7 +369,7 @@ def separate_selection(reduction: Reduction, term: Expr, separator: Separator) -
     if not separator.side(term) & D:
         return separate_other(reduction, term, separator)
     u, phi = increasing(term, separator)
-    return Separation(reduction, {}, ((u,), (phi,)), "∘")
+    return Separation(reduction, {}, Written((u,), (phi,), "∘"))
 
 
 SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from typing import Any
 
-from sympy import Expr, Tuple
+from sympy import Expr
 
 from redalg.decompose.cascade import Cascade
-from redalg.decompose.foreign import adopt, one_axis_per_name
+from redalg.decompose.foreign import in_own_nodes, one_axis_per_name
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Scalar
 from redalg.expression.axis import names_of
@@ -28,11 +28,10 @@ def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tu
         name: one if isinstance(one, tuple) else (one, None) for name, one in expr.items()}  # fmt: skip
     if not given or (not single and axes is not None):
         raise ExpressionError("fuse: name at least one output, and give each its own axes: {'lse': (expr, \"b h q\")}.")
-    adopted = {name: adopt(one) for name, (one, _) in given.items()}
-    together = one_axis_per_name(Tuple(*adopted.values()))
-    known = {axis.name: axis for axis in of_kind(Axis, together)}
+    together = one_axis_per_name([in_own_nodes(one) for one, _ in given.values()])
+    known = {axis.name: axis for axis in of_kind(Axis, *together)}
     made = {}
-    for name, one in zip(adopted, together.args, strict=True):
+    for name, one in zip(given, together, strict=True):
         spec = given[name][1]
         named = names_of(spec, "axes") if spec else []  # axes="" is a scalar output
         made[name] = (one, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))

@@ -93,7 +93,7 @@ def reasons(separations: list[Separation], decomposition: Decomposition) -> Iter
 def shape(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tuple[Part, ...]:
     """How φ varies with g, and what follows for its extremum."""
     variable = Dummy("g", nonnegative=True) if g.is_extended_nonnegative else Dummy("g", extended_real=True)
-    found = curvature(decomposition.separator.signed(h.xreplace({GENERATOR: variable})), variable)
+    found = curvature(h.xreplace({GENERATOR: variable}), variable, decomposition.separator.facts)
     if kind not in WANTED:  # any and all: a bound on every φ is one on its extreme
         way = {1: "rises with ", -1: "falls with "}.get(found.direction or 0, f"is {_shaped(found.shape)} in ")
         return (f" {way}", g, " whatever d is, so that the ends of the range of ", g, " decide.")

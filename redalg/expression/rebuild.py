@@ -38,11 +38,11 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
     if isinstance(node, Function | Pow | Max | Min | Relational) and _evaluated_alike(node, args):
         return node.func(*args, evaluate=False)
     if isinstance(node, Add | Mul) and _collected_alike(node, args):
-        return node.func(*in_order(args), evaluate=False)
+        return node._new_rawargs(*in_order(args), reeval=False)
     return node.func(*args)
 
 
-def renamed(expr: Basic, names: Mapping[Any, Value]) -> Any:
+def renamed(expr: Basic, names: Mapping[Any, Value | Dummy]) -> Any:
     """The expression with values in the stead of reductions, slots or other values."""
     made: dict[Basic, Basic] = {}
 
@@ -60,24 +60,25 @@ def in_order(args: Sequence[Basic]) -> list[Basic]:
     return numbers + sorted((one for one in args if not one.is_Number), key=cmp_to_key(Basic.compare))
 
 
-UNSIGNED = Pow | exp | log | Max | Min | Relational
-"""Out of these SymPy moves the sign of a product, and that of no sum."""
+UNSIGNED = Pow | log | Max | Min | Relational
+"""Out of these SymPy moves the sign of a product, and that of no sum; out of exp it moves none."""
 
 
 def _evaluated_alike(node: Basic, args: Sequence[Basic]) -> bool:
-    signed = not isinstance(node, UNSIGNED)
-    return len(set(args)) == len(args) and all(
-        _alike(a, b, signed=signed) for a, b in zip(node.args, args, strict=True)
-    )
+    signed = () if isinstance(node, exp) else Mul if isinstance(node, UNSIGNED) else Expr
+    return len(set(args)) == len(args) and all(_alike(a, b, signed) for a, b in zip(node.args, args, strict=True))
 
 
-def _alike(old: Basic, new: Basic, *, signed: bool) -> bool:
-    """Whether SymPy, which looks at an argument's head, evaluates a function of one as it did of the other."""
-    if old is new or (isinstance(old, Reduce | Value | Dummy) and isinstance(new, Value)):
+def _alike(old: Basic, new: Basic, signed: type[Expr] | tuple[()]) -> bool:
+    """Whether SymPy, which looks at an argument's head, evaluates a function of one as it did of the other.
+
+    `signed` is what kind of argument it moves a sign out of.
+    """
+    if old is new or (isinstance(old, Reduce | Value | Dummy) and _is_unknown(new)):
         return True
     if new.func is not old.func or not len(new.args) == len(old.args) > 0:
         return False
-    return not ((signed or new.is_Mul) and isinstance(new, Expr) and new.could_extract_minus_sign())
+    return not (isinstance(new, signed) and new.could_extract_minus_sign())
 
 
 def _collected_alike(node: Expr, args: Sequence[Any]) -> bool:
@@ -87,14 +88,28 @@ def _collected_alike(node: Expr, args: Sequence[Any]) -> bool:
     first, distributes = args[0], node.is_Mul and len(args) == 2 and any(one.is_Add for one in args)
     if distributes and any(one.is_Number for one in args):
         return False
-    if any(one.is_Number for one in args[1:]) or first in (S.Zero, S.One) or not all(map(_stands_for, node.args, args)):
+    dropped = first is S.Zero or (node.is_Mul and first is S.One)
+    if any(one.is_Number for one in args[1:]) or dropped or not all(map(_stands_for, node.args, args)):
         return False
-    parts = {one.as_base_exp()[0] if node.is_Mul else one.as_coeff_Mul()[1] for one in args}
+    parts = {_collected_by(one) if node.is_Mul else one.as_coeff_Mul()[1] for one in args}
     return len(parts) == len(args) and not any(isinstance(one, node.func) for one in args)
+
+
+def _collected_by(factor: Expr) -> Any:
+    """What SymPy collects factors by: their bases, and those of exp(c·u) by u."""
+    return (exp, factor.args[0].as_coeff_Mul()[1]) if isinstance(factor, exp) else factor.as_base_exp()[0]
 
 
 def _stands_for(old: Any, new: Any) -> bool:
     """Whether one term or factor is of the same kind as the other, or a value in the stead of what is as unknown."""
-    if old is new or (isinstance(old, Reduce | Extent | Value | Dummy) and isinstance(new, Value)):
+    if old is new or (isinstance(old, Reduce | Extent | Value | Dummy) and _is_unknown(new)):
         return True
     return new.func is old.func and bool(new.args) and not (new.is_Pow and new.base.is_number)
+
+
+def _is_unknown(node: Any) -> bool:
+    """Whether SymPy knows no more of a node than that it is an extended real number."""
+    return isinstance(node, Value) or (isinstance(node, Dummy) and node.assumptions0 == UNKNOWN)
+
+
+UNKNOWN = Dummy(extended_real=True).assumptions0
