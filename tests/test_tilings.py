@@ -137,7 +137,7 @@ def test_attention_is_a_chain_of_two_products() -> None:
     scores, *state = chain.blocks
     assert (scores.output.loops, scores.reduced) == (("b", "h", "k", "q"), ("d",))
     assert {block.reduced for block in state} == {("k",)}
-    assert ("b", "h", "q", "e") in {block.output.loops for block in state}
+    assert ("b", "e", "h", "q") in {block.output.loops for block in state}
     assert chain.intermediates == {scores.output.name}
     assert not {"d", "k"} & set(chain.spatial)
 
