@@ -1,7 +1,7 @@
 """Attention of few small heads beside PyTorch's FlashAttention-2 and cuDNN kernels.
 
-Shapes S1 to S9 are those that MCFuser publishes (Table III; batch 1, heads x queries x keys x width), in float16; C1 and
-C2 are small ones for machines without a GPU.
+Shapes S1 to S9 are those that MCFuser publishes (Table III; batch 1, heads x queries x keys x width), in float16; C1
+and C2 are small ones for machines without a GPU.
 """
 
 from typing import Any, final
