@@ -6,7 +6,7 @@ the count stands for the others.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, final
 
@@ -74,8 +74,17 @@ def sampled(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def right(line: dict[str, Any]) -> bool:
     """Whether the estimate says what the compiler (or else the count) says of a plan."""
-    taken = line.get("allotted", line["counted"])
-    return bool((line["estimated"] <= line["limit"]) == (taken <= line["limit"]))
+    return bool((line["estimated"] <= line["limit"]) == (actual(line) <= line["limit"]))
+
+
+def actual(line: dict[str, Any]) -> int:
+    """What the compiler allots, or else the count."""
+    return int(line.get("allotted", line["counted"]))
+
+
+def share_of(lines: Sequence[dict[str, Any]]) -> float:
+    """The share judged rightly."""
+    return sum(map(right, lines)) / max(1, len(lines))
 
 
 @final
@@ -90,9 +99,8 @@ class SharedMemory(Ablation):
     def picture(self, content: Document) -> Figure:
         pairs: dict[str, list[tuple[float, float]]] = {}
         for one in content["plans"]:
-            actual = one.get("allotted", one["counted"])
-            pairs.setdefault(one["family"], []).append((max(1, one["estimated"]) / 1024, max(1, actual) / 1024))
-        share = sum(map(right, content["plans"])) / len(content["plans"])
+            pairs.setdefault(one["family"], []).append((one["estimated"] / 1024, actual(one) / 1024))
+        share = share_of(content["plans"])
         figure = scatter(
             pairs, f"Shared memory of a block: {share:.1%} judged rightly", "estimated, KiB", "actual, KiB"
         )
@@ -112,15 +120,16 @@ class SharedMemory(Ablation):
                      [counts(name, found) for name, found in families.items()])  # fmt: skip
 
     def said(self, content: Document) -> str:
-        plans = content["plans"]
-        share = sum(map(right, plans)) / len(plans)
-        return f"{share:.1%} of {len(plans)} plans are judged rightly, before anything is built."
+        plans, beyond = content["plans"], {one["family"] for one in content["plans"] if actual(one) > one["limit"]}
+        some = [one for one in plans if one["family"] in beyond]
+        return (f"{share_of(plans):.1%} of {len(plans)} plans are judged rightly, before anything is built; "
+                f"{share_of(some):.1%} of the {len(some)} of families in which some plans do not fit.")  # fmt: skip
 
 
 def counts(name: str, found: list[dict[str, Any]]) -> tuple[str, ...]:
     """A family's cells."""
     compiled = [one for one in found if "allotted" in one]
     same = sum((one["counted"] <= one["limit"]) == (one["allotted"] <= one["limit"]) for one in compiled)
-    beyond = sum(one.get("allotted", one["counted"]) > one["limit"] for one in found)
-    return (name, str(len(found)), f"{sum(map(right, found)) / len(found):.1%}", str(beyond), str(len(compiled)),
+    beyond = sum(actual(one) > one["limit"] for one in found)
+    return (name, str(len(found)), f"{share_of(found):.1%}", str(beyond), str(len(compiled)),
             f"{same} of {len(compiled)}")  # fmt: skip

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from benchmarks import report
 from benchmarks.ablations.ablation import Ablation, Document
 from benchmarks.markdown import Table
-from benchmarks.plots.figure import SERIES, canvas
+from benchmarks.plots.figure import SERIES, canvas, legend
 
 PREFIX = "tune-"
 FIELDS = ("name", "wall_s", "measured", "first_us", "best_us")
@@ -41,7 +41,7 @@ class Tuning(Ablation):
         for place, (name, seconds) in enumerate(PUBLISHED_S.items(), 1):
             axes.axhline(seconds, color=SERIES[place], linewidth=0.9, label=f"MCFuser, {name}")
         axes.set_xticks(range(len(rows)), [line["name"] for line in rows], rotation=90)
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        legend(axes)
         return figure
 
     def table(self, content: Document) -> Table:

@@ -45,7 +45,7 @@ CUDA_ROWS = (
 CPU_ROWS = (
     row("C1", "1x4x256x256x64", "float32"),
     row("C2", "1x4x77x1000x64", "float32"),
-    row("C3", "4x8x1x4096x128", "float32"),
+    row("C3", "2x8x1x2048x128", "float32"),
 )
 PEERS = {"FlashAttention-2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 

@@ -3,10 +3,9 @@
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchmarks.compete import OWN
-from benchmarks.plots.figure import COLOURS, canvas, times
+from benchmarks.plots.figure import COLOURS, canvas, legend, logarithmic
 
 Document = dict[str, Any]
 
@@ -32,12 +31,13 @@ def bars(content: Document) -> Figure:
     thick = 0.8 / max(1, len(found))
     for place, (name, by_row) in enumerate(found.items()):
         left = [names.index(row) + (place - (len(found) - 1) / 2) * thick for row in by_row]
-        axes.bar(left, [value - 1 for value in by_row.values()], thick, bottom=1, color=COLOURS[name], label=name)
+        axes.bar(
+            left, [value - 1 for value in by_row.values()], thick, bottom=1, color=COLOURS[name], label=name.lstrip("_")
+        )
     axes.axhline(1, color="black", linewidth=0.8)
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(FuncFormatter(times))
-    axes.yaxis.set_minor_locator(NullLocator())
+    logarithmic(axes.yaxis, factors=True)
     axes.set_xticks(range(len(names)), names, rotation=90 if long else 0)
     axes.grid(visible=False, axis="x")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    legend(axes)
     return figure

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from benchmarks.plots.figure import SERIES, canvas
+from benchmarks.plots.figure import SERIES, canvas, legend, plain
 
 Points = Sequence[tuple[float, float]]
 
@@ -16,9 +16,9 @@ def lines(found: Mapping[str, Points], title: str, across: str, up: str) -> Figu
     for place, (name, points) in enumerate(found.items()):
         axes.plot(*zip(*points, strict=True), marker="o", markersize=4, color=SERIES[place % len(SERIES)], label=name)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(plain))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(bottom=0)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    legend(axes)
     return figure

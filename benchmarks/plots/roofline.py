@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.plots.figure import COLOURS, canvas
+from benchmarks.plots.figure import COLOURS, canvas, legend, logarithmic
 from redalg.strategies import CARDS, DeviceSpec, card_of
 
 Document = dict[str, Any]
@@ -35,11 +35,14 @@ def roofline(content: Document) -> Figure:
     axes.set_xscale("log")
     axes.set_yscale("log")
     for name, points in reached(content, counted=counted).items():
-        axes.scatter(*zip(*points, strict=True), s=18, color=COLOURS[name], label=name)
+        one, other = zip(*points, strict=True)
+        axes.scatter(one, other, s=18, color=COLOURS[name], label=name.lstrip("_"))
     spec = card(content)
     if spec is not None:
         ceilings(axes, content, spec, counted=counted)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    logarithmic(axes.xaxis)
+    logarithmic(axes.yaxis)
+    legend(axes)
     return figure
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from benchmarks.plots.figure import SERIES, canvas
+from benchmarks.plots.figure import SERIES, canvas, legend
 
 Pairs = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -15,9 +15,10 @@ def scatter(pairs: Pairs, title: str, across: str, up: str) -> Figure:
     axes.set_xscale("log")
     axes.set_yscale("log")
     for place, (name, points) in enumerate(pairs.items()):
-        axes.scatter(*zip(*points, strict=True), s=10, color=SERIES[place % len(SERIES)], alpha=0.7, label=name)
+        one, other = zip(*points, strict=True)
+        axes.scatter(one, other, s=10, color=SERIES[place % len(SERIES)], alpha=0.7, label=name)
     every = [value for points in pairs.values() for point in points for value in point]
     ends = min(every), max(every)
     axes.plot(ends, ends, color="black", linewidth=0.8)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
+    legend(axes)
     return figure
