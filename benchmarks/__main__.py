@@ -1,8 +1,13 @@
-"""`python -m benchmarks FAMILY … [--rows H1 H2] [--out folder]` measures; `python -m benchmarks show FILE …` shows."""
+"""`python -m benchmarks FAMILY … [--rows H1 H2] [--out DIR]` measures families of workloads beside their peers.
+
+python -m benchmarks show FILE …             tables in the terminal
+python -m benchmarks plot FILE … --out DIR   pictures, as SVG
+python -m benchmarks readme                  README's tables, docs/BENCHMARKS.md and its pictures, from results/
+"""
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +15,7 @@ from rich.progress import track
 
 from benchmarks import report
 from benchmarks.compete import OWN, bench, source_sha256
-from benchmarks.environment import device, environment, target
+from benchmarks.environment import ROOT, device, environment, target
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 
@@ -60,21 +65,47 @@ def stale_rows(content: report.Document) -> list[str]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument(
-        "what", nargs="+", metavar="FAMILY", help=f"{', '.join(FAMILIES)}, all; or show and a JSON file"
+        "what", nargs="+", metavar="FAMILY", help=f"{', '.join(FAMILIES)}, all; or {', '.join(COMMANDS)}"
     )
     parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="some rows instead of all, e.g. H1 H2")
     parser.add_argument("--out", type=Path, help="write every sample into this folder, a JSON file a family")
     return parser.parse_args(arguments)
 
 
+def show_files(files: Sequence[str], _: argparse.Namespace) -> None:
+    for file in files:
+        content = report.load(Path(file))
+        show(content, stale_rows(content))
+
+
+def plot_files(files: Sequence[str], options: argparse.Namespace) -> None:
+    from benchmarks.plot import plot  # Matplotlib is for pictures alone
+
+    if options.out is None:
+        sys.exit("plot needs a folder: --out DIR")
+    for file in files:
+        for path in plot(report.load(Path(file)), options.out):
+            Console().print(path, highlight=False)
+
+
+def make_documents(_: Sequence[str], __: argparse.Namespace) -> None:
+    from benchmarks.documents import read, write
+
+    write(ROOT, read(ROOT / "benchmarks" / "results", stale_rows))
+
+
+COMMANDS: dict[str, Callable[[Sequence[str], argparse.Namespace], None]] = {
+    "show": show_files, "plot": plot_files, "readme": make_documents,
+}  # fmt: skip
+
+
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    if options.what[0] == "show":
-        for file in options.what[1:]:
-            content = report.load(Path(file))
-            show(content, stale_rows(content))
+    if options.what[0] in COMMANDS:
+        COMMANDS[options.what[0]](options.what[1:], options)
         return 0
     unknown = [name for name in options.what if name not in (*FAMILIES, "all")]
     if unknown:

@@ -1,5 +1,6 @@
 """The families, each in a file of its own. A new one is a file here and a name in `FAMILIES`."""
 
+from benchmarks.families.attention_small import AttentionSmall
 from benchmarks.families.chains import Chains
 from benchmarks.families.mha import Mha
 from benchmarks.families.mla import Mla
@@ -11,5 +12,6 @@ from benchmarks.families.uses import Uses
 from benchmarks.family import Family
 
 FAMILIES: dict[str, Family] = {
-    one.name: one for one in (Mha(), Moe(), Mla(), Chains(), Quant(), Uses(), Variance(), Inertia(), Rows())
+    one.name: one
+    for one in (Mha(), Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Chains(), AttentionSmall(), Uses())
 }

@@ -61,7 +61,7 @@ class Variance(Family):
 
     def rows(self, device: torch.device) -> tuple[Row, ...]:
         if device.type != "cuda":
-            return (variance_row("C1", 64, 8192),)
+            return (variance_row("C1", 16, 4096),)
         return tuple(variance_row(f"V{place + 1}", *size) for place, size in enumerate(SIZES))
 
     def fused(self, row: Row) -> Any:
@@ -83,7 +83,7 @@ class Inertia(Family):
 
     def rows(self, device: torch.device) -> tuple[Row, ...]:
         if device.type != "cuda":
-            return (inertia_row("C1", 64, 8192),)
+            return (inertia_row("C1", 16, 4096),)
         return tuple(inertia_row(f"I{place + 1}", *size) for place, size in enumerate(SIZES))
 
     def fused(self, row: Row) -> Any:

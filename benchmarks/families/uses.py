@@ -1,6 +1,6 @@
-"""Attention as it is used: small heads, causal, windows, decode with shared heads; beside PyTorch's kernels.
+"""Attention as it is used: causal, windows, decode with shared heads; beside PyTorch's kernels.
 
-Shapes S1 to S9 are MCFuser's (appendix; batch 1, heads x queries x keys x width); the others are common in serving.
+Shapes are common in serving; those named "small" are for machines without a GPU.
 A peer that has no kernel for a mask is given it as a boolean tensor.
 """
 
@@ -28,7 +28,7 @@ class Use:
     groups: int = 1
 
 
-def row(name: str, size: str, use: str = "plain", dtype: str = "float16") -> Row:
+def row(name: str, size: str, use: str, dtype: str = "float16") -> Row:
     """One row of batch x heads x queries x keys x width."""
     b, h, q, k, d = map(int, size.split("x"))
     keys = (b, h // USES[use].groups, k, d)
@@ -44,24 +44,12 @@ def row(name: str, size: str, use: str = "plain", dtype: str = "float16") -> Row
 
 
 USES = {
-    "plain": Use(),
     "causal": Use("causal"),
     "window": Use("window"),
     "4 heads share": Use("", 4),
     "8 heads share": Use("", 8),
 }
 CUDA_ROWS = {
-    "plain": (
-        row("S1", "1x8x512x512x64"),
-        row("S2", "1x12x512x512x64"),
-        row("S3", "1x16x512x512x64"),
-        row("S4", "1x12x256x256x64"),
-        row("S5", "1x16x256x256x64"),
-        row("S6", "1x16x256x256x80"),
-        row("S7", "1x1x512x256x64"),
-        row("S8", "1x1x768x384x64"),
-        row("S9", "1x1x1024x512x64"),
-    ),
     "causal": (row("causal 2k", "4x16x2048x2048x128", "causal"), row("causal 8k", "1x16x8192x8192x128", "causal")),
     "window": (row("window 2k", "4x16x2048x2048x128", "window"), row("window 8k", "1x16x8192x8192x128", "window")),
     "4 heads share": (

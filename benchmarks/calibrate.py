@@ -1,0 +1,94 @@
+"""`python -m benchmarks.calibrate FILE …`: fits the model's constants to what sweeps measured, and prints them.
+
+Least squares of log(predicted / measured), soft beyond a factor of 1.35 (plans that the model cannot tell apart), with
+a small pull to the start, so that a constant that no plan depends on stays where it is. `exponential` is fixed: special
+functions run at their rate. What it prints goes into `redalg.strategies.cost`; nothing is written.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import report
+from benchmarks.agreement import Agreement, agreement
+from benchmarks.drawn import Drawn, by_row, drawn
+from redalg.strategies.cost import H200, Constants
+
+FIXED = ("exponential",)
+SOFT = 0.3
+"""log of the factor beyond which an error counts linearly."""
+PULL = 0.05
+"""Weight of a constant's distance from the start, in logs, beside one plan's error."""
+
+
+def free() -> list[str]:
+    """The constants that are fitted."""
+    return [one.name for one in fields(Constants) if one.name not in FIXED]
+
+
+def logs(constants: Constants) -> list[float]:
+    """The free constants, as logs."""
+    return [log(getattr(constants, name)) for name in free()]
+
+
+def constants_of(values: Sequence[float], start: Constants) -> Constants:
+    """The constants of some logs.
+
+    >>> constants_of(logs(H200), H200).spill
+    0.8
+    """
+    return replace(start, **{name: round(exp(value), 12) for name, value in zip(free(), values, strict=True)})
+
+
+def errors(draws: Sequence[Drawn], constants: Constants) -> list[float]:
+    """log(predicted / measured) of every draw."""
+    return [log(one.predicted(constants).time_us / one.time_us) for one in draws]
+
+
+def fit(draws: Sequence[Drawn], start: Constants = H200, evaluations: int = 25) -> Constants:
+    """The constants that predict the draws best, near the start.
+
+    Args:
+        evaluations: most evaluations of the residuals (each of their derivatives counts as one).
+    """
+    from scipy.optimize import least_squares
+
+    first = logs(start)
+
+    def residuals(values: Any) -> list[float]:
+        pull = [PULL * (value - before) for value, before in zip(values, first, strict=True)]
+        return [*errors(draws, constants_of(values, start)), *pull]
+
+    found = least_squares(residuals, first, loss="soft_l1", f_scale=SOFT, max_nfev=evaluations, diff_step=1e-2)
+    return constants_of(found.x, start)
+
+
+def judged(draws: Sequence[Drawn], constants: Constants) -> dict[str, Agreement]:
+    """How the constants' predictions agree, by family."""
+    names = dict.fromkeys(one.family for one in draws)
+    return {name: agreement(by_row((one for one in draws if one.family == name), constants)) for name in names}
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.calibrate", description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="documents of benchmarks.sweep")
+    parser.add_argument("--evaluations", type=int, default=25, help="0: judge the constants as they are")
+    options = parser.parse_args(arguments)
+    draws, console = [one for file in options.files for one in drawn(report.load(file))], Console()
+    made = fit(draws, evaluations=options.evaluations) if options.evaluations else H200
+    console.print("Constants(", ", ".join(f"{name}={value:.3g}" for name, value in asdict(made).items()), ")",
+                  highlight=False)  # fmt: skip
+    for name, found in judged(draws, made).items():
+        first = " ".join(f"{row} {value:.2f}" for row, value in found.first.items())
+        console.print(f"{name}: {found}\n  first/best: {first}", highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""The draws of a sweep's document as plans again, with the time that each took and the one that is predicted."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.environment import device
+from benchmarks.families import FAMILIES
+from benchmarks.sweep import FIELDS, space_of
+from redalg.strategies import Plan, Space
+from redalg.strategies.cost import H200, Constants, Prediction, predict
+
+Document = dict[str, Any]
+PREFIX = "sweep-"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A plan that was drawn and ran: its row, the space that it is from, its median time."""
+
+    family: str
+    row: str
+    space: Space
+    plan: Plan
+    time_us: float
+
+    def predicted(self, constants: Constants = H200) -> Prediction:
+        """What the model says of it."""
+        return predict(self.space.outline, self.plan, constants)
+
+
+def is_sweep(content: Document) -> bool:
+    return str(content["benchmark"]).startswith(PREFIX)
+
+
+def drawn(content: Document) -> Iterator[Drawn]:
+    """Every draw that has a time."""
+    name, chip = content["benchmark"].removeprefix(PREFIX), content["environment"]["target"]
+    family = FAMILIES[name]
+    rows = {row.name: row for row in family.rows(device(chip))}
+    for line in content["rows"]:
+        if line["name"] not in rows:
+            continue
+        space = space_of(family, rows[line["name"]], chip)
+        first = next(space.plans())
+        for one in line["plans"]:
+            if "median_us" in one:
+                plan = replace(first, **{field: one[field] for field in FIELDS})
+                yield Drawn(name, line["name"], space, plan, one["median_us"])
+
+
+def by_row(draws: Iterable[Drawn], constants: Constants = H200) -> dict[str, list[tuple[float, float]]]:
+    """(measured, predicted) in microseconds, by row."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for one in draws:
+        found.setdefault(one.row, []).append((one.time_us, one.predicted(constants).time_us))
+    return found

@@ -1,0 +1,42 @@
+"""Tables as values: written into documents as Markdown, shown in a terminal by Rich."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table as Shown
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the first column is a name, the others are figures.
+
+    >>> print(Table(("row", "time"), (("H1", "3.0"),)))
+    | row | time |
+    |---|--:|
+    | H1 | 3.0 |
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __str__(self) -> str:
+        rule = "|---" + "|--:" * (len(self.header) - 1) + "|"
+        return "\n".join([line(self.header), rule, *map(line, self.rows)])
+
+    def shown(self, title: str) -> Shown:
+        """For a terminal."""
+        made = Shown(title=title)
+        for place, name in enumerate(self.header):
+            made.add_column(name, justify="right" if place else "left")
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+
+def line(cells: Sequence[str]) -> str:
+    r"""One row; a bar within a cell is escaped.
+
+    >>> line(["|x|", "1"])
+    '| \\|x\\| | 1 |'
+    """
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
