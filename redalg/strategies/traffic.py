@@ -40,10 +40,15 @@ class Traffic:
 
     # ---- loops -------------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def streamed(self) -> str:
         """The loop over the streamed axis."""
         return str(self.plan.binding.streamed)
+
+    @cached_property
+    def column(self) -> str:
+        """The loop over columns; `None` where there is none."""
+        return str(self.plan.binding.column)
 
     @cached_property
     def inner(self) -> tuple[str, ...]:
@@ -65,7 +70,7 @@ class Traffic:
         found |= {loop: -(-self.problem.sizes[loop] // (self.deep(loop) * self.plan.splits)) for loop in self.inner}
         return found
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Tiles of the streamed axis that one block takes, where no mask rules out any."""
         tiles = -(-max(1, self.problem.sizes[self.streamed]) // self.plan.block_streamed)
@@ -98,7 +103,7 @@ class Traffic:
         """Elements of a tile along a loop; rows together count once (see `elements`)."""
         if loop == self.streamed:
             return self.plan.block_streamed
-        if loop == str(self.plan.binding.column):
+        if loop == self.column:
             return self.plan.block_column
         if loop in self.inner:
             return self.deep(loop)
