@@ -23,7 +23,7 @@ from redalg.errors import InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Axis, Element, Reduce, Value
 from redalg.incremental import FusedForm, derive, variants
-from redalg.incremental.two_pass import split
+from redalg.incremental.two_pass import in_two_passes
 from redalg.verdicts import Approximate, Exact, Refused
 
 
@@ -68,15 +68,6 @@ def decided(expr: Any, axes: str | None, inputs: Sequence[Element], *, exact: bo
     if exact and decomposition.roundings:  #       one pass would approximate them: two passes
         first, decomposition = in_two_passes(decomposition)
     return Fused(cascade, decomposition, tuple(one.name for one in inputs), single, exact, first)
-
-
-def in_two_passes(decomposition: Decomposition) -> tuple[FusedForm, Decomposition]:
-    """The form of the values that roundings need, and the decomposition of the rest, in which they are tensors."""
-    cascade = decomposition.cascade
-    reduced = set(cascade.values)
-    needed = {value for _, one in decomposition.roundings for value in one.cast.atoms(Value) & reduced}
-    first, second = split(cascade, needed, [one.cast for _, one in decomposition.roundings])
-    return derive(decompose(first)), decompose(second)
 
 
 def analyze(
@@ -338,6 +329,50 @@ class Fused:
 
         made = lower_passes((self.first, self.form), target, sizes, self._dtypes(dtypes), each=ahead, **options)
         return [kernel_for(one) for one in made][-1]
+
+    def plans(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", device: str = "sm_90a",
+              **options: Any) -> Any:  # fmt: skip
+        """The plans that a kernel could have, best first by predicted time (of the second of two passes).
+
+        Args:
+            sizes, dtypes, options: as those of `source`.
+            device: a card (`"H200"`, `"RTX 4090"`) or a target (`"sm_86"`: by the first card that has it).
+
+        Returns:
+            A sequence that prints as a table: of each candidate `plan` (as a call takes it), `predicted_us`, `bound`
+            (what takes longest) and `expression` (the tiling, as MCFuser, SC '24, writes it).
+
+        >>> import redalg as ra
+        >>> rows = ra.fuse(ra.logsumexp(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> best = rows.plans({"b": 4096, "n": 4096}, "float32", "H200")[0]
+        >>> best.bound, best.expression, best.predicted_us > 4096 * 4096 * 4 / 4.8e6
+        ('memory', 'bn', True)
+        """
+        from redalg.runtime.lowering import candidates, lower_passes
+
+        return lower_passes((self.first, self.form), device, sizes, self._dtypes(dtypes), candidates, **options)[-1]
+
+    def tune(self, /, *positional: Any, budget_s: float = 35.0, seed: int = 0, progress: bool = True,
+             empty: str = "nan", precision: str = "ieee", sizes: Mapping[str, int] | None = None,
+             **tensors: Any) -> Any:  # fmt: skip
+        """Measure plans on these tensors, and remember the fastest for calls like this one, in other processes too.
+
+        Args:
+            budget_s: seconds that it may take; at least one plan is measured.
+            seed: of the search (MCFuser, SC '24, Algorithm 1).
+            progress: whether to show a bar on a terminal (stderr).
+            positional, empty, precision, sizes, tensors: as those of a call.
+
+        Returns:
+            The table of every plan that was tried: predicted and measured time, or why it failed; `.best`, `.wall_s`.
+
+        Raises:
+            BackendError: the cache folder cannot be written, or TileLang is missing.
+        """
+        from redalg.runtime.tuner import Tuning, tune
+
+        how = Tuning(budget_s, seed, progress, empty, precision)
+        return tune((self.first, self.form), self._given(positional, tensors), sizes or {}, how)
 
     def _dtypes(self, dtypes: Mapping[str, str] | str) -> Mapping[str, str]:
         if not isinstance(dtypes, str):

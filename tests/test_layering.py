@@ -20,7 +20,7 @@ ROOT_MODULE = "__init__"
 # names from any layer, and only what stands above it, the command line, may import from it.
 LAYERS = (
     *("__main__", "demo", ROOT_MODULE, "library", "fuse", "verdicts", "explain", "runtime", "lower_tile", "strategies"),
-    *("incremental", "decompose", "sugar", "expression", "monoids", "errors"),
+    *("incremental", "decompose", "sugar", "expression", "monoids", "errors", "version"),
 )
 BACKENDS = {"torch", "tilelang", "tvm", "triton"}
 MAY_IMPORT_BACKENDS = {  # module or package: why

@@ -10,7 +10,7 @@ what needs more registers than a block has; what needs too much shared memory is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -38,6 +38,8 @@ PADDING = 0.05
 """Most padding of an extent that is no power of two (rule 3)."""
 MOST_SEGMENTS, MOST_BLOCKS = 64, 16
 """Parts of the streamed axis; blocks for every multiprocessor beyond which parts gain nothing."""
+THREADS = (32, 64, 128, 256, 512, 1024)
+"""Of a block without matrix products."""
 REGISTERS = 65536
 """Registers of a multiprocessor, and of its largest block."""
 
@@ -98,10 +100,30 @@ class Space:
             if plan != ruled and legal(plan):
                 yield plan
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether any tile is a matrix product."""
+        return bool(self.binding.contracted or self.form.cascade.producers)
+
+    def admits(self, plan: Plan) -> bool:
+        """Whether a plan, made for other sizes perhaps, is one of this space: the same rules, asked of one plan."""
+        if not legal(plan) or plan.segments not in self.parts(plan):
+            return False
+        if plan.splits > 1 and plan.splits not in self.splits(plan):
+            return False
+        if not self.multiplies:
+            tile = (plan.level, plan.block_row, plan.block_streamed)
+            length = max(1, self.extent(self.binding.streamed))
+            return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
+        lengths = (plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner)
+        schedule = (plan.stages, plan.threads, plan.warp_specialized, plan.warps)
+        placed = all(length in allowed for length, allowed in zip(lengths, self.tiles(), strict=True))
+        scheduled = plan.tensor_cores == self.cores and schedule in self.schedules(cores=self.cores)
+        return placed and scheduled and shared_out(plan, self.form) and held_in_registers(plan, self.form)
+
     def grown(self) -> Iterator[Plan]:
         """Plans of every tile, with every number of parts."""
-        multiplies = self.binding.contracted or self.form.cascade.producers
-        for plan in self.products() if multiplies else self.rows():
+        for plan in self.products() if self.multiplies else self.rows():
             for parts in self.parts(plan):
                 yield replace(plan, segments=parts, block_merged=merged(replace(plan, segments=parts), self.sized))
             for parts in self.splits(plan):
@@ -113,15 +135,24 @@ class Space:
         """The length of an axis; 1 for none."""
         return self.sized.sizes[str(axis)] if axis is not None else 1
 
-    def products(self) -> Iterator[Plan]:
-        """Tiles of rows x streamed elements x columns."""
-        cores = tensor_cores(self.form, self.problem, self.device)
-        step = (64 if self.device.wgmma else 16) if cores else 16
-        rows = tile_lengths(self.extent(self.binding.row), step, 256 if cores else 128)
+    @cached_property
+    def cores(self) -> bool:
+        """Whether products are made by tensor cores."""
+        return tensor_cores(self.form, self.problem, self.device)
+
+    def tiles(self) -> tuple[Sequence[int], ...]:
+        """Lengths of tiles: rows, streamed elements, columns, producers' own axes."""
+        step = (64 if self.device.wgmma else 16) if self.cores else 16
+        rows = tile_lengths(self.extent(self.binding.row), step, 256 if self.cores else 128)
         streamed = tile_lengths(self.extent(self.binding.streamed), 16, 256)
         whole = padded(self.extent(self.binding.column), 16)
         columns = sorted({whole, *(length for length in tile_lengths(whole, 64, 256) if whole > length)})
-        for row, along, column, inner in product(rows, streamed, columns, self.inner()):
+        return rows, streamed, columns, self.inner()
+
+    def products(self) -> Iterator[Plan]:
+        """Tiles of rows x streamed elements x columns."""
+        cores = self.cores
+        for row, along, column, inner in product(*self.tiles()):
             for stages, threads, special, warps in self.schedules(cores=cores):
                 plan = Plan(self.device, self.binding, row, along, column, stages, threads, 1, special, True, cores,
                             warps=warps, block_inner=inner)  # fmt: skip
@@ -154,7 +185,7 @@ class Space:
             return
         length = max(1, self.extent(self.binding.streamed))
         wide = vector(self.problem)
-        for threads in (32, 64, 128, 256, 512, 1024):
+        for threads in THREADS:
             for level, row, along in self.levels(threads, length, wide):
                 yield Plan(self.device, self.binding, row, along, 1, 0, threads, 1, False, False, False, level=level)
 
