@@ -432,9 +432,6 @@ class Fused:
         """The derivation in text: each reduction's F, g, h, ⊗, the fused and incremental forms, placement and cost."""
         return explain_text(self.decomposition, self.form, self.first)
 
-    def __str__(self) -> str:
-        return self.explain()
-
     def __repr__(self) -> str:
         return self.explain()
 

@@ -80,6 +80,12 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     return _LOWERED[key][1]
 
 
+def forget(form: FusedForm) -> None:
+    """Forget the lowerings of a form for constant sizes: another plan has been found for it."""
+    for key in [key for key in _LOWERED if isinstance(key, tuple) and key[0] == id(form)]:
+        _LOWERED.pop(key, None)
+
+
 def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:
     """The axes whose sizes are to be run-time ones: free axes once any size has changed, the streamed one once it has.
 
