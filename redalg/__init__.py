@@ -69,8 +69,9 @@ from redalg.sugar import (
     var,
 )
 from redalg.verdicts import Approximate, Exact, Refused
+from redalg.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Approximate", "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError",

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 
+os.environ["REDALG_TUNED"] = "off"  # what someone has tuned on this machine is no part of a test
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))

@@ -19,8 +19,20 @@ ROOT_MODULE = "__init__"
 # A layer imports from itself and from those to its right. `__init__` is the package's own namespace: it may take
 # names from any layer, and only what stands above it, the command line, may import from it.
 LAYERS = (
-    *("__main__", "demo", ROOT_MODULE, "library", "fuse", "verdicts", "explain", "runtime", "lower_tile", "strategies"),
-    *("incremental", "decompose", "sugar", "expression", "monoids", "errors"),
+    *(
+        "__main__",
+        "demo",
+        ROOT_MODULE,
+        "library",
+        "fuse",
+        "fused",
+        "verdicts",
+        "explain",
+        "runtime",
+        "lower_tile",
+        "strategies",
+    ),
+    *("incremental", "decompose", "sugar", "expression", "monoids", "errors", "version"),
 )
 BACKENDS = {"torch", "tilelang", "tvm", "triton"}
 MAY_IMPORT_BACKENDS = {  # module or package: why

@@ -16,8 +16,8 @@ from redalg.expression import Axis, Element, Scalar
 from redalg.expression.axis import names_of
 from redalg.expression.contents import of_kind
 
-OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check")
-"""Options of a call: names that no tensor may bear."""
+OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check", "budget_s", "seed", "progress")
+"""Options of a call, and of `tune`: names that no tensor may bear."""
 
 
 def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tuple[Axis, ...] | None]], bool]:

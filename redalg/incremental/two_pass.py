@@ -13,10 +13,21 @@ from dataclasses import replace
 
 from sympy import Expr
 
-from redalg.decompose import Cascade, Output
+from redalg.decompose import Cascade, Decomposition, Output, decompose
 from redalg.decompose.domain import with_domain
 from redalg.expression import Axis, Cast, Element, Label, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.incremental.derive import derive
+from redalg.incremental.form import FusedForm
+
+
+def in_two_passes(decomposition: Decomposition) -> tuple[FusedForm, Decomposition]:
+    """The form of the values that roundings need, and the decomposition of the rest, in which they are tensors."""
+    cascade = decomposition.cascade
+    reduced = set(cascade.values)
+    needed = {value for _, one in decomposition.roundings for value in one.cast.atoms(Value) & reduced}
+    first, second = split(cascade, needed, [one.cast for _, one in decomposition.roundings])
+    return derive(decompose(first)), decompose(second)
 
 
 def split(cascade: Cascade, needed: Iterable[Value], roundings: Iterable[Cast] = ()) -> tuple[Cascade, Cascade]:

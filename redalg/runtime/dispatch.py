@@ -36,12 +36,21 @@ def call(
         step, made = began(form, bind(form.cascade, given, sizes), given, backend, options)
         keep(kind, (step,), forms, options["plan"])
         return made
-    before = bind_first(first, given, sizes)
-    one, found = began(first, replace(before, result=before.compute), given, backend, {**options, "plan": None})
-    after = {**of_second(given, first, form), **found}
+    one, after = began_first((first, form), given, backend, sizes, options)
     two, made = began(form, bind(form.cascade, after, sizes), after, backend, options)
     keep(kind, (one, two), forms, options["plan"])
     return made
+
+
+def began_first(
+    forms: tuple[FusedForm, FusedForm], given: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int],
+    options: Mapping[str, Any],
+) -> tuple[Step, dict[str, Any]]:  # fmt: skip
+    """The step of the first of two passes, and what the second takes of these tensors."""
+    first, form = forms
+    before = bind_first(first, given, sizes)
+    one, found = began(first, replace(before, result=before.compute), given, backend, {**options, "plan": None})
+    return one, {**of_second(given, first, form), **found}
 
 
 def began(

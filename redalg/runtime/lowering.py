@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, final
 
-from redalg.errors import BackendError, InputError, PlanError
+from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.incremental.fixed import fixed
 from redalg.incremental.form import FusedForm
 from redalg.incremental.orient import oriented
@@ -22,6 +22,7 @@ from redalg.lower_tile.reductions import check_reductions
 from redalg.lower_tile.standalone import Example, checked
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
+from redalg.runtime.tuned import remembered
 from redalg.strategies import (
     Plan,
     Problem,
@@ -34,6 +35,8 @@ from redalg.strategies import (
     smaller,
     with_symbols,
 )
+from redalg.strategies.candidates import Candidates, ranked
+from redalg.strategies.plan import TUNED
 
 Made = TypeVar("Made")
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -77,16 +80,17 @@ def lower(
 
 
 def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[FusedForm, list[Plan]]:
-    """The form as the program holds it, and the plans to try, best first."""
-    form = plannable(form, problem)
+    """The form as the program holds it, and the plans to try: the tuned pack's, the cache's, then the rules'."""
+    known, form = form, plannable(form, problem)
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
     if plan is not None and plan.device.target != device_for(target).target:
         raise PlanError(f"the plan is for {plan.device.target}, and the kernel for {target}. Make a plan for {target}.")
     if plan is not None:
-        return form, [plan]
-    chosen = choose(form, problem, target) if problem.varying else Space(form, problem, target).preferred()
-    return form, list(smaller(chosen))
+        return form, [replace(plan, origin="given")]
+    space, ruled = Space(form, problem, target), choose(form, problem, target)
+    chosen = ruled if problem.varying else space.preferred()
+    return form, [*remembered(known, space, ruled), *smaller(chosen)]
 
 
 def plannable(form: FusedForm, problem: Problem) -> FusedForm:
@@ -107,10 +111,26 @@ def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
     check_varying(problem.varying, form, plans[0], problem)
     form, problem = (form, problem) if problem.varying else flattened(form, problem)
     symbolic = with_symbols(problem, form)
-    chosen, program = fitting((one, build(form, one, symbolic, dtypes_out)) for one in plans)
+    chosen, program = fitting(programs(form, plans, symbolic, dtypes_out))
     check_operands(program, chosen, problem.precision)
     source = emit(program, chosen, header(form, chosen), self_check(program, run_time_sizes(program, problem, form)))
     return Lowered(form, problem, chosen, program, source, results)
+
+
+def programs(
+    form: FusedForm, plans: Iterable[Plan], problem: Problem, dtypes: Mapping[str, str]
+) -> Iterator[tuple[Plan, TileProgram]]:
+    """The program of every plan; a remembered plan that has none for these sizes is passed over."""
+    for plan in plans:
+        try:
+            program = build(form, plan, problem, dtypes)
+            if plan.origin in TUNED:
+                check_operands(program, plan, problem.precision)
+        except RedalgError:
+            if plan.origin not in TUNED:
+                raise
+            continue
+        yield plan, program
 
 
 def lower_passes(
@@ -168,6 +188,13 @@ def standalone(
     return str(emit(program, plan, header(lowered.form, plan), text))
 
 
+def candidates(
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
+) -> Candidates:
+    """The plans that a pass could have, best first by predicted time."""
+    return ranked(space_for(form, target, sizes, dtypes, **options))
+
+
 def check_form(form: FusedForm) -> None:
     """Refuse what the tile program does not hold: several reduced axes."""
     instead = 'which the tile program does not do yet. Run it with backend="torch".'
@@ -181,7 +208,8 @@ def fitting(candidates: Iterable[tuple[Plan, TileProgram]]) -> tuple[Plan, TileP
     """The first plan whose program fits its device; when none does, the first is refused with both figures."""
     first: tuple[Plan, TileProgram] | None = None
     for plan, program in candidates:
-        first = first or (plan, program)
+        if plan.origin not in TUNED:
+            first = first or (plan, program)
         if fits(program, plan):
             return plan, program
     if first is None:

@@ -91,6 +91,12 @@ def keep(kind: Hashable, steps: tuple[Step, ...], *kept: Any) -> None:
     _PREPARED[kind] = Prepared(steps, kept)
 
 
+def forget(form: FusedForm) -> None:
+    """Forget the kinds of calls of a form: another plan has been found for it."""
+    for kind in [kind for kind, one in _PREPARED.items() if any(form is other for other in one.kept[0])]:
+        _PREPARED.pop(kind, None)
+
+
 def bound_again(bound: Bound, cascade: Cascade, given: Mapping[str, Any]) -> Bound:
     """The binding of another call of the same kind."""
     tensors = {name: native(given[name]) for name in bound.tensors}

@@ -5,6 +5,7 @@
     others, of the streamed axis too             one whose trip count is a run-time one as well
     sizes compiled ahead by `Fused.compile`      the kernel compiled for them
     sizes for which the call gives a plan        the kernel of that plan for them: a plan is made for sizes
+    sizes that were tuned                        the kernel of the plan that was found for them, likewise
 
 A family is one form, target, dtypes and options, with one size of every axis that tiles hold whole: another size of
 such an axis begins a family. Plans depend on sizes (few rows, many segments): run-time sizes share a kernel where they
@@ -24,6 +25,7 @@ from typing import Any
 from redalg.incremental.form import FusedForm
 from redalg.runtime.inputs import Bound
 from redalg.runtime.lowering import Lowered, built, lower, options_of, planned, problem_of, target_of
+from redalg.runtime.tuned import measured_at
 from redalg.strategies import Plan, Problem, device_for, fits_launch, may_vary, trims, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
@@ -55,7 +57,7 @@ def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
 def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered:
     """The lowering of sizes not met before: of its own for the first of a family, else the one that they share."""
     planable, plans = planned(form, target, problem, plan)
-    if plan is not None:
+    if plan is not None or measured_at(form, problem, plans[0]):
         return built(planable, plans, problem)
     free = may_vary(planable, plans[0].binding, problem.dtypes)
     fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
@@ -76,6 +78,12 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     if key not in _LOWERED:
         _LOWERED[key] = form, built(planable, plans, problem)
     return _LOWERED[key][1]
+
+
+def forget(form: FusedForm) -> None:
+    """Forget the lowerings of a form for constant sizes: another plan has been found for it."""
+    for key in [key for key in _LOWERED if isinstance(key, tuple) and key[0] == id(form)]:
+        _LOWERED.pop(key, None)
 
 
 def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:

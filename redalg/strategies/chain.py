@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import final
 
 from sympy import Expr
@@ -101,6 +101,7 @@ def products(m: str, k: str, n: str, h: str) -> Chain:
     return Chain((first, second))
 
 
+@lru_cache(maxsize=64)
 def chain_of(form: FusedForm) -> Chain:
     """The blocks of a form: its producers, then one for all that it reduces over the same loops."""
     cascade, blocks = form.cascade, list[Block]()

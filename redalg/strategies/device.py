@@ -78,9 +78,9 @@ CARDS = {
 }
 TARGETS = ("sm_90a", "sm_89", "sm_86", "sm_80")
 DEVICES = {target: next(one for one in CARDS.values() if one.target == target) for target in TARGETS} | {
-    "c": DeviceSpec("c", 1, 1 << 20, wgmma=False, part="one core (tiles are stack arrays)")
+    "c": DeviceSpec("c", 1, 1 << 20, False, "one core (tiles are stack arrays)", False, 10, 1)
 }
-"""Every target, by the first card that has it."""
+"""Every target, by the first card that has it. The rates of a core are orders of magnitude: they rank plans alone."""
 
 
 def device_for(target: str) -> DeviceSpec:

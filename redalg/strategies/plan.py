@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from redalg.errors import PlanError
@@ -40,6 +40,11 @@ class Problem:
 MERGED_ROWS = 16
 """Most rows that one block of the merging kernel takes."""
 LEVELS = ("thread", "warp", "block", "row")
+CHOICES = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
+           "warp_specialized", "warps", "level", "block_merged", "tensor_cores")  # fmt: skip
+"""What is chosen of a plan: the rest follows from form, sizes and device."""
+TUNED = ("pack", "cache")
+"""Where remembered plans come from: such a plan gives way to the rules' where it has no program."""
 
 
 @final
@@ -68,6 +73,8 @@ class Plan:
             `row` (one tile holds the whole row: nothing is merged, the non-incremental form of section 5.4).
         block_merged: most rows of a block of the kernel that merges segments.
         predicted_us: predicted time in microseconds, None while no model is asked.
+        origin: who chose it: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans; equality
+            does not see it.
     """
 
     device: DeviceSpec
@@ -88,11 +95,16 @@ class Plan:
     level: str = "block"
     block_merged: int = MERGED_ROWS
     predicted_us: float | None = None
+    origin: str = field(default="rules", compare=False)
 
     @property
     def strategy(self) -> str:
         """Single-Segment or Multi-Segment (RedFuser, section 4)."""
         return "single-segment" if self.segments == 1 else "multi-segment"
+
+    def choices(self) -> dict[str, int | str | bool]:
+        """What was chosen, by name: `replace` on another plan of the form makes this one of it."""
+        return {name: getattr(self, name) for name in CHOICES}
 
     def __str__(self) -> str:
         rows = f"{self.binding.row or 'one row'} {self.block_row}"

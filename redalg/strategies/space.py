@@ -10,7 +10,7 @@ what needs more registers than a block has; what needs too much shared memory is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -45,6 +45,8 @@ SLACK = 1.2
 DOUBT, LAUNCH_US, STAGES = 1.25, 1.0, 2
 """The factor and the launch's share within which the model's times lie of measured ones (rms of the log ratio: 0.2 to
 0.25 in every family); stages of the plan that is taken of several that differ in nothing else."""
+THREADS = (32, 64, 128, 256, 512, 1024)
+"""Of a block without matrix products."""
 REGISTERS = 65536
 """Registers of a multiprocessor, and of its largest block."""
 
@@ -129,16 +131,37 @@ class Space:
         if self.device.target == "c" or not fitted:
             return ruled
         promise, best = self.ranked()[0]
-        return best if DOUBT * promise.time_us + LAUNCH_US < self.predict(ruled).time_us else ruled
+        better = DOUBT * promise.time_us + LAUNCH_US < self.predict(ruled).time_us
+        return replace(best, origin="model", predicted_us=promise.time_us) if better else ruled
 
     def may_fit(self, plan: Plan) -> bool:
         """Whether its tiles are estimated to fit a block's shared memory (rule 4)."""
         return Traffic(self.outline, plan).smem_bytes <= SLACK * self.device.smem_bytes
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether any tile is a matrix product."""
+        return bool(self.binding.contracted or self.form.cascade.producers)
+
+    def admits(self, plan: Plan) -> bool:
+        """Whether a plan, made for other sizes perhaps, is one of this space: the same rules, asked of one plan."""
+        if not legal(plan) or plan.segments not in self.parts(plan):
+            return False
+        if plan.splits > 1 and plan.splits not in self.splits(plan):
+            return False
+        if not self.multiplies:
+            tile = (plan.level, plan.block_row, plan.block_streamed)
+            length = max(1, self.extent(self.binding.streamed))
+            return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
+        lengths = (plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner)
+        schedule = (plan.stages, plan.threads, plan.warp_specialized, plan.warps)
+        placed = all(length in allowed for length, allowed in zip(lengths, self.tiles(), strict=True))
+        scheduled = plan.tensor_cores == self.cores and schedule in self.schedules(cores=self.cores)
+        return placed and scheduled and shared_out(plan, self.form) and held_in_registers(plan, self.form)
+
     def grown(self) -> Iterator[Plan]:
         """Plans of every tile, with every number of parts."""
-        multiplies = self.binding.contracted or self.form.cascade.producers
-        for plan in self.products() if multiplies else self.rows():
+        for plan in self.products() if self.multiplies else self.rows():
             for parts in self.parts(plan):
                 yield replace(plan, segments=parts, block_merged=merged(replace(plan, segments=parts), self.sized))
             for parts in self.splits(plan):
@@ -150,17 +173,25 @@ class Space:
         """The length of an axis; 1 for none."""
         return self.sized.sizes[str(axis)] if axis is not None else 1
 
-    def products(self) -> Iterator[Plan]:
-        """Tiles of rows x streamed elements x columns."""
-        cores = tensor_cores(self.form, self.problem, self.device)
-        step = (64 if self.device.wgmma else 16) if cores else 16
-        rows = tile_lengths(self.extent(self.binding.row), step, 256 if cores else 128)
-        deep = 32 if self.outline.eight_bits and cores else 16
+    @cached_property
+    def cores(self) -> bool:
+        """Whether products are made by tensor cores."""
+        return tensor_cores(self.form, self.problem, self.device)
+
+    def tiles(self) -> tuple[Sequence[int], ...]:
+        """Lengths of tiles: rows, streamed elements, columns, producers' own axes."""
+        step = (64 if self.device.wgmma else 16) if self.cores else 16
+        deep = 32 if self.outline.eight_bits and self.cores else 16
+        rows = tile_lengths(self.extent(self.binding.row), step, 256 if self.cores else 128)
         streamed = tile_lengths(self.extent(self.binding.streamed), deep, 256)
         whole = padded(self.extent(self.binding.column), 16)
         parts = (length for length in (64, 128, 192, 256) if length < whole and padding(whole, length) <= PADDING)
-        columns = (*parts, whole)
-        for row, along, column, inner in product(rows, streamed, columns, self.inner()):
+        return rows, streamed, (*parts, whole), self.inner()
+
+    def products(self) -> Iterator[Plan]:
+        """Tiles of rows x streamed elements x columns."""
+        cores = self.cores
+        for row, along, column, inner in product(*self.tiles()):
             for stages, threads, special, warps in self.schedules(cores=cores):
                 plan = Plan(self.device, self.binding, row, along, column, stages, threads, 1, special, True, cores,
                             warps=warps, block_inner=inner)  # fmt: skip
@@ -193,7 +224,7 @@ class Space:
             return
         length = max(1, self.extent(self.binding.streamed))
         wide = vector(self.problem)
-        for threads in (32, 64, 128, 256, 512, 1024):
+        for threads in THREADS:
             for level, row, along in self.levels(threads, length, wide):
                 yield Plan(self.device, self.binding, row, along, 1, 0, threads, 1, False, False, False, level=level)
 

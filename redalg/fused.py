@@ -1,0 +1,376 @@
+"""What a person holds of a fused cascade: callable, explainable, tunable, compilable; and its algebra.
+
+expression → Cascade → Decomposition → FusedForm (made when first asked for) → Plan → TileProgram → source → kernel
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any, final
+
+from sympy import Expr, S, Tuple
+
+from redalg.decompose import Cascade, Decomposition
+from redalg.decompose.rounding import bound_within
+from redalg.errors import InputError
+from redalg.explain import explain_latex, explain_text
+from redalg.expression import Axis, Reduce, Value
+from redalg.incremental import FusedForm, derive, variants
+
+DERIVING = RLock()
+
+
+@final
+@dataclass(frozen=True)
+class Fused:
+    """A fused cascade: callable, explainable, compilable. Immutable, and it pickles.
+
+    Attributes:
+        cascade, decomposition, form: the stages, each printable; `form` is made once, when first asked for.
+        inputs: names of the tensors in positional order (empty: keywords only).
+        single: whether the call gives one array rather than a namedtuple.
+        exact: whether approximations are refused.
+        first: the form of the first of two passes, whose outputs `form` takes as tensors (None: one pass).
+    """
+
+    cascade: Cascade
+    decomposition: Decomposition
+    inputs: tuple[str, ...]
+    single: bool
+    exact: bool
+    first: FusedForm | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.cascade, self.inputs, self.single, self.exact))
+
+    @cached_property
+    def form(self) -> FusedForm:
+        """Pivots, accumulators, leaf / merge / finish: derived once, whichever thread asks first."""
+        with DERIVING:  # a derivation adds atoms to the decomposition's
+            made: dict[str, FusedForm] = vars(self)
+            if "form" not in made:
+                made["form"] = derive(self.decomposition)
+            return made["form"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled and copied holds the form."""
+        self.form  # noqa: B018
+        return vars(self)
+
+    # ---- run ---------------------------------------------------------------------------------------------------------
+
+    def __call__(self, /, *positional: Any, backend: str | None = None, plan: Any = None, empty: str = "nan",
+                 precision: str = "ieee", sizes: Mapping[str, int] | None = None, check: bool = False,
+                 **tensors: Any) -> Any:  # fmt: skip
+        """Run on tensors (torch on one device, or NumPy), given by keyword.
+
+        Args:
+            positional: tensors in the order of `inputs=`.
+            backend: `"tilelang"` (default on CUDA; on the CPU through TileLang's C target), `"torch"` (default on the
+                CPU: block by block, bounded memory) or `"numpy"` (the interpreter).
+            plan: a `Plan` for the tilelang backend; None chooses one.
+            empty: what a ratio over no elements is, `"nan"` (as the definition) or `"zero"`.
+            precision: `"ieee"`, or `"tf32"` to allow TF32 in float32 contractions on CUDA.
+            sizes: extents of axes that no tensor carries.
+            check: check data-dependent indices on CUDA too.
+            tensors: arrays by name; integer and boolean ones only where they index or mask.
+
+        Returns:
+            One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
+            extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
+        """
+        from redalg.runtime.dispatch import call
+
+        given = self._given(positional, tensors)
+        options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
+        return self._outputs(call((self.first, self.form), given, backend, sizes or {}, options))
+
+    def reference(self, /, *positional: Any, sizes: Mapping[str, int] | None = None, **tensors: Any) -> Any:
+        """The unfused definition, as written, in float64 (contractions by einsum, rows in chunks)."""
+        from redalg.runtime.dispatch import define
+
+        return self._outputs(define((self.first, self.form), self._given(positional, tensors), sizes or {}))
+
+    def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> dict[str, Any]:
+        if not positional:
+            return tensors
+        if len(positional) > len(self.inputs):
+            allowed = (
+                f"at most {len(self.inputs)}" if self.inputs else "none, since `fuse` was given no inputs=(Q, K, V)"
+            )
+            raise InputError(
+                f"the call has {len(positional)} positional tensors; it may have {allowed}. Pass them by keyword."
+            )
+        by_position = dict(zip(self.inputs, positional, strict=False))
+        twice = [name for name in by_position if name in tensors]
+        if twice:
+            raise InputError(f"tensor `{twice[0]}` is given by position and by keyword. Give it once.")
+        return {**by_position, **tensors}
+
+    def _outputs(self, made: Mapping[str, Any]) -> Any:
+        if self.single:
+            return made[self.cascade.outputs[0].name]
+        return outputs_type(tuple(made))(**made)
+
+    # ---- the monoid --------------------------------------------------------------------------------------------------
+
+    def leaf(self, tensors: Mapping[str, Any], start: Mapping[Axis, int] | None = None,
+             extents: Mapping[str, int] | None = None) -> Any:  # fmt: skip
+        """The state of a piece of the data: arrays over the free axes alone, whatever the length of the piece.
+
+        Args:
+            tensors: every array and scalar by name; those with the streamed axis hold a piece of it, of any length.
+            start: `{axis: global number of the piece's first element}` (0 where left out), for masks, indices, order.
+            extents: sizes by axis name: those that no tensor has, totals that an expression holds alone.
+
+        Returns:
+            A state, which pickles: `.slots`, name -> array, as `state` lists them, at least float32 (integers int64).
+
+        Raises:
+            InputError: the tensors do not fit the expression, a total is missing, or the form takes two passes.
+
+        >>> import numpy as np, redalg as ra
+        >>> mean = ra.fuse(ra.mean(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> print(mean.leaf({"x": np.float32([[1, 2, 6], [2, 2, 2]])}))
+        count[] count: ()
+        sum_0[b] accumulator: (2,)
+        """
+        from redalg.runtime.state import leaf
+
+        self._refuse_two_passes("leaf")
+        return leaf(self.form, tensors, start or {}, extents or {})
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """The state of both pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
+
+        Where a reduction depends on the order of elements (`first`, `last`, `affine`), the pieces must adjoin, as the
+        `start` of their leaves says; the one that comes first is taken first.
+
+        Neither changes, and the slots keep their shapes. Source: RedFuser (ASPLOS '26), Eqs. 11, 15.
+
+        Raises:
+            InputError: they differ in form, rows, library, device, dtype or scalars, or do not adjoin where they must.
+
+        >>> import numpy as np, redalg as ra
+        >>> n = ra.axes("n")
+        >>> at = ra.fuse(ra.argmax(ra.tensor("x[n]"), n))
+        >>> a, b = at.leaf({"x": np.float32([1, 7])}), at.leaf({"x": np.float32([9, 2, 9])}, start={n: 2})
+        >>> int(at.finish(at.merge(b, a)))
+        2
+        """
+        from redalg.runtime.state import merge
+
+        return merge(self.form, a, b)
+
+    def finish(self, state: Any, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
+               start: Mapping[Axis, int] | None = None) -> Any:  # fmt: skip
+        """The outputs of a state.
+
+        Args:
+            state: the state of all the data.
+            tensors: those that stand in the outputs themselves. An output that carries the reduced axis is made for
+                the piece of it that they hold: pass piece after piece to make it part by part.
+            empty: what a ratio over no elements is, `"nan"` or `"zero"`.
+            start: `{axis: global number of the piece's first element}` (0 where left out), for masks over the axis.
+
+        Returns:
+            What a call gives, dimensions in the order of the output axes, a reduced axis as long as the piece.
+
+        Raises:
+            InputError: the state is none of this form, a tensor that an output holds is missing, or one does not fit.
+
+        >>> import numpy as np, redalg as ra
+        >>> share = ra.fuse(ra.normalize(ra.tensor("x[n]"), ra.axes("n"), p=1))
+        >>> state = share.leaf({"x": np.float32([1, 2, 5])})
+        >>> share.finish(state, {"x": np.float32([2, 5])}, start={ra.axes("n"): 1}).tolist()
+        [0.25, 0.625]
+        """
+        from redalg.runtime.state import finish
+
+        return self._outputs(finish(self.form, state, tensors, empty, start or {}))
+
+    def empty_state(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | None = None, device: str = "cpu",
+                    library: str = "torch") -> Any:  # fmt: skip
+        """The identity of `merge`: the state of no elements.
+
+        Args:
+            sizes: extents of the free axes by name, and totals of reduced axes as in `leaf(extents=)`.
+            dtypes, device, library: of the tensors that other states are made from (`"float32"`; torch or numpy).
+
+        Raises:
+            InputError: a size is missing, or the form takes two passes.
+        """
+        from redalg.runtime.state import empty_state
+
+        self._refuse_two_passes("empty_state")
+        return empty_state(self.form, sizes, dtypes or {}, device, library)
+
+    def _refuse_two_passes(self, caller: str) -> None:
+        if self.first is not None:
+            values = ", ".join(one.name for one in self.first.outputs)
+            raise InputError(
+                f"{caller}: this form takes two passes over the data (the first for {values}), so no state of one pass "
+                "holds it. Fuse without exact=True for the approximate one-pass state."
+            )
+
+    # ---- kernels -----------------------------------------------------------------------------------------------------
+
+    def lower(self, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Any:
+        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the second of two passes)."""
+        from redalg.runtime.lowering import lower, lower_passes
+
+        return lower_passes((self.first, self.form), target, sizes, dtypes, each=lower, **options)[-1]
+
+    def source(self, target: str = "sm_90a", *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16",
+               **options: Any) -> str:  # fmt: skip
+        """Readable TileLang that runs without redalg, for a target, sizes by axis name and dtypes by tensor name."""
+        return str(self.lower(target, sizes, self._dtypes(dtypes), **options).source)
+
+    def save(self, path: str | Path, target: str = "sm_90a", *, sizes: Mapping[str, int],
+             dtypes: Mapping[str, str] | str = "float16", **options: Any) -> Path:  # fmt: skip
+        """Write the kernel to a file that runs without redalg and checks itself; gives back the path.
+
+        Beside what `source` gives, the file holds the definition in PyTorch. Run as a program it draws inputs, runs the
+        kernel, compares every output with the definition in float64, and exits with 1 where one is wrong. Of two passes
+        the file holds the second one's kernel; the first is evaluated by its definition.
+        """
+        from redalg.runtime.lowering import standalone
+
+        path = Path(path)
+        text = standalone((self.first, self.form), target, sizes, self._dtypes(dtypes), **options)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def compile(
+        self, target: str, *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", **options: Any
+    ) -> Any:
+        """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it."""
+        from redalg.runtime.kernels import kernel_for
+        from redalg.runtime.lowering import lower_passes
+        from redalg.runtime.sizes import ahead
+
+        made = lower_passes((self.first, self.form), target, sizes, self._dtypes(dtypes), each=ahead, **options)
+        return [kernel_for(one) for one in made][-1]
+
+    def plans(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", device: str = "sm_90a",
+              **options: Any) -> Any:  # fmt: skip
+        """The plans that a kernel could have, best first by predicted time (of the second of two passes).
+
+        Args:
+            sizes, dtypes, options: as those of `source`.
+            device: a card (`"H200"`, `"RTX 4090"`) or a target (`"sm_86"`: by the first card that has it).
+
+        Returns:
+            A sequence that prints as a table: of each candidate `plan` (as a call takes it), `predicted_us`, `bound`
+            (what takes longest) and `expression` (the tiling, as MCFuser, SC '24, writes it).
+
+        >>> import redalg as ra
+        >>> rows = ra.fuse(ra.logsumexp(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> best = rows.plans({"b": 4096, "n": 4096}, "float32", "H200")[0]
+        >>> best.bound, best.expression, best.predicted_us > 4096 * 4096 * 4 / 4.8e6
+        ('memory', 'b', True)
+        """
+        from redalg.runtime.lowering import candidates, lower_passes
+
+        return lower_passes((self.first, self.form), device, sizes, self._dtypes(dtypes), candidates, **options)[-1]
+
+    def tune(self, /, *positional: Any, budget_s: float = 35.0, seed: int = 0, progress: bool = True,
+             empty: str = "nan", precision: str = "ieee", sizes: Mapping[str, int] | None = None,
+             **tensors: Any) -> Any:  # fmt: skip
+        """Measure plans on these tensors, and remember the fastest for calls like this one, in other processes too.
+
+        Args:
+            budget_s: seconds that it may take; at least one plan is measured.
+            seed: of the search (MCFuser, SC '24, Algorithm 1).
+            progress: whether to show a bar on a terminal (stderr).
+            positional, empty, precision, sizes, tensors: as those of a call.
+
+        Returns:
+            The table of every plan that was tried: predicted and measured time, or why it failed; `.best`, `.wall_s`.
+
+        Raises:
+            BackendError: the cache folder cannot be written, or TileLang is missing.
+        """
+        from redalg.runtime.tuner import Tuning, tune
+
+        how = Tuning(budget_s, seed, progress, empty, precision)
+        return tune((self.first, self.form), self._given(positional, tensors), sizes or {}, how)
+
+    def _dtypes(self, dtypes: Mapping[str, str] | str) -> Mapping[str, str]:
+        if not isinstance(dtypes, str):
+            return dtypes
+        floats = self.cascade.value_tensors()
+        return {name: dtypes if name in floats else "int64" for name in self.cascade.inputs()}
+
+    # ---- the algebra -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def g(self) -> dict[str, Expr]:
+        """The x-part of each reduction: one expression at rank 1, a SymPy Tuple at rank r."""
+        return {one.reduction.name: _one_or_tuple(one.g) for one in self.decomposition.separations}
+
+    @cached_property
+    def h(self) -> dict[str, Expr]:
+        """The d-part of each reduction, in the order of `g`."""
+        return {one.reduction.name: _one_or_tuple(one.h) for one in self.decomposition.separations}
+
+    @cached_property
+    def otimes(self) -> dict[str, str]:
+        """The sign of ⊗ of each reduction."""
+        return {one.reduction.name: one.times for one in self.decomposition.separations}
+
+    @cached_property
+    def rank(self) -> dict[str, int]:
+        """The separable rank of each reduction's term."""
+        return {one.reduction.name: one.rank for one in self.decomposition.separations}
+
+    @cached_property
+    def bound(self) -> dict[str, Expr]:
+        """By reduction, how far its value may lie from the definition's for roundings that mix x and d (SymPy)."""
+        made: dict[str, Expr] = {}
+        for reduction, one in self.decomposition.roundings:
+            summand = bound_within(reduction.term, one)
+            made[reduction.name] = made.get(reduction.name, S.Zero) + Reduce("sum", summand, [self.cascade.axis])
+        return made
+
+    @cached_property
+    def pivots(self) -> dict[str, tuple[Expr, Value]]:
+        """Each pivot's name -> (what it shifts or scales, its symbol)."""
+        return {one.value.name: (one.base, one.value) for one in self.form.pivots}
+
+    @property
+    def forms(self) -> tuple[FusedForm, ...]:
+        """The forms of this cascade, in order of preference; `Plan.form` names one by its `kind`."""
+        return variants(self.form)
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """The slots of the state: name, kind and axes of each."""
+        return self.form.slots
+
+    # ---- printing ----------------------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """The derivation in text: each reduction's F, g, h, ⊗, the fused and incremental forms, placement and cost."""
+        return explain_text(self.decomposition, self.form, self.first)
+
+    def __repr__(self) -> str:
+        return self.explain()
+
+    def _repr_latex_(self) -> str:
+        return explain_latex(self.decomposition, self.form, self.first)
+
+
+@cache
+def outputs_type(names: tuple[str, ...]) -> type:
+    """The type of several outputs."""
+    return namedtuple("Outputs", names)
+
+
+def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:
+    return parts[0] if len(parts) == 1 else Tuple(*parts) if parts else S.Zero

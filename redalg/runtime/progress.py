@@ -1,0 +1,32 @@
+"""A bar on the terminal while plans are measured: how much of the time is over, and the best so far."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+Tell = Callable[[float | None, int], None]
+"""Takes the best time so far, in microseconds, and how many plans were measured."""
+
+
+@contextmanager
+def shown(budget_s: float, *, enabled: bool) -> Iterator[Tell]:
+    """A bar on the standard error, which is a terminal; else nothing. It is gone when all is done."""
+    if not enabled or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("tuning"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    began = monotonic()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("compiling", total=budget_s)
+
+        def tell(best: float | None, count: int) -> None:
+            said = "" if best is None else f", best {best:.2f} µs"
+            bar.update(task, completed=min(monotonic() - began, budget_s), description=f"{count} measured{said}")
+
+        yield tell

@@ -1,0 +1,243 @@
+"""Plans that were tuned, remembered: the pack that ships with redalg, then the cache folder.
+
+    entry  := key, sizes, choices of the plan, measured and predicted time
+    key    := cascade, dtypes, shape bucket, options, card, redalg's version, TileLang's version
+    bucket := every size rounded up to a power of two
+    pack   := redalg/tuned/<card>.json                    read only
+    cache  := <REDALG_CACHE_DIR>/tuned/<card>.json        one writer at a time, replaced whole: readers see old or new
+
+A file that is none of these is reported by a warning and ignored, and so is an entry. What is kept next replaces such a
+file, and leaves it beside itself as `.bad`. `REDALG_TUNED=off` ignores both places.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, final
+
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.cache import folder, one_at_a_time
+from redalg.strategies import DeviceSpec, Plan, Problem, Space
+from redalg.strategies.plan import CHOICES
+from redalg.strategies.rules import power_of_two
+from redalg.version import VERSION
+
+SWITCH = "REDALG_TUNED"
+FORMAT = "redalg tuned plans, 1"
+"""What such a file says of itself."""
+PACKS = Path(__file__).parent.parent / "tuned"
+
+
+@final
+@dataclass(frozen=True)
+class Key:
+    """What a result is known by: it holds for nothing else.
+
+    Attributes:
+        cascade: digest of the form's text and of its outputs' axes.
+        dtypes: of the tensors, by name.
+        bucket: by axis, the power of two at or above its size.
+        options: what changes results: `empty`, `precision`.
+        card: such as `H200`, or `c`.
+        redalg, tilelang: versions; empty where TileLang is not installed.
+    """
+
+    cascade: str
+    dtypes: Mapping[str, str]
+    bucket: Mapping[str, int]
+    options: Mapping[str, str]
+    card: str
+    redalg: str
+    tilelang: str
+
+    @property
+    def digest(self) -> str:
+        """The key as one word, the same in every process."""
+        return sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
+
+
+@final
+@dataclass(frozen=True)
+class Entry:
+    """A remembered plan: its choices, the sizes that it was measured at, and its times in microseconds."""
+
+    key: Key
+    sizes: Mapping[str, int]
+    plan: Mapping[str, int | str | bool]
+    measured_us: float
+    predicted_us: float
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
+
+
+def key_of(form: FusedForm, problem: Problem, device: DeviceSpec) -> Key:
+    """The key of a problem of constant sizes."""
+    options = {"empty": problem.empty, "precision": problem.precision}
+    bucket = {name: power_of_two(size) for name, size in problem.sizes.items()}
+    return Key(cascade_of(form), dict(problem.dtypes), bucket, options, card(device), VERSION, tilelang_version())
+
+
+def card(device: DeviceSpec) -> str:
+    """The card that results are for."""
+    return "c" if device.target == "c" else device.part
+
+
+_CASCADES: dict[int, tuple[FusedForm, str]] = {}
+"""By the form's identity, kept alive beside the digest: printing it takes longer than a call."""
+
+
+def cascade_of(form: FusedForm) -> str:
+    """The digest of a form's text and its outputs' axes, which does not depend on the process."""
+    if id(form) not in _CASCADES:
+        axes = "; ".join(f"{one.name}[{', '.join(map(str, one.axes))}]" for one in form.outputs)
+        _CASCADES[id(form)] = form, sha256(f"{form}\n{axes}".encode()).hexdigest()[:32]
+    return _CASCADES[id(form)][1]
+
+
+@cache
+def tilelang_version() -> str:
+    """The version of TileLang's package; empty without one."""
+    try:
+        return version("tilelang")
+    except PackageNotFoundError:
+        return ""
+
+
+# ---- choice ----------------------------------------------------------------------------------------------------------
+
+
+def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
+    """The remembered plans of a problem, the pack's first: `ruled` with their choices.
+
+    A plan measured at other sizes of the bucket is left out where the space of these sizes does not hold it.
+    """
+    if os.environ.get(SWITCH, "").lower() == "off" or space.problem.varying:
+        return
+    device = ruled.device
+    places = {"pack": pack_file(card(device)), "cache": cache_file(card(device))}
+    for origin, path in places.items():
+        known = read(path)
+        entry = known.get(key_of(form, space.problem, device).digest) if known else None
+        if entry is None:
+            continue
+        chosen: dict[str, Any] = {**entry.plan, "predicted_us": entry.predicted_us, "origin": origin}
+        plan = replace(ruled, **chosen)
+        if same_sizes(entry, space.problem) or space.admits(plan):
+            yield plan
+
+
+def measured_at(form: FusedForm, problem: Problem, plan: Plan) -> bool:
+    """Whether a plan is one that was measured at just these sizes: a kernel of their own is worth it."""
+    places = {"pack": pack_file, "cache": cache_file}
+    if plan.origin not in places:
+        return False
+    found = read(places[plan.origin](card(plan.device))).get(key_of(form, problem, plan.device).digest)
+    return found is not None and same_sizes(found, problem)
+
+
+def same_sizes(entry: Entry, problem: Problem) -> bool:
+    """Whether an entry was measured at a problem's sizes."""
+    return dict(entry.sizes) == dict(problem.sizes)
+
+
+def pack_file(name: str) -> Path:
+    """The file that ships with redalg for a card."""
+    return PACKS / file_name(name)
+
+
+def cache_file(name: str) -> Path:
+    """The file of a card in the cache folder."""
+    return folder() / "tuned" / file_name(name)
+
+
+def file_name(name: str) -> str:
+    """A card's file name."""
+    return f"{name.replace(' ', '-')}.json"
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def remember(entry: Entry) -> Path:
+    """Keep an entry in the cache; the file that holds it."""
+    return merge(cache_file(entry.key.card), [entry])
+
+
+def merge(path: Path, entries: Iterable[Entry]) -> Path:
+    """Add entries to a file, each in place of the one with its key; other processes wait, or see the file as it was."""
+    with one_at_a_time(f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = parsed(path)
+        if held is None and path.exists():
+            path.replace(path.with_suffix(".bad"))
+        known = {**(held or {}), **{one.key.digest: one for one in entries}}
+        content = {"format": FORMAT, "entries": [asdict(known[digest]) for digest in sorted(known)]}
+        fresh = path.with_suffix(f".{os.getpid()}.new")
+        fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        fresh.replace(path)
+    return path
+
+
+_READ: dict[Path, tuple[tuple[int, int, int], dict[str, Entry]]] = {}
+"""What files held, and the stamp that they had then."""
+
+
+def read(path: Path) -> dict[str, Entry]:
+    """The entries of a file by their keys' digests, read again when it has changed; none where there is no file."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return {}
+    stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+    if path not in _READ or _READ[path][0] != stamp:
+        _READ[path] = stamp, parsed(path) or {}
+    return _READ[path][1]
+
+
+def parsed(path: Path) -> dict[str, Entry] | None:
+    """The entries of a file; None, and a warning, where it is no file of tuned plans."""
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f"it does not say that it is of the format {FORMAT!r}")
+        listed = list(content["entries"])
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        report(f"{path} holds no tuned plans and is ignored ({type(cause).__name__}: {cause}). Delete it.")
+        return None
+    found = {}
+    for line in listed:
+        try:
+            one = entry_of(line)
+        except (KeyError, TypeError, ValueError) as cause:
+            report(f"an entry of {path} is no tuned plan and is ignored ({type(cause).__name__}: {cause}).")
+            continue
+        found[one.key.digest] = one
+    return found
+
+
+def entry_of(line: Mapping[str, Any]) -> Entry:
+    """An entry as it was written; raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+    plan = dict(line["plan"])
+    if plan.keys() != set(CHOICES) or not all(isinstance(one, int | str) for one in plan.values()):
+        raise ValueError(f"a plan has the choices {', '.join(CHOICES)}, not {', '.join(map(str, plan))}")
+    parts = line["key"]
+    key = Key(str(parts["cascade"]), dict(parts["dtypes"]), dict(parts["bucket"]), dict(parts["options"]),
+              str(parts["card"]), str(parts["redalg"]), str(parts["tilelang"]))  # fmt: skip
+    sizes = {str(name): int(size) for name, size in dict(line["sizes"]).items()}
+    return Entry(key, sizes, plan, float(line["measured_us"]), float(line["predicted_us"]))
+
+
+def report(said: str) -> None:
+    """Tell of what is ignored."""
+    warnings.warn(said, RuntimeWarning, stacklevel=2)

@@ -1,0 +1,295 @@
+"""Plans measured on a device, the fastest remembered: what `Fused.tune` does.
+
+    task      form and tensors of the last pass, its space of plans, the unfused definition's outputs
+    measure   build → compile, side by side, until a deadline → check → time (graph replay, inputs rotated past L2)
+    result    every trial; the fastest is kept in the cache folder, and calls of this process take it from now on
+
+On the CPU the C target's plans are timed by the wall, one at a time, when all compilers are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from os import cpu_count
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, final
+
+from redalg.errors import InputError, RedalgError
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.cache import one_at_a_time
+from redalg.lower_tile.compile import compile_source
+from redalg.runtime import arrays, prepared, sizes, tuned
+from redalg.runtime.compiling import Compilers, Job
+from redalg.runtime.dispatch import began_first, define
+from redalg.runtime.gathers import gathers_any
+from redalg.runtime.inputs import Bound, bind, check_choice
+from redalg.runtime.kernels import check_indices, recipe_of, refuse_missing_torch
+from redalg.runtime.lowering import Lowered, built, space_for, target_of
+from redalg.runtime.prepared import scalars_of
+from redalg.strategies import Plan, Space
+from redalg.strategies.candidates import Neighbourhood
+from redalg.strategies.search import Found, Limits, Outcome, Trial, search
+from redalg.strategies.table import Table
+
+if TYPE_CHECKING:
+    from redalg.runtime.verified import Verifier
+
+SAMPLES = 7
+"""Of each plan: replays of a graph, or calls on the CPU."""
+SHARE = 0.5
+"""Of the time that is left, how much the compilers of one round get."""
+FEW = Limits(population=16, batch=4, patience=1)
+"""On the CPU, where plans are compiled beside each other on few cores."""
+Given = Mapping[str, Any]
+Forms = tuple[FusedForm | None, FusedForm]
+
+
+@final
+@dataclass(frozen=True)
+class Tuning:
+    """How to tune: the options of `Fused.tune`."""
+
+    budget_s: float = 35.0
+    seed: int = 0
+    progress: bool = True
+    empty: str = "nan"
+    precision: str = "ieee"
+
+    def check(self) -> None:
+        """Refuse what no tuning has."""
+        check_choice("empty", self.empty, "tune: ")
+        check_choice("precision", self.precision, "tune: ")
+        if not self.budget_s > 0:
+            raise InputError(f"tune: budget_s={self.budget_s!r} is no time. Give seconds, more than 0.")
+
+
+@final
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found: prints as a table of trials, fastest first.
+
+    Attributes:
+        found: the search's result.
+        rules: the plan that was taken before.
+        card: the device that it holds for.
+        wall_s: seconds that all took, compilers and checks included.
+        path: the file that remembers the fastest; None where no plan worked.
+    """
+
+    found: Found[Plan]
+    rules: Plan
+    card: str
+    wall_s: float
+    path: Path | None
+
+    @property
+    def trials(self) -> tuple[Trial[Plan], ...]:
+        """Every plan that was tried: `candidate`, `predicted_us`, `measured_us`, `failure`."""
+        return self.found.trials
+
+    @property
+    def best(self) -> Trial[Plan] | None:
+        """The fastest; None where none worked."""
+        return self.found.best
+
+    def table(self, most: int | None = 16) -> Table:
+        """The first `most` trials, None for all."""
+        made = self.found.table(f"tuned for {self.card} in {self.wall_s:.1f} s", most)
+        before = next((one.measured_us for one in self.trials if one.candidate == self.rules), None)
+        if before is None or self.best is None or self.best.measured_us is None:
+            return made
+        faster = before / self.best.measured_us
+        return replace(made, note=f"{made.note}; the rules' plan {before:.2f} µs, the best {faster:.2f} times as fast")
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Tuned:
+    """Search the plans of the last pass on these tensors, and remember the fastest."""
+    from redalg.runtime.progress import shown
+
+    began = monotonic()
+    how.check()
+    refuse_missing_torch()
+    with one_at_a_time("tuning"):  # whether the folder can be written is found out before, not after
+        pass
+    task = task_of(forms, given, extents, how)
+    listed = list(task.space.plans())
+    beside, on_cpu = Neighbourhood.of(listed), task.bound.device == "cpu"
+    end = began + how.budget_s
+    with Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers, shown(how.budget_s, enabled=how.progress) as tell:
+        measuring = Measuring(task, compilers, end, tell)
+        found = search(listed, task.predicted_us, measuring, beside.beside, starts=listed[:1], seed=how.seed,
+                       over=lambda: monotonic() >= end, limits=FEW if on_cpu else Limits())  # fmt: skip
+    return kept(task, found, listed[0], began)
+
+
+def kept(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
+    """Remember the fastest, and let calls of this process take it."""
+    best, path = found.best, None
+    if best is not None and best.measured_us is not None:
+        problem = task.space.problem
+        key = tuned.key_of(task.form, problem, task.space.device)
+        path = tuned.remember(tuned.Entry(key, dict(problem.sizes), best.candidate.choices(), best.measured_us,
+                                          best.predicted_us))  # fmt: skip
+        sizes.forget(task.form)
+        prepared.forget(task.form)
+    return Tuned(found, rules, tuned.card(task.space.device), monotonic() - began, path)
+
+
+# ---- the task --------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Task:
+    """What is tuned: the last pass, its tensors, its space of plans, and what its outputs should be."""
+
+    forms: Forms
+    whole: Given
+    extents: Mapping[str, int]
+    given: Given
+    bound: Bound
+    space: Space
+
+    @property
+    def form(self) -> FusedForm:
+        """The last pass."""
+        return self.forms[1]
+
+    def predicted_us(self, plan: Plan) -> float:
+        """The model's time."""
+        return self.space.predict(plan).time_us
+
+    @cached_property
+    def verifier(self) -> Verifier:
+        """What knows the unfused definition's outputs on these tensors."""
+        from redalg.runtime.verified import Verifier
+
+        return Verifier.of(self.form, self.bound, define(self.forms, self.whole, self.extents))
+
+    @cached_property
+    def scalars(self) -> dict[str, float]:
+        """The run-time scalars."""
+        return scalars_of(self.form.cascade, self.given)
+
+    @cached_property
+    def sets(self) -> list[dict[str, Any]]:
+        """Copies of the tensors that together exceed L2, as many as half of the free memory holds."""
+        import torch
+
+        from redalg.runtime.timing import input_sets
+
+        if self.bound.device == "cpu":
+            return [dict(self.given)]
+        tensors = {name: self.given[name] for name in self.bound.tensors}
+        one = max(1, sum(tensor.nbytes for tensor in tensors.values()))
+        free = torch.cuda.mem_get_info(self.bound.device)[0] // 2 // one
+        count = max(1, min(input_sets(one, torch.device(self.bound.device)), 1 + free))
+        copies = [{name: tensor.clone() for name, tensor in tensors.items()} for _ in range(count - 1)]
+        return [dict(self.given), *({**self.given, **copy} for copy in copies)]
+
+
+def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Task:
+    """The task of tensors: the first of two passes is run with the plan that it has."""
+    first, form = forms
+    taken = dict(given)
+    if first is not None:
+        options = {"empty": how.empty, "precision": how.precision, "plan": None, "check": True}
+        taken = began_first((first, form), given, "tilelang", extents, options)[1]
+    bound = bind(form.cascade, taken, extents)
+    none = [name for name, size in bound.sizes.items() if size == 0]
+    if none:
+        raise InputError(
+            f"tune: axis {none[0]} has no elements, so that no kernel runs. Tune on tensors that have some."
+        )
+    if gathers_any(form.cascade):
+        check_indices(form, bound)
+    shapes = {name: tuple(one.shape) or (1,) for name, one in arrays.tensors_for(bound, "torch").items()}
+    space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
+                      precision=how.precision)  # fmt: skip
+    return Task(forms, given, extents, taken, bound, space)
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Measuring:
+    """Measures batches of plans: all are compiled at once, then run one after another."""
+
+    task: Task
+    compilers: Compilers
+    end: float
+    tell: Any
+    times: list[float] = field(default_factory=list)
+
+    def __call__(self, plans: Sequence[Plan]) -> list[Outcome]:
+        now = monotonic()
+        deadline = now + SHARE * max(0.0, self.end - now)
+        jobs = [self.began(plan) for plan in plans]
+        self.task.verifier  # noqa: B018 - the definition is evaluated while the compilers run
+        if self.task.bound.device == "cpu":  # they would disturb the clock
+            for one in jobs:
+                waited(one, deadline)
+        return [self.finished(one, deadline) for one in jobs]
+
+    def began(self, plan: Plan) -> tuple[Lowered, Job] | str:
+        """A plan's program, being compiled; or why it has none."""
+        try:
+            lowered = built(self.task.space.form, [replace(plan, origin="given")], self.task.space.problem)
+        except RedalgError as refusal:
+            return f"{refusal}"
+        return lowered, self.compilers.submit(lowered.source)
+
+    def finished(self, begun: tuple[Lowered, Job] | str, deadline: float) -> Outcome:
+        """The time of a plan that is compiled."""
+        said = waited(begun, deadline)
+        if said or isinstance(begun, str):
+            return Outcome(None, short(said))
+        try:
+            made = self.timed(begun[0])
+        except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result
+            return Outcome(None, short(f"{type(wrong).__name__}: {wrong}"))
+        self.times.extend([made.measured_us] if made.measured_us is not None else [])
+        self.tell(min(self.times, default=None), len(self.times))
+        return made
+
+    def timed(self, lowered: Lowered) -> Outcome:
+        """Check a plan's result, then time it."""
+        import torch
+
+        from redalg.runtime.timing import measure
+
+        task = self.task
+        kernel, tensors = compile_source(lowered.source), arrays.tensors_for(task.bound, "torch")
+        recipe = recipe_of(lowered, kernel, task.bound, tensors)
+        scalars = [task.scalars[name] for name in recipe.scalars]
+        wrong = task.verifier.check(recipe.launch(task.given, scalars))
+        if wrong:
+            return Outcome(None, wrong)
+        calls = [partial(recipe.launch, one, scalars) for one in task.sets]
+        return Outcome(measure(calls, torch.device(task.bound.device), samples=SAMPLES).median_us)
+
+
+def waited(begun: tuple[Lowered, Job] | str, deadline: float) -> str:
+    """Why a plan has no kernel, at the deadline at the latest; empty where it has one."""
+    if isinstance(begun, str):
+        return begun
+    return begun[1].wait(deadline - monotonic())
+
+
+def short(text: str) -> str:
+    """The first line of what was said, as a table has room for it."""
+    lines = text.strip().splitlines() or ["it failed without a word"]
+    return lines[0][:200]

@@ -1,0 +1,250 @@
+"""The search for the fastest candidate, measuring few: MCFuser's Algorithm 1 (SC '24, section IV-B).
+
+    population ← N candidates drawn from the space, beside those that are given to start with
+    repeat
+        estimate every one; measure the n best not measured yet
+        stop when the best has stopped improving by ε, when the time is over, or when nothing is left
+        population ← N parents drawn with weights 1 / estimate, one choice of each changed, beside the best N so far
+                     (several times: Ansor evolves by estimates between measurements)
+
+Generic over candidates: what estimates, measures and knows neighbours is given from above. Given the same measurements
+and the same seed the result is the same. What fails, or is wrong, is reported with its reason and is never chosen, nor
+has it descendants. The starts are measured first, so that the result is never slower than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Generic, TypeVar, final
+
+from redalg.strategies.table import Table
+
+C = TypeVar("C")
+"""A candidate: anything that can be hashed and printed."""
+COLUMNS = ("round", "predicted µs", "measured µs", "of best", "candidate, or why it failed")
+LINES = 16
+"""Rows of a result that `str` prints."""
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """What measuring a candidate gave: a time in microseconds, or why there is none."""
+
+    measured_us: float | None = None
+    failure: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Trial(Generic[C]):
+    """A candidate that was measured, or tried to be.
+
+    Attributes:
+        candidate: the candidate.
+        predicted_us, measured_us: its times in microseconds; `measured_us` is None where it failed.
+        failure: why, in words; empty where it was measured.
+        turn: the round of the search, from 1.
+    """
+
+    candidate: C
+    predicted_us: float
+    measured_us: float | None
+    failure: str
+    turn: int
+
+
+@final
+@dataclass(frozen=True)
+class Limits:
+    """The parameters of Algorithm 1.
+
+    Attributes:
+        population: candidates of a generation (N).
+        batch: candidates measured in a round (n).
+        least: relative improvement of a round that counts (ε).
+        patience: rounds without one after which the search stops.
+        generations: how often a population is changed between rounds, by estimates alone.
+    """
+
+    population: int = 256
+    batch: int = 8
+    least: float = 0.01
+    patience: int = 2
+    generations: int = 3
+
+
+@final
+@dataclass(frozen=True)
+class Found(Generic[C]):
+    """The result of a search: every trial, in the order in which they were made, and why it stopped.
+
+    Attributes:
+        trials: what was measured or failed.
+        listed: candidates of the space.
+        stopped: `converged`, `budget` or `exhausted`.
+    """
+
+    trials: tuple[Trial[C], ...]
+    listed: int
+    stopped: str
+
+    @property
+    def best(self) -> Trial[C] | None:
+        """The fastest, the earliest of equals; None where none was measured."""
+        return min((one for one in self.trials if one.measured_us is not None), key=time_of, default=None)
+
+    @property
+    def failed(self) -> tuple[Trial[C], ...]:
+        """Those that have no time."""
+        return tuple(one for one in self.trials if one.measured_us is None)
+
+    def table(self, title: str = "", most: int | None = LINES) -> Table:
+        """The trials, fastest first (MCFuser, Table IV and Fig. 11, in one), `most` of them."""
+        best, turns = self.best, max((one.turn for one in self.trials), default=0)
+        ordered = sorted(self.trials, key=time_of)
+        shown = ordered if most is None else ordered[:most]
+        rows = tuple(cells(one, best) for one in shown)
+        left = f"; {len(ordered) - len(shown)} more" if len(shown) < len(ordered) else ""
+        said = (f"{len(self.trials)} of {self.listed} candidates in {turns} rounds, {len(self.failed)} failed; "
+                f"stopped: {self.stopped}{left}")  # fmt: skip
+        return Table(
+            title, ("round", "predicted µs", "measured µs", "of best", "candidate, or why it failed"), rows, said
+        )
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def time_of(trial: Trial[C]) -> float:
+    """The measured time; ∞ where there is none."""
+    return inf if trial.measured_us is None else trial.measured_us
+
+
+def cells(trial: Trial[C], best: Trial[C] | None) -> tuple[str, ...]:
+    """A row of the table."""
+    head = (str(trial.turn), f"{trial.predicted_us:.2f}")
+    if trial.measured_us is None or best is None or best.measured_us is None:
+        return (*head, "-", "-", f"{trial.candidate}: {trial.failure}")
+    return (*head, f"{trial.measured_us:.2f}", f"{trial.measured_us / best.measured_us:.2f}", str(trial.candidate))
+
+
+def search(
+    space: Sequence[C],
+    estimate: Callable[[C], float],
+    measure: Callable[[Sequence[C]], Sequence[Outcome]],
+    neighbours: Callable[[C], Sequence[C]],
+    *,
+    starts: Sequence[C] = (),
+    seed: int = 0,
+    over: Callable[[], bool] = lambda: False,
+    limits: Limits = Limits(),
+) -> Found[C]:
+    """Algorithm 1.
+
+    Args:
+        space: every candidate, in a fixed order.
+        estimate: predicted time in microseconds.
+        measure: outcomes of a batch, in its order.
+        neighbours: the candidates that differ from one in one choice.
+        starts: measured first, whatever their estimates.
+        seed: of the draws.
+        over: whether the time is over; asked between rounds.
+        limits: N, n, ε and the patience.
+
+    Returns:
+        Every trial, and why the search stopped.
+
+    >>> found = search(range(100), lambda x: abs(x - 40) + 9, lambda xs: [Outcome(abs(x - 42) + 9.0) for x in xs],
+    ...                lambda x: [x - 1, x + 1])
+    >>> found.best.candidate, found.stopped
+    (42, 'converged')
+    """
+    state = State(space, estimate, neighbours, Random(seed), limits)
+    population, best, stale = state.first(starts), inf, 0
+    while True:
+        batch = state.batch(population, starts if not state.tried else ())
+        if not batch:
+            return state.found("exhausted")
+        fastest = state.record(batch, measure(batch))
+        stale = 0 if fastest < best * (1 - limits.least) else stale + 1
+        best = min(best, fastest)
+        if stale >= limits.patience and best < inf:
+            return state.found("converged")
+        if over():
+            return state.found("budget")
+        for _ in range(limits.generations):
+            population = state.next(population)
+
+
+@final
+@dataclass(frozen=True)
+class State(Generic[C]):
+    """What a search knows: estimates are made once, trials are kept in order."""
+
+    space: Sequence[C]
+    estimate: Callable[[C], float]
+    neighbours: Callable[[C], Sequence[C]]
+    random: Random
+    limits: Limits
+    estimates: dict[C, float] = field(default_factory=dict)
+    tried: dict[C, Trial[C]] = field(default_factory=dict)
+
+    def estimated(self, one: C) -> float:
+        """The estimate of a candidate."""
+        if one not in self.estimates:
+            self.estimates[one] = self.estimate(one)
+        return self.estimates[one]
+
+    def drawn(self, count: int) -> list[C]:
+        """Candidates drawn from the space, all different."""
+        return self.random.sample(self.space, min(count, len(self.space)))
+
+    def first(self, starts: Sequence[C]) -> list[C]:
+        """The first generation."""
+        return list(dict.fromkeys([*starts, *self.drawn(self.limits.population)]))
+
+    def batch(self, population: Sequence[C], starts: Sequence[C]) -> list[C]:
+        """The starts, then the n best of a generation not tried yet, of the whole space where it has none."""
+        fresh = [one for one in population if one not in self.tried]
+        fresh = fresh or [one for one in self.space if one not in self.tried]
+        ranked = [*dict.fromkeys([*starts, *sorted(fresh, key=self.estimated)])]
+        return ranked[: max(self.limits.batch, len(starts))]
+
+    def record(self, batch: Sequence[C], outcomes: Sequence[Outcome]) -> float:
+        """Keep the outcomes; the fastest of them."""
+        turn = 1 + max((one.turn for one in self.tried.values()), default=0)
+        made = [Trial(one, self.estimated(one), got.measured_us, got.failure, turn)
+                for one, got in zip(batch, outcomes, strict=True)]  # fmt: skip
+        self.tried.update({one.candidate: one for one in made})
+        return min(map(time_of, made))
+
+    def next(self, population: Sequence[C]) -> list[C]:
+        """The next generation: N parents, each with one choice changed, and the best N of those before them."""
+        known = dict.fromkeys([*population, *self.tried])
+        kept = sorted((one for one in known if self.works(one)), key=self.estimated)[: self.limits.population]
+        if not kept:
+            return self.drawn(self.limits.population)
+        weights = [1 / max(self.estimated(one), 1e-9) for one in kept]
+        parents = self.random.choices(kept, weights, k=self.limits.population)
+        return list(dict.fromkeys([*self.changed(parents), *kept]))
+
+    def works(self, one: C) -> bool:
+        """Whether nothing is known against a candidate."""
+        return one not in self.tried or self.tried[one].measured_us is not None
+
+    def changed(self, parents: Sequence[C]) -> Iterator[C]:
+        """Each parent with one choice changed; itself where it has no neighbour."""
+        for one in parents:
+            beside = self.neighbours(one)
+            yield self.random.choice(beside) if beside else one
+
+    def found(self, stopped: str) -> Found[C]:
+        """The result."""
+        return Found(tuple(self.tried.values()), len(self.space), stopped)
