@@ -14,6 +14,7 @@ from redalg.decompose.written import check_names, named_outputs
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Element
 from redalg.fused import Fused
+from redalg.incremental.two_pass import in_two_passes
 from redalg.verdicts import Approximate, Exact, Refused
 
 __all__ = ["Fused", "analyze", "decided", "fuse"]
