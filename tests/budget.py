@@ -103,6 +103,27 @@ def call_ms(backend: str) -> Callable[[], float]:
     return lambda: median(sample() for _ in range(CALLS))
 
 
+def funnel_ms() -> float:
+    """List MCFuser's space of two products (M = N = 1024, K = H = 512) through every rule."""
+    from redalg.strategies.chain import products
+    from redalg.strategies.pruning import funnel
+
+    start = time.perf_counter()
+    funnel(products("m", "k", "n", "h"), {"m": 1024, "n": 1024, "k": 512, "h": 512}, dict.fromkeys("ABCDE", 2), 166912)
+    return 1e3 * (time.perf_counter() - start)
+
+
+def plans_ms() -> float:
+    """List the plans of attention whose latent is shared, with their predicted times: the largest space of all rows."""
+    from redalg.library import mla_decode
+
+    sizes = {"b": 16, "h": 128, "k": 4096, "c": 512, "r": 64, "e": 512}
+    form = mla_decode()
+    start = time.perf_counter()
+    form.plans({axis.name: sizes[axis.name] for axis in form.cascade.axes()}, "float16", "H200")
+    return 1e3 * (time.perf_counter() - start)
+
+
 def analyze_ms(expression: Any, axes: str | None) -> tuple[float, float]:
     """Time the verdict on an expression, and the form that it has, which is derived when asked for (0 for none).
 
@@ -141,6 +162,8 @@ def budgets() -> list[Budget]:
         Budget("fuse variance, warm", warm(variance), 50),
         Budget("fuse attention, new axis names", renamed(attention)),
         Budget("fuse variance, new axis names", renamed(variance)),
+        Budget("list MCFuser's space of two products", funnel_ms, 2000),
+        Budget("list the plans of a latent attention, with times", plans_ms, 2000),
         Budget("call a kernel, known kind", call_ms("tilelang"), 0.030),
         Budget("call the interpreter in torch, known kind", call_ms("torch")),
         Budget("call the interpreter in NumPy, known kind", call_ms("numpy")),

@@ -25,7 +25,7 @@ from redalg.strategies.traffic import Traffic
 from tests.kernel_cases import fused
 from tests.source import ROOT
 
-ROWS = (("mha", "H1"), ("mha", "H6"), ("mla", "L4"), ("moe", "R1"), ("chains", "G5"), ("quant", "Q7"), ("uses", "S4"),
+ROWS = (("mha", "H1"), ("mha", "H6"), ("mla", "L4"), ("moe", "R1"), ("chains", "G5"), ("quant", "Q7"), ("attention_small", "S4"),
         ("variance", "V4"), ("inertia", "I7"), ("rows", "softmax-4096x1024"))  # fmt: skip
 SWEPT = ("mha", "mla", "moe", "chains", "variance", "inertia")
 CORRELATION = 0.92
@@ -96,7 +96,7 @@ def depths(body: tuple[Statement, ...], depth: int = 0) -> Iterator[tuple[str, i
 
 
 @pytest.mark.parametrize(
-    ("family", "row"), [pair for pair in ROWS if pair[0] in ("mha", "mla", "chains", "moe", "uses")]
+    ("family", "row"), [pair for pair in ROWS if pair[0] in ("mha", "mla", "chains", "moe", "attention_small")]
 )
 def test_loads_stand_where_the_dag_places_them(family: str, row: str) -> None:
     one, compared = space(family, row), 0
@@ -124,7 +124,7 @@ def test_shared_memory_is_estimated() -> None:
     assert right >= 0.95 * total
 
 
-@pytest.mark.parametrize(("family", "row"), [("mha", "H1"), ("mla", "L4"), ("chains", "G1"), ("uses", "S4")])
+@pytest.mark.parametrize(("family", "row"), [("mha", "H1"), ("mla", "L4"), ("chains", "G1"), ("attention_small", "S4")])
 def test_blocks_multiply_all_that_the_definition_does(family: str, row: str) -> None:
     flops = {one.name: one.flops for one in FAMILIES[family].rows(torch.device("cuda"))}[row]
     one = space(family, row)

@@ -72,7 +72,7 @@ class Plan:
             its own, merged once at the end), `warp` (each tile is reduced by one warp), `block` (by all threads), or
             `row` (one tile holds the whole row: nothing is merged, the non-incremental form of section 5.4).
         block_merged: most rows of a block of the kernel that merges segments.
-        predicted_us: predicted time in microseconds, None while no model is asked.
+        predicted_us: predicted time in microseconds, None while no model is asked; equality does not see it.
         origin: who chose it: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans; equality
             does not see it.
     """
@@ -94,7 +94,7 @@ class Plan:
     splits: int = 1
     level: str = "block"
     block_merged: int = MERGED_ROWS
-    predicted_us: float | None = None
+    predicted_us: float | None = field(default=None, compare=False)
     origin: str = field(default="rules", compare=False)
 
     @property

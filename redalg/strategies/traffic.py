@@ -51,6 +51,9 @@ class Outline:
         self.rows = frozenset(map(str, binding.rows - grouped))
         self.column = "" if binding.column is None else str(binding.column)
         self.contracted = binding.contracted
+        self.tiled = [str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None]
+        self.sides = {tensor: self.by_row(tensor) for block in self.chain.blocks
+                      for tensor in (*block.inputs, block.output)}  # fmt: skip
         self.widths = {name: BYTES.get(dtype, 1) for name, dtype in problem.dtypes.items()}
         wide = [one for one in form.accumulators if len(one.factors) > 1]
         dtypes = {operands_dtype(one, problem, device) for one in wide}
@@ -62,6 +65,10 @@ class Outline:
         inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
         self.moved_bytes = made + sum(self.width(one) * prod(self.sizes.get(loop, 1) for loop in one.loops)
                                       for one in inputs)  # fmt: skip
+
+    def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:
+        """A tensor's loops but rows, and whether it has rows."""
+        return tuple(loop for loop in tensor.loops if loop not in self.rows), bool(self.rows & set(tensor.loops))
 
     def width(self, tensor: Tensor) -> int:
         """Bytes of an element."""
@@ -122,8 +129,7 @@ class Traffic:
 
         Loops of one trip are left out, as the paper does.
         """
-        binding, trips = self.plan.binding, self.trips
-        tiles = [str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None]
+        tiles, trips = self.outline.tiled, self.trips
         columns = self.plan.block_column >= self.outline.sizes.get(self.outline.column, 0)
         dead = {loop for loop in (self.outline.streamed, *self.outline.inner) if trips[loop] == 1}
         dead |= {self.outline.column} if columns else set()
@@ -137,23 +143,24 @@ class Traffic:
 
     # ---- tiles -------------------------------------------------------------------------------------------------------
 
-    def length(self, loop: str) -> int:
-        """Elements of a tile along a loop; rows together count once (see `elements`)."""
-        if loop == self.outline.streamed:
-            return self.plan.block_streamed
-        if loop == self.outline.column:
-            return self.plan.block_column
-        return self.deep(loop) if loop in self.outline.inner else 1
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """Elements of a tile along every loop; rows together count once (see `elements`)."""
+        found = dict.fromkeys(self.outline.chain.loops, 1)
+        found |= {loop: self.deep(loop) for loop in self.outline.inner}
+        found[self.outline.column] = self.plan.block_column
+        found[self.outline.streamed] = self.plan.block_streamed
+        return found
 
     def elements(self, tensor: Tensor) -> int:
         """Elements of a tensor's tile."""
-        own = prod(self.length(loop) for loop in tensor.loops if loop not in self.outline.rows)
-        return own * (self.plan.block_row if self.outline.rows & set(tensor.loops) else 1)
+        loops, by_row = self.outline.sides[tensor]
+        return prod([self.lengths[loop] for loop in loops]) * (self.plan.block_row if by_row else 1)
 
     def staged(self, tensor: Tensor) -> bool:
         """Whether a tile of it lies in shared memory: it has two dimensions, and enters a product."""
-        along = [loop for loop in tensor.loops if loop not in self.outline.rows and self.length(loop) > 1]
-        return self.plan.multiplies and len(along) + bool(self.outline.rows & set(tensor.loops)) > 1
+        loops, by_row = self.outline.sides[tensor]
+        return self.plan.multiplies and sum(self.lengths[loop] > 1 for loop in loops) + by_row > 1
 
     @cached_property
     def loads(self) -> tuple[Placed, ...]:
@@ -208,7 +215,7 @@ class Traffic:
     @cached_property
     def flops(self) -> int:
         """Multiplications and additions of one block's matrix products, on whole tiles."""
-        return sum(2 * self.plan.block_row * prod(self.length(loop) for loop in dict.fromkeys(block.loops)
+        return sum(2 * self.plan.block_row * prod(self.lengths[loop] for loop in dict.fromkeys(block.loops)
                                                   if loop not in self.outline.rows) * one.trips(self.trips)
                    for block, one in self.products)  # fmt: skip
 
