@@ -54,7 +54,7 @@ from redalg.decompose.parse import without_names
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value, Where
 from redalg.incremental.unroll import unrolled
-from tests import decided, extrema, rewrites_foreign, rewrites_of_forms
+from tests import decided, extrema, rewrites_foreign, rewrites_of_exponents, rewrites_of_forms
 
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
@@ -62,8 +62,8 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "decompose/finite", "decompose/identities", "decompose/truth",
            "decompose/distribute", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
-           "incremental/scales", "incremental/orient", "incremental/fixed", "lower_tile/operands",
-           "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
+           "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
+           "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
            "lower_tile/producers")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
@@ -262,6 +262,7 @@ def writing_out() -> None:
 
 PROPERTIES: dict[str, Callable[[], None]] = {
     **rewrites_foreign.PROPERTIES,
+    **rewrites_of_exponents.PROPERTIES,
     "α-renaming       Σ_i f(X[i])": alpha_renaming,
     "joining          Σ_i A·Σ_j f": joining,
     "total            |i|·|j|": total,

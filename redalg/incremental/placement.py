@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import final
 
-from sympy import Abs, Add, Expr, Mul, S, expand_mul, log
+from sympy import Abs, Add, Expr, S, expand_mul, log
 
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade
@@ -35,6 +35,7 @@ from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
 from redalg.expression.contents import elements_of, free_axes, text_of, values_of
 from redalg.expression.rebuild import renamed
+from redalg.incremental.exponents import split_rate
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.scales import scale_of
 from redalg.incremental.structures import structure_of
@@ -167,7 +168,8 @@ def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
     shared = (_at_extremum(placement, atom, one) for one in placement.extrema if one.monoid.name in ("max", "min"))
     if (found := next((one for one in shared if one is not None), None)) is not None:
         return found
-    rate, base = split_rate(atom.base)
+    atoms = placement.decomposition.separator.atoms.list
+    rate, base = split_rate(atom.base, (one.base for one in atoms if one.exponential and not one.on_x))
     value = _added(placement, base)
     return Pivot(value, base, PivotPolicy.RUNNING, value), rate
 
@@ -182,15 +184,6 @@ def _at_extremum(placement: Placement, atom: Atom, one: Extremum) -> tuple[Pivot
         return None
     value = one.value if sign is S.One else _named(placement, atom)
     return Pivot(value, sign * one.term, PivotPolicy.RUNNING, sign * one.value), sign * rate
-
-
-def split_rate(u: Expr) -> tuple[Expr, Expr]:
-    """u as k·v, k a positive number."""
-    numbers, rest = Mul(*(one for one in Mul.make_args(u) if one.is_number)), u
-    if not (numbers.is_extended_positive or numbers.is_extended_negative) or numbers.is_Rational:
-        return S.One, u
-    rest = u / numbers
-    return (numbers, rest) if numbers.is_extended_positive else (-numbers, -rest)
 
 
 def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool) -> Pivot:

@@ -22,10 +22,12 @@ from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.cancel import Canceller
+from redalg.incremental.exponents import gathered, largest_of, with_exponents
 from redalg.incremental.form import Assignment, Pivot
 from redalg.incremental.placement import Placement
+from redalg.incremental.scales import is_root
 
 EXPANSION_LIMIT = 24
 """Terms beyond which a displacement is left as it is instead of being expanded to cancel its pivot."""
@@ -300,12 +302,13 @@ class Resolver:
                     scale, safe = self.exponents[atom.base]
                     exponent, factor = exponent + scale * power, factor * safe**power
                 else:
-                    factor *= atom.power(q)
-            out.append((expand_products(exponent), factor))
+                    scale, safe = self.graded(atom.power(q))
+                    exponent, factor = exponent + scale, factor * safe
+            out.append((gathered(expand_products(exponent)), factor))
         return out
 
-    def graded(self, expr: Expr) -> tuple[Expr, Expr]:
-        """An expression of values as (λ, v) with expr = exp(λ)·v."""
+    def graded(self, expr: Expr, *, divided: bool = False) -> tuple[Expr, Expr]:
+        """An expression of values as (λ, v) with expr = exp(λ)·v; `divided` where it may leave the range unharmed."""
         if expr in self.exponents:
             return self.exponents[expr]
         of_x = self.carries(expr)
@@ -314,20 +317,32 @@ class Resolver:
         if isinstance(expr, exp) and of_x:
             return self.safe(expr.args[0]), S.One
         if isinstance(expr, Mul):
-            parts = [self.graded(arg) for arg in expr.args]
+            divided = divided or any(isinstance(arg, Pow) and is_root(arg.exp) for arg in expr.args)
+            parts = [self.graded(arg, divided=divided) for arg in expr.args]
             return self._exponent(*(scale for scale, _ in parts)), Mul(*(v for _, v in parts))
         if isinstance(expr, Pow) and expr.exp.is_Rational:
-            scale, v = self.graded(expr.base)
+            scale, v = self.graded(expr.base, divided=divided or is_root(expr.exp))
             return self._exponent(scale * expr.exp), v**expr.exp
         if isinstance(expr, log):
-            scale, v = self.graded(expr.args[0])
+            scale, v = self.graded(expr.args[0], divided=True)
             inverse = v.is_Pow and v.exp is S.NegativeOne
             return S.Zero, scale - log(v.base) if inverse else scale + log(v)
         if isinstance(expr, Add):
-            parts = [self.graded(arg) for arg in expr.args]
+            parts = [self.graded(arg, divided=divided) for arg in expr.args]
             if len({scale for scale, _ in parts}) == 1:
                 return parts[0][0], Add(*(v for _, v in parts))
+            if divided and not of_x:
+                return self._about_largest([with_exponents(*part) for part in parts])
         return S.Zero, expr.func(*(self.safe(arg) for arg in expr.args))
+
+    def _about_largest(self, parts: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+        """Σ exp(λ)·v of pairs (λ, v) as one such pair, whose λ is the largest, under a name of its own."""
+        largest = largest_of(scale for scale, _ in parts)
+        held = next((one.value for one in self.assignments if one.expr == largest), None)
+        if held is None:
+            taken = sum(one.value.name.startswith("scale_") for one in self.assignments)
+            held = self._valued(f"scale_{taken}", largest)
+        return held, Add(*(exp(scale - held) * v for scale, v in parts))
 
     def safe(self, expr: Expr) -> Expr:
         """The expression with exponents cancelled as far as they go."""
@@ -338,7 +353,7 @@ class Resolver:
         """Their sum, with what is of d alone expanded to cancel; what holds x stays as it was written."""
         terms = [term for scale in scales for term in Add.make_args(scale)]
         of_d = expand_products(Add(*(term for term in terms if not self.carries(term))))
-        return Add(*(term for term in terms if self.carries(term)), of_d)
+        return Add(*(term for term in terms if self.carries(term)), gathered(of_d))
 
     def side(self, expr: Expr) -> int:
         """Which of x and d an expression depends on (`separate`)."""
@@ -368,4 +383,4 @@ class Resolver:
 
 
 def _axes(expr: Expr) -> set[Axis]:
-    return {axis for value in values_of(expr) for axis in value.indices}
+    return {axis for value in values_of(expr) for axis in value.indices} | set(free_axes(expr))
