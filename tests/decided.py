@@ -100,6 +100,7 @@ BY_ZERO = (ra.sum(exp(x * TRUTH + LARGEST), n), ra.sum(cos(x * w * TRUTH) * y, n
 OF_ONE_SIGN = (
     ra.sum(sqrt(x / ra.sum(x, n)) * w, n), ra.entropy(x / ra.sum(x, n), n), ra.sum(log(x * LARGEST), n),
     ra.sum(ra.where(w > 0, sqrt(w / ra.sum(w, n)) * x, 0), n), ra.sum((x / MEAN) ** Rational(3, 2), n),
+    ra.sum(sqrt(y * ra.sum(Abs(x), n)) * w, n), ra.sum(sqrt(y * ra.sum(-Abs(x), n)) * w, n),
 )  # fmt: skip
 KINKS = (
     ra.sum(Max(x, MEAN) + Min(x, MEAN), n), ra.sum(w * Max(x, MEAN) + w * Min(x, MEAN) - exp(x - LARGEST), n),
@@ -138,8 +139,17 @@ GUARDED = (
 )  # fmt: skip
 EQUAL = (ra.all(ra.eq(x, MEAN), n), ra.any(ra.ne(x, MEAN), n), ra.any(ra.ne(ra.where(x > 5, x, 1), LARGEST), n))
 
+POSITIVE = ra.sum(ra.where(w > 0, w, 0), n)
+HIDDEN = (
+    ra.mean(ra.where(y > 0, (x - MEAN) ** 2, 0), n), ra.sum(ra.where(ra.eq(n, 50), ra.softmax(x, n), 0), n),
+    ra.sum(ra.where(w > 0, w / POSITIVE * x, 0), n), ra.sum(w * ra.where(w > 0, w / POSITIVE, 0) + x, n),
+    ra.sum(ra.where(y > 0, exp(x - MEAN), 0), n), ra.sum(ra.where(y > 0, ra.where(w > 0, x / LARGEST, 2), 0), n),
+    ra.sum(ra.where(y > 0, w / LARGEST, 0) * MEAN, n),
+)  # fmt: skip
+BY_BRANCH = (ra.sum(ra.where(y > 0, x - MEAN, w), n), ra.sum(w * ra.where(y > 0, w / LARGEST, x - MEAN), n),
+             ra.sum(ra.where(y > 0, LARGEST, w / MEAN), n))  # fmt: skip
 CASCADES = (*BY_TRUTH, *BY_CONDITION, *BY_SIGN, *BY_ZERO, *OF_ONE_SIGN, *KINKS, *SIGNED, *BESIDE, *DEVIATIONS, *SOME,
-            *ALL, *JOINED, *GUARDED, *EQUAL)  # fmt: skip
+            *ALL, *JOINED, *GUARDED, *EQUAL, *HIDDEN, *BY_BRANCH)  # fmt: skip
 FIRSTS = (
     ra.first(x - MEAN, n), ra.last(Abs(w - LARGEST) * x, n), ra.first(exp(x - LARGEST) + y * w, n, where=y > 0),
     ra.last(Max(x, ra.mean(w, n)), n, where=w > 2),

@@ -59,7 +59,7 @@ from tests import decided, extrema, rewrites_foreign, rewrites_of_exponents, rew
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
-           "decompose/finite", "decompose/identities", "decompose/truth",
+           "decompose/finite", "decompose/guarded", "decompose/identities", "decompose/truth",
            "decompose/distribute", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
@@ -327,6 +327,8 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "(g·h)^q, log g·h": lambda: decided.as_defined(*decided.OF_ONE_SIGN),
     "k·max(a, b) + k·min(a, b)": lambda: decided.as_defined(*decided.KINKS),
     "|a|^q·sign(a)": lambda: decided.as_defined(*decided.SIGNED),
+    "Σ where(c, f, 0)": lambda: decided.as_defined(*decided.HIDDEN),
+    "Σ where(c, f, g)": lambda: decided.as_defined(*decided.BY_BRANCH),
     "u·0": lambda: decided.as_defined(*decided.BY_ZERO),
     "f(x, sign d)": lambda: decided.as_defined(*decided.BY_SIGN),
     "Q/n − (S/n)²": rewrites_of_forms.raw_moments,

@@ -1,12 +1,11 @@
 """Reductions of several operands that hold d, from those of x alone. Each rewrite is exact:
 
     first φ(u, …, d)      → φ(first u, …, d)               φ without conditions, so that NaN of no element stays NaN
-    affine(a, b·h).shift  → h·affine(a, b).shift           h of d alone; a of x alone
+    affine(a, b·h).shift  → h·affine(a, b).shift           h of d alone; a of x alone; 0 of no elements
     sum_at_max(u + v, w·h) → h·sum_at_max(u, w)            v and h of d alone, v finite; sum_below_max alike
 
-and last as first. Where v is not finite u + v is tied or NaN whatever u is, and NaN stands for what is asked. Over no
-element h·0 stands for 0: NaN where h or v then is. What is a difference of large sums, as
-affine(a, b − d) is, stays undecided rather than cancel.
+and last as first. Where v is not finite u + v is tied or NaN whatever u is, and NaN stands for what is asked. What is
+a difference of large sums, as affine(a, b − d) is, stays undecided rather than cancel.
 """
 
 from __future__ import annotations
@@ -20,6 +19,9 @@ from redalg.decompose.finite import lost
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes, of_kind, values_of
 from redalg.expression.rebuild import with_args
+
+SUMS = ("affine", "sum_at_max", "sum_below_max")
+"""Kinds that are 0 of no elements, whatever h is."""
 
 
 @final

@@ -30,11 +30,11 @@ from redalg.decompose.axes import (
     with_totals,
 )
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
-from redalg.decompose.distribute import Sides, distributed
+from redalg.decompose.distribute import SUMS, Sides, distributed
 from redalg.decompose.domain import with_domain
 from redalg.decompose.ties import Part, beside_extremum
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Let, Reduce, Value
+from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import with_args
 from redalg.monoids import monoid
@@ -225,7 +225,8 @@ class _Builder:
         made = {
             one: self._add(node.kind, operands, None, node.result, node.place) for one, operands in found[1].items()
         }
-        return found[0].xreplace(made)
+        whole = found[0].xreplace(made)
+        return Where(self._count() > 0, whole, S.Zero) if node.kind in SUMS else whole
 
     def _beside(self, parts: list[Part], rest: Expr, hint: str | None) -> Expr:
         """The sums at and below an extremum, and that of the rest; the name is one that stands alone."""

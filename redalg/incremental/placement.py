@@ -63,6 +63,16 @@ class Placement:
         """A slot's symbol with the given free axes."""
         return Value(Label(name), *ordered(axes - set(self.decomposition.cascade.reduced)))
 
+    def maximum(self, term: Expr, name: str) -> Value:
+        """The maximum of a term as a slot of its own, unless it is held."""
+        held = [one.value for one in self.extrema if (one.monoid.name, one.term) == ("max", term)]
+        if held:
+            return held[0]
+        taken = sum(one.value.name.startswith(f"{name}_") for one in self.extrema)
+        value = self.symbol(f"{name}_{taken}", free_axes(term))
+        self.extrema.append(Extremum(value, monoid("max"), term))
+        return value
+
 
 def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool) -> Placement:
     """Extrema first, then a pivot for every exponential of the basis and for every centred generator."""
@@ -170,7 +180,7 @@ def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
         return found
     atoms = placement.decomposition.separator.atoms.list
     rate, base = split_rate(atom.base, (one.base for one in atoms if one.exponential and not one.on_x))
-    value = _added(placement, base)
+    value = placement.maximum(base, "aux")
     return Pivot(value, base, PivotPolicy.RUNNING, value), rate
 
 
@@ -188,20 +198,10 @@ def _at_extremum(placement: Placement, atom: Atom, one: Extremum) -> tuple[Pivot
 
 def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool) -> Pivot:
     """The largest |u| so far, which the term divides by; of what stands under a root a power of 2 near it."""
-    held = [one.value for one in placement.extrema if (one.monoid.name, one.term) == ("max", Abs(atom.base))]
-    if not held:
-        held = [_added(placement, Abs(atom.base))]
-    source = scale_of(held[0]) if rooted else held[0]
+    largest = placement.maximum(Abs(atom.base), "aux")
+    source = scale_of(largest) if rooted else largest
     same = (one for one in placement.pivots.values() if one.policy is PivotPolicy.SCALE and one.source == source)
     return next(same, Pivot(_named(placement, atom), atom.base, PivotPolicy.SCALE, source))  # |u| has that of u
-
-
-def _added(placement: Placement, term: Expr) -> Value:
-    """The maximum of a term as a slot of its own."""
-    taken = sum(one.value.name.startswith("aux_") for one in placement.extrema)
-    value = placement.symbol(f"aux_{taken}", free_axes(term))
-    placement.extrema.append(Extremum(value, monoid("max"), term))
-    return value
 
 
 def _named(placement: Placement, atom: Atom, axes: AbstractSet[Axis] | None = None) -> Value:

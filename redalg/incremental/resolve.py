@@ -13,10 +13,12 @@ from typing import final
 
 from sympy import Add, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
+from redalg.decompose.domain import live_term
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
 from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
@@ -42,6 +44,7 @@ class Resolver:
         self.assignments: list[Assignment] = []
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
         self.known: dict[int, Polynomial] = {}
+        self.guarded = set[Expr]()
         self.found: dict[int, list[Expr]] = {}
         shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
         self.canceller = Canceller(placement.decomposition.separator, self.known, shifting, placement.extrema,
@@ -58,17 +61,17 @@ class Resolver:
             return
         turns = {key: self._turn(separation, centred, key) for key in self.pool.keys if self.pool.slope(key)}
         shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in self.pool.pivoted} | turns
-        terms = self._terms(centred, {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}, {})
-        if self.pool.keys:  # without pivots that shift there is nothing to cancel
+        moves = {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}
+        if self.pool.keys and not centred.guarded:  # without pivots that shift there is nothing to cancel
             self.known[self._number(value)] = laurent.add(*self._exact_terms(centred, shifts, turns))
-        self._assign(value, terms)
+        self._assign(value, [(self._some(some), self._terms(part, moves, {})) for some, part in centred.parts])
         self._keep_zero_scales(value, centred)
 
     def _exact_terms(self, centred: Centred, shifts: dict[int, Expr], turns: dict[int, Expr]) -> list[Polynomial]:
         """d_i's terms with earlier values and displacements written out."""
         exact = {key: self._symbol_polynomial(turns[key]) if key in turns else
                  self._exact_displacement(centred, key, turns) for key in shifts}  # fmt: skip
-        return self._terms(centred, exact, self.known)
+        return self._terms(centred.polynomial, exact, self.known)
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
         """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
@@ -79,10 +82,22 @@ class Resolver:
             made = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
             self.assignments[index] = Assignment(value, made)
 
-    def _terms(self, centred: Centred, shifts: dict[int, Polynomial], known: dict[int, Polynomial]) -> list[Polynomial]:
+    def _some(self, indicator: Expr) -> Boolean:
+        """Whether an element has an indicator: counted where the state counts them, else by a maximum of its own."""
+        if indicator is S.One:
+            return S.true
+        atoms = self.placement.decomposition.separator
+        [((x, _), _)] = atoms.pure(live_term(indicator, atoms.domain)).items()
+        counts = [name for name, one in zip(self.accumulators, self.pool.functions, strict=True)
+                  if not one.grade and one.vector == {x: 1}]  # fmt: skip
+        return (counts[0] if counts else self.placement.maximum(indicator, "some")) > 0
+
+    def _terms(
+        self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
+    ) -> list[Polynomial]:
         """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
         made, powers = [], dict[Monomial, Polynomial]()
-        for d, column in laurent.columns(centred.polynomial).items():
+        for d, column in laurent.columns(polynomial).items():
             outer = self._substituted({((), d): 1}, known)
             for grade, vector in self.pool.by_grade(column).items():
                 for k, c in self.pool.coordinates(grade, vector).items():
@@ -257,17 +272,23 @@ class Resolver:
 
     # ---- values as exp(λ)·v ------------------------------------------------------------------------------------------
 
-    def _assign(self, value: Value, polys: list[Polynomial]) -> None:
-        """value = Σ terms, with the exponents that all terms share kept apart."""
-        parts = [part for poly in polys for part in self._graded_terms(poly)]
-        exponents = list(dict.fromkeys(exponent for exponent, _ in parts)) or [S.Zero]
-        if len(exponents) == 1 and exponents[0] is not S.Zero:
-            safe = Value(Label(f"{value.name}_scaled"), *value.indices)
-            self.exponents[value] = (exponents[0], safe)
-            self._assign_plain(safe, Add(*(v for _, v in parts)))
-            self.assignments.append(Assignment(value, exp(exponents[0]) * safe))
-        else:
-            self._assign_plain(value, Add(*(v * exp(exponent) for exponent, v in parts)))
+    def _assign(self, value: Value, parts: list[tuple[Boolean, list[Polynomial]]]) -> None:
+        """value = Σ terms, 0 where the part that they are of has no element, with shared exponents kept apart."""
+        graded = [(some, [one for poly in polys for one in self._graded_terms(poly)]) for some, polys in parts]
+        exponents = list(dict.fromkeys(exponent for _, terms in graded for exponent, _ in terms)) or [S.Zero]
+        alone = len(exponents) == 1 and exponents[0] is not S.Zero
+        kept = Add(*(guarded_by(some, Add(*(v if alone else v * exp(exponent) for exponent, v in terms)))
+                     for some, terms in graded))  # fmt: skip
+        if not alone:
+            self._assign_plain(value, kept)
+            return
+        safe = Value(Label(f"{value.name}_scaled"), *value.indices)
+        self.exponents[value] = (exponents[0], safe)
+        self._assign_plain(safe, kept)
+        somewhere = Or(*(some for some, _ in graded))
+        self.assignments.append(Assignment(value, guarded_by(somewhere, exp(exponents[0]) * safe)))
+        if somewhere is not S.true:
+            self.guarded.add(value)
 
     def _assign_plain(self, value: Value, expr: Expr) -> None:
         if expr != value:
@@ -346,6 +367,8 @@ class Resolver:
 
     def safe(self, expr: Expr) -> Expr:
         """The expression with exponents cancelled as far as they go."""
+        if expr in self.guarded:  # an exponent of no element may be anything
+            return expr
         scale, v = self.graded(expr)
         return v if scale is S.Zero else exp(scale) * v
 
@@ -384,3 +407,8 @@ class Resolver:
 
 def _axes(expr: Expr) -> set[Axis]:
     return {axis for value in values_of(expr) for axis in value.indices} | set(free_axes(expr))
+
+
+def guarded_by(some: Boolean, value: Expr) -> Expr:
+    """A value of some elements, 0 of none."""
+    return value if some is S.true else Where(some, value, S.Zero)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import Add, And, Eq, Expr, Mod, Ne, Not, Or, S, exp, floor, sympify
+from sympy import Add, And, Eq, Expr, Mod, Mul, Ne, Not, Or, S, exp, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
-from redalg.expression.contents import free_axes
+from redalg.expression.contents import free_axes, is_indicator
 from redalg.incremental.evaluate import infinite_terms
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import IsFinite, IsNaN, Kept, Load, Region, index
@@ -104,8 +104,18 @@ class Space:
         if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
             nothing = Or(*(Eq(self.read(one), S.NegativeInfinity) for one in infinite))
             return Where(nothing, S.Zero, exp(self.read(node.args[0])))
+        if isinstance(node, Mul) and len(plain := [one for one in node.args if not is_indicator(one)]) < len(node.args):
+            return self._masked(node, Mul(*plain))
         args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+    def _masked(self, node: Mul, plain: Expr) -> Expr:
+        """A product with indicators: 0 where one is, whatever the rest is there."""
+        made: Expr = self.read(plain)
+        for condition, *branches in (one.args for one in node.args if is_indicator(one)):
+            held = [made if branch is S.One else S.Zero for branch in branches]
+            made = Where(self.read(condition), *held)
+        return made
 
     def _element(self, node: Element) -> Load:
         if node in self.staged:
