@@ -143,7 +143,7 @@ POSITIVE = ra.sum(ra.where(w > 0, w, 0), n)
 HIDDEN = (
     ra.mean(ra.where(y > 0, (x - MEAN) ** 2, 0), n), ra.sum(ra.where(ra.eq(n, 50), ra.softmax(x, n), 0), n),
     ra.sum(ra.where(w > 0, w / POSITIVE * x, 0), n), ra.sum(w * ra.where(w > 0, w / POSITIVE, 0) + x, n),
-    ra.sum(ra.where(y > 0, exp(x - MEAN), 0), n), ra.sum(ra.where(y > 0, ra.where(w > 0, x / LARGEST, 2), 0), n),
+    ra.sum(ra.where(y > 0, exp(w - MEAN), 0), n), ra.sum(ra.where(y > 0, ra.where(w > 0, x / LARGEST, 2), 0), n),
     ra.sum(ra.where(y > 0, w / LARGEST, 0) * MEAN, n),
 )  # fmt: skip
 BY_BRANCH = (ra.sum(ra.where(y > 0, x - MEAN, w), n), ra.sum(w * ra.where(y > 0, w / LARGEST, x - MEAN), n),

@@ -1,6 +1,7 @@
 """Cascades that earlier versions left undecided: each explains itself, and means what it says of no elements too."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,15 +33,15 @@ def test_no_elements_have_the_value_of_the_definition(expr: Expr) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_weights_that_are_all_zero_under_a_mask_weigh_nothing(dtype: type) -> None:
+def test_weights_that_are_all_zero_under_a_mask_weigh_nothing(dtype: type[np.floating[Any]]) -> None:
     """w > 0 is there to avoid 0/0: of weights that are all 0 the sum is 0, in a kernel too, and beside a NaN."""
     given = {"x": np.ones((ROWS, 5), dtype), "w": np.zeros((ROWS, 5), dtype)}
     given["w"][1], given["w"][2, 3], given["x"][2, 0] = 2, 1, np.nan
     for expr in (ra.sum(ra.where(w > 0, w / POSITIVE * x, 0), n), ra.sum(ra.where(w > 0, sqrt(w / TOTAL) * x, 0), n)):
         for backend in ("numpy", "torch", "tilelang"):
             got = ra.fuse(expr)(**given, backend=backend)
-            wanted = [0, 1 if expr.has(POSITIVE) else 5**0.5, 1, 0]
-            np.testing.assert_allclose(got, wanted, rtol=8 * np.finfo(dtype).eps)
+            wanted = np.array([0, 1 if expr.has(POSITIVE) else 5**0.5, 1, 0])
+            np.testing.assert_allclose(got, wanted, rtol=8 * float(np.finfo(dtype).eps))
 
 
 @pytest.mark.parametrize("expr", [one for one in CASCADES if isinstance(one, Reduce) and one.kind in ("any", "all")],
