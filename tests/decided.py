@@ -148,8 +148,13 @@ HIDDEN = (
 )  # fmt: skip
 BY_BRANCH = (ra.sum(ra.where(y > 0, x - MEAN, w), n), ra.sum(w * ra.where(y > 0, w / LARGEST, x - MEAN), n),
              ra.sum(ra.where(y > 0, LARGEST, w / MEAN), n))  # fmt: skip
+BY_FACTS = (
+    ra.sum(ra.where(ra.max(x + w, n) < x + w, y, w), n), ra.sum(ra.where(x - 1 >= LEAST - 1, y, w), n),
+    ra.sum(ra.where(ra.logical_and(w > 0, Abs(x) <= ra.max(Abs(x), n)), y, w), n),
+    ra.mean(ra.where(2 * x <= 2 * LARGEST, (w - ra.mean(w, n)) ** 2, y), n),
+)  # fmt: skip
 CASCADES = (*BY_TRUTH, *BY_CONDITION, *BY_SIGN, *BY_ZERO, *OF_ONE_SIGN, *KINKS, *SIGNED, *BESIDE, *DEVIATIONS, *SOME,
-            *ALL, *JOINED, *GUARDED, *EQUAL, *HIDDEN, *BY_BRANCH)  # fmt: skip
+            *ALL, *JOINED, *GUARDED, *EQUAL, *HIDDEN, *BY_BRANCH, *BY_FACTS)  # fmt: skip
 FIRSTS = (
     ra.first(x - MEAN, n), ra.last(Abs(w - LARGEST) * x, n), ra.first(exp(x - LARGEST) + y * w, n, where=y > 0),
     ra.last(Max(x, ra.mean(w, n)), n, where=w > 2),

@@ -291,9 +291,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "sign(g(x)·h(d))": lambda: separates(sign(x * v) * y, signed=True),
     "where(c, a, b)": lambda: separates(Where(x > 1, x * m, v) + Where(v > 1, x, y)),
     "[a ∧ b]": lambda: all_separate(*(Where(f(x > 0, v > 0), y, x * v) for f in (And, Or, Nand, Nor))),
-    "[u ≤ d]": lambda: separates(
-        Where(x <= m, y, x) * Where(x > m, y, v) + Where(-m <= x, v, y), {m: ("max", Abs(x))}, signed=True
-    ),
+    "[u ≤ d]": lambda: decided.as_defined(*decided.BY_FACTS, compares=True),
     "[g(x)·h(d) > 0]": lambda: all_separate(*(Where(f(x * v, 0), y, x * v) for f in (Gt, Ge, Lt, Le, Eq, Ne))),
     "|u − d|, max": lambda: separates(Abs(x - m) * y + Max(x, m) * Min(m, x), {m: ("max", x)}),
     "max(u + v, w + v)": lambda: separates(Max(x + v, y + v, v) - Min(x - v, y - v), signed=True),
