@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from sympy import Abs, Expr, Max, Min, Rational, cos, exp, log, sign, sqrt, tanh
+from sympy import Abs, Expr, Max, Min, Rational, cos, exp, log, oo, sign, sqrt, tanh
 
 import redalg as ra
 from redalg.expression.contents import free_axes
@@ -153,8 +153,24 @@ BY_FACTS = (
     ra.sum(ra.where(ra.logical_and(w > 0, Abs(x) <= ra.max(Abs(x), n)), y, w), n),
     ra.mean(ra.where(2 * x <= 2 * LARGEST, (w - ra.mean(w, n)) ** 2, y), n),
 )  # fmt: skip
+PLACE, FOOT = ra.argmax(x, n), ra.argmin(x, n)
+AT_PLACE = (
+    ra.sum(ra.where(ra.eq(n, PLACE), w, 0), n), ra.sum(ra.where(ra.eq(n, FOOT), w, y), n),
+    ra.sum(2 * ra.where(ra.ne(n, PLACE), w, 0) + x, n), ra.min(ra.where(ra.eq(n, PLACE), w, y), n),
+)  # fmt: skip
+OF_EXTREMA = (
+    ra.max(ra.where(x < LARGEST, x, -oo), n), ra.min(ra.where(x > LEAST, w, oo), n),
+    ra.max(ra.where(ra.eq(x, LARGEST), w, -oo), n), ra.min(ra.where(ra.eq(x, LEAST), w, y), n),
+    LARGEST - ra.max(ra.where(ra.ne(n, PLACE), x, -oo), n),
+)  # fmt: skip
+WEIGHED = (
+    ra.sum(LARGEST * ra.where(x < LARGEST, w, 0), n), ra.sum(ra.where(x < LARGEST, w * y - MEAN * w, LARGEST), n),
+    ra.sum(ra.where(ra.eq(n, PLACE), x - LARGEST + w, 0), n),
+)  # fmt: skip
+ATTAINED = (ra.any(ra.eq(x, LARGEST), n), ra.all(ra.ne(x, LEAST), n), ra.any(ra.eq(LARGEST, x), n))
 CASCADES = (*BY_TRUTH, *BY_CONDITION, *BY_SIGN, *BY_ZERO, *OF_ONE_SIGN, *KINKS, *SIGNED, *BESIDE, *DEVIATIONS, *SOME,
-            *ALL, *JOINED, *GUARDED, *EQUAL, *HIDDEN, *BY_BRANCH, *BY_FACTS)  # fmt: skip
+            *ALL, *JOINED, *GUARDED, *EQUAL, *HIDDEN, *BY_BRANCH, *BY_FACTS,
+            *AT_PLACE, *OF_EXTREMA, *WEIGHED, *ATTAINED)  # fmt: skip
 FIRSTS = (
     ra.first(x - MEAN, n), ra.last(Abs(w - LARGEST) * x, n), ra.first(exp(x - LARGEST) + y * w, n, where=y > 0),
     ra.last(Max(x, ra.mean(w, n)), n, where=w > 2),

@@ -32,7 +32,8 @@ from redalg.decompose.axes import (
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.distribute import SUMS, Sides, distributed
 from redalg.decompose.domain import with_domain
-from redalg.decompose.ties import Part, beside_extremum
+from redalg.decompose.extremal import LATTICE, uncompared
+from redalg.decompose.ties import Attained
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
@@ -192,8 +193,8 @@ class _Builder:
                 return self._exponential(term, exponents, hint)
             if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
-            if node.kind == "sum" and (ties := beside_extremum(term, self.reductions)) is not None:
-                return self._beside(*ties, hint)
+            if (attained := self._attained(node.kind, term, hint)) is not None:
+                return attained
             if (apart := self._apart(node, term)) is not None:
                 return apart
             return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
@@ -228,13 +229,27 @@ class _Builder:
         whole = found[0].xreplace(made)
         return Where(self._count() > 0, whole, S.Zero) if node.kind in SUMS else whole
 
-    def _beside(self, parts: list[Part], rest: Expr, hint: str | None) -> Expr:
-        """The sums at and below an extremum, and that of the rest; the name is one that stands alone."""
-        alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
-        made = [factor * self._add(kind, operands, alone) for factor, kind, operands in parts]
-        if rest is not S.Zero:
-            made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
-        return Add(*made)
+    def _attained(self, kind: str, term: Expr, hint: str | None) -> Expr | None:
+        """A sum, max or min over the elements that attain an extremum, or do not; the name is one that stands alone."""
+        found = Attained(self.reductions, self.together)
+        if kind == "sum" and (sums := found.sums(term)) is not None:
+            parts, rest = sums
+            alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
+            made = [self._times(factor, self._add(what, operands, alone)) for factor, what, operands in parts]
+            if rest is not S.Zero:
+                made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
+            return Add(*made)
+        identity = monoid(kind).identity if kind in LATTICE else S.Zero
+        if kind not in LATTICE or (held := found.extremum(kind, term, identity)) is None:
+            return None
+        selector, needed = held
+        alone = hint if len(needed) == 1 else None
+        values = [selector.of_some(what, self._add(what, one, alone), identity) for what, one in needed]
+        return uncompared(LATTICE[kind], values) if values else None
+
+    def _times(self, h: Expr, value: Expr) -> Expr:
+        """h·value, 0 of no elements, of which h may be anything."""
+        return h * value if h.is_number else Where(self._count() > 0, h * value, S.Zero)
 
     def _exponents(self, term: Expr) -> list[Expr]:
         """The factors exp(u) of a product's term of which u holds a reduced value."""
