@@ -313,6 +313,8 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Σ where(n = argmax u, w, z)": lambda: decided.as_defined(*decided.AT_PLACE),
     "max where(u = max u, w, z)": lambda: decided.as_defined(*decided.OF_EXTREMA, compares=True),
     "Σ where(…, h·w, z)": lambda: decided.as_defined(*decided.WEIGHED, compares=True),
+    "where(p ∧ c, w, z)": lambda: decided.as_defined(*decided.TOGETHER, compares=True),
+    "where(p ∨ c, w, z)": lambda: decided.as_defined(*decided.APART, compares=True),
     "any_l (u = max u)": lambda: decided.as_defined(*decided.ATTAINED),
     "Σ (A + where(…))": lambda: decided.as_defined(*decided.BESIDE, compares=True),
     "Σ sign(u − max u)·w": lambda: decided.as_defined(*decided.DEVIATIONS),

@@ -6,6 +6,8 @@
     max where(u = max u, w, z) → max(max_at_max(u, w), max_below_max(u, z))          and min, and by argmax, alike
     Σ where(…, h·w, z)       → h·Σ where(…, w, 0) + Σ where(…, 0, z)      h of d alone; 0 of no elements
     Σ sign(u − max u)·w      → sum_at_max(u, 0·u·w) − sum_below_max(u, w) sign(u − min u) alike, by −u
+    where(p ∧ c, w, z)       → where(p, where(c, w, z), z)                p one of these conditions, c free of d
+    where(p ∨ c, w, z)       → where(p, w, where(c, w, z))                alike
     Σ (A + where(…))         → Σ A + Σ where(…)                           where the second sum is one of those above
 
 Exact, ties included: the state holds the maximum, the sum of w over the elements that attain it, and the sum of w over
@@ -20,7 +22,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-from sympy import Add, Eq, Expr, Ge, Gt, Le, Lt, Mul, Ne, S, Tuple, sign
+from sympy import Add, And, Eq, Expr, Ge, Gt, Le, Lt, Mul, Ne, Or, S, Tuple, sign
+from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Reduction
@@ -79,16 +82,31 @@ class Attained:
 
     def extremum(self, kind: str, term: Expr, identity: Expr) -> tuple[Selector, list[tuple[str, Tuple]]] | None:
         """The reductions of which a max or min of this term is the max or min; or None."""
-        selector = self.selector(term.condition) if isinstance(term, Where) else None
-        if selector is None or any(self._holds_d(one) for one in term.args[1:]):
+        found = self._opened(term) if isinstance(term, Where) else None
+        if found is None or any(map(self._holds_d, found[1])):
             return None
-        return selector, [selector.part(kind, branch, w) for branch, w in enumerate(term.args[1:]) if w != identity]
+        selector, branches = found
+        return selector, [selector.part(kind, branch, w) for branch, w in enumerate(branches) if w != identity]
+
+    def _opened(self, node: Where) -> tuple[Selector, tuple[Expr, Expr]] | None:
+        """What the condition of a mask says of extrema, and the branches, which take in what else it says; or None."""
+        condition, a, b = node.args
+        parts = condition.args if isinstance(condition, And | Or) else (condition,)
+        found = [(one, part) for part in parts if (one := self.selector(part)) is not None]
+        if len(found) != 1 or any(self._holds_d(part) for part in parts if part is not found[0][1]):
+            return None
+        [(selector, said)] = found
+        rest = [part for part in parts if part is not said]
+        if not rest:
+            return selector, (a, b)
+        inner = Where(condition.func(*rest), a, b)
+        return selector, (inner, b) if isinstance(condition, And) else (a, inner)
 
     def _of_factors(self, factors: tuple[Expr, ...]) -> list[Part] | None:
         for factor in factors:
             beside = Mul(*(other for other in factors if other is not factor))
-            if isinstance(factor, Where) and (selector := self.selector(factor.condition)) is not None:
-                return self._of_branches(selector, beside, factor.args[1:])
+            if isinstance(factor, Where) and (opened := self._opened(factor)) is not None:
+                return self._of_branches(opened[0], beside, opened[1])
             below = _deviation(factor.args[0], self.made) if isinstance(factor, sign) else None
             if below is not None and not self._holds_d(beside):
                 u, way = below
@@ -118,7 +136,7 @@ class Attained:
             pairs[g] = pairs.get(g, S.Zero) + number * Mul(*of_d)
         return [(h, g) for g, h in pairs.items()]
 
-    def _holds_d(self, expr: Expr) -> bool:
+    def _holds_d(self, expr: Basic) -> bool:
         return not self.made.keys().isdisjoint(values_of(expr))
 
     def selector(self, condition: Boolean) -> Selector | None:

@@ -252,7 +252,7 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
     values, them = " and ".join(used), "them as tensors" if len(used) > 1 else "it as a tensor"
     reason = str(finding)
     looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")
-    two_passes = f"Run two passes: compute {values} first, pass {them}, and fuse the rest."
+    two_passes = f"{RUN}compute {values} first, pass {them}, and fuse the rest."
     extremum = reduction.monoid.name in ("max", "min")  # whose theorems are about hulls, not about ranks
     if not varies(reduction, cascade):
         looked += ("its x take few values, for which the theorem and the samples do not speak",)
@@ -264,9 +264,21 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
         return NotFusible(reduction.name, reason, finding.hint or two_passes, looked)
     if test.settles:
         looked += (f"the rank looks like {test.ranks[0]}; no separation was found",)
-        reason += f" in general; of this term it looks like {test.ranks[0]}" if finding.certain else ""
-    hint = "Write the term as a sum of products g(x)·h(d), or compute the values that it uses in a first pass."
+        reason += f" in general. {unsettled(test)}" if finding.certain else ""
+    hint = f"Write the term as a sum of products g(x)·h(d), or run two passes: {two_passes.removeprefix(RUN)}"
     return Undecided(reduction.name, reason + ".", finding.hint or hint, looked)
+
+
+RUN = "Run two passes: "
+
+
+def unsettled(test: RankTest) -> str:
+    """What the samples say against a theorem, which speaks of its node alone."""
+    rank = test.ranks[0]
+    if not rank:
+        return "Yet the term is 0 at every sample, as where a condition is seldom met: samples do not tell"
+    products = "one product g(x)·h(d)" if rank == 1 else f"a sum of {rank} products g(x)·h(d)"
+    return f"Yet at 8 and at 16 samples of x and d the term has the rank of {products}, which redalg did not find"
 
 
 def no_state(cascade: Cascade) -> str:
