@@ -172,13 +172,17 @@ APART = (
     ra.min(ra.where(ra.logical_or(x > LEAST, w > 0), w, y), n),
 )  # fmt: skip
 WEIGHED = (
-    ra.sum(LARGEST * ra.where(x < LARGEST, w, 0), n), ra.sum(ra.where(x < LARGEST, w * y - MEAN * w, LARGEST), n),
-    ra.sum(ra.where(ra.eq(n, PLACE), x - LARGEST + w, 0), n),
+    ra.sum(LARGEST * ra.where(x < LARGEST, w, 0), n), ra.sum(ra.where(x < LARGEST, w * MEAN, LARGEST), n),
+    ra.sum(ra.where(ra.ne(n, FOOT), MEAN * w, 0), n),
+)  # fmt: skip
+PLACED = (
+    ra.sum(ra.where(ra.eq(n, PLACE), ra.log_softmax(x, n), 0), n),
+    ra.sum(ra.where(ra.eq(n, FOOT), tanh(w * ra.mean(w, n)) * exp(-(w**2)), y) * w, n),
 )  # fmt: skip
 ATTAINED = (ra.any(ra.eq(x, LARGEST), n), ra.all(ra.ne(x, LEAST), n), ra.any(ra.eq(LARGEST, x), n))
 CASCADES = (*BY_TRUTH, *BY_CONDITION, *BY_SIGN, *BY_ZERO, *OF_ONE_SIGN, *KINKS, *SIGNED, *BESIDE, *DEVIATIONS, *SOME,
             *ALL, *JOINED, *GUARDED, *EQUAL, *HIDDEN, *BY_BRANCH, *BY_FACTS,
-            *AT_PLACE, *OF_EXTREMA, *TOGETHER, *APART, *WEIGHED, *ATTAINED)  # fmt: skip
+            *AT_PLACE, *OF_EXTREMA, *TOGETHER, *APART, *WEIGHED, *PLACED, *ATTAINED)  # fmt: skip
 FIRSTS = (
     ra.first(x - MEAN, n), ra.last(Abs(w - LARGEST) * x, n), ra.first(exp(x - LARGEST) + y * w, n, where=y > 0),
     ra.last(Max(x, ra.mean(w, n)), n, where=w > 2),

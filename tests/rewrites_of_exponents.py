@@ -78,6 +78,9 @@ def differences_of_two_rates() -> None:
     near, top = eighths(0), eighths(0).max(1, keepdims=True)
     wanted = np.exp(0.3 * (near - top)).sum(1) + np.exp(-0.2 * (near - top) / 7).sum(1)
     given = {"x": near + FAR, "k": 0.3, "u": -0.2}
+    low = near.min(1, keepdims=True)
+    both = np.exp(0.3 * (near - top)).sum(1) + np.exp(-0.3 * (near - low)).sum(1)
+    close(ra.sum(exp(k * (x - ra.max(x, n))), n) + ra.sum(exp(-k * (x - ra.min(x, n))), n), both, x=near + FAR, k=0.3)
     close(ra.sum(exp(k * (x - ra.max(x, n))), n) + ra.sum(exp(u * (x - ra.max(x, n)) / 7), n), wanted, **given)
 
 

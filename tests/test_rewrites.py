@@ -313,6 +313,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Σ where(n = argmax u, w, z)": lambda: decided.as_defined(*decided.AT_PLACE),
     "max where(u = max u, w, z)": lambda: decided.as_defined(*decided.OF_EXTREMA, compares=True),
     "Σ where(…, h·w, z)": lambda: decided.as_defined(*decided.WEIGHED, compares=True),
+    "Σ where(n = argmax u, φ(w, d), 0)": lambda: decided.as_defined(*decided.PLACED),
     "where(p ∧ c, w, z)": lambda: decided.as_defined(*decided.TOGETHER, compares=True),
     "where(p ∨ c, w, z)": lambda: decided.as_defined(*decided.APART, compares=True),
     "any_l (u = max u)": lambda: decided.as_defined(*decided.ATTAINED),

@@ -57,13 +57,13 @@ def distributed(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr,
 
 def _at_one_place(term: Expr, counts: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
     found: dict[Expr, Dummy] = {}
-    opened = _opened(term, found, sides)
+    opened = opened_at(term, found, sides)
     if not found or of_kind(Where, opened):
         return None
     return opened, {symbol: Tuple(u, counts) for u, symbol in found.items()}
 
 
-def _opened(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
+def opened_at(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
     """The node with its maximal parts of x alone replaced by symbols."""
     if not sides.has_x(node):
         return node
@@ -71,9 +71,9 @@ def _opened(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
         return found.setdefault(node, Dummy("u", extended_real=True))
     if node.is_Add or node.is_Mul:
         of_x = [arg for arg in node.args if sides.has_x(arg) and not sides.has_d(arg)]
-        rest = [_opened(arg, found, sides) for arg in node.args if arg not in of_x]
-        return node.func(*rest, _opened(node.func(*of_x), found, sides)) if of_x else node.func(*rest)
-    made: Expr = with_args(node, [_opened(arg, found, sides) for arg in node.args])
+        rest = [opened_at(arg, found, sides) for arg in node.args if arg not in of_x]
+        return node.func(*rest, opened_at(node.func(*of_x), found, sides)) if of_x else node.func(*rest)
+    made: Expr = with_args(node, [opened_at(arg, found, sides) for arg in node.args])
     return made
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, final
 
-from sympy import Add, Dummy, Expr, Mul, S, exp
+from sympy import Add, Dummy, Eq, Expr, Mul, S, Tuple, exp
 from sympy.core.basic import Basic
 
 from redalg.decompose.axes import (
@@ -30,10 +30,10 @@ from redalg.decompose.axes import (
     with_totals,
 )
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
-from redalg.decompose.distribute import SUMS, Sides, distributed
+from redalg.decompose.distribute import SUMS, Sides, distributed, opened_at
 from redalg.decompose.domain import with_domain
 from redalg.decompose.extremal import LATTICE, uncompared
-from redalg.decompose.ties import Attained
+from redalg.decompose.ties import Attained, Part
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
@@ -235,7 +235,7 @@ class _Builder:
         if kind == "sum" and (sums := found.sums(term)) is not None:
             parts, rest = sums
             alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
-            made = [self._times(factor, self._add(what, operands, alone)) for factor, what, operands in parts]
+            made = [self._times(part, alone) for part in parts]
             if rest is not S.Zero:
                 made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
             return Add(*made)
@@ -247,9 +247,22 @@ class _Builder:
         values = [selector.of_some(what, self._add(what, one, alone), identity) for what, one in needed]
         return uncompared(LATTICE[kind], values) if values else None
 
-    def _times(self, h: Expr, value: Expr) -> Expr:
-        """h·value, 0 of no elements, of which h may be anything."""
-        return h * value if h.is_number else Where(self._count() > 0, h * value, S.Zero)
+    def _times(self, part: Part, hint: str | None) -> Expr:
+        """h·(the sum of what attains an extremum, or does not), 0 of no such elements, of which h may be anything."""
+        h, kind, operands, place = part
+        u, w = operands.args
+        if place is not None and kind == "at_argmax" and any(one.value in values_of(w) for one in self.reductions):
+            found = dict[Expr, Dummy]()
+            opened = opened_at(
+                w, found, Sides(frozenset(one.value for one in self.reductions), frozenset(self.together))
+            )
+            made = {symbol: self._add(kind, Tuple(u, one), None) for one, symbol in found.items()}
+            return Where(place >= 0, opened.xreplace(made), S.Zero)
+        value = self._add(kind, operands, hint)
+        if h.is_number:
+            return h * value
+        number = self._count() if kind.endswith("_at_max") else self._add(kind, Tuple(u, S.One), None)
+        return Where(Eq(number, 0), S.Zero, h * value)
 
     def _exponents(self, term: Expr) -> list[Expr]:
         """The factors exp(u) of a product's term of which u holds a reduced value."""

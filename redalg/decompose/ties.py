@@ -5,14 +5,15 @@
     Σ where(n = argmax u, w, z) → at_argmax(u, w) + sum_beside_argmax(u, z)          0 of no elements; argmin by −u
     max where(u = max u, w, z) → max(max_at_max(u, w), max_below_max(u, z))          and min, and by argmax, alike
     Σ where(…, h·w, z)       → h·Σ where(…, w, 0) + Σ where(…, 0, z)      h of d alone; 0 of no elements
+    Σ where(n = argmax u, φ(w, d), 0) → φ(at_argmax(u, w), d)             φ without conditions; 0 of no elements
     Σ sign(u − max u)·w      → sum_at_max(u, 0·u·w) − sum_below_max(u, w) sign(u − min u) alike, by −u
     where(p ∧ c, w, z)       → where(p, where(c, w, z), z)                p one of these conditions, c free of d
     where(p ∨ c, w, z)       → where(p, w, where(c, w, z))                alike
     Σ (A + where(…))         → Σ A + Σ where(…)                           where the second sum is one of those above
 
 Exact, ties included: the state holds the maximum, the sum of w over the elements that attain it, and the sum of w over
-those that do not, which is never found by subtraction. w and z are of x alone. Beside a NaN in u the first are NaN;
-argmax has the first NaN for the largest.
+those that do not, which is never found by subtraction (nor is Σ (w − d), which stays as it is). w and z are of x alone.
+Beside a NaN in u the first are NaN; argmax has the first NaN for the largest.
 """
 
 from __future__ import annotations
@@ -28,13 +29,12 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.plain import is_finite
-from redalg.decompose.separate import expand_products
 from redalg.expression import UNDEFINED, Axis, Where
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression.contents import free_axes, of_kind, values_of
 
 EXTREMA, PLACES = ("max", "min"), ("argmax", "argmin")
-Part: TypeAlias = tuple[Expr, str, Tuple]
-"""A factor of d, the monoid and its operands (u, w)."""
+Part: TypeAlias = tuple[Expr, str, Tuple, Expr | None]
+"""A factor of d, the monoid, its operands (u, w) and the argmax of u; only what is at one place may have d in w."""
 
 
 @final
@@ -111,30 +111,30 @@ class Attained:
             if below is not None and not self._holds_d(beside):
                 u, way = below
                 at = Where(is_finite(u), S.Zero, UNDEFINED)  # sign(∞ − ∞) is NaN
-                return [(way, "sum_below_max", Tuple(u, beside)), (S.One, "sum_at_max", Tuple(u, beside * at))]
+                parts = ((way, "sum_below_max", beside), (S.One, "sum_at_max", beside * at))
+                return [(h, kind, Tuple(u, w), None) for h, kind, w in parts]
         return None
 
     def _of_branches(self, selector: Selector, beside: Expr, branches: Iterable[Expr]) -> list[Part] | None:
         found = list[Part]()
         for number, branch in enumerate(branches):
+            kind, operands = selector.part("sum", number, beside * branch)
+            if kind == "at_argmax" and not of_kind(Where, operands):
+                found += [] if branch is S.Zero else [(S.One, kind, operands, selector.place)]
+                continue
             split = self._split(beside * branch)
             if split is None:
                 return None
-            found += ((h, *selector.part("sum", number, g)) for h, g in split)
+            found += ((h, *selector.part("sum", number, g), selector.place) for h, g in split)
         return found
 
     def _split(self, expr: Expr) -> list[tuple[Expr, Expr]] | None:
-        """Σ h·g as pairs, h of d alone and g of what is not; None where a factor mixes them."""
-        if not self._holds_d(expr):
-            return [(S.One, expr)] if expr is not S.Zero else []
-        pairs = dict[Expr, Expr]()
-        for term in Add.make_args(expand_products(expr)):
-            of_d = [one for one in Mul.make_args(term) if self._holds_d(one)]
-            if any(free_axes(one) & self.axes for one in of_d):
-                return None
-            number, g = Mul(*(one for one in Mul.make_args(term) if one not in of_d)).as_coeff_Mul()
-            pairs[g] = pairs.get(g, S.Zero) + number * Mul(*of_d)
-        return [(h, g) for g, h in pairs.items()]
+        """h·g as the pair, h of d alone and g of what is not, or none of 0; None where they are not a product."""
+        of_d = [one for one in Mul.make_args(expr) if self._holds_d(one)]
+        if any(free_axes(one) & self.axes for one in of_d):
+            return None
+        rest = Mul(*(one for one in Mul.make_args(expr) if one not in of_d))
+        return [(Mul(*of_d), rest)] if rest is not S.Zero else []
 
     def _holds_d(self, expr: Basic) -> bool:
         return not self.made.keys().isdisjoint(values_of(expr))

@@ -24,7 +24,7 @@ def split_rate(u: Expr, others: Iterable[Expr]) -> tuple[Expr, Expr]:
     """
     rate = common_rate(u)
     signed = rate.is_extended_positive or rate.is_extended_negative
-    if rate.is_Rational or rate.is_zero or not (signed or any(common_rate(one) == rate for one in others)):
+    if rate is S.One or rate.is_zero or not (signed or any(common_rate(one) == rate for one in others)):
         return S.One, u
     v = Add(*(term / rate for term in Add.make_args(u)))
     if rate.is_extended_positive:
@@ -46,14 +46,14 @@ def turned(rate: Expr, v: Expr) -> Expr:
 
 
 def common_rate(u: Expr) -> Expr:
-    """The product of the factors without data that all terms of u share."""
+    """The product of the factors without data that all terms of u share; rationals stay with v, and so do signs."""
     first, *others = ([one for one in Mul.make_args(term) if is_rate(one)] for term in Add.make_args(u))
     return Mul(*(one for one in first if all(one in other for other in others)))
 
 
 def is_rate(factor: Expr) -> bool:
-    """Whether it is a number or made of scalars: a state holds them, and no tensors."""
-    return not factor.atoms(Element, Value, Axis)
+    """Whether it is an irrational number or made of scalars: a state holds them, and no tensors."""
+    return not factor.is_Rational and not factor.atoms(Element, Value, Axis)
 
 
 def gathered(exponent: Expr) -> Expr:
@@ -62,7 +62,7 @@ def gathered(exponent: Expr) -> Expr:
         return exponent
     by_rate: dict[Expr, list[tuple[Expr, Expr]]] = {}
     for term in exponent.args:
-        rate = Mul(*(one for one in Mul.make_args(term) if is_rate(one) and not one.is_Rational))
+        rate = Mul(*(one for one in Mul.make_args(term) if is_rate(one)))
         by_rate.setdefault(_plain(rate), []).append((rate, term / rate))
     return Add(*(_together(plain, terms) for plain, terms in by_rate.items()))
 
