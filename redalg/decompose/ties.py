@@ -71,7 +71,7 @@ class Attained:
 
     def sums(self, term: Expr) -> tuple[list[Part], Expr] | None:
         """The sums of which a sum of this term is made, and the term of the rest; or None."""
-        if not term.has(Where, sign) or self.made.keys().isdisjoint(values_of(term)):
+        if self.made.keys().isdisjoint(values_of(term)) or not term.has(Where, sign):
             return None
         parts, rest = list[Part](), list[Expr]()
         for addend in Add.make_args(term):
