@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from sympy import Abs, Expr, Max, Min, Rational, cos, exp, log, sign, sqrt, tanh
+from sympy import Abs, Expr, Max, Min, Rational, cos, exp, log, oo, sign, sqrt, tanh
 
 import redalg as ra
 from redalg.expression.contents import free_axes
@@ -100,6 +100,7 @@ BY_ZERO = (ra.sum(exp(x * TRUTH + LARGEST), n), ra.sum(cos(x * w * TRUTH) * y, n
 OF_ONE_SIGN = (
     ra.sum(sqrt(x / ra.sum(x, n)) * w, n), ra.entropy(x / ra.sum(x, n), n), ra.sum(log(x * LARGEST), n),
     ra.sum(ra.where(w > 0, sqrt(w / ra.sum(w, n)) * x, 0), n), ra.sum((x / MEAN) ** Rational(3, 2), n),
+    ra.sum(sqrt(y * ra.sum(Abs(x), n)) * w, n), ra.sum(sqrt(y * ra.sum(-Abs(x), n)) * w, n),
 )  # fmt: skip
 KINKS = (
     ra.sum(Max(x, MEAN) + Min(x, MEAN), n), ra.sum(w * Max(x, MEAN) + w * Min(x, MEAN) - exp(x - LARGEST), n),
@@ -138,8 +139,50 @@ GUARDED = (
 )  # fmt: skip
 EQUAL = (ra.all(ra.eq(x, MEAN), n), ra.any(ra.ne(x, MEAN), n), ra.any(ra.ne(ra.where(x > 5, x, 1), LARGEST), n))
 
+POSITIVE = ra.sum(ra.where(w > 0, w, 0), n)
+HIDDEN = (
+    ra.mean(ra.where(y > 0, (x - MEAN) ** 2, 0), n), ra.sum(ra.where(ra.eq(n, 50), ra.softmax(x, n), 0), n),
+    ra.sum(ra.where(w > 0, w / POSITIVE * x, 0), n), ra.sum(w * ra.where(w > 0, w / POSITIVE, 0) + x, n),
+    ra.sum(ra.where(y > 0, exp(w - MEAN), 0), n), ra.sum(ra.where(y > 0, ra.where(w > 0, x / LARGEST, 2), 0), n),
+    ra.sum(ra.where(y > 0, w / LARGEST, 0) * MEAN, n),
+)  # fmt: skip
+BY_BRANCH = (ra.sum(ra.where(y > 0, x - MEAN, w), n), ra.sum(w * ra.where(y > 0, w / LARGEST, x - MEAN), n),
+             ra.sum(ra.where(y > 0, LARGEST, w / MEAN), n))  # fmt: skip
+BY_FACTS = (
+    ra.sum(ra.where(ra.max(x + w, n) < x + w, y, w), n), ra.sum(ra.where(x - 1 >= LEAST - 1, y, w), n),
+    ra.sum(ra.where(ra.logical_and(w > 0, Abs(x) <= ra.max(Abs(x), n)), y, w), n),
+    ra.mean(ra.where(2 * x <= 2 * LARGEST, (w - ra.mean(w, n)) ** 2, y), n),
+)  # fmt: skip
+PLACE, FOOT = ra.argmax(x, n), ra.argmin(x, n)
+AT_PLACE = (
+    ra.sum(ra.where(ra.eq(n, PLACE), w, 0), n), ra.sum(ra.where(ra.eq(n, FOOT), w, y), n),
+    ra.sum(2 * ra.where(ra.ne(n, PLACE), w, 0) + x, n), ra.min(ra.where(ra.eq(n, PLACE), w, y), n),
+)  # fmt: skip
+OF_EXTREMA = (
+    ra.max(ra.where(x < LARGEST, x, -oo), n), ra.min(ra.where(x > LEAST, w, oo), n),
+    ra.max(ra.where(ra.eq(x, LARGEST), w, -oo), n), ra.min(ra.where(ra.eq(x, LEAST), w, y), n),
+    LARGEST - ra.max(ra.where(ra.ne(n, PLACE), x, -oo), n),
+)  # fmt: skip
+TOGETHER = (
+    ra.max(ra.where(ra.logical_and(x < LARGEST, w > 0), x, -oo), n),
+    ra.sum(ra.where(ra.logical_and(x >= LARGEST, w > 0), w, y), n),
+)  # fmt: skip
+APART = (
+    ra.sum(ra.where(ra.logical_or(x <= LEAST, w > 0), w, y), n),
+    ra.min(ra.where(ra.logical_or(x > LEAST, w > 0), w, y), n),
+)  # fmt: skip
+WEIGHED = (
+    ra.sum(LARGEST * ra.where(x < LARGEST, w, 0), n), ra.sum(ra.where(x < LARGEST, w * MEAN, LARGEST), n),
+    ra.sum(ra.where(ra.ne(n, FOOT), MEAN * w, 0), n),
+)  # fmt: skip
+PLACED = (
+    ra.sum(ra.where(ra.eq(n, PLACE), ra.log_softmax(x, n), 0), n),
+    ra.sum(ra.where(ra.eq(n, FOOT), tanh(w * ra.mean(w, n)) * exp(-(w**2)), y) * w, n),
+)  # fmt: skip
+ATTAINED = (ra.any(ra.eq(x, LARGEST), n), ra.all(ra.ne(x, LEAST), n), ra.any(ra.eq(LARGEST, x), n))
 CASCADES = (*BY_TRUTH, *BY_CONDITION, *BY_SIGN, *BY_ZERO, *OF_ONE_SIGN, *KINKS, *SIGNED, *BESIDE, *DEVIATIONS, *SOME,
-            *ALL, *JOINED, *GUARDED, *EQUAL)  # fmt: skip
+            *ALL, *JOINED, *GUARDED, *EQUAL, *HIDDEN, *BY_BRANCH, *BY_FACTS,
+            *AT_PLACE, *OF_EXTREMA, *TOGETHER, *APART, *WEIGHED, *PLACED, *ATTAINED)  # fmt: skip
 FIRSTS = (
     ra.first(x - MEAN, n), ra.last(Abs(w - LARGEST) * x, n), ra.first(exp(x - LARGEST) + y * w, n, where=y > 0),
     ra.last(Max(x, ra.mean(w, n)), n, where=w > 2),

@@ -1,14 +1,17 @@
 """Cascades that earlier versions left undecided: each explains itself, and means what it says of no elements too."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Expr
+from sympy import Expr, sqrt
 
 import redalg as ra
 from redalg.expression import UNDEFINED, Reduce
-from tests.decided import CASCADES, ROWS, defined
+from tests.decided import CASCADES, POSITIVE, ROWS, SCANS, SHIFTED, defined, n, w, x
+
+TOTAL = ra.sum(w, n)
 
 
 @pytest.mark.parametrize("expr", CASCADES, ids=str)
@@ -19,7 +22,7 @@ def test_it_explains_itself(expr: Expr) -> None:
     assert verdict.fused._repr_latex_()
 
 
-@pytest.mark.parametrize("expr", CASCADES, ids=str)
+@pytest.mark.parametrize("expr", [*CASCADES, *SCANS, *SHIFTED], ids=str)
 def test_no_elements_have_the_value_of_the_definition(expr: Expr) -> None:
     fused = ra.fuse(expr)
     none = {name: np.zeros((ROWS, 0)) for name in fused.cascade.inputs()}
@@ -27,6 +30,18 @@ def test_no_elements_have_the_value_of_the_definition(expr: Expr) -> None:
         wanted = defined(expr, none, length=0)
         got = fused(**none, backend="numpy")
     np.testing.assert_array_equal(np.array(got, dtype=np.float64), wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weights_that_are_all_zero_under_a_mask_weigh_nothing(dtype: type[np.floating[Any]]) -> None:
+    """w > 0 is there to avoid 0/0: of weights that are all 0 the sum is 0, in a kernel too, and beside a NaN."""
+    given = {"x": np.ones((ROWS, 5), dtype), "w": np.zeros((ROWS, 5), dtype)}
+    given["w"][1], given["w"][2, 3], given["x"][2, 0] = 2, 1, np.nan
+    for expr in (ra.sum(ra.where(w > 0, w / POSITIVE * x, 0), n), ra.sum(ra.where(w > 0, sqrt(w / TOTAL) * x, 0), n)):
+        for backend in ("numpy", "torch", "tilelang"):
+            got = ra.fuse(expr)(**given, backend=backend)
+            wanted = np.array([0, 1 if expr.has(POSITIVE) else 5**0.5, 1, 0])
+            np.testing.assert_allclose(got, wanted, rtol=8 * float(np.finfo(dtype).eps))
 
 
 @pytest.mark.parametrize("expr", [one for one in CASCADES if isinstance(one, Reduce) and one.kind in ("any", "all")],

@@ -90,7 +90,8 @@ def test_the_checker_passes_what_is_declared(one: Monoid) -> None:
 
 def test_every_undeclared_law_is_among_those_refuted() -> None:
     assert {name for name, law in UNDECLARED if "commutativity" in law} == {"first", "last", "affine"}
-    lossless = {"max", "min", "any", "all", "gcd", "argmax", "argmin", "first", "last"}
+    lossless = {"max", "min", "any", "all", "gcd", "argmax", "argmin", "first", "last", "at_argmax"}
+    lossless |= {f"{one}_{where}_max" for one in ("max", "min") for where in ("at", "below")}
     assert {name for name, law in UNDECLARED if "idempotence" in law} == {one.name for one in KNOWN} - lossless
 
 
@@ -201,8 +202,9 @@ def test_an_unknown_monoid_is_named() -> None:
     with pytest.raises(ExpressionError) as error:
         monoid("median")
     known = (
-        "sum, prod, max, min, any, all, xor, gcd, argmax, argmin, topk, sum_at_max, sum_below_max, first, last, "
-        "affine, scaled_product, compensated_sum, logsumexp"
+        "sum, prod, max, min, any, all, xor, gcd, argmax, argmin, topk, sum_at_max, max_at_max, min_at_max, "
+        "sum_below_max, max_below_max, min_below_max, at_argmax, sum_beside_argmax, max_beside_argmax, "
+        "min_beside_argmax, first, last, affine, scaled_product, compensated_sum, logsumexp"
     )
     assert str(error.value).startswith(f"no monoid is named 'median'. redalg knows {known}")
 

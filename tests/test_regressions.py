@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, exp, oo
+from sympy import Abs, Max, Min, exp, oo
 
 import redalg as ra
 from redalg.errors import InputError, PlanError
@@ -205,3 +205,30 @@ def test_elements_at_a_maximum_that_something_infinite_moves(backend: str) -> No
     form = ra.fuse(ra.sum_at_max(y + ra.max(x, n), y, n), axes="b")
     made = form(x=np.array([[np.inf, 1.0], [0.0, 1.0]]), y=np.array([[2.0, 3.0], [2.0, 3.0]]), backend=backend)
     np.testing.assert_array_equal(np.array(made), [np.nan, 3.0])
+
+
+def test_a_chips_maximum_forgets_no_nan() -> None:
+    """max(a, b) of data, of what attains a maximum, and of reduced values is NaN where one of both is."""
+    data = {"x": DATA.clone(), "y": DATA.flip(1).clone()}
+    data["y"][1, 3] = torch.nan
+    largest = ra.max(y, n)
+    others = ra.max(ra.where(ra.ne(n, ra.argmax(y, n)), y, -oo), n)
+    for expr in (
+        ra.sum(Max(x, y), n), ra.sum(Min(y, x, 0), n), Max(ra.max(x, n), largest), ra.sum_at_max(y, x, n),
+        ra.max(ra.where(y < largest, x, -oo), n), largest - others,
+    ):  # fmt: skip
+        made = ra.fuse(expr, axes="b")
+        given = {name: one for name, one in data.items() if name in made.cascade.inputs()}
+        got, wanted = made(**given, backend="tilelang"), made(**given, backend="torch")
+        assert wanted.isnan().tolist() == [False, True, False]
+        assert got.isnan().tolist() == [False, True, False]
+        torch.testing.assert_close(got, wanted, equal_nan=True)
+
+
+def test_a_mask_hides_nan_in_a_kernel() -> None:
+    data = {"x": DATA.clone(), "y": DATA.abs() + 0.1}
+    data["x"][1, 3], data["y"][1, 3] = torch.nan, -1.0
+    made = ra.fuse(ra.sum(ra.where(y > 0, x / ra.sum(Abs(y), n), 0), n), axes="b")
+    wanted = (torch.where(data["y"] > 0, data["x"], 0) / data["y"].abs().sum(1, keepdim=True)).sum(1)
+    for backend in ("numpy", "torch", "tilelang"):
+        torch.testing.assert_close(torch.as_tensor(made(**data, backend=backend)), wanted)

@@ -54,16 +54,16 @@ from redalg.decompose.parse import without_names
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value, Where
 from redalg.incremental.unroll import unrolled
-from tests import decided, extrema, rewrites_foreign, rewrites_of_forms
+from tests import decided, extrema, rewrites_foreign, rewrites_of_exponents, rewrites_of_forms
 
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
-           "decompose/finite", "decompose/identities", "decompose/truth",
+           "decompose/finite", "decompose/guarded", "decompose/identities", "decompose/truth",
            "decompose/distribute", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
-           "incremental/scales", "incremental/orient", "incremental/fixed", "lower_tile/operands",
-           "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
+           "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
+           "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
            "lower_tile/producers")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
@@ -262,6 +262,7 @@ def writing_out() -> None:
 
 PROPERTIES: dict[str, Callable[[], None]] = {
     **rewrites_foreign.PROPERTIES,
+    **rewrites_of_exponents.PROPERTIES,
     "α-renaming       Σ_i f(X[i])": alpha_renaming,
     "joining          Σ_i A·Σ_j f": joining,
     "total            |i|·|j|": total,
@@ -290,9 +291,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "sign(g(x)·h(d))": lambda: separates(sign(x * v) * y, signed=True),
     "where(c, a, b)": lambda: separates(Where(x > 1, x * m, v) + Where(v > 1, x, y)),
     "[a ∧ b]": lambda: all_separate(*(Where(f(x > 0, v > 0), y, x * v) for f in (And, Or, Nand, Nor))),
-    "[u ≤ d]": lambda: separates(
-        Where(x <= m, y, x) * Where(x > m, y, v) + Where(-m <= x, v, y), {m: ("max", Abs(x))}, signed=True
-    ),
+    "[u ≤ d]": lambda: decided.as_defined(*decided.BY_FACTS, compares=True),
     "[g(x)·h(d) > 0]": lambda: all_separate(*(Where(f(x * v, 0), y, x * v) for f in (Gt, Ge, Lt, Le, Eq, Ne))),
     "|u − d|, max": lambda: separates(Abs(x - m) * y + Max(x, m) * Min(m, x), {m: ("max", x)}),
     "max(u + v, w + v)": lambda: separates(Max(x + v, y + v, v) - Min(x - v, y - v), signed=True),
@@ -311,6 +310,13 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "argmax_l, topk_l φ_d(u_l)": lambda: extrema.selections_are(extrema.SELECTED),
     "Σ where(u = max u, w, z)": lambda: rewrites_of_forms.at_the_extremum(ra.max),
     "Σ where(u = min u, w, z)": lambda: rewrites_of_forms.at_the_extremum(ra.min),
+    "Σ where(n = argmax u, w, z)": lambda: decided.as_defined(*decided.AT_PLACE),
+    "max where(u = max u, w, z)": lambda: decided.as_defined(*decided.OF_EXTREMA, compares=True),
+    "Σ where(…, h·w, z)": lambda: decided.as_defined(*decided.WEIGHED, compares=True),
+    "Σ where(n = argmax u, φ(w, d), 0)": lambda: decided.as_defined(*decided.PLACED),
+    "where(p ∧ c, w, z)": lambda: decided.as_defined(*decided.TOGETHER, compares=True),
+    "where(p ∨ c, w, z)": lambda: decided.as_defined(*decided.APART, compares=True),
+    "any_l (u = max u)": lambda: decided.as_defined(*decided.ATTAINED),
     "Σ (A + where(…))": lambda: decided.as_defined(*decided.BESIDE, compares=True),
     "Σ sign(u − max u)·w": lambda: decided.as_defined(*decided.DEVIATIONS),
     "first φ(u, …, d)": lambda: decided.as_defined(*decided.FIRSTS),
@@ -326,6 +332,8 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "(g·h)^q, log g·h": lambda: decided.as_defined(*decided.OF_ONE_SIGN),
     "k·max(a, b) + k·min(a, b)": lambda: decided.as_defined(*decided.KINKS),
     "|a|^q·sign(a)": lambda: decided.as_defined(*decided.SIGNED),
+    "Σ where(c, f, 0)": lambda: decided.as_defined(*decided.HIDDEN),
+    "Σ where(c, f, g)": lambda: decided.as_defined(*decided.BY_BRANCH),
     "u·0": lambda: decided.as_defined(*decided.BY_ZERO),
     "f(x, sign d)": lambda: decided.as_defined(*decided.BY_SIGN),
     "Q/n − (S/n)²": rewrites_of_forms.raw_moments,

@@ -13,6 +13,7 @@ that is scaled, (s/c)^p, and moves by (c/c')^p. One pool serves all the reductio
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import factorial
 from typing import final
@@ -53,14 +54,19 @@ class Pool:
         self._spans: dict[Monomial, Span] = {}
         self._transitions: dict[int, dict[int, dict[Shift, Ratio]]] = {}
         for one in centred:
-            for column in laurent.columns(one.polynomial).values():
-                for grade, vector in self.by_grade(column).items():
-                    self._close(grade, vector)
+            for grade, vector in self.vectors(one):
+                self._close(grade, vector)
         self.functions = [Function(grade, vector) for grade, span in self._spans.items() for vector in span.basis]
         starts, total = dict[Monomial, int](), 0
         for grade, span in self._spans.items():
             starts[grade], total = total, total + len(span.basis)
         self._starts = starts
+
+    def vectors(self, centred: Centred) -> Iterator[tuple[Monomial, Vector]]:
+        """What the basis must span for a reduction, by grade."""
+        for _, part in centred.parts:
+            for column in laurent.columns(part).values():
+                yield from self.by_grade(column).items()
 
     def by_grade(self, column: Vector) -> dict[Monomial, Vector]:
         """A column split by exponential grade."""

@@ -35,6 +35,13 @@ class Centred:
 
     polynomial: Polynomial
     centres: dict[int, Polynomial]
+    guarded: tuple[tuple[Expr, Polynomial], ...] = ()
+
+    @property
+    def parts(self) -> list[tuple[Expr, Polynomial]]:
+        """The polynomial as what nothing guards, under 1, and what each indicator guards."""
+        rest = laurent.add(self.polynomial, *(laurent.scale(part, -1) for _, part in self.guarded))
+        return [(S.One, rest), *self.guarded] if rest else list(self.guarded)
 
     def shift(self, atom: int) -> Polynomial:
         """The part of v that is of d alone (0 for a generator that is not centred)."""
@@ -64,7 +71,16 @@ def centre(separation: Separation, separator: Separator) -> Centred:
                 polynomial, again = moved, True
                 centres[atom] = v
                 break
-    return Centred(polynomial, centres)
+    return Centred(polynomial, centres, tuple(
+        (some, _moved(part, centres, separator)) for some, part in separation.guarded))  # fmt: skip
+
+
+def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Separator) -> Polynomial:
+    """A part of a polynomial, with every generator written as the whole has it."""
+    for atom, v in centres.items():
+        generator = separator.atoms.polynomial(separator.atoms.list[atom])
+        polynomial = laurent.substitute(polynomial, atom, laurent.add(generator, v)) or {}
+    return polynomial
 
 
 def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:

@@ -1,12 +1,11 @@
 """Reductions of several operands that hold d, from those of x alone. Each rewrite is exact:
 
     first φ(u, …, d)      → φ(first u, …, d)               φ without conditions, so that NaN of no element stays NaN
-    affine(a, b·h).shift  → h·affine(a, b).shift           h of d alone; a of x alone
+    affine(a, b·h).shift  → h·affine(a, b).shift           h of d alone; a of x alone; 0 of no elements
     sum_at_max(u + v, w·h) → h·sum_at_max(u, w)            v and h of d alone, v finite; sum_below_max alike
 
-and last as first. Where v is not finite u + v is tied or NaN whatever u is, and NaN stands for what is asked. Over no
-element h·0 stands for 0: NaN where h or v then is. What is a difference of large sums, as
-affine(a, b − d) is, stays undecided rather than cancel.
+and last as first. Where v is not finite u + v is tied or NaN whatever u is, and NaN stands for what is asked. What is
+a difference of large sums, as affine(a, b − d) is, stays undecided rather than cancel.
 """
 
 from __future__ import annotations
@@ -20,6 +19,9 @@ from redalg.decompose.finite import lost
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes, of_kind, values_of
 from redalg.expression.rebuild import with_args
+
+SUMS = ("affine", "sum_at_max", "sum_below_max")
+"""Kinds that are 0 of no elements, whatever h is."""
 
 
 @final
@@ -55,13 +57,13 @@ def distributed(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr,
 
 def _at_one_place(term: Expr, counts: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
     found: dict[Expr, Dummy] = {}
-    opened = _opened(term, found, sides)
+    opened = opened_at(term, found, sides)
     if not found or of_kind(Where, opened):
         return None
     return opened, {symbol: Tuple(u, counts) for u, symbol in found.items()}
 
 
-def _opened(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
+def opened_at(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
     """The node with its maximal parts of x alone replaced by symbols."""
     if not sides.has_x(node):
         return node
@@ -69,9 +71,9 @@ def _opened(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
         return found.setdefault(node, Dummy("u", extended_real=True))
     if node.is_Add or node.is_Mul:
         of_x = [arg for arg in node.args if sides.has_x(arg) and not sides.has_d(arg)]
-        rest = [_opened(arg, found, sides) for arg in node.args if arg not in of_x]
-        return node.func(*rest, _opened(node.func(*of_x), found, sides)) if of_x else node.func(*rest)
-    made: Expr = with_args(node, [_opened(arg, found, sides) for arg in node.args])
+        rest = [opened_at(arg, found, sides) for arg in node.args if arg not in of_x]
+        return node.func(*rest, opened_at(node.func(*of_x), found, sides)) if of_x else node.func(*rest)
+    made: Expr = with_args(node, [opened_at(arg, found, sides) for arg in node.args])
     return made
 
 

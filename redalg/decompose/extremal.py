@@ -32,12 +32,15 @@ from redalg.decompose.signs import absolute
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.expression import Where
+from redalg.expression.contents import values_of
 from redalg.expression.rebuild import renamed
 from redalg.monoids import monoid
 
 MIXED = X | D
 LATTICE = {"max": Max, "min": Min}
 OTHER = {"max": "min", "min": "max"}
+SELECTED = "where(u == max u, w, z)"
+"""What `ties` knows, as a reader would write it."""
 GENERATOR = Symbol("g")
 """What stands for g(x) where h is printed as a function of it."""
 
@@ -155,12 +158,19 @@ class Finder:
 
     def _threshold(self, condition: Boolean) -> NotSeparable:
         """Why a condition that compares x with d has no extrema: no theorem speaks of u beside its own extremum."""
-        mixed = (one for one in condition.atoms(Relational) if self.separator.side(one) == MIXED)
-        if any(self.separator.sign(one.lhs - one.rhs) for one in mixed):
-            return NotSeparable(condition, "compares x with an extremum of its own: which elements attain it changes "
-                                "as it grows, for which redalg knows no extrema", certain=False)  # fmt: skip
+        mixed = [one for one in condition.atoms(Relational) if self.separator.side(one) == MIXED]
+        if any(self.separator.sign(one.lhs - one.rhs) for one in mixed) or not self._speaks_of_numbers(mixed):
+            return NotSeparable(condition, "asks which elements attain an extremum, and under a max or min redalg "
+                                "knows what to hold of them only where both branches are free of d", certain=False,
+                                hint=f"Write `{SELECTED}` with w and z free of d right under the max or min, and take "
+                                "what holds d out of it.")  # fmt: skip
         return NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
                             "side, so no finite set of extrema decides", certain=True)  # fmt: skip
+
+    def _speaks_of_numbers(self, relations: list[Relational]) -> bool:
+        """Whether x is compared with sums, extrema and the like; an index is one of finitely many."""
+        held = {value for one in relations for value in values_of(one)} & self.separator.values
+        return held <= self.separator.facts.keys()
 
     def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
         generators: dict[Expr, Dummy] = {}

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, final
 
-from sympy import Add, Dummy, Expr, Mul, S, exp
+from sympy import Add, Dummy, Eq, Expr, Mul, S, Tuple, exp
 from sympy.core.basic import Basic
 
 from redalg.decompose.axes import (
@@ -30,11 +30,12 @@ from redalg.decompose.axes import (
     with_totals,
 )
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
-from redalg.decompose.distribute import Sides, distributed
+from redalg.decompose.distribute import SUMS, Sides, distributed, opened_at
 from redalg.decompose.domain import with_domain
-from redalg.decompose.ties import Part, beside_extremum
+from redalg.decompose.extremal import LATTICE, uncompared
+from redalg.decompose.ties import Attained, Part
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Let, Reduce, Value
+from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import with_args
 from redalg.monoids import monoid
@@ -192,8 +193,8 @@ class _Builder:
                 return self._exponential(term, exponents, hint)
             if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
                 self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
-            if node.kind == "sum" and (ties := beside_extremum(term, self.reductions)) is not None:
-                return self._beside(*ties, hint)
+            if (attained := self._attained(node.kind, term, hint)) is not None:
+                return attained
             if (apart := self._apart(node, term)) is not None:
                 return apart
             return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
@@ -225,15 +226,43 @@ class _Builder:
         made = {
             one: self._add(node.kind, operands, None, node.result, node.place) for one, operands in found[1].items()
         }
-        return found[0].xreplace(made)
+        whole = found[0].xreplace(made)
+        return Where(self._count() > 0, whole, S.Zero) if node.kind in SUMS else whole
 
-    def _beside(self, parts: list[Part], rest: Expr, hint: str | None) -> Expr:
-        """The sums at and below an extremum, and that of the rest; the name is one that stands alone."""
-        alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
-        made = [factor * self._add(kind, operands, alone) for factor, kind, operands in parts]
-        if rest is not S.Zero:
-            made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
-        return Add(*made)
+    def _attained(self, kind: str, term: Expr, hint: str | None) -> Expr | None:
+        """A sum, max or min over the elements that attain an extremum, or do not; the name is one that stands alone."""
+        found = Attained(self.reductions, self.together)
+        if kind == "sum" and (sums := found.sums(term)) is not None:
+            parts, rest = sums
+            alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
+            made = [self._times(part, alone) for part in parts]
+            if rest is not S.Zero:
+                made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
+            return Add(*made)
+        identity = monoid(kind).identity if kind in LATTICE else S.Zero
+        if kind not in LATTICE or (held := found.extremum(kind, term, identity)) is None:
+            return None
+        selector, needed = held
+        alone = hint if len(needed) == 1 else None
+        values = [selector.of_some(what, self._add(what, one, alone), identity) for what, one in needed]
+        return uncompared(LATTICE[kind], values) if values else None
+
+    def _times(self, part: Part, hint: str | None) -> Expr:
+        """h·(the sum of what attains an extremum, or does not), 0 of no such elements, of which h may be anything."""
+        h, kind, operands, place = part
+        u, w = operands.args
+        if place is not None and kind == "at_argmax" and any(one.value in values_of(w) for one in self.reductions):
+            found = dict[Expr, Dummy]()
+            opened = opened_at(
+                w, found, Sides(frozenset(one.value for one in self.reductions), frozenset(self.together))
+            )
+            made = {symbol: self._add(kind, Tuple(u, one), None) for one, symbol in found.items()}
+            return Where(place >= 0, opened.xreplace(made), S.Zero)
+        value = self._add(kind, operands, hint)
+        if h.is_number:
+            return h * value
+        number = self._count() if kind.endswith("_at_max") else self._add(kind, Tuple(u, S.One), None)
+        return Where(Eq(number, 0), S.Zero, h * value)
 
     def _exponents(self, term: Expr) -> list[Expr]:
         """The factors exp(u) of a product's term of which u holds a reduced value."""

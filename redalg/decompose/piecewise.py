@@ -4,7 +4,7 @@
     sign(g(x)·h(d))  → sign g · sign h                                 rank 1
     where(c, a, b)   → [c]·a + [¬c]·b                                  [c] separated as below
     [a ∧ b]          → [a]·[b]                                         [¬a] → 1 − [a], [a ∨ b] → 1 − [¬a]·[¬b]
-    [u ≤ d]          → 1                                               by the fact d = max u; other relations alike
+    [u ≤ d]          → 1, NaN where d is                               by the fact d = max u; other relations alike
     [g(x)·h(d) > 0]  → [g > 0]·[h > 0] + [g < 0]·[h < 0]               rank 1
     |u − d|, max     → ±(u − d)                                        by the fact d = max u (true of every prefix)
     max(u + v, w + v) → max(u, w) + v                                  u, w of x and v of d alone
@@ -22,11 +22,12 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.laurent import Polynomial
+from redalg.decompose.plain import is_number
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import UP, absolute, sign_of
 from redalg.decompose.theorems import CLIPS, JUMP, KINK, THRESHOLD, D, NotSeparable, X
-from redalg.expression import Where
-from redalg.expression.contents import elements_of
+from redalg.expression import UNDEFINED, Value, Where
+from redalg.expression.contents import elements_of, text_of, values_of
 
 RELATIONS = {">": (True, False), "<": (True, True), ">=": (False, False), "<=": (False, True),
              "==": (False, False), "!=": (False, False)}  # fmt: skip
@@ -106,6 +107,8 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
     condition, a, b = node.args
     if separator.side(condition) != X | D:
         return laurent.add(_under(separator, condition, a), _under(separator, condition, b, otherwise=True))
+    if (found := decided(separator, condition)) is not None:
+        return laurent.multiply(separator.separate(a if found[0] else b), _numbered(separator, S.One, found[1]))
     holds = indicator(separator, condition)
     fails = _complement(holds)
     first = laurent.multiply(holds, separator.separate(a)) if holds else {}
@@ -152,15 +155,11 @@ def _complement(indicator: Polynomial) -> Polynomial:
 
 
 def _relation(separator: Separating, node: Relational) -> Polynomial:
-    """[a rel b] from the sign of a − b, where it is known or where a − b = g·h.
-
-    Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count.
-    """
+    """[a rel b] from the sign of a − b, where it is known or where a − b = g·h."""
+    if (found := decided(separator, node)) is not None:
+        return _numbered(separator, S.One if found[0] else S.Zero, found[1])
     strict, flipped = RELATIONS[node.rel_op]
     difference = (node.lhs - node.rhs) * (-1 if flipped else 1)
-    known = sign_of(difference, separator.facts)
-    if node.rel_op not in ("==", "!=") and known is not None and (known in UP) != strict:
-        return {} if strict else laurent.ONE
     g, h = separator.rank_one(node, difference, THRESHOLD, certain=True)
     above, below = (laurent.multiply(indicator(separator, one > 0), indicator(separator, other > 0)) for one, other in
                     ((g, h), (-g, -h)))  # fmt: skip
@@ -168,3 +167,24 @@ def _relation(separator: Separating, node: Relational) -> Polynomial:
         differs = laurent.multiply(indicator(separator, Not(Eq(g, 0))), indicator(separator, Not(Eq(h, 0))))
         return differs if node.rel_op == "!=" else _complement(differs)
     return laurent.add(above, below) if strict else _complement(_relation(separator, Relational(difference, 0, "<")))
+
+
+def decided(separator: Separating, condition: Boolean) -> tuple[bool, frozenset[Value]] | None:
+    """Whether a relation holds of all elements or of none, by the facts, and the values that it speaks of.
+
+    Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count.
+    """
+    if not isinstance(condition, Relational) or condition.rel_op not in (">", "<", ">=", "<="):
+        return None
+    strict, flipped = RELATIONS[condition.rel_op]
+    difference = (condition.lhs - condition.rhs) * (-1 if flipped else 1)
+    known = sign_of(difference, separator.facts)
+    if known is None or (known in UP) == strict:
+        return None
+    return not strict, values_of(difference) & separator.facts.keys()
+
+
+def _numbered(separator: Separating, truth: Expr, values: frozenset[Value]) -> Polynomial:
+    """A truth that holds of numbers: an extremum is NaN where an element is, of which no comparison holds."""
+    numbers = And(*map(is_number, sorted(values, key=text_of)))
+    return separator.pure(Where(numbers, truth, UNDEFINED))

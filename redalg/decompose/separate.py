@@ -48,13 +48,14 @@ from sympy import (
     sinh,
 )
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separating import Separating
-from redalg.decompose.signs import UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
+from redalg.decompose.signs import STRICT, UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, values_of
@@ -74,8 +75,10 @@ def rational(number: Expr) -> Ratio | None:
 class Separator(Separating):
     """Separates terms over reduced axes. `facts` says what each value is: its monoid's name and its term."""
 
-    def __init__(self, axes: Axis | Iterable[Axis], values: Iterable[Value], facts: Facts) -> None:
-        self.atoms = Atoms()
+    def __init__(
+        self, axes: Axis | Iterable[Axis], values: Iterable[Value], facts: Facts, domain: Boolean = S.true
+    ) -> None:
+        self.atoms, self.domain = Atoms(), domain
         self.axes = frozenset((axes,) if isinstance(axes, Axis) else axes)
         self.values = frozenset(values)
         self.facts: KnownFacts = KnownFacts(facts)
@@ -272,7 +275,7 @@ class Separator(Separating):
         g, h = self.rank_one(node, base, reason, certain=certain)
         unreal: Polynomial = {}
         if not exponent.is_Integer:
-            g, h, unreal = self._of_one_sign(g, h)
+            g, h, unreal = self._of_one_sign(g, h, root=bool(exponent.is_positive))
         return laurent.add(laurent.multiply(self.pure(g**exponent), self.pure(h**exponent)), unreal)
 
     def _moving_power(self, node: Expr, base: Expr, exponent: Expr) -> Polynomial:
@@ -283,19 +286,23 @@ class Separator(Separating):
 
     def _log(self, node: Expr) -> Polynomial:
         reason, certain = singularity(node.args[0], "logarithm")
-        g, h, unreal = self._of_one_sign(*self.rank_one(node, node.args[0], reason, certain=certain))
+        g, h = self.rank_one(node, node.args[0], reason, certain=certain)
+        g, h, unreal = self._of_one_sign(g, h, root=False)
         return laurent.add(self._pure_log(g), self._pure_log(h), unreal)
 
-    def _of_one_sign(self, g: Expr, h: Expr) -> tuple[Expr, Expr, Polynomial]:
+    def _of_one_sign(self, g: Expr, h: Expr, *, root: bool) -> tuple[Expr, Expr, Polynomial]:
         """g·h ≥ 0 as a product of two that are not negative, and what is NaN where g·h < 0 (0 elsewhere).
 
-        Where one of the two has a known sign, g·h ≥ 0 fixes the sign of the other, whose own power is NaN otherwise.
+        Where one of the two has a known sign g·h ≥ 0 fixes the sign of the other, whose own power is NaN otherwise, and
+        so is the product; but of a `root`, where the one is 0, it is 0 of whatever the other is.
         """
         signs = sign_of(g, self.facts), sign_of(h, self.facts)
-        if signs != (None, None):
-            return (g, h, {}) if any(one in UP for one in signs) else (-g, -h, {})
+        known = [one for one in signs if one is not None]
+        if len(known) == 2 or any(one in STRICT or not root for one in known):
+            return (g, h, {}) if any(one in UP for one in known) else (-g, -h, {})
         unreal = (laurent.multiply(self.pure(Where(below, UNDEFINED, S.Zero)), self.pure(Where(above, S.One, S.Zero)))
-                  for below, above in ((g < 0, h > 0), (g > 0, h < 0)))  # fmt: skip
+                  for (below, above), against in (((g < 0, h > 0), (-g, h)), ((g > 0, h < 0), (g, -h)))
+                  if -1 not in map(self.sign, against))  # fmt: skip
         return absolute(g, self.facts), absolute(h, self.facts), laurent.add(*unreal)
 
     def _pure_log(self, node: Expr) -> Polynomial:

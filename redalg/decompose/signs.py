@@ -27,6 +27,7 @@ NEGATED: dict[Sign, Sign] = {
     "positive": "negative", "negative": "positive", "nonnegative": "nonpositive", "nonpositive": "nonnegative",
 }  # fmt: skip
 UP: tuple[Sign, ...] = ("positive", "nonnegative")
+STRICT: tuple[Sign, ...] = ("positive", "negative")
 KEEPS_SIGN = ("sum", "prod", "max", "min")
 ODD = {"tanh", "sinh", "asinh", "atan", "erf", "sign", "expm1", "log1p"}
 """Increasing functions that are 0 at 0."""

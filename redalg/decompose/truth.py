@@ -5,6 +5,7 @@
     any_l (p ∨ q)      → any p ∨ any q                 all (p ∧ q) → all p ∧ all q
     any_l (c ∧ p)      → any p where c holds           c of x; of d c ∧ any p; all (c ∨ p) → all p where c fails
     all_l (u = v)      → all u ≤ v ∧ all u ≥ v         any (u ≠ v) is its contrary
+    any_l (u = max u)  → any u ≥ max u                 of a minimum any u ≤ min u; all (u ≠ max u) is its contrary
 
 Exact for NaN too: it fails every comparison but ≠, so that the extrema of any pass it over and those of all keep it.
 """
@@ -88,12 +89,25 @@ class _Truth:
 
     def _equal(self, condition: Boolean, where: Boolean) -> Boolean:
         if isinstance(condition, Eq) == self.some:
+            if (attained := self._attained(condition)) is not None:
+                some = _Truth("any", Finder(self.separator, numbers=True), self.separator)
+                some.finder.slots = self.finder.slots
+                met = some._compared(attained, where)
+                return met if self.some else fails(met)
             raise NotSeparable(condition, "asks whether an element equals d, which no extremum decides", certain=False)
         a, b = condition.args
         every = self if not self.some else _Truth("all", Finder(self.separator), self.separator)
         every.finder.slots = self.finder.slots
         same = And(every._compared(Le(a, b), where), every._compared(Ge(a, b), where))
         return fails(same) if self.some else same
+
+    def _attained(self, condition: Eq | Ne) -> Relational | None:
+        """u ≥ max u, or u ≤ min u, which u = max u and u = min u are; or None."""
+        for u, value in (condition.args, condition.args[::-1]):
+            kind, term = self.separator.facts.get(value, ("", S.NaN))
+            if kind in ("max", "min") and term == u:
+                return Ge(u, value) if kind == "max" else Le(u, value)
+        return None
 
     def _compared(self, condition: Boolean, where: Boolean) -> Boolean:
         u, v = condition.args

@@ -27,6 +27,7 @@ from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
 from redalg.decompose.finite import CASES_LIMIT, by_cases
+from redalg.decompose.guarded import guarded, hides
 from redalg.decompose.identities import without_kinks
 from redalg.decompose.laurent import Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.parse import UNROLL_LIMIT
@@ -72,6 +73,7 @@ class Separation:
         shifts: pairs (u(x), v(d)) that stood together in a sum: candidates for centring.
         roundings: casts that mix x and d, which make the form approximate.
         extremal: of a max or min, the extrema of x alone that the state holds, and its value from them.
+        guarded: of a sum, (indicator, part of the polynomial) of what counts only where an element has the indicator.
         atoms: those of the polynomial.
     """
 
@@ -81,6 +83,7 @@ class Separation:
     shifts: tuple[tuple[Expr, Expr], ...] = ()
     roundings: tuple[Rounding, ...] = ()
     extremal: Extremal | None = None
+    guarded: tuple[tuple[Expr, Polynomial], ...] = ()
     atoms: Atoms = field(default_factory=Atoms, compare=False, repr=False)
 
     @cached_property
@@ -150,7 +153,7 @@ class Decomposition:
 
 def decompose(cascade: Cascade) -> Decomposition:
     """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
-    separator = Separator(cascade.reduced, cascade.values, {})
+    separator = Separator(cascade.reduced, cascade.values, {}, cascade.domain)
     separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
     made = []
     for reduction in cascade.reductions:
@@ -249,7 +252,7 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
     values, them = " and ".join(used), "them as tensors" if len(used) > 1 else "it as a tensor"
     reason = str(finding)
     looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")
-    two_passes = f"Run two passes: compute {values} first, pass {them}, and fuse the rest."
+    two_passes = f"{RUN}compute {values} first, pass {them}, and fuse the rest."
     extremum = reduction.monoid.name in ("max", "min")  # whose theorems are about hulls, not about ranks
     if not varies(reduction, cascade):
         looked += ("its x take few values, for which the theorem and the samples do not speak",)
@@ -261,9 +264,21 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
         return NotFusible(reduction.name, reason, finding.hint or two_passes, looked)
     if test.settles:
         looked += (f"the rank looks like {test.ranks[0]}; no separation was found",)
-        reason += f" in general; of this term it looks like {test.ranks[0]}" if finding.certain else ""
-    hint = "Write the term as a sum of products g(x)·h(d), or compute the values that it uses in a first pass."
+        reason += f" in general. {unsettled(test)}" if finding.certain else ""
+    hint = f"Write the term as a sum of products g(x)·h(d), or run two passes: {two_passes.removeprefix(RUN)}"
     return Undecided(reduction.name, reason + ".", finding.hint or hint, looked)
+
+
+RUN = "Run two passes: "
+
+
+def unsettled(test: RankTest) -> str:
+    """What the samples say against a theorem, which speaks of its node alone."""
+    rank = test.ranks[0]
+    if not rank:
+        return "Yet the term is 0 at every sample, as where a condition is seldom met: samples do not tell"
+    products = "one product g(x)·h(d)" if rank == 1 else f"a sum of {rank} products g(x)·h(d)"
+    return f"Yet at 8 and at 16 samples of x and d the term has the rank of {products}, which redalg did not find"
 
 
 def no_state(cascade: Cascade) -> str:
@@ -286,9 +301,15 @@ def varies(reduction: Reduction, cascade: Cascade) -> bool:
 
 def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """The term as a polynomial."""
-    polynomial = separator.separate(term)
-    return Separation(reduction, polynomial, None, shifts=tuple(separator.shifts),
-                      roundings=tuple(separator.roundings), atoms=separator.atoms)  # fmt: skip
+    domain = separator.domain
+    masked = reduction.term if live_term(reduction.term, domain) == term else term
+    found = guarded(masked, separator) if separator.side(term) & D else {S.One: term}
+    if found.keys() == {S.One}:
+        found = {S.One: term}
+    polynomials = {some: separator.separate(live_term(part, domain)) for some, part in found.items()}
+    parts = tuple((some, one) for some, one in polynomials.items() if some is not S.One and hides(one, separator))
+    return Separation(reduction, laurent.add(*polynomials.values()), None, shifts=tuple(separator.shifts),
+                      roundings=tuple(separator.roundings), guarded=parts, atoms=separator.atoms)  # fmt: skip
 
 
 def minimal(polynomial: Polynomial, atoms: Atoms) -> Written:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TypeVar
 
+from sympy import S
 from sympy.core.basic import Basic
 
 from redalg.expression.axis import Axis
+from redalg.expression.nodes import Where
 from redalg.expression.reduce import Reduce
 from redalg.expression.tensor import Element, Value
 
@@ -83,3 +85,8 @@ def free_axes(node: Basic) -> frozenset[Axis]:
         place = frozenset() if node.place is None else frozenset((node.place,))
         return (free_axes(node.expr) - frozenset(node.bound)) | place
     return frozenset().union(*map(free_axes, node.args))
+
+
+def is_indicator(node: Basic) -> bool:
+    """Whether a node is 1 where a condition holds and 0 elsewhere, or 0 where it holds and 1 elsewhere."""
+    return isinstance(node, Where) and node.args[1:] in ((S.One, S.Zero), (S.Zero, S.One))

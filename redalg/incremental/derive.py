@@ -87,7 +87,7 @@ def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str
              if q < 0 or q.denominator != 1}  # fmt: skip
     for one in sums:
         if fixed & set(centred[one.reduction.name].centres):
-            centred[one.reduction.name] = Centred(one.polynomial, {})
+            centred[one.reduction.name] = Centred(one.polynomial, {}, one.guarded)
     return centred
 
 
@@ -95,10 +95,9 @@ def accumulator_values(pool: Pool, centred: dict[str, Centred], placement: Place
     """A symbol for every basis function, named after the first reduction that uses it."""
     owners: dict[int, str] = {}
     for name, one in centred.items():
-        for column in laurent.columns(one.polynomial).values():
-            for grade, vector in pool.by_grade(column).items():
-                for k in pool.coordinates(grade, vector):
-                    owners.setdefault(k, name)
+        for grade, vector in pool.vectors(one):
+            for k in pool.coordinates(grade, vector):
+                owners.setdefault(k, name)
     last = next(reversed(centred), "sum")
     total = Counter(owners.get(k, last) for k in range(len(pool.functions)))
     out, numbers = list[Value](), Counter[str]()

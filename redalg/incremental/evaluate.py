@@ -19,7 +19,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
-from redalg.expression.contents import elements_of
+from redalg.expression.contents import elements_of, is_indicator
 from redalg.incremental.arrays import ArrayOps
 from redalg.monoids import MONOIDS
 from redalg.monoids.functions import Powered
@@ -313,11 +313,6 @@ class Scope:
                                  "elements. Mask it by `ra.where`, or mend the indices.")  # fmt: skip
             indices.append(where.clip(0, max(size - 1, 0)))
         return indices
-
-
-def is_indicator(node: Basic) -> bool:
-    """Whether a node is 1 where a condition holds and 0 elsewhere, or 0 where it holds and 1 elsewhere."""
-    return isinstance(node, Where) and node.args[1:] in ((S.One, S.Zero), (S.Zero, S.One))
 
 
 def _varies(term: Expr) -> tuple[int, bool]:

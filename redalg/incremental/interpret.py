@@ -13,9 +13,9 @@ from redalg.decompose import Producer
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import is_indicator, values_of
 from redalg.incremental.arrays import ArrayOps
-from redalg.incremental.evaluate import Scope, is_indicator
+from redalg.incremental.evaluate import Scope
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.structured import defined, folded, joined

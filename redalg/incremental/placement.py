@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import final
 
-from sympy import Abs, Add, Expr, Mul, S, expand_mul, log
+from sympy import Abs, Add, Expr, S, expand_mul, log
 
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade
@@ -35,6 +35,7 @@ from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
 from redalg.expression.contents import elements_of, free_axes, text_of, values_of
 from redalg.expression.rebuild import renamed
+from redalg.incremental.exponents import split_rate
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.scales import scale_of
 from redalg.incremental.structures import structure_of
@@ -61,6 +62,16 @@ class Placement:
     def symbol(self, name: str, axes: AbstractSet[Axis]) -> Value:
         """A slot's symbol with the given free axes."""
         return Value(Label(name), *ordered(axes - set(self.decomposition.cascade.reduced)))
+
+    def maximum(self, term: Expr, name: str) -> Value:
+        """The maximum of a term as a slot of its own, unless it is held."""
+        held = [one.value for one in self.extrema if (one.monoid.name, one.term) == ("max", term)]
+        if held:
+            return held[0]
+        taken = sum(one.value.name.startswith(f"{name}_") for one in self.extrema)
+        value = self.symbol(f"{name}_{taken}", free_axes(term))
+        self.extrema.append(Extremum(value, monoid("max"), term))
+        return value
 
 
 def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool) -> Placement:
@@ -167,8 +178,9 @@ def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
     shared = (_at_extremum(placement, atom, one) for one in placement.extrema if one.monoid.name in ("max", "min"))
     if (found := next((one for one in shared if one is not None), None)) is not None:
         return found
-    rate, base = split_rate(atom.base)
-    value = _added(placement, base)
+    atoms = placement.decomposition.separator.atoms.list
+    rate, base = split_rate(atom.base, (one.base for one in atoms if one.exponential and not one.on_x))
+    value = placement.maximum(base, "aux")
     return Pivot(value, base, PivotPolicy.RUNNING, value), rate
 
 
@@ -184,31 +196,12 @@ def _at_extremum(placement: Placement, atom: Atom, one: Extremum) -> tuple[Pivot
     return Pivot(value, sign * one.term, PivotPolicy.RUNNING, sign * one.value), sign * rate
 
 
-def split_rate(u: Expr) -> tuple[Expr, Expr]:
-    """u as k·v, k a positive number."""
-    numbers, rest = Mul(*(one for one in Mul.make_args(u) if one.is_number)), u
-    if not (numbers.is_extended_positive or numbers.is_extended_negative) or numbers.is_Rational:
-        return S.One, u
-    rest = u / numbers
-    return (numbers, rest) if numbers.is_extended_positive else (-numbers, -rest)
-
-
 def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool) -> Pivot:
     """The largest |u| so far, which the term divides by; of what stands under a root a power of 2 near it."""
-    held = [one.value for one in placement.extrema if (one.monoid.name, one.term) == ("max", Abs(atom.base))]
-    if not held:
-        held = [_added(placement, Abs(atom.base))]
-    source = scale_of(held[0]) if rooted else held[0]
+    largest = placement.maximum(Abs(atom.base), "aux")
+    source = scale_of(largest) if rooted else largest
     same = (one for one in placement.pivots.values() if one.policy is PivotPolicy.SCALE and one.source == source)
     return next(same, Pivot(_named(placement, atom), atom.base, PivotPolicy.SCALE, source))  # |u| has that of u
-
-
-def _added(placement: Placement, term: Expr) -> Value:
-    """The maximum of a term as a slot of its own."""
-    taken = sum(one.value.name.startswith("aux_") for one in placement.extrema)
-    value = placement.symbol(f"aux_{taken}", free_axes(term))
-    placement.extrema.append(Extremum(value, monoid("max"), term))
-    return value
 
 
 def _named(placement: Placement, atom: Atom, axes: AbstractSet[Axis] | None = None) -> Value:

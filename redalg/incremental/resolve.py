@@ -13,19 +13,23 @@ from typing import final
 
 from sympy import Add, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
+from redalg.decompose.domain import live_term
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
 from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.cancel import Canceller
+from redalg.incremental.exponents import gathered, largest_of, with_exponents
 from redalg.incremental.form import Assignment, Pivot
 from redalg.incremental.placement import Placement
+from redalg.incremental.scales import is_root
 
 EXPANSION_LIMIT = 24
 """Terms beyond which a displacement is left as it is instead of being expanded to cancel its pivot."""
@@ -40,6 +44,7 @@ class Resolver:
         self.assignments: list[Assignment] = []
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
         self.known: dict[int, Polynomial] = {}
+        self.guarded = set[Expr]()
         self.found: dict[int, list[Expr]] = {}
         shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
         self.canceller = Canceller(placement.decomposition.separator, self.known, shifting, placement.extrema,
@@ -56,17 +61,17 @@ class Resolver:
             return
         turns = {key: self._turn(separation, centred, key) for key in self.pool.keys if self.pool.slope(key)}
         shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in self.pool.pivoted} | turns
-        terms = self._terms(centred, {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}, {})
-        if self.pool.keys:  # without pivots that shift there is nothing to cancel
+        moves = {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}
+        if self.pool.keys and not centred.guarded:  # without pivots that shift there is nothing to cancel
             self.known[self._number(value)] = laurent.add(*self._exact_terms(centred, shifts, turns))
-        self._assign(value, terms)
+        self._assign(value, [(self._some(some), self._terms(part, moves, {})) for some, part in centred.parts])
         self._keep_zero_scales(value, centred)
 
     def _exact_terms(self, centred: Centred, shifts: dict[int, Expr], turns: dict[int, Expr]) -> list[Polynomial]:
         """d_i's terms with earlier values and displacements written out."""
         exact = {key: self._symbol_polynomial(turns[key]) if key in turns else
                  self._exact_displacement(centred, key, turns) for key in shifts}  # fmt: skip
-        return self._terms(centred, exact, self.known)
+        return self._terms(centred.polynomial, exact, self.known)
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
         """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
@@ -77,10 +82,22 @@ class Resolver:
             made = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
             self.assignments[index] = Assignment(value, made)
 
-    def _terms(self, centred: Centred, shifts: dict[int, Polynomial], known: dict[int, Polynomial]) -> list[Polynomial]:
+    def _some(self, indicator: Expr) -> Boolean:
+        """Whether an element has an indicator: counted where the state counts them, else by a maximum of its own."""
+        if indicator is S.One:
+            return S.true
+        atoms = self.placement.decomposition.separator
+        [((x, _), _)] = atoms.pure(live_term(indicator, atoms.domain)).items()
+        counts = [name for name, one in zip(self.accumulators, self.pool.functions, strict=True)
+                  if not one.grade and one.vector == {x: 1}]  # fmt: skip
+        return (counts[0] if counts else self.placement.maximum(indicator, "some")) > 0
+
+    def _terms(
+        self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
+    ) -> list[Polynomial]:
         """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
         made, powers = [], dict[Monomial, Polynomial]()
-        for d, column in laurent.columns(centred.polynomial).items():
+        for d, column in laurent.columns(polynomial).items():
             outer = self._substituted({((), d): 1}, known)
             for grade, vector in self.pool.by_grade(column).items():
                 for k, c in self.pool.coordinates(grade, vector).items():
@@ -255,17 +272,23 @@ class Resolver:
 
     # ---- values as exp(λ)·v ------------------------------------------------------------------------------------------
 
-    def _assign(self, value: Value, polys: list[Polynomial]) -> None:
-        """value = Σ terms, with the exponents that all terms share kept apart."""
-        parts = [part for poly in polys for part in self._graded_terms(poly)]
-        exponents = list(dict.fromkeys(exponent for exponent, _ in parts)) or [S.Zero]
-        if len(exponents) == 1 and exponents[0] is not S.Zero:
-            safe = Value(Label(f"{value.name}_scaled"), *value.indices)
-            self.exponents[value] = (exponents[0], safe)
-            self._assign_plain(safe, Add(*(v for _, v in parts)))
-            self.assignments.append(Assignment(value, exp(exponents[0]) * safe))
-        else:
-            self._assign_plain(value, Add(*(v * exp(exponent) for exponent, v in parts)))
+    def _assign(self, value: Value, parts: list[tuple[Boolean, list[Polynomial]]]) -> None:
+        """value = Σ terms, 0 where the part that they are of has no element, with shared exponents kept apart."""
+        graded = [(some, [one for poly in polys for one in self._graded_terms(poly)]) for some, polys in parts]
+        exponents = list(dict.fromkeys(exponent for _, terms in graded for exponent, _ in terms)) or [S.Zero]
+        alone = len(exponents) == 1 and exponents[0] is not S.Zero
+        kept = Add(*(guarded_by(some, Add(*(v if alone else v * exp(exponent) for exponent, v in terms)))
+                     for some, terms in graded))  # fmt: skip
+        if not alone:
+            self._assign_plain(value, kept)
+            return
+        safe = Value(Label(f"{value.name}_scaled"), *value.indices)
+        self.exponents[value] = (exponents[0], safe)
+        self._assign_plain(safe, kept)
+        somewhere = Or(*(some for some, _ in graded))
+        self.assignments.append(Assignment(value, guarded_by(somewhere, exp(exponents[0]) * safe)))
+        if somewhere is not S.true:
+            self.guarded.add(value)
 
     def _assign_plain(self, value: Value, expr: Expr) -> None:
         if expr != value:
@@ -300,12 +323,13 @@ class Resolver:
                     scale, safe = self.exponents[atom.base]
                     exponent, factor = exponent + scale * power, factor * safe**power
                 else:
-                    factor *= atom.power(q)
-            out.append((expand_products(exponent), factor))
+                    scale, safe = self.graded(atom.power(q))
+                    exponent, factor = exponent + scale, factor * safe
+            out.append((gathered(expand_products(exponent)), factor))
         return out
 
-    def graded(self, expr: Expr) -> tuple[Expr, Expr]:
-        """An expression of values as (λ, v) with expr = exp(λ)·v."""
+    def graded(self, expr: Expr, *, divided: bool = False) -> tuple[Expr, Expr]:
+        """An expression of values as (λ, v) with expr = exp(λ)·v; `divided` where it may leave the range unharmed."""
         if expr in self.exponents:
             return self.exponents[expr]
         of_x = self.carries(expr)
@@ -314,23 +338,37 @@ class Resolver:
         if isinstance(expr, exp) and of_x:
             return self.safe(expr.args[0]), S.One
         if isinstance(expr, Mul):
-            parts = [self.graded(arg) for arg in expr.args]
+            divided = divided or any(isinstance(arg, Pow) and is_root(arg.exp) for arg in expr.args)
+            parts = [self.graded(arg, divided=divided) for arg in expr.args]
             return self._exponent(*(scale for scale, _ in parts)), Mul(*(v for _, v in parts))
         if isinstance(expr, Pow) and expr.exp.is_Rational:
-            scale, v = self.graded(expr.base)
+            scale, v = self.graded(expr.base, divided=divided or is_root(expr.exp))
             return self._exponent(scale * expr.exp), v**expr.exp
         if isinstance(expr, log):
-            scale, v = self.graded(expr.args[0])
+            scale, v = self.graded(expr.args[0], divided=True)
             inverse = v.is_Pow and v.exp is S.NegativeOne
             return S.Zero, scale - log(v.base) if inverse else scale + log(v)
         if isinstance(expr, Add):
-            parts = [self.graded(arg) for arg in expr.args]
+            parts = [self.graded(arg, divided=divided) for arg in expr.args]
             if len({scale for scale, _ in parts}) == 1:
                 return parts[0][0], Add(*(v for _, v in parts))
+            if divided and not of_x:
+                return self._about_largest([with_exponents(*part) for part in parts])
         return S.Zero, expr.func(*(self.safe(arg) for arg in expr.args))
+
+    def _about_largest(self, parts: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+        """Σ exp(λ)·v of pairs (λ, v) as one such pair, whose λ is the largest, under a name of its own."""
+        largest = largest_of(scale for scale, _ in parts)
+        held = next((one.value for one in self.assignments if one.expr == largest), None)
+        if held is None:
+            taken = sum(one.value.name.startswith("scale_") for one in self.assignments)
+            held = self._valued(f"scale_{taken}", largest)
+        return held, Add(*(exp(scale - held) * v for scale, v in parts))
 
     def safe(self, expr: Expr) -> Expr:
         """The expression with exponents cancelled as far as they go."""
+        if expr in self.guarded:  # an exponent of no element may be anything
+            return expr
         scale, v = self.graded(expr)
         return v if scale is S.Zero else exp(scale) * v
 
@@ -338,7 +376,7 @@ class Resolver:
         """Their sum, with what is of d alone expanded to cancel; what holds x stays as it was written."""
         terms = [term for scale in scales for term in Add.make_args(scale)]
         of_d = expand_products(Add(*(term for term in terms if not self.carries(term))))
-        return Add(*(term for term in terms if self.carries(term)), of_d)
+        return Add(*(term for term in terms if self.carries(term)), gathered(of_d))
 
     def side(self, expr: Expr) -> int:
         """Which of x and d an expression depends on (`separate`)."""
@@ -368,4 +406,9 @@ class Resolver:
 
 
 def _axes(expr: Expr) -> set[Axis]:
-    return {axis for value in values_of(expr) for axis in value.indices}
+    return {axis for value in values_of(expr) for axis in value.indices} | set(free_axes(expr))
+
+
+def guarded_by(some: Boolean, value: Expr) -> Expr:
+    """A value of some elements, 0 of none."""
+    return value if some is S.true else Where(some, value, S.Zero)

@@ -20,8 +20,8 @@ from sympy.core.relational import Relational
 from redalg.decompose import Cascade, Reduction
 from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, Value, Where
-from redalg.expression.contents import values_of
-from redalg.incremental.evaluate import infinite_terms, is_indicator
+from redalg.expression.contents import is_indicator, values_of
+from redalg.incremental.evaluate import infinite_terms
 from redalg.incremental.factors import grouped
 from redalg.lower_tile.names import Names, kernel_name
 from redalg.lower_tile.torch_terms import (

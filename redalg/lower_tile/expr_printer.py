@@ -39,7 +39,7 @@ from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
-from redalg.expression import Cast, Where
+from redalg.expression import UNDEFINED, Cast, Where
 from redalg.lower_tile.program import (
     NO_ELEMENT,
     IsFinite,
@@ -208,7 +208,7 @@ class Printer:
         return f'T.infinity("{self.compute}")'
 
     def _constant(self, node: Basic) -> str:
-        if node is S.NaN:
+        if node in (S.NaN, UNDEFINED):
             return "float('nan')"
         if node in (S.Infinity, S.NegativeInfinity):
             return ("" if node is S.Infinity else "-") + self.infinity()

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import Add, And, Eq, Expr, Mod, Ne, Not, Or, S, exp, floor, sympify
+from sympy import Add, And, Eq, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Mul, Ne, Not, Or, S, exp, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
-from redalg.expression.contents import free_axes
+from redalg.expression.contents import free_axes, is_indicator
 from redalg.incremental.evaluate import infinite_terms
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import IsFinite, IsNaN, Kept, Load, Region, index
@@ -104,8 +104,20 @@ class Space:
         if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
             nothing = Or(*(Eq(self.read(one), S.NegativeInfinity) for one in infinite))
             return Where(nothing, S.Zero, exp(self.read(node.args[0])))
+        if isinstance(node, Max | Min) and not all(arg.is_integer for arg in node.args):
+            return unforgetting(type(node), [self.read(arg) for arg in node.args])
+        if isinstance(node, Mul) and len(plain := [one for one in node.args if not is_indicator(one)]) < len(node.args):
+            return self._masked(node, Mul(*plain))
         args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+    def _masked(self, node: Mul, plain: Expr) -> Expr:
+        """A product with indicators: 0 where one is, whatever the rest is there."""
+        made: Expr = self.read(plain)
+        for condition, *branches in (one.args for one in node.args if is_indicator(one)):
+            held = [made if branch is S.One else S.Zero for branch in branches]
+            made = Where(self.read(condition), *held)
+        return made
 
     def _element(self, node: Element) -> Load:
         if node in self.staged:
@@ -206,6 +218,16 @@ class Space:
         """Tiles of the streamed axis that one block reads."""
         total = tiles_of(self.problem.sizes[self.plan.binding.streamed.name], self.plan.block_streamed)
         return tiles_of(total, self.plan.segments)
+
+
+def unforgetting(kind: type[Max | Min], args: list[Expr]) -> Expr:
+    """max(a, b) as a where a ≥ b or a is NaN, else b (of a number b: b where a < b, else a): T.max forgets a NaN."""
+    order, strict = (Ge, Lt) if kind is Max else (Le, Gt)
+    first, *others = sorted(args, key=lambda one: (one.is_number, str(one)))
+    for one in others:
+        first = Where(strict(first, one), one, first) if one.is_number else \
+            Where(Or(order(first, one), IsNaN(first)), first, one)  # fmt: skip
+    return first
 
 
 def usable_scale(h: Expr) -> Expr:

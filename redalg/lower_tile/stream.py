@@ -20,7 +20,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Element, RunningCast, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import is_indicator, values_of
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy, Structure
 from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
@@ -109,6 +109,8 @@ def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slo
 
 def stands_alone(one: Extremum, form: FusedForm) -> bool:
     """Whether an output holds the extremum without a sum that it scales, in which a NaN would come through."""
+    if all(one.is_number or is_indicator(one) for one in Mul.make_args(one.term)):
+        return False  # a truth is never NaN
     scaled = {a.value for a in form.accumulators if any(pivot.source.has(one.value) for pivot, _ in a.weight)
               or any(cast.has(one.value) for factor in a.factors for cast in factor.atoms(RunningCast))}  # fmt: skip
     used = [output.expr for output in form.outputs] + [step.expr for step in form.assignments]

@@ -1,9 +1,7 @@
-"""Monoids that select elements with their places: argmax, argmin, topk, and the sum beside a maximum.
+"""Monoids that select elements with their places: argmax, argmin and topk.
 
     argmax   (v, i) ⊕ (w, j)  =  the pair of the larger value; of equal ones that of the lower index
     topk     the k best of both, in order of value and then of index
-    sum_at_max   (m, s) ⊕ (n, t)  =  (m, s) where m > n, (n, t) where n > m, (m, s + t) where they are equal
-    sum_below_max    the same, with the sum over all other elements beside it
 
 A NaN precedes every number and the first NaN all others, as in array libraries. A place without an element is
 (−∞, −1), which stands behind every element.
@@ -14,7 +12,7 @@ from __future__ import annotations
 from functools import cmp_to_key, partial
 from typing import Any
 
-from sympy import And, Eq, Expr, Integer, Max, Or, S, Tuple
+from sympy import And, Eq, Expr, Integer, Or, S, Tuple
 
 from redalg.monoids.functions import IsNaN, pick
 from redalg.monoids.monoid import Component, Monoid, Parts, Result
@@ -87,34 +85,6 @@ def topk(k: int | None) -> Monoid:
     )  # fmt: skip
 
 
-def at_max(a: Parts, b: Parts) -> Parts:
-    """a ⊕ b of sum_at_max."""
-    (m, s), (n, t) = a, b
-    return Max(m, n), pick(m > n, s, pick(n > m, t, s + t))
-
-
-def below_max(a: Parts, b: Parts) -> Parts:
-    """a ⊕ b of sum_below_max: what attained the smaller maximum is below the larger one."""
-    (m, s, below), (n, t, under) = a, b
-    total = below + under
-    return Max(m, n), pick(m > n, s, pick(n > m, t, s + t)), pick(m > n, total + t, pick(n > m, total + s, total))
-
-
-def reached(x: Expr, w: Expr, _n: Expr) -> Parts:
-    """(x, w) ↦ (x, w, 0): one element attains its maximum."""
-    return x, w, S.Zero
-
-
-def below(m: Expr, _s: Expr, rest: Expr) -> Parts:
-    """(m, s, rest) ↦ rest, or NaN beside one."""
-    return sum_beside(m, rest)
-
-
-def sum_beside(m: Expr, s: Expr) -> Parts:
-    """(m, s) ↦ s, or NaN beside one."""
-    return (pick(Eq(IsNaN(m), 1), S.NaN, s),)
-
-
 ARG = (Result("", "int64"),)
 EDGES: tuple[Parts, ...] = ((S.NaN,), (S.NegativeInfinity,), (S.Infinity,), (S.Zero,))
 ARGMAX = Monoid("argmax", "argmax", PLACED, better, ("extended",), placed, index_of, ARG, idempotent=True, exact=True,
@@ -122,12 +92,3 @@ ARGMAX = Monoid("argmax", "argmax", PLACED, better, ("extended",), placed, index
 ARGMIN = Monoid("argmin", "argmin", PLACED, better, ("extended",), negated, index_of, ARG, idempotent=True, exact=True,
                 edges=EDGES)  # fmt: skip
 TOPK = topk(None)
-SUM_AT_MAX = Monoid(
-    "sum_at_max", "⊕", (Component("max", S.NegativeInfinity), Component("sum", S.Zero)), at_max,
-    ("extended", "finite"), lower=sum_beside,
-)  # fmt: skip
-SUM_BELOW_MAX = Monoid(
-    "sum_below_max", "⊕",
-    (Component("max", S.NegativeInfinity), Component("sum", S.Zero), Component("below", S.Zero)), below_max,
-    ("extended", "finite"), lift=reached, lower=below,
-)  # fmt: skip

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copyreg
 
 from redalg.errors import ExpressionError
+from redalg.monoids.attained import ATTAINED
 from redalg.monoids.monoid import Monoid
 from redalg.monoids.ordered import AFFINE, FIRST, LAST
 from redalg.monoids.scalar import ALL, ANY, GCD, MAX, MIN, PROD, SUM, XOR
 from redalg.monoids.scaled import COMPENSATED_SUM, LOGSUMEXP, SCALED_PRODUCT
-from redalg.monoids.selection import ARGMAX, ARGMIN, SUM_AT_MAX, SUM_BELOW_MAX, TOPK
+from redalg.monoids.selection import ARGMAX, ARGMIN, TOPK
 
 KNOWN = (
-    SUM, PROD, MAX, MIN, ANY, ALL, XOR, GCD, ARGMAX, ARGMIN, TOPK, SUM_AT_MAX, SUM_BELOW_MAX, FIRST, LAST, AFFINE,
+    SUM, PROD, MAX, MIN, ANY, ALL, XOR, GCD, ARGMAX, ARGMIN, TOPK, *ATTAINED, FIRST, LAST, AFFINE,
     SCALED_PRODUCT, COMPENSATED_SUM, LOGSUMEXP,
 )  # fmt: skip
 MONOIDS: dict[str, Monoid] = {one.name: one for one in KNOWN}

@@ -1,0 +1,99 @@
+"""Exponents of which a rate k, made of scalars, is a factor: what cancels is subtracted before it is multiplied.
+
+    exp(k·v)      → exp(|k|·(k < 0 ? −v : v))           of k = 0 exp(1·(k·v)), which 0 times an infinity spoils alike
+    k·c − k·d     → k·(c − d)
+    |k|·c − k·d   → |k|·(c − (k < 0 ? −d : d))
+    Σ exp(λ)·v    → exp(m)·Σ exp(λ − m)·v               m the largest λ; under a division, a root or a logarithm
+
+Exact. A rate is then positive, as a pivot needs that is the maximum of its base; and it is never rounded into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sympy import Abs, Add, Eq, Expr, Gt, Lt, Max, Mul, Ne, S, exp
+
+from redalg.expression import Axis, Element, Scalar, Value, Where
+
+
+def split_rate(u: Expr, others: Iterable[Expr]) -> tuple[Expr, Expr]:
+    """u as k·v, k a positive number or made of scalars and positive.
+
+    A rate of either sign is taken out only where another exponent, of d, has it too: alone k·v is what was written.
+    """
+    rate = common_rate(u)
+    signed = rate.is_extended_positive or rate.is_extended_negative
+    if rate is S.One or rate.is_zero or not (signed or any(common_rate(one) == rate for one in others)):
+        return S.One, u
+    v = Add(*(term / rate for term in Add.make_args(u)))
+    if rate.is_extended_positive:
+        return rate, v
+    if rate.is_extended_negative:
+        return -rate, -v
+    return magnitude(rate), turned(rate, v)
+
+
+def magnitude(rate: Expr) -> Expr:
+    """|k|, or 1 of k = 0."""
+    return Where(Ne(rate, 0), Abs(rate), S.One)
+
+
+def turned(rate: Expr, v: Expr) -> Expr:
+    """v with the sign of the rate, k·v where that is 0 or no number."""
+    number, v = v.as_coeff_Mul()
+    return number * Where(Gt(rate, 0), v, Where(Lt(rate, 0), -v, rate * v))
+
+
+def common_rate(u: Expr) -> Expr:
+    """The product of the factors without data that all terms of u share; rationals stay with v, and so do signs."""
+    first, *others = ([one for one in Mul.make_args(term) if is_rate(one)] for term in Add.make_args(u))
+    return Mul(*(one for one in first if all(one in other for other in others)))
+
+
+def is_rate(factor: Expr) -> bool:
+    """Whether it is an irrational number or made of scalars: a state holds them, and no tensors."""
+    return not factor.is_Rational and not factor.atoms(Element, Value, Axis)
+
+
+def gathered(exponent: Expr) -> Expr:
+    """Terms that share a rate, or its magnitude, under one product."""
+    if not (exponent.is_Add and exponent.atoms(Scalar)):
+        return exponent
+    by_rate: dict[Expr, list[tuple[Expr, Expr]]] = {}
+    for term in exponent.args:
+        rate = Mul(*(one for one in Mul.make_args(term) if is_rate(one)))
+        by_rate.setdefault(_plain(rate), []).append((rate, term / rate))
+    return Add(*(_together(plain, terms) for plain, terms in by_rate.items()))
+
+
+def _plain(rate: Expr) -> Expr:
+    """The rate that is written as its magnitude."""
+    return Mul(*(one.args[1].args[0] if _is_magnitude(one) else one for one in Mul.make_args(rate)))
+
+
+def _is_magnitude(rate: Expr) -> bool:
+    return isinstance(rate, Where) and isinstance(rate.args[1], Abs) and rate == magnitude(rate.args[1].args[0])
+
+
+def _together(plain: Expr, terms: list[tuple[Expr, Expr]]) -> Expr:
+    if len(terms) == 1 or plain is S.One:
+        return Add(*(rate * v for rate, v in terms))
+    shared = next((rate for rate, _ in terms if rate != plain), plain)
+    content, together = Add(*(v if rate == shared else turned(plain, v) for rate, v in terms)).as_content_primitive()
+    return Mul(content, shared, together, evaluate=not together.is_Add)
+
+
+def with_exponents(scale: Expr, v: Expr) -> tuple[Expr, Expr]:
+    """exp(λ)·v with the exponentials among the factors of v joined to λ."""
+    found = [one for one in Mul.make_args(v) if isinstance(one, exp)]
+    return Add(scale, *(one.args[0] for one in found)), Mul(*(one for one in Mul.make_args(v) if one not in found))
+
+
+def largest_of(exponents: Iterable[Expr]) -> Expr:
+    """The largest of exponents, 0 where all are −∞, and so what they weigh 0."""
+    given = list(dict.fromkeys(exponents))
+    largest = Max(*given)
+    if any(one.is_number for one in given):
+        return largest
+    return Where(Eq(largest, S.NegativeInfinity), S.Zero, largest)
