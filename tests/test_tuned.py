@@ -21,7 +21,7 @@ from redalg.lower_tile import cache
 from redalg.runtime import sizes as sized
 from redalg.runtime import tuned
 from redalg.runtime.lowering import problem_of, space_for
-from redalg.strategies import Plan, Space, choose, device_for
+from redalg.strategies import CARDS, Plan, Space, choose
 from redalg.strategies.plan import CHOICES
 from tests.kernel_cases import fused
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import inf
 from os import cpu_count
 from pathlib import Path
 from time import monotonic
@@ -167,7 +168,9 @@ class Task:
         return self.forms[1]
 
     def predicted_us(self, plan: Plan) -> float:
-        """The model's time."""
+        """The model's time; ∞ where shared memory does not hold the plan."""
+        if not shared_fits(self.space, plan):
+            return inf
         return self.space.predict(plan).time_us
 
     @cached_property
@@ -257,6 +260,8 @@ class Measuring:
         said = waited(begun, deadline)
         if said or isinstance(begun, str):
             return Outcome(None, short(said))
+        if monotonic() > self.end and self.times:
+            return Outcome(None, "not measured: the time was over")
         try:
             made = self.timed(begun[0])
         except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result
