@@ -21,7 +21,7 @@ from redalg.lower_tile import cache
 from redalg.runtime import sizes as sized
 from redalg.runtime import tuned
 from redalg.runtime.lowering import problem_of, space_for
-from redalg.strategies import Plan, Space, choose, device_for
+from redalg.strategies import CARDS, Plan, Space, choose
 from redalg.strategies.plan import CHOICES
 from tests.kernel_cases import fused
 
@@ -126,7 +126,7 @@ def test_an_entry_is_read_as_it_was_kept(form: ra.Fused) -> None:
     kept = entry(form, other_plan(form, SIZES, DTYPES))
     path = tuned.remember(kept)
     assert path == tuned.cache_file("H200")
-    assert tuned.read(path) == {kept.key.digest: kept}
+    assert tuned.read(path) == {kept.name: kept}
 
 
 def test_a_later_result_replaces_an_earlier_one(form: ra.Fused) -> None:
@@ -152,7 +152,7 @@ def test_a_foreign_file_is_reported_and_ignored(form: ra.Fused, text: str) -> No
     with pytest.warns(RuntimeWarning, match="holds no tuned plans"):
         tuned.remember(kept)
     assert path.with_suffix(".bad").read_text(encoding="utf-8") == text
-    assert tuned.read(path) == {kept.key.digest: kept}
+    assert tuned.read(path) == {kept.name: kept}
 
 
 @given(data=st.binary(max_size=200))
@@ -223,6 +223,24 @@ def test_the_pack_goes_before_the_cache_and_the_cache_before_the_rules(form: ra.
     assert [rules.origin, from_cache.origin, from_pack.origin] == ["rules", "cache", "pack"]
     assert [from_cache.choices(), from_pack.choices()] == [plans[0].choices(), plans[1].choices()]
     assert (from_cache.predicted_us, rules.predicted_us) == (12.0, None)
+
+
+def test_what_was_measured_at_the_very_sizes_goes_before_the_buckets(form: ra.Fused) -> None:
+    """Someone who tunes gets what was found, though the pack has another size of the bucket."""
+    other = {"b": 100, "n": 4096}
+    plans = [plan for plan in space(form, SIZES, DTYPES).plans() if plan.segments == 1]
+    pack(entry(form, plans[1], other))
+    assert form.lower("H200", SIZES, DTYPES).plan.choices() == plans[1].choices()
+    tuned.remember(entry(form, plans[2]))
+    assert form.lower("H200", SIZES, DTYPES).plan.choices() == plans[2].choices()
+    assert form.lower("H200", other, DTYPES).plan.choices() == plans[1].choices()
+
+
+def test_of_two_at_the_very_sizes_the_faster_is_taken(form: ra.Fused) -> None:
+    plans = [plan for plan in space(form, SIZES, DTYPES).plans() if plan.segments == 1]
+    pack(entry(form, plans[1]))
+    tuned.remember(replace(entry(form, plans[2]), measured_us=9.0))
+    assert form.lower("H200", SIZES, DTYPES).plan.choices() == plans[2].choices()
 
 
 def test_the_switch_ignores_both(form: ra.Fused, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
+from queue import LifoQueue
 from types import TracebackType
 from typing import BinaryIO, final
 
@@ -47,12 +47,12 @@ class Worker:
             process.stdin.flush()
             return str(pickle.load(process.stdout))
         except (EOFError, OSError, pickle.UnpicklingError):
-            self.stop()
+            self.end()
             return STOPPED
 
     def running(self) -> subprocess.Popen[bytes]:
         """The process."""
-        if self.process is None or self.process.poll() is not None:
+        if self.process is None:
             known = os.pathsep.join([str(PACKAGES), *filter(None, sys.path)])
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "redalg.runtime.compiling"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -61,19 +61,22 @@ class Worker:
         return self.process
 
     def stop(self) -> None:
-        """Stop the process and the compilers that it has started."""
-        process = self.process
-        if process is None:
-            return
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (AttributeError, ProcessLookupError, PermissionError):  # no such calls, or nothing left
-            process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # the other end may be gone
-                    pipe.close()
+        """Stop the process and the compilers that it has started; the thread that reads from it finds its end."""
+        if (process := self.process) is not None:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except (AttributeError, ProcessLookupError, PermissionError):  # no such calls, or nothing left
+                process.kill()
+
+    def end(self) -> None:
+        """Stop, and let go of the process."""
+        if (process := self.process) is not None:
+            self.stop()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError, AttributeError):  # what was not written never will be
+                    pipe.close()  # type: ignore[union-attr]
+            self.process = None
 
 
 @final
@@ -86,7 +89,7 @@ class Job:
         self.given_up = False
         self.said: Future[str]
 
-    def run(self, idle: SimpleQueue[Worker]) -> str:
+    def run(self, idle: LifoQueue[Worker]) -> str:
         """Compile by the next free worker."""
         self.worker = worker = idle.get()
         try:
@@ -109,10 +112,10 @@ class Job:
 @final
 @dataclass(frozen=True)
 class Compilers:
-    """A number of workers; leaving the context stops them, with what they still compile."""
+    """A number of workers, those that have begun first; leaving the context stops them, with what they compile."""
 
     count: int
-    idle: SimpleQueue[Worker] = field(default_factory=SimpleQueue)
+    idle: LifoQueue[Worker] = field(default_factory=LifoQueue)
     workers: list[Worker] = field(default_factory=list)
     threads: list[ThreadPoolExecutor] = field(default_factory=list)
 
@@ -134,6 +137,8 @@ class Compilers:
         for worker in self.workers:
             worker.stop()
         self.threads[0].shutdown(wait=True)
+        for worker in self.workers:
+            worker.end()
 
 
 def serve(read: BinaryIO, write: BinaryIO) -> None:

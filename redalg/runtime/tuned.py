@@ -2,7 +2,7 @@
 
     entry  := key, sizes, choices of the plan, measured and predicted time
     key    := cascade, dtypes, shape bucket, options, card, redalg's version, TileLang's version
-    bucket := every size rounded up to a power of two
+    bucket := every size rounded up to a power of two; it may hold the plans of several sizes
     pack   := redalg/tuned/<card>.json                    read only
     cache  := <REDALG_CACHE_DIR>/tuned/<card>.json        one writer at a time, replaced whole: readers see old or new
 
@@ -15,18 +15,19 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from math import inf
 from pathlib import Path
 from typing import Any, final
 
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.cache import folder, one_at_a_time
 from redalg.strategies import DeviceSpec, Plan, Problem, Space
-from redalg.strategies.plan import CHOICES
+from redalg.strategies.plan import CHOICES, TUNED
 from redalg.strategies.rules import power_of_two
 from redalg.version import VERSION
 
@@ -75,6 +76,11 @@ class Entry:
     measured_us: float
     predicted_us: float
 
+    @property
+    def name(self) -> str:
+        """What a file knows it by: a bucket may hold results of several sizes."""
+        return " ".join([self.key.digest, *(f"{axis}={size}" for axis, size in sorted(self.sizes.items()))])
+
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
@@ -116,32 +122,37 @@ def tilelang_version() -> str:
 
 
 def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
-    """The remembered plans of a problem, the pack's first: `ruled` with their choices.
+    """The remembered plans of a problem: `ruled` with their choices.
 
-    A plan measured at other sizes of the bucket is left out where the space of these sizes does not hold it.
+    First those measured at these very sizes, the fastest first; then those of the bucket's other sizes, where the space
+    of these sizes holds them. Of equals, the pack's first.
     """
     if os.environ.get(SWITCH, "").lower() == "off" or space.problem.varying:
         return
-    device = ruled.device
-    places = {"pack": pack_file(card(device)), "cache": cache_file(card(device))}
-    for origin, path in places.items():
-        known = read(path)
-        entry = known.get(key_of(form, space.problem, device).digest) if known else None
-        if entry is None:
-            continue
+    found = list(known(form, space.problem, ruled.device))
+    for origin, entry in sorted(
+        found, key=lambda one: one[1].measured_us if same_sizes(one[1], space.problem) else inf
+    ):
         chosen: dict[str, Any] = {**entry.plan, "predicted_us": entry.predicted_us, "origin": origin}
         plan = replace(ruled, **chosen)
         if same_sizes(entry, space.problem) or space.admits(plan):
             yield plan
 
 
+def known(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:
+    """The entries of a problem's key, with where they are from, the pack's first."""
+    held = {"pack": read(pack_file(card(device))), "cache": read(cache_file(card(device)))}
+    if any(held.values()):  # else nothing is worth the printing of the form
+        key = key_of(form, problem, device)
+        yield from ((origin, one) for origin, entries in held.items() for one in entries.values() if one.key == key)
+
+
 def measured_at(form: FusedForm, problem: Problem, plan: Plan) -> bool:
     """Whether a plan is one that was measured at just these sizes: a kernel of their own is worth it."""
-    places = {"pack": pack_file, "cache": cache_file}
-    if plan.origin not in places:
+    if plan.origin not in TUNED:
         return False
-    found = read(places[plan.origin](card(plan.device))).get(key_of(form, problem, plan.device).digest)
-    return found is not None and same_sizes(found, problem)
+    found = (one for origin, one in known(form, problem, plan.device) if origin == plan.origin)
+    return any(same_sizes(one, problem) and dict(one.plan) == plan.choices() for one in found)
 
 
 def same_sizes(entry: Entry, problem: Problem) -> bool:
@@ -173,16 +184,15 @@ def remember(entry: Entry) -> Path:
 
 
 def merge(path: Path, entries: Iterable[Entry]) -> Path:
-    """Add entries to a file, each in place of the one with its key; other processes wait, or see the file as it was."""
+    """Add entries to a file, each in place of the one of its name; other processes wait, or see the file as it was."""
     with one_at_a_time(f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         held = parsed(path)
         if held is None and path.exists():
             path.replace(path.with_suffix(".bad"))
-        known = {**(held or {}), **{one.key.digest: one for one in entries}}
-        content = {"format": FORMAT, "entries": [asdict(known[digest]) for digest in sorted(known)]}
+        all_of = {**(held or {}), **{one.name: one for one in entries}}
         fresh = path.with_suffix(f".{os.getpid()}.new")
-        fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        fresh.write_text(text_of([all_of[name] for name in sorted(all_of)]), encoding="utf-8")
         fresh.replace(path)
     return path
 
@@ -192,7 +202,7 @@ _READ: dict[Path, tuple[tuple[int, int, int], dict[str, Entry]]] = {}
 
 
 def read(path: Path) -> dict[str, Entry]:
-    """The entries of a file by their keys' digests, read again when it has changed; none where there is no file."""
+    """The entries of a file by their names, read again when it has changed; none where there is no file."""
     try:
         seen = path.stat()
     except OSError:
@@ -222,7 +232,7 @@ def parsed(path: Path) -> dict[str, Entry] | None:
         except (KeyError, TypeError, ValueError) as cause:
             report(f"an entry of {path} is no tuned plan and is ignored ({type(cause).__name__}: {cause}).")
             continue
-        found[one.key.digest] = one
+        found[one.name] = one
     return found
 
 
@@ -236,6 +246,12 @@ def entry_of(line: Mapping[str, Any]) -> Entry:
               str(parts["card"]), str(parts["redalg"]), str(parts["tilelang"]))  # fmt: skip
     sizes = {str(name): int(size) for name, size in dict(line["sizes"]).items()}
     return Entry(key, sizes, plan, float(line["measured_us"]), float(line["predicted_us"]))
+
+
+def text_of(entries: Sequence[Entry]) -> str:
+    """A file's text: an entry a line."""
+    lines = ",\n".join(json.dumps(asdict(one)) for one in entries)
+    return f'{{"format": {json.dumps(FORMAT)}, "entries": [\n{lines}\n]}}\n'
 
 
 def report(said: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import inf
 from os import cpu_count
 from pathlib import Path
 from time import monotonic
@@ -123,14 +124,20 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
     with one_at_a_time("tuning"):  # whether the folder can be written is found out before, not after
         pass
     task = task_of(forms, given, extents, how)
-    listed = list(task.space.plans())
+    rules, *_ = listed = list(task.space.plans())
     beside, on_cpu = Neighbourhood.of(listed), task.bound.device == "cpu"
     end = began + how.budget_s
     with Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers, shown(how.budget_s, enabled=how.progress) as tell:
         measuring = Measuring(task, compilers, end, tell)
-        found = search(listed, task.predicted_us, measuring, beside.beside, starts=listed[:1], seed=how.seed,
+        found = search(listed, task.predicted_us, measuring, beside.beside, starts=starts(task, rules), seed=how.seed,
                        over=lambda: monotonic() >= end, limits=FEW if on_cpu else Limits())  # fmt: skip
-    return kept(task, found, listed[0], began)
+    return kept(task, found, rules, began)
+
+
+def starts(task: Task, rules: Plan) -> list[Plan]:
+    """What is measured first: the plan of the rules and those remembered. The result is no slower than they are."""
+    known = tuned.remembered(task.form, task.space, rules)
+    return [rules, *(replace(one, predicted_us=None, origin=rules.origin) for one in known)]
 
 
 def kept(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
@@ -167,7 +174,9 @@ class Task:
         return self.forms[1]
 
     def predicted_us(self, plan: Plan) -> float:
-        """The model's time."""
+        """The model's time; ∞ where shared memory does not hold the plan."""
+        if not shared_fits(self.space, plan):
+            return inf
         return self.space.predict(plan).time_us
 
     @cached_property
@@ -257,6 +266,8 @@ class Measuring:
         said = waited(begun, deadline)
         if said or isinstance(begun, str):
             return Outcome(None, short(said))
+        if monotonic() > self.end and self.times:
+            return Outcome(None, "not measured: the time was over")
         try:
             made = self.timed(begun[0])
         except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result

@@ -150,7 +150,7 @@ def search(
 
     Args:
         space: every candidate, in a fixed order.
-        estimate: predicted time in microseconds.
+        estimate: predicted time in microseconds; ∞ for what is known to fail, which is not measured.
         measure: outcomes of a batch, in its order.
         neighbours: the candidates that differ from one in one choice.
         starts: measured first, whatever their estimates.
@@ -212,10 +212,13 @@ class State(Generic[C]):
 
     def batch(self, population: Sequence[C], starts: Sequence[C]) -> list[C]:
         """The starts, then the n best of a generation not tried yet, of the whole space where it has none."""
-        fresh = [one for one in population if one not in self.tried]
-        fresh = fresh or [one for one in self.space if one not in self.tried]
+        fresh = self.fresh(population) or self.fresh(self.space)
         ranked = [*dict.fromkeys([*starts, *sorted(fresh, key=self.estimated)])]
         return ranked[: max(self.limits.batch, len(starts))]
+
+    def fresh(self, among: Sequence[C]) -> list[C]:
+        """Those that were not tried, and may work."""
+        return [one for one in among if one not in self.tried and self.estimated(one) < inf]
 
     def record(self, batch: Sequence[C], outcomes: Sequence[Outcome]) -> float:
         """Keep the outcomes; the fastest of them."""
@@ -231,7 +234,7 @@ class State(Generic[C]):
         kept = sorted((one for one in known if self.works(one)), key=self.estimated)[: self.limits.population]
         if not kept:
             return self.drawn(self.limits.population)
-        weights = [1 / max(self.estimated(one), 1e-9) for one in kept]
+        weights = [1e-9 + 1 / max(self.estimated(one), 1e-9) for one in kept]
         parents = self.random.choices(kept, weights, k=self.limits.population)
         return list(dict.fromkeys([*self.changed(parents), *kept]))
 

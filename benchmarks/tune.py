@@ -1,0 +1,151 @@
+"""`python -m benchmarks.tune FAMILY … [--rows H1] [--budget-s 35] [--seed 0] --out folder`: rows tuned, winners packed.
+
+Every row is tuned as a user would, by `fused.tune`. The JSON, one a family, holds where, every candidate that was
+measured or failed, and the wall time. The winners go into a pack (`--pack`; by default the card's that ships with
+redalg), each in place of the one before it. `--from sweep.json …` takes the winners of sweeps instead, without a GPU.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from benchmarks.environment import device, environment
+from benchmarks.families import FAMILIES
+from benchmarks.family import Family, Row
+from benchmarks.report import Document, load, save
+from redalg.runtime.lowering import lower_passes, space_for
+from redalg.runtime.tuned import Entry, key_of, merge, pack_file
+from redalg.runtime.tuner import Tuned
+from redalg.strategies import Plan, Space, card_of
+from redalg.strategies.candidates import candidate
+from redalg.strategies.plan import CHOICES
+from redalg.strategies.search import Trial
+
+
+def tune(family: Family, row: Row, budget_s: float, seed: int) -> Tuned:
+    """Tune one row on inputs of its own."""
+    generator = torch.Generator(device()).manual_seed(0)
+    made: Tuned = family.fused(row).tune(**family.inputs(row, generator), budget_s=budget_s, seed=seed)
+    return made
+
+
+def line_of(row: Row, made: Tuned) -> dict[str, Any]:
+    """A row of the JSON."""
+    return {"name": row.name, "sizes": dict(row.sizes), "dtypes": dict(row.dtypes), "listed": made.found.listed,
+            "stopped": made.found.stopped, "wall_s": made.wall_s, "rules": made.rules.choices(),
+            "trials": [trial_of(one) for one in made.trials]}  # fmt: skip
+
+
+def trial_of(one: Trial[Plan]) -> dict[str, Any]:
+    """A candidate of a row."""
+    return {"plan": str(one.candidate), **one.candidate.choices(), "predicted_us": one.predicted_us,
+            "measured_us": one.measured_us, "failure": one.failure, "round": one.turn}  # fmt: skip
+
+
+# ---- packs -----------------------------------------------------------------------------------------------------------
+
+
+def entries_of(content: Document) -> Iterator[Entry]:
+    """The winners of a document, of a sweep or of tuning, with the versions that they were measured with."""
+    family = FAMILIES[content["benchmark"].split("-", 1)[1]]
+    where = content["environment"]
+    versions, chip = where["versions"], chip_of(where["device"], where["target"])
+    rows = {row.name: row for row in family.rows(device(where["target"]))}
+    for line in content["rows"]:
+        best = winner(line)
+        if best is None or line["name"] not in rows or dict(rows[line["name"]].sizes) != line["sizes"]:
+            continue
+        fused, row = family.fused(rows[line["name"]]), rows[line["name"]]
+        space = space_of(fused, row, chip)
+        chosen: dict[str, Any] = {name: best[name] for name in CHOICES}
+        plan = replace(next(space.plans()), **chosen)
+        key = replace(key_of(fused.form, space.problem, space.device), redalg=versions["redalg"],
+                      tilelang=versions["tilelang"] or "")  # fmt: skip
+        predicted_us = candidate(space, plan).predicted_us
+        yield Entry(key, dict(space.problem.sizes), plan.choices(), time_of(best), predicted_us)
+
+
+def space_of(fused: Any, row: Row, chip: str) -> Space:
+    """The plans of a row (of the last pass where there are two)."""
+    forms = (fused.first, fused.form)
+    return lower_passes(forms, chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
+
+
+def winner(line: dict[str, Any]) -> dict[str, Any] | None:
+    """The fastest plan of a row."""
+    measured = [one for one in line.get("plans", line.get("trials", ())) if not one.get("failure")]
+    return min(measured, key=time_of, default=None)
+
+
+def time_of(plan: dict[str, Any]) -> float:
+    """Its time, as sweeps and tuning write it."""
+    return float(plan["median_us"] if "median_us" in plan else plan["measured_us"])
+
+
+def chip_of(name: str, target: str) -> str:
+    """The card that a document was measured on.
+
+    >>> chip_of("NVIDIA H200", "sm_90a"), chip_of("CPU x86_64", "c")
+    ('H200', 'c')
+    """
+    if target == "c":
+        return "c"
+    digits = target.removeprefix("sm_").rstrip("a")
+    return card_of(name, (int(digits[:-1]), int(digits[-1]))) or target
+
+
+def packed(content: Document, pack: Path | None) -> list[Path]:
+    """Merge a document's winners into a pack; the files that were written."""
+    found = list(entries_of(content))
+    places = {one.key.card: pack or pack_file(one.key.card) for one in found}
+    return [merge(place, [one for one in found if one.key.card == name]) for name, place in places.items()]
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__)
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(FAMILIES))
+    parser.add_argument("--rows", nargs="+", default=[])
+    parser.add_argument("--budget-s", type=float, default=35.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder of the JSON")
+    parser.add_argument("--pack", type=Path, help="a pack of its own instead of the one that ships with redalg")
+    parser.add_argument("--from", dest="documents", nargs="+", type=Path, default=[], metavar="JSON")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.families if name not in FAMILIES]
+    if unknown or bool(options.families) == bool(options.documents) or (options.families and not options.out):
+        parser.error(f"give families of {', '.join(FAMILIES)} and --out, or --from and JSON files")
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    options, console = parse(arguments), Console()
+    documents = [load(one) for one in options.documents]
+    for name in options.families:
+        family = FAMILIES[name]
+        lines = []
+        for row in family.rows(device()):
+            if options.rows and row.name not in options.rows:
+                continue
+            made = tune(family, row, options.budget_s, options.seed)
+            console.print(f"{row.name}: {made.table(most=4)}", markup=False, highlight=False)
+            lines.append(line_of(row, made))
+        documents.append({"benchmark": f"tune-{name}", "budget_s": options.budget_s, "seed": options.seed,
+                          "environment": environment(), "rows": lines})  # fmt: skip
+        save(options.out / f"tune-{name}.json", documents[-1])
+    for content in documents:
+        for path in packed(content, options.pack):
+            console.print(f"{content['benchmark']} → {path}", markup=False, highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
