@@ -36,9 +36,9 @@ class Agreement:
     def __str__(self) -> str:
         within = sum(value <= GOOD for value in self.first.values())
         return (f"{self.count} plans: correlation {self.correlation:.3f}, of logarithms {self.correlation_of_logs:.3f},"
-                f" typically off by a factor of {self.typical:.2f}; first choice within {GOOD - 1:.0%} of the best drawn on "
-                f"{within} of {len(self.first)} rows (worst {max(self.first.values()):.2f}), best of its top {TOP} at "
-                f"worst {max(self.top.values()):.2f}")  # fmt: skip
+                f" typically off by a factor of {self.typical:.2f}; first choice within {GOOD - 1:.0%} of the best "
+                f"drawn on {within} of {len(self.first)} rows (worst {max(self.first.values()):.2f}), best of its top "
+                f"{TOP} at worst {max(self.top.values()):.2f}")  # fmt: skip
 
 
 def agreement(pairs: Pairs) -> Agreement:

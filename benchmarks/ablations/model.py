@@ -64,7 +64,8 @@ class Model(Ablation):
         first = [value for one in found for value in one.first.values()]
         good, each = sum(value <= GOOD for value in first), sum(one.count for one in found) / max(1, len(first))
         return (f"Pearson correlations over a family's rows together. The plan that is predicted fastest is within "
-                f"{GOOD - 1:.0%} of the fastest drawn on {good} of {len(first)} rows, of {each:.0f} plans a row.")  # fmt: skip
+                f"{GOOD - 1:.0%} of the fastest drawn on {good} of {len(first)} rows, of {each:.0f} plans a "
+                "row.")  # fmt: skip
 
 
 def flat(pairs: Pairs) -> list[tuple[float, float]]:
