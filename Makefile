@@ -12,7 +12,7 @@ FAST    := -m "not gpu and not slow"
 export PYTHONUNBUFFERED := 1
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow gpu budget golden bench accuracy sanitize cold clean
+.PHONY: help demo test lint format types unit notebooks slow gpu budget golden bench readme accuracy sanitize cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -62,6 +62,9 @@ sanitize: $(STAMP)       ## every kind of kernel under compute-sanitizer (needs 
 
 cold: $(STAMP)       ## first results of fresh processes, and the host's time for a call
 	$(BIN)/python -m benchmarks.cold --out $(RESULTS)
+
+readme: $(STAMP)       ## make README's tables, docs/BENCHMARKS.md and its pictures from the samples in benchmarks/results
+	$(BIN)/python -m benchmarks readme
 
 clean:       ## remove .venv, caches and build outputs
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

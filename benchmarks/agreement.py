@@ -10,6 +10,9 @@ Pairs = Mapping[str, Sequence[tuple[float, float]]]
 TOP = 8
 """Candidates that a search measures at a time (MCFuser, SC '24, Algorithm 1)."""
 
+GOOD = 1.15
+"""A first choice that costs no more than this factor is a good one."""
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -31,11 +34,11 @@ class Agreement:
     top: dict[str, float]
 
     def __str__(self) -> str:
-        within = sum(value <= 1.15 for value in self.first.values())
+        within = sum(value <= GOOD for value in self.first.values())
         return (f"{self.count} plans: correlation {self.correlation:.3f}, of logarithms {self.correlation_of_logs:.3f},"
-                f" typically off by a factor of {self.typical:.2f}; first choice within 15 % of the best drawn on "
-                f"{within} of {len(self.first)} rows (worst {max(self.first.values()):.2f}), best of its top {TOP} at "
-                f"worst {max(self.top.values()):.2f}")  # fmt: skip
+                f" typically off by a factor of {self.typical:.2f}; first choice within {GOOD - 1:.0%} of the best "
+                f"drawn on {within} of {len(self.first)} rows (worst {max(self.first.values()):.2f}), best of its top "
+                f"{TOP} at worst {max(self.top.values()):.2f}")  # fmt: skip
 
 
 def agreement(pairs: Pairs) -> Agreement:

@@ -87,11 +87,14 @@ def heading(name: str) -> str:
 
 
 def where(content: Document) -> str:
+    """Device, versions and commit; of what was measured, where a document is made of others."""
+    return "; ".join(dict.fromkeys(map(place, content.get("measured on") or [content["environment"]])))
+
+
+def place(told: Document) -> str:
     """Device, versions and commit."""
-    told = content["environment"]
-    versions = told["versions"]
-    return (f"{told['device']}, torch {versions['torch']}, TileLang {versions['tilelang']}, "
-            f"commit {str(told['commit'])[:7]}")  # fmt: skip
+    versions, commit = told["versions"], str(told["commit"])[:7]
+    return f"{told['device']}, torch {versions['torch']}, TileLang {versions['tilelang']}, commit {commit}"
 
 
 def everywhere(results: Results) -> str:

@@ -80,12 +80,7 @@ class Pruning(Ablation):
         return {"chip": CHIP, "rows": [own, *rows]}
 
     def picture(self, content: Document) -> Figure:
-        largest: dict[str, dict[str, Any]] = {}
-        for line in content["rows"]:
-            best = largest.get(line["family"])
-            if best is None or line["stages"][0]["candidates"] > best["stages"][0]["candidates"]:
-                largest[line["family"]] = line
-        found = {f"{one['family']} {one['row']}": list(enumerate(steps(one), 1)) for one in largest.values()}
+        found = {f"{one['family']} {one['row']}": list(enumerate(steps(one), 1)) for one in largest(content)}
         figure = lines(found, self.title, "all, then what rules 1 to 4 leave, then plans", "candidates")
         (axes,) = figure.axes
         axes.set_xscale("linear")
@@ -98,13 +93,24 @@ class Pruning(Ablation):
         rules = [one["rule"].split(":")[0] for one in content["rows"][0]["stages"]]
         return Table(("cascade", *rules, "plans", "listed in, s"), [
             (f"{one['family']} {one['row']}", *map(tilings, one["stages"]), str(one.get("plans", "")), seconds(one))
-            for one in content["rows"]
+            for one in largest(content)
         ])  # fmt: skip
 
     def said(self, content: Document) -> str:
         listed = [one for one in content["rows"] if "plans" in one]
         slowest = max((one["listing_s"] for one in listed), default=0.0)
-        return f"Expressions × tilings; {len(listed)} rows, the longest listing takes {slowest:.2f} s."
+        return (f"Expressions × tilings, of the row of each family that has most; of all {len(listed)} rows, the "
+                f"longest listing takes {slowest:.2f} s.")  # fmt: skip
+
+
+def largest(content: Document) -> list[dict[str, Any]]:
+    """The row of each family that has most candidates."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in content["rows"]:
+        known = found.setdefault(line["family"], line)
+        if line["stages"][0]["candidates"] > known["stages"][0]["candidates"]:
+            found[line["family"]] = line
+    return list(found.values())
 
 
 def steps(line: dict[str, Any]) -> list[int]:

@@ -1,12 +1,13 @@
 """Shared memory estimated before anything is built, counted on the program, and allotted by nvcc (MCFuser, Fig. 10).
 
 A plan is judged rightly where the estimate and what the compiler allots say the same of whether a block can hold it.
-`redalg.lower_tile.fit` counts tiles of the built program; nvcc takes seconds a plan, so a seeded few are compiled, and
-the count stands for the others.
+`redalg.lower_tile.fit` counts tiles of the built program; nvcc takes seconds a plan, so a seeded few are compiled,
+whether they fit or not, and the count stands for the others.
 """
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, final
 
@@ -14,19 +15,34 @@ from matplotlib.figure import Figure
 
 from benchmarks.ablations.ablation import Ablation, Document
 from benchmarks.ablations.funnel import CHIP, rows_of
+from benchmarks.families import FAMILIES
+from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.plots.scatter import scatter
 from benchmarks.sweep import space_of
 from redalg.errors import RedalgError
 from redalg.lower_tile.build import build
 from redalg.lower_tile.compile import compile_only
+from redalg.lower_tile.emit import emit
 from redalg.lower_tile.fit import smem_bytes
 from redalg.lower_tile.flatten import flattened
-from redalg.lower_tile.program import TileProgram
+from redalg.lower_tile.header import header, self_check
+from redalg.lower_tile.program import TileProgram, sizes_in
 from redalg.runtime.arrays import output_dtype
-from redalg.runtime.lowering import built, kernel_dtype
+from redalg.runtime.lowering import kernel_dtype
 from redalg.strategies import Plan, Space, with_symbols
 from redalg.strategies.traffic import Traffic
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A plan, its program, and the bytes of shared memory that were estimated and counted."""
+
+    space: Space
+    plan: Plan
+    program: TileProgram
+    estimated: int
+    counted: int
 
 
 def program_of(space: Space, plan: Plan) -> TileProgram:
@@ -37,39 +53,46 @@ def program_of(space: Space, plan: Plan) -> TileProgram:
     return build(form, plan, with_symbols(problem, form), dtypes)
 
 
-def judged(space: Space, plan: Plan) -> dict[str, Any] | None:
+def judged(space: Space, plan: Plan) -> Judged | None:
     """Estimate and count of a plan, in bytes; None where none is built."""
     try:
         program = program_of(space, plan)
     except RedalgError:
         return None
     counted = max(smem_bytes(kernel, plan) for kernel in program.kernels)
-    return {"plan": str(plan), "estimated": Traffic(space.outline, plan).smem_bytes, "counted": counted}
+    return Judged(space, plan, program, Traffic(space.outline, plan).smem_bytes, counted)
 
 
-def allotted(space: Space, plan: Plan) -> dict[str, Any]:
-    """What nvcc allots to a plan that fits by its count; what it says where it refuses."""
+def allotted(one: Judged) -> dict[str, Any]:
+    """What nvcc allots to a plan; what it says where it refuses."""
     try:
-        made = compile_only(built(space.form, [plan], space.problem).source)
+        check = self_check(one.program, sizes_in(one.program.parameters, one.space.problem.shapes))
+        made = compile_only(emit(one.program, one.plan, header(one.space.form, one.plan), check))
     except Exception as failure:  # noqa: BLE001 - a plan that does not compile is a result
         return {"refused": f"{type(failure).__name__}: {failure}"[:200]}
-    return {"allotted": max(one.smem_bytes for one in made)}
+    return {"allotted": max(kernel.smem_bytes for kernel in made)}
+
+
+def drawn(family: Family, options: argparse.Namespace) -> Iterator[tuple[Row, Judged]]:
+    """Seeded plans of every row."""
+    for _, row in rows_of([family.name]):
+        space = space_of(family, row, CHIP)
+        plans = list(space.plans())
+        for plan in Random(options.seed).sample(plans, min(options.sample, len(plans))):
+            one = judged(space, plan)
+            if one is not None:
+                yield row, one
 
 
 def sampled(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Every drawn plan of every row, a few of each family compiled."""
-    spent: dict[str, int] = {}
-    for family, row in rows_of(options.families):
-        space = space_of(family, row, CHIP)
-        plans, drawn = list(space.plans()), Random(options.seed)
-        for plan in drawn.sample(plans, min(options.sample, len(plans))):
-            line = judged(space, plan)
-            if line is None:
-                continue
-            if spent.get(family.name, 0) < options.compiled and drawn.random() < 0.1:
-                spent[family.name] = spent.get(family.name, 0) + 1
-                line |= allotted(space, plan)
-            yield {"family": family.name, "row": row.name, "limit": plan.device.smem_bytes, **line}
+    """Every drawn plan, a few of each family compiled; what is not judged rightly is named."""
+    for name in options.families or FAMILIES:
+        found = list(drawn(FAMILIES[name], options))
+        few = Random(options.seed).sample(range(len(found)), min(options.compiled, len(found)))
+        for place, (row, one) in enumerate(found):
+            line = {"family": name, "row": row.name, "limit": one.plan.device.smem_bytes, "estimated": one.estimated,
+                    "counted": one.counted, **(allotted(one) if place in few else {})}  # fmt: skip
+            yield line if right(line) else {**line, "plan": str(one.plan)}
 
 
 def right(line: dict[str, Any]) -> bool:
@@ -97,12 +120,15 @@ class SharedMemory(Ablation):
         return {"chip": CHIP, "seed": options.seed, "plans": list(sampled(options))}
 
     def picture(self, content: Document) -> Figure:
-        pairs: dict[str, list[tuple[float, float]]] = {}
+        pairs: dict[str, dict[tuple[float, float], None]] = {}  # many plans share a point
         for one in content["plans"]:
-            pairs.setdefault(one["family"], []).append((one["estimated"] / 1024, actual(one) / 1024))
+            pairs.setdefault(one["family"], {})[one["estimated"] / 1024, actual(one) / 1024] = None
         share = share_of(content["plans"])
         figure = scatter(
-            pairs, f"Shared memory of a block: {share:.1%} judged rightly", "estimated, KiB", "actual, KiB"
+            {name: list(points) for name, points in pairs.items()},
+            f"Shared memory of a block: {share:.1%} judged rightly",
+            "estimated, KiB",
+            "actual, KiB",
         )
         (axes,) = figure.axes
         limit = content["plans"][0]["limit"] / 1024
@@ -116,7 +142,7 @@ class SharedMemory(Ablation):
         families: dict[str, list[dict[str, Any]]] = {}
         for one in content["plans"]:
             families.setdefault(one["family"], []).append(one)
-        return Table(("family", "plans", "judged rightly", "do not fit", "compiled", "count as allotted"),
+        return Table(("family", "plans", "judged rightly", "do not fit", "compiled", "allotted / counted"),
                      [counts(name, found) for name, found in families.items()])  # fmt: skip
 
     def said(self, content: Document) -> str:
@@ -129,7 +155,7 @@ class SharedMemory(Ablation):
 def counts(name: str, found: list[dict[str, Any]]) -> tuple[str, ...]:
     """A family's cells."""
     compiled = [one for one in found if "allotted" in one]
-    same = sum((one["counted"] <= one["limit"]) == (one["allotted"] <= one["limit"]) for one in compiled)
+    ratios = [one["allotted"] / one["counted"] for one in compiled if one["counted"]]
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "-"
     beyond = sum(actual(one) > one["limit"] for one in found)
-    return (name, str(len(found)), f"{share_of(found):.1%}", str(beyond), str(len(compiled)),
-            f"{same} of {len(compiled)}")  # fmt: skip
+    return (name, str(len(found)), f"{share_of(found):.1%}", str(beyond), str(len(compiled)), spread)
