@@ -25,8 +25,8 @@ from redalg.strategies.traffic import Traffic
 from tests.kernel_cases import fused
 from tests.source import ROOT
 
-ROWS = (("mha", "H1"), ("mha", "H6"), ("mla", "L4"), ("moe", "R1"), ("chains", "G5"), ("quant", "Q7"), ("attention_small", "S4"),
-        ("variance", "V4"), ("inertia", "I7"), ("rows", "softmax-4096x1024"))  # fmt: skip
+ROWS = (("mha", "H1"), ("mha", "H6"), ("mla", "L4"), ("moe", "R1"), ("chains", "G5"), ("quant", "Q7"),
+        ("attention_small", "S4"), ("variance", "V4"), ("inertia", "I7"), ("rows", "softmax-4096x1024"))  # fmt: skip
 SWEPT = ("mha", "mla", "moe", "chains", "variance", "inertia")
 CORRELATION = 0.92
 """Of predicted with measured times, that the issue of the cost model asks for in every family."""

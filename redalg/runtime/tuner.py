@@ -175,9 +175,7 @@ class Task:
 
     def predicted_us(self, plan: Plan) -> float:
         """The model's time; ∞ where shared memory does not hold the plan."""
-        if not shared_fits(self.space, plan):
-            return inf
-        return self.space.predict(plan).time_us
+        return self.space.predict(plan).time_us if self.space.may_fit(plan) else inf
 
     @cached_property
     def verifier(self) -> Verifier:
