@@ -23,7 +23,6 @@ from redalg.runtime.lowering import lower_passes, space_for
 from redalg.runtime.tuned import Entry, key_of, merge, pack_file
 from redalg.runtime.tuner import Tuned
 from redalg.strategies import Plan, Space, card_of
-from redalg.strategies.candidates import candidate
 from redalg.strategies.plan import CHOICES
 from redalg.strategies.search import Trial
 
@@ -67,7 +66,7 @@ def entries_of(content: Document) -> Iterator[Entry]:
         plan = replace(next(space.plans()), **chosen)
         key = replace(key_of(fused.form, space.problem, space.device), redalg=versions["redalg"],
                       tilelang=versions["tilelang"] or "")  # fmt: skip
-        predicted_us = candidate(space, plan).predicted_us
+        predicted_us = space.predict(plan).time_us
         yield Entry(key, dict(space.problem.sizes), plan.choices(), time_of(best), predicted_us)
 
 
