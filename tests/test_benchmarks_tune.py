@@ -14,6 +14,7 @@ from benchmarks.families import FAMILIES
 from benchmarks.report import load, save
 from redalg.lower_tile import cache
 from redalg.runtime import tuned, tuner
+from redalg.strategies.plan import TUNED
 from redalg.strategies.search import Limits
 from redalg.version import VERSION
 from tests.source import ROOT, sources
@@ -68,7 +69,7 @@ def test_the_winners_of_a_sweep_are_packed_and_taken(tmp_path: Path) -> None:
         "pack",
         {name: content["rows"][0]["plans"][1][name] for name in plan.choices()},
     )
-    assert family.fused(row).lower("H100", row.sizes, row.dtypes).plan.origin == "rules"
+    assert family.fused(row).lower("H100", row.sizes, row.dtypes).plan.origin not in TUNED
 
 
 def test_a_pack_names_the_versions_that_were_measured(tmp_path: Path) -> None:

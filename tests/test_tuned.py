@@ -21,8 +21,8 @@ from redalg.lower_tile import cache
 from redalg.runtime import sizes as sized
 from redalg.runtime import tuned
 from redalg.runtime.lowering import problem_of, space_for
-from redalg.strategies import CARDS, Plan, Space, choose
-from redalg.strategies.plan import CHOICES
+from redalg.strategies import Plan, Space, choose
+from redalg.strategies.plan import CHOICES, TUNED
 from tests.kernel_cases import fused
 
 SIZES, DTYPES = {"b": 128, "n": 4096}, {"x": "float32"}
@@ -147,7 +147,7 @@ def test_a_foreign_file_is_reported_and_ignored(form: ra.Fused, text: str) -> No
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")
     with pytest.warns(RuntimeWarning, match="holds no tuned plans and is ignored"):
-        assert form.lower("H200", SIZES, DTYPES).plan.origin == "rules"
+        assert form.lower("H200", SIZES, DTYPES).plan.origin not in TUNED
     kept = entry(form, other_plan(form, SIZES, DTYPES))
     with pytest.warns(RuntimeWarning, match="holds no tuned plans"):
         tuned.remember(kept)
@@ -220,9 +220,9 @@ def test_the_pack_goes_before_the_cache_and_the_cache_before_the_rules(form: ra.
     from_cache = form.lower("H200", SIZES, DTYPES).plan
     pack(entry(form, plans[1]))
     from_pack = form.lower("H200", SIZES, DTYPES).plan
-    assert [rules.origin, from_cache.origin, from_pack.origin] == ["rules", "cache", "pack"]
+    assert [rules.origin, from_cache.origin, from_pack.origin] == [rules.origin, "cache", "pack"]
     assert [from_cache.choices(), from_pack.choices()] == [plans[0].choices(), plans[1].choices()]
-    assert (from_cache.predicted_us, rules.predicted_us) == (12.0, None)
+    assert from_cache.predicted_us == 12.0
 
 
 def test_what_was_measured_at_the_very_sizes_goes_before_the_buckets(form: ra.Fused) -> None:
@@ -253,12 +253,12 @@ def test_the_switch_ignores_both(form: ra.Fused, monkeypatch: pytest.MonkeyPatch
 
 def test_another_card_takes_nothing_of_it(form: ra.Fused) -> None:
     pack(entry(form, other_plan(form, SIZES, DTYPES)))
-    assert form.lower("H100", SIZES, DTYPES).plan.origin == "rules"
+    assert form.lower("H100", SIZES, DTYPES).plan.origin not in TUNED
 
 
 def test_run_time_sizes_take_nothing_of_it(form: ra.Fused) -> None:
     pack(entry(form, other_plan(form, SIZES, DTYPES)))
-    assert form.lower("H200", SIZES, DTYPES, varying="b").plan.origin == "rules"
+    assert form.lower("H200", SIZES, DTYPES, varying="b").plan.origin not in TUNED
 
 
 def test_a_given_plan_is_taken_as_it_is(form: ra.Fused) -> None:
@@ -278,7 +278,7 @@ def test_sizes_of_the_bucket_share_a_plan_that_their_space_holds() -> None:
     pack(entry(one, plan, ATTENDED, HALVES))
     near = {**ATTENDED, "b": 2, "q": 448}
     assert one.lower("H200", near, HALVES).plan.choices() == plan.choices()
-    assert one.lower("H200", {**ATTENDED, "q": 256}, HALVES).plan.origin == "rules"
+    assert one.lower("H200", {**ATTENDED, "q": 256}, HALVES).plan.origin not in TUNED
 
 
 def test_a_plan_whose_row_is_too_short_for_the_actual_sizes_is_passed_over(form: ra.Fused) -> None:
@@ -289,14 +289,14 @@ def test_a_plan_whose_row_is_too_short_for_the_actual_sizes_is_passed_over(form:
     )
     pack(entry(form, plan, short))
     assert form.lower("H200", short, DTYPES).plan.choices() == plan.choices()
-    assert form.lower("H200", {"b": 128, "n": 1000}, DTYPES).plan.origin == "rules"
+    assert form.lower("H200", {"b": 128, "n": 1000}, DTYPES).plan.origin not in TUNED
 
 
 def test_a_plan_that_does_not_build_gives_way_to_the_next_source(form: ra.Fused) -> None:
     plan = other_plan(form, SIZES, DTYPES)
     broken = replace(plan, level="row", block_streamed=64, segments=1)
     pack(entry(form, broken))
-    assert form.lower("H200", SIZES, DTYPES).plan.origin == "rules"
+    assert form.lower("H200", SIZES, DTYPES).plan.origin not in TUNED
     tuned.remember(entry(form, plan))
     assert form.lower("H200", SIZES, DTYPES).plan.origin == "cache"
 

@@ -80,7 +80,7 @@ def lower(
 
 
 def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[FusedForm, list[Plan]]:
-    """The form as the program holds it, and the plans to try: the tuned pack's, the cache's, then the rules'."""
+    """The form as the program holds it, and the plans to try: the tuned ones, then the model's or the rules'."""
     known, form = form, plannable(form, problem)
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
@@ -89,8 +89,9 @@ def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -
     if plan is not None:
         return form, [replace(plan, origin="given")]
     space, ruled = Space(form, problem, target), choose(form, problem, target)
-    chosen = ruled if problem.varying else space.preferred()
-    return form, [*remembered(known, space, ruled), *smaller(chosen)]
+    found = list(remembered(known, space, ruled))  # where there is one, the model need not rank them all
+    chosen = ruled if problem.varying or found else space.preferred()
+    return form, [*found, *smaller(chosen)]
 
 
 def plannable(form: FusedForm, problem: Problem) -> FusedForm:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import inf
 from os import cpu_count
 from pathlib import Path
 from time import monotonic
@@ -124,13 +123,15 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
     with one_at_a_time("tuning"):  # whether the folder can be written is found out before, not after
         pass
     task = task_of(forms, given, extents, how)
-    rules, *_ = listed = list(task.space.plans())
-    beside, on_cpu = Neighbourhood.of(listed), task.bound.device == "cpu"
-    end = began + how.budget_s
+    rules, *_ = task.space.plans()
+    estimates = {plan: said.time_us for said, plan in task.space.ranked()}
+    listed, on_cpu, end = list(estimates), task.bound.device == "cpu", began + how.budget_s
+    limits = FEW if on_cpu else Limits(population=len(listed))  # all are estimated: the model's best are the first
     with Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers, shown(how.budget_s, enabled=how.progress) as tell:
         measuring = Measuring(task, compilers, end, tell)
-        found = search(listed, task.predicted_us, measuring, beside.beside, starts=starts(task, rules), seed=how.seed,
-                       over=lambda: monotonic() >= end, limits=FEW if on_cpu else Limits())  # fmt: skip
+        found = search(listed, lambda plan: estimates.get(plan) or task.predicted_us(plan), measuring,
+                       Neighbourhood.of(listed).beside, starts=starts(task, rules), seed=how.seed,
+                       over=lambda: monotonic() >= end, limits=limits)  # fmt: skip
     return kept(task, found, rules, began)
 
 
@@ -174,8 +175,8 @@ class Task:
         return self.forms[1]
 
     def predicted_us(self, plan: Plan) -> float:
-        """The model's time; ∞ where shared memory does not hold the plan."""
-        return self.space.predict(plan).time_us if self.space.may_fit(plan) else inf
+        """The model's time."""
+        return self.space.predict(plan).time_us
 
     @cached_property
     def verifier(self) -> Verifier:
