@@ -76,7 +76,7 @@ def test_a_pack_names_the_versions_that_were_measured(tmp_path: Path) -> None:
     content = sweep()
     content["environment"]["versions"] = {"redalg": "0.0.1", "tilelang": None}
     path = tmp_path / "own.json"
-    assert tune.packed(content, path) == [path]
+    assert tune.packed([content], path) == [path]
     assert [(one.key.redalg, one.key.tilelang) for one in tuned.read(path).values()] == [("0.0.1", "")]
 
 
