@@ -16,6 +16,7 @@ from benchmarks.plot import pictures, plot
 from benchmarks.plots.bars import speedups
 from benchmarks.plots.figure import COLOURS
 from benchmarks.plots.roofline import card, reached
+from redalg.runtime.tuned import SWITCH
 from redalg.strategies import CARDS
 from redalg.strategies.cost import H200
 from tests.source import ROOT
@@ -111,8 +112,9 @@ def test_a_roofline_of_an_unknown_device_has_no_ceiling() -> None:
 # ---- documents -------------------------------------------------------------------------------------------------------
 
 
-def test_documents_are_what_the_results_say(tmp_path: Path) -> None:
+def test_documents_are_what_the_results_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`python -m benchmarks readme` would change nothing."""
+    monkeypatch.setenv(SWITCH, "pack")
     results = documents.read(RESULTS, stale_rows)
     for path in (documents.README, documents.FULL):
         (tmp_path / path).parent.mkdir(exist_ok=True)

@@ -251,6 +251,15 @@ def test_the_switch_ignores_both(form: ra.Fused, monkeypatch: pytest.MonkeyPatch
     assert form.lower("H200", SIZES, DTYPES).plan == rules
 
 
+def test_the_switch_may_leave_the_pack_alone(form: ra.Fused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ships is the same for everyone; what was tuned on one machine is not."""
+    monkeypatch.setenv(tuned.SWITCH, "pack")
+    tuned.remember(entry(form, other_plan(form, SIZES, DTYPES)))
+    assert form.lower("H200", SIZES, DTYPES).plan.origin not in TUNED
+    pack(entry(form, other_plan(form, SIZES, DTYPES)))
+    assert form.lower("H200", SIZES, DTYPES).plan.origin == "pack"
+
+
 def test_another_card_takes_nothing_of_it(form: ra.Fused) -> None:
     pack(entry(form, other_plan(form, SIZES, DTYPES)))
     assert form.lower("H100", SIZES, DTYPES).plan.origin not in TUNED

@@ -7,7 +7,7 @@
     cache  := <REDALG_CACHE_DIR>/tuned/<card>.json        one writer at a time, replaced whole: readers see old or new
 
 A file that is none of these is reported by a warning and ignored, and so is an entry. What is kept next replaces such a
-file, and leaves it beside itself as `.bad`. `REDALG_TUNED=off` ignores both places.
+file, and leaves it beside itself as `.bad`. `REDALG_TUNED=off` ignores both places, `REDALG_TUNED=pack` the cache.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
     First those measured at these very sizes, the fastest first; then those of the bucket's other sizes, where the space
     of these sizes holds them. Of equals, the pack's first.
     """
-    if os.environ.get(SWITCH, "").lower() == "off" or space.problem.varying:
+    if space.problem.varying:
         return
     found = list(known(form, space.problem, ruled.device))
     for origin, entry in sorted(
@@ -141,7 +141,9 @@ def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
 
 def known(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:
     """The entries of a problem's key, with where they are from, the pack's first."""
-    held = {"pack": read(pack_file(card(device))), "cache": read(cache_file(card(device)))}
+    places = {"pack": pack_file(card(device)), "cache": cache_file(card(device))}
+    asked = {"off": (), "pack": ("pack",)}.get(os.environ.get(SWITCH, "").lower(), TUNED)
+    held = {origin: read(places[origin]) for origin in asked}
     if any(held.values()):  # else nothing is worth the printing of the form
         key = key_of(form, problem, device)
         yield from ((origin, one) for origin, entries in held.items() for one in entries.values() if one.key == key)

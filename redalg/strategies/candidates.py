@@ -33,7 +33,7 @@ class Candidate:
         plan: pass it on as `plan=` of a call.
         predicted_us: predicted time in microseconds.
         bound: the term that takes longest: `memory`, `L2`, `tensor cores`, `special functions`, `latency` …
-        expression: its tiling expression, `bhqekd`: blocks, rows and columns, the streamed loop, producers' own ones.
+        expression: its tiling expression, `bhqek(d)`: blocks, rows and columns, the streamed loop, then inner ones.
     """
 
     plan: Plan
