@@ -73,11 +73,13 @@ def test_incremental_on_the_c_target(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_tuning_reads_what_searches_wrote(tmp_path: Path) -> None:
-    row = {"name": "G1", "wall_s": 12.5, "measured": 16, "first_us": 5.0, "best_us": 4.0}
+    trials = [{"block_row": 64, "measured_us": 5.0, "failure": ""}, {"block_row": 128, "measured_us": 4.0, "failure": ""},
+              {"block_row": 256, "measured_us": None, "failure": "wrong"}]  # fmt: skip
+    row = {"name": "G1", "wall_s": 12.5, "rules": {"block_row": 64}, "trials": trials}
     report.save(tmp_path / "tune-chains.json", {"benchmark": "tune-chains", "environment": {}, "rows": [row]})
     content = run("tuning", tmp_path, "--results", str(tmp_path))
     table = ABLATIONS["tuning"].table(content)
-    assert list(table.rows) == [("chains G1", "12.5", "16", "5.0", "4.0")]
+    assert list(table.rows) == [("chains G1", "12.5", "2", "5.0", "4.0")]
 
 
 def test_tuning_without_searches(tmp_path: Path) -> None:
