@@ -73,8 +73,8 @@ def test_incremental_on_the_c_target(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_tuning_reads_what_searches_wrote(tmp_path: Path) -> None:
-    trials = [{"block_row": 64, "measured_us": 5.0, "failure": ""}, {"block_row": 128, "measured_us": 4.0, "failure": ""},
-              {"block_row": 256, "measured_us": None, "failure": "wrong"}]  # fmt: skip
+    tried = {64: (5.0, ""), 128: (4.0, ""), 256: (None, "wrong")}
+    trials = [{"block_row": row, "measured_us": time, "failure": why} for row, (time, why) in tried.items()]
     row = {"name": "G1", "wall_s": 12.5, "rules": {"block_row": 64}, "trials": trials}
     report.save(tmp_path / "tune-chains.json", {"benchmark": "tune-chains", "environment": {}, "rows": [row]})
     content = run("tuning", tmp_path, "--results", str(tmp_path))

@@ -1,7 +1,7 @@
 """How long a search takes (MCFuser, Table IV), from the documents of benchmarks.tune (`tune-FAMILY.json`).
 
-Of a row: the wall time of it all, compiling included; how many candidates ran; the time of the plan that the rules give,
-and of the fastest.
+Of a row: the wall time of it all, compiling included; how many candidates ran; the time of the plan that the rules
+give, and of the fastest.
 """
 
 import argparse
