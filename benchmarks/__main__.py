@@ -8,8 +8,10 @@ python -m benchmarks readme                  README's tables, docs/BENCHMARKS.md
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.progress import track
@@ -58,12 +60,26 @@ def show(content: report.Document, stale: Iterable[str] = ()) -> None:
 
 
 def stale_rows(content: report.Document) -> list[str]:
-    """The rows whose source is emitted differently now."""
+    """The rows whose source is emitted differently now, by what ships with redalg: not by what is tuned here."""
     family, chip = FAMILIES[content["benchmark"]], content["environment"]["target"]
     rows = {row.name: row for row in family.rows(device(chip))}
     known = [line for line in content["rows"] if line["name"] in rows]
-    return [line["name"] for line in known
-            if source_sha256(family, rows[line["name"]], chip) != line["source_sha256"]]  # fmt: skip
+    with as_shipped():
+        return [line["name"] for line in known
+                if source_sha256(family, rows[line["name"]], chip) != line["source_sha256"]]  # fmt: skip
+
+
+@contextmanager
+def as_shipped() -> Iterator[None]:
+    """Tuned plans are those of the pack alone, whatever this machine's cache holds or the environment asks for."""
+    before = {name: os.environ.pop(name, None) for name in ("REDALG_TUNED", "REDALG_CACHE_DIR")}
+    with TemporaryDirectory() as folder:
+        os.environ["REDALG_CACHE_DIR"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["REDALG_CACHE_DIR"]
+            os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -73,11 +73,13 @@ def test_incremental_on_the_c_target(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_tuning_reads_what_searches_wrote(tmp_path: Path) -> None:
-    row = {"name": "G1", "wall_s": 12.5, "measured": 16, "first_us": 5.0, "best_us": 4.0}
+    tried = {64: (5.0, ""), 128: (4.0, ""), 256: (None, "wrong")}
+    trials = [{"block_row": row, "measured_us": time, "failure": why} for row, (time, why) in tried.items()]
+    row = {"name": "G1", "wall_s": 12.5, "rules": {"block_row": 64}, "trials": trials}
     report.save(tmp_path / "tune-chains.json", {"benchmark": "tune-chains", "environment": {}, "rows": [row]})
     content = run("tuning", tmp_path, "--results", str(tmp_path))
     table = ABLATIONS["tuning"].table(content)
-    assert list(table.rows) == [("chains G1", "12.5", "16", "5.0", "4.0")]
+    assert list(table.rows) == [("chains G1", "12.5", "2", "5.0", "4.0")]
 
 
 def test_tuning_without_searches(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_fitting_finds_constants_that_explain_the_times() -> None:
     draws = [replace(one, time_us=one.predicted(truth).time_us) for one in some_draws()]
     before, after = agreement(by_row(draws)), agreement(by_row(draws, calibrate.fit(draws, evaluations=6)))
     assert before.typical > 1.3
-    assert after.typical < 1.05
+    assert after.typical - 1 < (before.typical - 1) / 4  # the pull to the start leaves a little
 
 
 def test_judging_leaves_the_constants(capsys: pytest.CaptureFixture[str]) -> None:

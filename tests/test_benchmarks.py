@@ -1,6 +1,7 @@
 """Benchmarks without a GPU: families run, documents are what the JSON says, pictures are the same every time."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import documents, predict, report
-from benchmarks.__main__ import main, stale_rows
+from benchmarks.__main__ import as_shipped, main, stale_rows
 from benchmarks.agreement import agreement, lost
 from benchmarks.drawn import drawn
 from benchmarks.families import FAMILIES
@@ -195,3 +196,12 @@ def test_predictions_are_written_and_labelled(tmp_path: Path) -> None:
     assert "predictions, not measurements" in predict.caption(content)
     assert "RedFuser, published: PyTorch eager: 4.8 × on A10" in heading
     assert len(table.rows) == 8
+
+
+def test_stale_rows_do_not_depend_on_what_is_tuned_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDALG_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("REDALG_TUNED", "off")
+    with as_shipped():
+        assert os.environ["REDALG_CACHE_DIR"] != str(tmp_path)
+        assert "REDALG_TUNED" not in os.environ
+    assert (os.environ["REDALG_CACHE_DIR"], os.environ["REDALG_TUNED"]) == (str(tmp_path), "off")
