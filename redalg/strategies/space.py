@@ -47,6 +47,8 @@ DOUBT, LAUNCH_US, STAGES = 1.25, 1.0, 2
 0.25 in every family); stages of the plan that is taken of several that differ in nothing else."""
 THREADS = (32, 64, 128, 256, 512, 1024)
 """Of a block without matrix products."""
+WARPGROUP, ROWS_OF_TWO = 128, 128
+"""Threads of a warpgroup; rows whose weights two of them hold in registers (TileLang 0.1.15 has no layout of more)."""
 REGISTERS = 65536
 """Registers of a multiprocessor, and of its largest block."""
 
@@ -281,9 +283,12 @@ def shared_out(plan: Plan, form: FusedForm) -> bool:
     """Whether every warp gets rows, or columns, of its own of each product that tensor cores make."""
     if not plan.tensor_cores:
         return True
+    weighted = plan.binding.contracted and any(one.weight for one in form.accumulators)
     if plan.warps == "columns":
         return plan.block_streamed % (plan.threads // 4) == 0 and plan.block_column % (plan.threads // 4) == 0
-    apart = not any(one.weight for one in form.accumulators) and plan.binding.contracted  # operands in shared memory
+    if weighted and plan.threads > WARPGROUP and plan.block_row > ROWS_OF_TWO:
+        return False
+    apart = plan.binding.contracted and not weighted  # operands in shared memory
     wide = plan.device.wgmma and apart and plan.block_column % (plan.threads // 8) == 0
     narrow = wide and (not form.cascade.producers or plan.block_streamed % (plan.threads // 8) == 0)
     return plan.block_row % (plan.threads // 2) == 0 or (narrow and plan.block_row % 64 == 0)

@@ -52,10 +52,13 @@ class Outline:
         self.column = "" if binding.column is None else str(binding.column)
         self.contracted = binding.contracted
         self.tiled = [str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None]
+        self.takers = {tensor: place for place, block in reversed(list(enumerate(self.chain.blocks)))
+                       for tensor in block.inputs}  # fmt: skip
         self.sides = {tensor: self.by_row(tensor) for block in self.chain.blocks
                       for tensor in (*block.inputs, block.output)}  # fmt: skip
         self.widths = {name: BYTES.get(dtype, 1) for name, dtype in problem.dtypes.items()}
         wide = [one for one in form.accumulators if len(one.factors) > 1]
+        self.weighted = any(one.weight for one in wide)
         dtypes = {operands_dtype(one, problem, device) for one in wide}
         self.eight_bits = bool(dtypes & set(EIGHT_BITS))
         self.operand_width = sum(BYTES.get(dtype, 4) for dtype in dtypes) if form.cascade.producers else 0
@@ -180,22 +183,26 @@ class Traffic:
 
     @cached_property
     def smem_bytes(self) -> int:
-        """Shared memory of a block: staged tiles, those of the pipelined loop once a stage, and computed operands."""
+        """Shared memory of a block: staged tiles, those of the pipelined loop once a stage, and computed operands.
+
+        Where the streamed loop runs once there is no loop, and a computation's tiles make room for the next one's.
+        """
         loops = (*self.outline.inner, self.outline.streamed)
         deepest = next((loop for loop in loops if self.trips[loop] > 1), self.outline.streamed)
-        total = 0
+        found = dict.fromkeys(self.outline.takers.values(), 0)
         for one in self.loads:
             tensor = one.statement.tensor
             if self.staged(tensor):
                 ahead = max(1, self.plan.stages) if one.around[-1:] == (deepest,) else 1
-                total += self.elements(tensor) * self.outline.width(tensor) * ahead
-        return total + self.operand_bytes
+                found[self.outline.takers[tensor]] += self.elements(tensor) * self.outline.width(tensor) * ahead
+        found[max(found)] += self.operand_bytes
+        return sum(found.values()) if self.steps > 1 else max(found.values())
 
     @property
     def operand_bytes(self) -> int:
         """Tiles of rows and streamed elements that a product takes from shared memory after they were computed."""
-        if not self.outline.contracted or self.plan.warps == "rows":
-            return 0
+        if not self.outline.contracted or (self.outline.weighted and self.plan.warps == "rows"):
+            return 0  # weights stay in registers
         return self.plan.block_row * self.plan.block_streamed * self.outline.operand_width
 
     # ---- work --------------------------------------------------------------------------------------------------------
