@@ -29,7 +29,7 @@ SEGMENTS_ON_C = (1, 2, 4)
 
 def problems() -> list[tuple[Family, Row]]:
     """What is cut, on this device."""
-    small = attention_small.AttentionSmall()
+    small = attention_small.SMALL
     if target() == "c":
         return [(rows.Rows(), rows.row("logsumexp", 4, 256, "float32"))]
     return [(rows.Rows(), rows.row("logsumexp", 128, 32768, "bfloat16")), (small, small.rows(device())[1])]

@@ -1,8 +1,8 @@
 """The families, each in a file of its own. A new one is a file here and a name in `FAMILIES`."""
 
-from benchmarks.families.attention_small import AttentionSmall
+from benchmarks.families.attention_small import SMALL
 from benchmarks.families.chains import Chains
-from benchmarks.families.mha import Mha
+from benchmarks.families.mha import MHA
 from benchmarks.families.mla import Mla
 from benchmarks.families.moe import Moe
 from benchmarks.families.quant import Quant
@@ -12,6 +12,5 @@ from benchmarks.families.uses import Uses
 from benchmarks.family import Family
 
 FAMILIES: dict[str, Family] = {
-    one.name: one
-    for one in (Mha(), Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Chains(), AttentionSmall(), Uses())
+    one.name: one for one in (MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Chains(), SMALL, Uses())
 }

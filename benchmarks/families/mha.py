@@ -57,13 +57,14 @@ def fused() -> Any:
 
 
 @final
-class Mha(Family):
-    """See the module."""
+class Attention(Family):
+    """Softmax attention of given rows: the published ones on CUDA, small ones on the CPU."""
 
-    name, title = "mha", "multi-head attention beside FlashAttention-2 and cuDNN"
+    def __init__(self, name: str, title: str, cuda: tuple[Row, ...], cpu: tuple[Row, ...]) -> None:
+        self.name, self.title, self.cuda, self.cpu = name, title, cuda, cpu
 
     def rows(self, device: torch.device) -> tuple[Row, ...]:
-        return CUDA_ROWS if device.type == "cuda" else CPU_ROWS
+        return self.cuda if device.type == "cuda" else self.cpu
 
     def fused(self, row: Row) -> Any:
         return fused()
@@ -76,6 +77,9 @@ class Mha(Family):
 
     def error(self, row: Row, out: Any, inputs: Tensors) -> float:
         return error_of_heads(out, inputs)
+
+
+MHA = Attention("mha", "multi-head attention beside FlashAttention-2 and cuDNN", CUDA_ROWS, CPU_ROWS)
 
 
 def peers_on(device: torch.device) -> dict[str, Contestant]:
