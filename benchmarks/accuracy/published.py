@@ -247,6 +247,11 @@ def products(of: Of) -> Iterator[Case]:
 
 
 OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
-    "mha": attention, "uses": attention, "mla": latent, "moe": experts, "quant": quantized, "variance": moments,
-    "inertia": moments, "rows": normalised, "chains": products,
-}  # fmt: skip
+    **dict.fromkeys(("mha", "attention_small", "uses"), attention),
+    **dict.fromkeys(("variance", "inertia"), moments),
+    "mla": latent,
+    "moe": experts,
+    "quant": quantized,
+    "rows": normalised,
+    "chains": products,
+}

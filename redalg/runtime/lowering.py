@@ -39,6 +39,8 @@ from redalg.strategies.candidates import Candidates, ranked
 from redalg.strategies.plan import TUNED
 
 Made = TypeVar("Made")
+UNRULED = (*TUNED, "model")
+"""Origins of plans that give way to the rules' where they have no program, or none that fits."""
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 """What a kernel's inputs may be."""
 
@@ -90,8 +92,8 @@ def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -
         return form, [replace(plan, origin="given")]
     space, ruled = Space(form, problem, target), choose(form, problem, target)
     found = list(remembered(known, space, ruled))  # where there is one, the model need not rank them all
-    chosen = ruled if problem.varying or found else space.preferred()
-    return form, [*found, *smaller(chosen)]
+    promised = [] if problem.varying or found else [space.preferred()]
+    return form, [*found, *(one for one in promised if one != ruled), *smaller(ruled)]
 
 
 def plannable(form: FusedForm, problem: Problem) -> FusedForm:
@@ -121,14 +123,14 @@ def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
 def programs(
     form: FusedForm, plans: Iterable[Plan], problem: Problem, dtypes: Mapping[str, str]
 ) -> Iterator[tuple[Plan, TileProgram]]:
-    """The program of every plan; a remembered plan that has none for these sizes is passed over."""
+    """The program of every plan; one that the rules did not make, and that has none, is passed over."""
     for plan in plans:
         try:
             program = build(form, plan, problem, dtypes)
-            if plan.origin in TUNED:
+            if plan.origin in UNRULED:
                 check_operands(program, plan, problem.precision)
         except RedalgError:
-            if plan.origin not in TUNED:
+            if plan.origin not in UNRULED:
                 raise
             continue
         yield plan, program
@@ -209,7 +211,7 @@ def fitting(candidates: Iterable[tuple[Plan, TileProgram]]) -> tuple[Plan, TileP
     """The first plan whose program fits its device; when none does, the first is refused with both figures."""
     first: tuple[Plan, TileProgram] | None = None
     for plan, program in candidates:
-        if plan.origin not in TUNED:
+        if plan.origin not in UNRULED:
             first = first or (plan, program)
         if fits(program, plan):
             return plan, program

@@ -126,13 +126,14 @@ class Space:
     def preferred(self) -> Plan:
         """The plan that is taken without measuring: the rules', unless the model promises more than it errs by.
 
-        It was fitted to producers on tensor cores and to elementwise terms: others keep the rules' plan.
+        It was fitted on an H200, to producers on tensor cores and to elementwise terms, with tiles of the streamed axis
+        that are powers of two: others keep the rules' plan.
         """
         ruled = choose(self.form, self.problem, self.target)
         fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else not self.form.places
-        if self.device.target == "c" or not fitted:
+        if not self.device.wgmma or not fitted:
             return ruled
-        promise, best = self.ranked()[0]
+        promise, best = next(one for one in self.ranked() if is_power_of_two(one[1].block_streamed))
         better = DOUBT * promise.time_us + LAUNCH_US < self.predict(ruled).time_us
         return replace(best, origin="model", predicted_us=promise.time_us) if better else ruled
 
@@ -268,6 +269,11 @@ class Space:
             return ()
         longest = min(self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
         return [parts for parts in (2, 4, 8, 16) if parts * plan.block_inner <= longest]
+
+
+def is_power_of_two(length: int) -> bool:
+    """Whether a length is a power of two."""
+    return length == power_of_two(length)
 
 
 def legal(plan: Plan) -> bool:
