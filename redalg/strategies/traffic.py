@@ -189,14 +189,14 @@ class Traffic:
         """
         loops = (*self.outline.inner, self.outline.streamed)
         deepest = next((loop for loop in loops if self.trips[loop] > 1), self.outline.streamed)
-        found = dict.fromkeys(self.outline.takers.values(), 0)
+        found = [0] * max(1, len(self.outline.chain.blocks))
         for one in self.loads:
             tensor = one.statement.tensor
             if self.staged(tensor):
                 ahead = max(1, self.plan.stages) if one.around[-1:] == (deepest,) else 1
                 found[self.outline.takers[tensor]] += self.elements(tensor) * self.outline.width(tensor) * ahead
-        found[max(found)] += self.operand_bytes
-        return sum(found.values()) if self.steps > 1 else max(found.values())
+        found[-1] += self.operand_bytes
+        return sum(found) if self.steps > 1 else max(found)
 
     @property
     def operand_bytes(self) -> int:
