@@ -70,7 +70,8 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
     "pages": (HALF, {}, ("pages of 4", "pages of 64")),
     "segments and merge, products": (HALF, {"segments": 3}, (
         "one query", "causal", "lengths", "shared heads", "pages of 64", "latent")),
-    "segments and merge, rows": (SINGLE, {"segments": 3}, ("rows", "weighted variance", "inertia", "cross_entropy")),
+    "segments and merge, rows": (SINGLE, {"segments": 3, "level": "block", "block_streamed": 128}, (
+        "rows", "weighted variance", "inertia", "cross_entropy")),
     "latent": (HALF, {}, ("latent", "latent, one of everything", "latent, wide")),
     "inner loop": (HALF, {}, ("long inner axis", "long inner axis, transposed", "routing, long tokens")),
     "split contraction": (HALF, {"splits": 2, "block_inner": 32}, ("routing", "routing, long tokens")),
