@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, log, nan, sqrt
 from statistics import correlation, fmean
 
 Pairs = Mapping[str, Sequence[tuple[float, float]]]
@@ -51,10 +51,20 @@ def agreement(pairs: Pairs) -> Agreement:
     measured, predicted = zip(*every, strict=True)
     logs = [(log(one), log(other)) for one, other in every]
     spread = sqrt(fmean((one - other) ** 2 for one, other in logs))
-    of_logs = correlation(*zip(*logs, strict=True))
+    of_logs = correlated(*zip(*logs, strict=True))
     first = {name: lost(row, 1) for name, row in pairs.items()}
     top = {name: lost(row, TOP) for name, row in pairs.items()}
-    return Agreement(len(every), correlation(measured, predicted), of_logs, exp(spread), first, top)
+    return Agreement(len(every), correlated(measured, predicted), of_logs, exp(spread), first, top)
+
+
+def correlated(some: Sequence[float], others: Sequence[float]) -> float:
+    """Pearson's correlation; NaN where one of them does not vary.
+
+    >>> correlated([1.0, 2.0], [3.0, 3.0])
+    nan
+    """
+    varies = len(set(some)) > 1 and len(set(others)) > 1
+    return correlation(some, others) if varies else nan
 
 
 def lost(row: Sequence[tuple[float, float]], count: int) -> float:

@@ -4,12 +4,15 @@ First version (`mcfuser`): MCFuser (SC '24), Eqs. 2-5
 
     t = (t_mem + t_comp)·α      t_mem = Σ volume / W      t_comp = Σ flops / P      α = (blocks + SMs) / blocks
 
-`predict` adds what that lacks. Of a block, every step of the streamed loop takes a time on each unit of its
-multiprocessor; blocks that live on one together (as many as shared memory, registers and threads allow) share the
-units, and each waits for its own loads and barriers:
+`predict` adds what that lacks. Every step of a block's streamed loop takes a time w on each unit of its
+multiprocessor, and waits for loads and reductions. A multiprocessor has `blocks` to do, as many side by side as shared
+memory, registers and threads allow, in waves. Four things hold it up, and none hides behind another wholly:
 
-    t_group(g) = steps · max(max over units of g·w,  Σ over units of w·slow + latency)
-    t = launch + max(Σ t_group over a multiprocessor's blocks, bytes / DRAM rate, bytes / L2 rate) + t_merge
+    units     blocks · steps · max w                                   memory    bytes / its rate
+    blocks    waves · (first tile + steps · (Σ w · slow + wait))       L2        what all blocks load / its rate
+              + (waves − 1) · turn
+
+    t = launch + √(units² + blocks² + memory² + L2²) + t_merge
 
 Rates per multiprocessor come from `device`, efficiencies and latencies from `Constants`, fitted to an H200's times
 (benchmarks/results/sweep-*.json, by `python -m benchmarks.calibrate`). All times are in microseconds.
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import hypot, prod
 from typing import final
 
 from redalg.strategies.plan import Plan
@@ -38,12 +41,17 @@ class Constants:
         loads: share of load instructions, without products.
         memory: share of memory's bandwidth; cache: L2's bandwidth, as a multiple of what memory reaches.
         launch_us: of a kernel in a graph; merge_us, part_us: of the one that merges, and of every part, beside bytes.
-        step_us, ahead_us, lane_us: what a step waits for loads: fetched in it, fetched ahead, taken by lanes.
-        inner_us: what a step of a producer's own loop waits; reduce_us: a reduction, for every doubling of its warps.
+        step_us: what a step waits for its loads; ahead_us: where they are fetched one step ahead; deeper: the exponent
+            by which that falls with further steps ahead; inner_us: as `step_us`, of half a step of a producer's loop.
+        first: kilobytes a microsecond at which a block's first tiles arrive; turn_us, row_turn_us: from one wave of
+            blocks to the next, with products and without.
+        lane_us, chain_us: what a step of lanes waits, and every operation of a merge that a lane does after another.
+        reduce_us: a reduction, for every doubling of its warps.
         alone, scalar_alone: how much longer the units take of a block that has a multiprocessor for itself (without
             products, times 512 / threads).
         lanes: share of a merge of two states that a lane does for every element.
-        spill: exponent of the excess of registers; columns, special: factors of warps by columns, of loading warps.
+        spill: exponent of the excess of registers; columns, special, uneven: factors of warps by columns, of loading
+            warps, of streamed tiles whose length is no power of two.
     """
 
     product: float
@@ -59,8 +67,13 @@ class Constants:
     part_us: float
     step_us: float
     ahead_us: float
-    lane_us: float
+    deeper: float
     inner_us: float
+    first: float
+    turn_us: float
+    row_turn_us: float
+    lane_us: float
+    chain_us: float
     reduce_us: float
     alone: float
     scalar_alone: float
@@ -68,12 +81,14 @@ class Constants:
     spill: float
     columns: float
     special: float
+    uneven: float
 
 
 H200 = Constants(
-    product=0.508, narrow=18.7, exponential=1.0, arithmetic=0.442, scalar=0.377, loads=0.084, memory=0.775, cache=1.94,
-    launch_us=2.52, merge_us=1.46, part_us=0.15, step_us=0.396, ahead_us=0.127, lane_us=0.062, inner_us=0.316,
-    reduce_us=0.051, alone=0.651, scalar_alone=0.158, lanes=0.29, spill=1.14, columns=1.19, special=0.925,
+    product=1.0, narrow=38.5, exponential=1.0, arithmetic=0.653, scalar=0.67, loads=0.0965, memory=0.92, cache=4.12,
+    launch_us=2.54, merge_us=1.295, part_us=0.15, step_us=0.522, ahead_us=0.2475, deeper=0.815, inner_us=0.446,
+    first=127.0, turn_us=0.659, row_turn_us=1.464, lane_us=0.0122, chain_us=0.0011, reduce_us=0.043, alone=0.665,
+    scalar_alone=0.128, lanes=0.07, spill=1.09, columns=1.232, special=0.821, uneven=1.81,
 )  # fmt: skip
 CLOCKS_US = 1755.0
 """Clocks a microsecond: the boost clock of the SXM cards; others are within a tenth of it."""
@@ -116,13 +131,11 @@ def predict(outline: Outline, plan: Plan, constants: Constants = H200) -> Predic
     """The time of a plan of what an outline describes (`Space.outline`)."""
     one = Kernel(Traffic(outline, plan), constants)
     busiest = -(-one.traffic.grid // plan.device.multiprocessors)
-    together = one.resident()
-    groups, rest = divmod(busiest, together)
-    running = groups * one.group_us(together) + (one.group_us(rest) if rest else 0.0)
-    moved = {"memory": one.memory_us(), "L2": one.cache_us()}
-    waiting = {"latency": one.latency_us() * -(-busiest // together), "launch": constants.launch_us + one.merge_us()}
-    total = max(running, *moved.values()) + waiting["launch"]
-    return Prediction(total, {**one.units_us(busiest), **moved, **waiting})
+    waves = -(-busiest // one.resident())
+    units, moved = one.units_us(busiest), {"memory": one.memory_us(), "L2": one.cache_us(busiest)}
+    launched = constants.launch_us + one.merge_us()
+    total = launched + hypot(one.slower() * max(units.values()), one.waves_us(waves), *moved.values())
+    return Prediction(total, {**units, **moved, "latency": one.waiting_us() * waves, "launch": launched})
 
 
 @final
@@ -181,18 +194,29 @@ class Kernel:
         rescaled = plan.block_row * plan.block_column * self.work.rescaled if plan.binding.contracted else 0
         return self.cells * per + rescaled
 
-    def latency_us(self) -> float:
-        """Waiting of one block: for loads, for inner loads, for reductions."""
+    def waiting_us(self) -> float:
+        """Of one block: for loads and inner loads; for reductions, or one operation of a lane for another."""
         fitted, plan, traffic = self.constants, self.plan, self.traffic
-        ahead = plan.stages > 1 or plan.warp_specialized
-        each = fitted.lane_us if plan.level == "thread" else fitted.ahead_us if ahead else fitted.step_us
-        inner = prod(traffic.trips[loop] for loop in traffic.outline.inner)
-        each += fitted.inner_us * (inner - 1) * (1 if ahead else 2)
-        if plan.level != "thread":
-            warps = 1 if plan.level == "warp" or plan.multiplies else max(1, plan.threads // 32)
-            rows = 1 if plan.multiplies else plan.block_row
-            each += fitted.reduce_us * self.work.reductions * rows * warps.bit_length()
-        return traffic.steps * each
+        each = 2 * fitted.inner_us * (self.inner - 1) * self.exposed()
+        if plan.level == "thread":
+            chain = self.work.merging * self.cells / plan.threads
+            return traffic.steps * (each + fitted.lane_us + fitted.chain_us * chain)
+        warps = 1 if plan.level == "warp" or plan.multiplies else max(1, plan.threads // 32)
+        rows = 1 if plan.multiplies else plan.block_row
+        reduced = fitted.reduce_us * self.work.reductions * rows * warps.bit_length()
+        return traffic.steps * (each + fitted.step_us * self.exposed() + reduced)
+
+    def exposed(self) -> float:
+        """The share of a load's wait that is left where it is begun some steps ahead."""
+        ahead = max(self.plan.stages - 1, int(self.plan.warp_specialized))
+        if ahead < 1:
+            return 1.0
+        return self.constants.ahead_us / self.constants.step_us / float(ahead) ** self.constants.deeper
+
+    @property
+    def inner(self) -> int:
+        """Steps of the producers' own loops."""
+        return prod(self.traffic.trips[loop] for loop in self.traffic.outline.inner)
 
     # ---- blocks together ---------------------------------------------------------------------------------------------
 
@@ -214,15 +238,25 @@ class Kernel:
         by_memory = self.plan.device.smem_bytes // max(1024, self.traffic.smem_bytes + 1024)
         return max(1, min(int(REGISTERS // registers), 2048 // threads, by_memory, 32))
 
-    def group_us(self, blocks: int) -> float:
-        """Blocks side by side from start to end."""
-        fitted, plan, units = self.constants, self.plan, self.step_us()
+    def waves_us(self, waves: int) -> float:
+        """Waves of blocks, each from its first tile to its last step."""
+        fitted, plan, first = self.constants, self.plan, 0.0
         alone = fitted.alone if plan.multiplies else max(1.0, fitted.scalar_alone * 512 / plan.threads)
-        busy = self.traffic.steps * max(max(units.values()) * blocks, sum(units.values()) * alone)
-        slower = max(1.0, self.registers() / self.most_registers()) ** fitted.spill
-        slower *= fitted.columns if plan.warps == "columns" else 1.0
-        slower *= fitted.special if plan.warp_specialized else 1.0
-        return slower * (busy + self.latency_us())
+        busy = self.traffic.steps * sum(self.step_us().values()) * alone
+        if plan.multiplies:
+            first = self.traffic.loaded_bytes / (self.traffic.steps * self.inner * fitted.first * 1e3)
+        turn = fitted.turn_us if plan.multiplies else fitted.row_turn_us
+        running = self.slower() * (busy + self.waiting_us()) * self.traffic.passes
+        return waves * (running + first) + (waves - 1) * turn
+
+    def slower(self) -> float:
+        """By how much spilled registers, columns' and loading warps and uneven tiles slow the units."""
+        fitted, plan = self.constants, self.plan
+        found = max(1.0, self.registers() / self.most_registers()) ** fitted.spill
+        found *= fitted.columns if plan.warps == "columns" else 1.0
+        found *= fitted.special if plan.warp_specialized else 1.0
+        uneven = plan.multiplies and plan.block_streamed & (plan.block_streamed - 1)
+        return found * (fitted.uneven if uneven else 1.0)
 
     def most_registers(self) -> float:
         """That a thread may have."""
@@ -230,21 +264,24 @@ class Kernel:
 
     def units_us(self, blocks: int) -> dict[str, float]:
         """What every unit takes for a multiprocessor's blocks."""
-        return {name: time * blocks * self.traffic.steps for name, time in self.step_us().items()}
+        steps = self.traffic.steps * self.traffic.passes
+        return {name: time * blocks * steps for name, time in self.step_us().items()}
 
     # ---- the whole ---------------------------------------------------------------------------------------------------
 
     def memory_us(self) -> float:
-        """Every input and output once, and what segments leave to be merged twice."""
-        return (self.traffic.outline.moved_bytes + 2 * self.partial_bytes()) / self.bandwidth()
+        """Every input and output once, what segments leave to be merged twice; inputs again where a kernel does."""
+        outline, again = self.traffic.outline, self.traffic.passes > 1 and self.plan.segments > 1
+        return (outline.moved_bytes + again * outline.read_bytes + 2 * self.partial_bytes()) / self.bandwidth()
 
     def bandwidth(self) -> float:
         """Bytes a microsecond of memory."""
         return self.plan.device.memory_gb_s * 1e3 * self.constants.memory
 
-    def cache_us(self) -> float:
-        """All that blocks load, each for itself."""
-        return self.traffic.grid * self.traffic.loaded_bytes / (self.bandwidth() * self.constants.cache)
+    def cache_us(self, busiest: int) -> float:
+        """All that the blocks of every multiprocessor load, each for itself, where all have as many as the busiest."""
+        loaded = busiest * self.plan.device.multiprocessors * self.traffic.loaded_bytes * self.traffic.passes
+        return loaded / (self.bandwidth() * self.constants.cache)
 
     def partial_bytes(self) -> float:
         """What the parts leave in memory."""
@@ -257,9 +294,9 @@ class Kernel:
         return grid * 4.0 * row
 
     def merge_us(self) -> float:
-        """The second kernel."""
+        """The second kernel, and the third where it is one that writes what carries the axis."""
         if self.plan.segments == 1 and self.plan.splits == 1:
             return 0.0
         moved = self.partial_bytes() / (self.bandwidth() * self.constants.cache)
-        parts = self.plan.segments * self.plan.splits
-        return self.constants.merge_us + self.constants.part_us * parts + moved
+        parts, third = self.plan.segments * self.plan.splits, self.traffic.passes - 1
+        return self.constants.merge_us * (1 + third) + self.constants.part_us * parts + moved

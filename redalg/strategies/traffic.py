@@ -38,7 +38,8 @@ class Outline:
             those along which rows of a tile differ (the grid's groups alone aside), and the columns'.
         sizes: by loop, those that packing makes too.
         widths: bytes of an element, by tensor.
-        moved_bytes: every input and output once.
+        moved_bytes: every input and output once; read_bytes: the inputs.
+        carried: whether an output carries the streamed axis, and is written once the whole axis was read.
         work: arithmetic of an element; loads: load instructions for it, of 16 bytes where neighbours lie side by side.
     """
 
@@ -66,8 +67,9 @@ class Outline:
         made = sum(BYTES.get(problem.result, 4) * prod(self.sizes.get(str(axis), 1) for axis in one.axes)
                    for one in form.outputs)  # fmt: skip
         inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
-        self.moved_bytes = made + sum(self.width(one) * prod(self.sizes.get(loop, 1) for loop in one.loops)
-                                      for one in inputs)  # fmt: skip
+        self.read_bytes = sum(self.width(one) * prod(self.sizes.get(loop, 1) for loop in one.loops) for one in inputs)
+        self.moved_bytes = made + self.read_bytes
+        self.carried = any(binding.streamed in one.axes for one in form.outputs)
 
     def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:
         """A tensor's loops but rows, and whether it has rows."""
@@ -120,6 +122,11 @@ class Traffic:
             return 1
         tiles = -(-max(1, self.outline.sizes[self.outline.streamed]) // self.plan.block_streamed)
         return -(-tiles // self.plan.segments)
+
+    @property
+    def passes(self) -> int:
+        """How often the streamed axis is read: twice for outputs that carry it, unless one tile holds it."""
+        return 2 if self.outline.carried and self.steps * self.plan.segments > 1 else 1
 
     def deep(self, loop: str) -> int:
         """Elements of a producer's own axis that a tile holds."""
