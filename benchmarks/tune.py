@@ -20,7 +20,7 @@ from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.report import Document, load, save
 from redalg.runtime.lowering import lower_passes, space_for
-from redalg.runtime.tuned import Entry, key_of, merge, pack_file
+from redalg.runtime.tuned import Entry, key_of, merge, pack_file, sizes_of
 from redalg.runtime.tuner import Tuned
 from redalg.strategies import Plan, Space, card_of
 from redalg.strategies.plan import CHOICES
@@ -67,7 +67,7 @@ def entries_of(content: Document) -> Iterator[Entry]:
         key = replace(key_of(fused.form, space.problem, space.device), redalg=versions["redalg"],
                       tilelang=versions["tilelang"] or "")  # fmt: skip
         predicted_us = space.predict(plan).time_us
-        yield Entry(key, dict(space.problem.sizes), plan.choices(), time_of(best), predicted_us)
+        yield Entry(key, sizes_of(fused.form, space.problem), plan.choices(), time_of(best), predicted_us)
 
 
 def space_of(fused: Any, row: Row, chip: str) -> Space:
@@ -100,12 +100,12 @@ def chip_of(name: str, target: str) -> str:
 
 
 def packed(contents: Iterable[Document], pack: Path | None) -> list[Path]:
-    """Merge documents' winners into a pack, of several for one key the fastest; the files that were written."""
+    """Merge documents' winners into a pack, of several for one problem the fastest; the files that were written."""
     found: dict[str, Entry] = {}
     for one in (entry for content in contents for entry in entries_of(content)):
-        known = found.setdefault(one.key.digest, one)
+        known = found.setdefault(one.name, one)
         if one.measured_us < known.measured_us:
-            found[one.key.digest] = one
+            found[one.name] = one
     places = {one.key.card: pack or pack_file(one.key.card) for one in found.values()}
     return [merge(place, [one for one in found.values() if one.key.card == name]) for name, place in places.items()]
 

@@ -21,6 +21,7 @@ from redalg.lower_tile import cache
 from redalg.runtime import sizes as sized
 from redalg.runtime import tuned
 from redalg.runtime.lowering import problem_of, space_for
+from redalg.runtime.naming import naming
 from redalg.strategies import Plan, Space, choose, device_for
 from redalg.strategies.plan import CHOICES, TUNED
 from tests.kernel_cases import fused
@@ -56,7 +57,8 @@ def other_plan(one: ra.Fused, sizes: dict[str, int], dtypes: dict[str, str]) -> 
 def entry(one: ra.Fused, plan: Plan, sizes: dict[str, int] = SIZES, dtypes: dict[str, str] = DTYPES,
           **options: str) -> tuned.Entry:  # fmt: skip
     problem = space(one, sizes, dtypes, plan.device.part, **options).problem
-    return tuned.Entry(tuned.key_of(one.form, problem, plan.device), sizes, plan.choices(), 10.0, 12.0)
+    key, known = tuned.key_of(one.form, problem, plan.device), tuned.sizes_of(one.form, problem)
+    return tuned.Entry(key, known, plan.choices(), 10.0, 12.0)
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -102,7 +104,7 @@ def test_a_key_tells_apart_what_changes_results(form: ra.Fused, monkeypatch: pyt
 def test_a_bucket_holds_the_sizes_above_the_last_power_of_two(size: int) -> None:
     form = fused("logsumexp")
     made = space(form, {"b": size, "n": 64}, DTYPES)
-    bucket = tuned.key_of(form.form, made.problem, made.device).bucket["b"]
+    bucket = tuned.key_of(form.form, made.problem, made.device).bucket[naming(form.form).axes["b"]]
     assert bucket // 2 < size <= bucket
     assert bucket.bit_count() == 1
 
@@ -110,13 +112,13 @@ def test_a_bucket_holds_the_sizes_above_the_last_power_of_two(size: int) -> None
 def test_two_forms_of_one_cascade_share_results() -> None:
     x, n = ra.tensor("x[b,n]"), ra.axes("n")
     one, other = ra.fuse(ra.logsumexp(x, n)), ra.fuse(ra.logsumexp(x, n))
-    assert tuned.cascade_of(one.form) == tuned.cascade_of(other.form) != tuned.cascade_of(fused("variance").form)
+    assert naming(one.form).digest == naming(other.form).digest != naming(fused("variance").form).digest
 
 
 def test_the_order_of_an_outputs_axes_is_part_of_the_key() -> None:
     x, n = ra.tensor("x[a,b,n]"), ra.axes("n")
     one, other = (ra.fuse(ra.logsumexp(x, n), axes=axes) for axes in ("a b", "b a"))
-    assert tuned.cascade_of(one.form) != tuned.cascade_of(other.form)
+    assert naming(one.form).digest != naming(other.form).digest
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

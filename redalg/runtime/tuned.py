@@ -1,7 +1,8 @@
 """Plans that were tuned, remembered: the pack that ships with redalg, then the cache folder.
 
     entry  := key, sizes, choices of the plan, measured and predicted time
-    key    := cascade, dtypes, shape bucket, options, card, redalg's version, TileLang's version
+    key    := cascade, dtypes, shape bucket, options, card, redalg's version, TileLang's version; axes and tensors stand
+              under names of its own (`naming`): what a caller calls them does not matter
     bucket := every size rounded up to a power of two; it may hold the plans of several sizes
     pack   := redalg/tuned/<card>.json                    read only
     cache  := <REDALG_CACHE_DIR>/tuned/<card>.json        one writer at a time, replaced whole: readers see old or new
@@ -26,13 +27,14 @@ from typing import Any, final
 
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.cache import folder, one_at_a_time
+from redalg.runtime.naming import naming
 from redalg.strategies import DeviceSpec, Plan, Problem, Space
 from redalg.strategies.plan import CHOICES, TUNED
 from redalg.strategies.rules import power_of_two
 from redalg.version import VERSION
 
 SWITCH = "REDALG_TUNED"
-FORMAT = "redalg tuned plans, 1"
+FORMAT = "redalg tuned plans, 2"
 """What such a file says of itself."""
 PACKS = Path(__file__).parent.parent / "tuned"
 
@@ -43,7 +45,7 @@ class Key:
     """What a result is known by: it holds for nothing else.
 
     Attributes:
-        cascade: digest of the form's text and of its outputs' axes.
+        cascade: digest of the definition (`naming`).
         dtypes: of the tensors, by name.
         bucket: by axis, the power of two at or above its size.
         options: what changes results: `empty`, `precision`.
@@ -68,7 +70,8 @@ class Key:
 @final
 @dataclass(frozen=True)
 class Entry:
-    """A remembered plan: its choices, the sizes that it was measured at, and its times in microseconds."""
+    """A remembered plan: its choices, the sizes that it was measured at (by the key's names of axes), and its times in
+    microseconds."""
 
     key: Key
     sizes: Mapping[str, int]
@@ -87,26 +90,20 @@ class Entry:
 
 def key_of(form: FusedForm, problem: Problem, device: DeviceSpec) -> Key:
     """The key of a problem of constant sizes."""
-    options = {"empty": problem.empty, "precision": problem.precision}
-    bucket = {name: power_of_two(size) for name, size in problem.sizes.items()}
-    return Key(cascade_of(form), dict(problem.dtypes), bucket, options, card(device), VERSION, tilelang_version())
+    options, names = {"empty": problem.empty, "precision": problem.precision}, naming(form)
+    bucket = {name: power_of_two(size) for name, size in sizes_of(form, problem).items()}
+    dtypes = names.of_tensors(problem.dtypes)
+    return Key(names.digest, dtypes, bucket, options, card(device), VERSION, tilelang_version())
+
+
+def sizes_of(form: FusedForm, problem: Problem) -> dict[str, int]:
+    """A problem's sizes, under the key's names of axes."""
+    return naming(form).of_axes(problem.sizes)
 
 
 def card(device: DeviceSpec) -> str:
     """The card that results are for."""
     return "c" if device.target == "c" else device.part
-
-
-_CASCADES: dict[int, tuple[FusedForm, str]] = {}
-"""By the form's identity, kept alive beside the digest: printing it takes longer than a call."""
-
-
-def cascade_of(form: FusedForm) -> str:
-    """The digest of a form's text and its outputs' axes, which does not depend on the process."""
-    if id(form) not in _CASCADES:
-        axes = "; ".join(f"{one.name}[{', '.join(map(str, one.axes))}]" for one in form.outputs)
-        _CASCADES[id(form)] = form, sha256(f"{form}\n{axes}".encode()).hexdigest()[:32]
-    return _CASCADES[id(form)][1]
 
 
 @cache
@@ -130,12 +127,11 @@ def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
     if space.problem.varying:
         return
     found = list(known(form, space.problem, ruled.device))
-    for origin, entry in sorted(
-        found, key=lambda one: one[1].measured_us if same_sizes(one[1], space.problem) else inf
-    ):
+    sizes = sizes_of(form, space.problem) if found else {}
+    for origin, entry in sorted(found, key=lambda one: one[1].measured_us if one[1].sizes == sizes else inf):
         chosen: dict[str, Any] = {**entry.plan, "predicted_us": entry.predicted_us, "origin": origin}
         plan = replace(ruled, **chosen)
-        if same_sizes(entry, space.problem) or space.admits(plan):
+        if entry.sizes == sizes or space.admits(plan):
             yield plan
 
 
@@ -154,12 +150,7 @@ def measured_at(form: FusedForm, problem: Problem, plan: Plan) -> bool:
     if plan.origin not in TUNED:
         return False
     found = (one for origin, one in known(form, problem, plan.device) if origin == plan.origin)
-    return any(same_sizes(one, problem) and dict(one.plan) == plan.choices() for one in found)
-
-
-def same_sizes(entry: Entry, problem: Problem) -> bool:
-    """Whether an entry was measured at a problem's sizes."""
-    return dict(entry.sizes) == dict(problem.sizes)
+    return any(one.sizes == sizes_of(form, problem) and dict(one.plan) == plan.choices() for one in found)
 
 
 def pack_file(name: str) -> Path:

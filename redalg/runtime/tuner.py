@@ -147,8 +147,8 @@ def kept(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
     if best is not None and best.measured_us is not None:
         problem = task.space.problem
         key = tuned.key_of(task.form, problem, task.space.device)
-        path = tuned.remember(tuned.Entry(key, dict(problem.sizes), best.candidate.choices(), best.measured_us,
-                                          best.predicted_us))  # fmt: skip
+        sized = tuned.sizes_of(task.form, problem)
+        path = tuned.remember(tuned.Entry(key, sized, best.candidate.choices(), best.measured_us, best.predicted_us))
         sizes.forget(task.form)
         prepared.forget(task.form)
     return Tuned(found, rules, tuned.card(task.space.device), monotonic() - began, path)

@@ -34,12 +34,14 @@ class Candidate:
         predicted_us: predicted time in microseconds.
         bound: the term that takes longest: `memory`, `L2`, `tensor cores`, `special functions`, `latency` …
         expression: its tiling expression, `bhqek(d)`: blocks, rows and columns, the streamed loop, then inner ones.
+        smem_bytes: shared memory of a block, estimated; those that exceed the device's are listed last.
     """
 
     plan: Plan
     predicted_us: float
     bound: str
     expression: str
+    smem_bytes: int = 0
 
     def __str__(self) -> str:
         return f"{self.predicted_us:.2f} µs, bound by {self.bound}: {self.expression}: {self.plan}"
@@ -88,7 +90,8 @@ def ranked(space: Space) -> Candidates:
 
 def candidate(space: Space, plan: Plan, said: Prediction) -> Candidate:
     """A plan with what the model says of it."""
-    return Candidate(plan, said.time_us, said.bound, str(Traffic(space.outline, plan).nest))
+    traffic = Traffic(space.outline, plan)
+    return Candidate(plan, said.time_us, said.bound, str(traffic.nest), traffic.smem_bytes)
 
 
 @final
