@@ -57,7 +57,8 @@ def draw(family: Family, row: Row, chip: str, count: int, seed: int, *, best: bo
     first, *others = space.plans()
     found.listed = 1 + len(others)
     if best:
-        others = different(plan for _, plan in space.ranked() if plan != first)
+        listed = different(plan for _, plan in space.ranked())
+        others = [plan for plan in dict.fromkeys([space.preferred(), *listed]) if plan != first]
     else:
         Random(seed).shuffle(others)
     for plan in (first, *others):
