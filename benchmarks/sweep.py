@@ -65,7 +65,7 @@ def draw(family: Family, row: Row, chip: str, count: int, seed: int, *, best: bo
         if len(found.lowered) > count:
             break
         try:
-            found.lowered.append(built(space.form, [plan], space.problem))
+            found.lowered.append(built(space.form, [replace(plan, origin="given")], space.problem))
         except RedalgError as refusal:
             said = "shared memory" if "shared memory for kernel" in str(refusal) else str(refusal)[-160:]
             found.unfit[said] = found.unfit.get(said, 0) + 1
