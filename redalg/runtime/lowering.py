@@ -8,9 +8,7 @@ from functools import cache
 from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
-from redalg.incremental.fixed import fixed
 from redalg.incremental.form import FusedForm
-from redalg.incremental.orient import oriented
 from redalg.incremental.unroll import summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
@@ -30,11 +28,11 @@ from redalg.strategies import (
     card_of,
     check_varying,
     choose,
-    column_axis,
     device_for,
     smaller,
     with_symbols,
 )
+from redalg.strategies.arranged import arranged
 from redalg.strategies.candidates import Candidates, ranked
 from redalg.strategies.plan import TUNED
 
@@ -102,8 +100,7 @@ def plannable(form: FusedForm, problem: Problem) -> FusedForm:
     check_form(form)
     for axis in summed_axes(form):
         form = unrolled(form, axis, problem.sizes[axis.name])
-    form = oriented(form)
-    return fixed(form, column_axis(form, problem.sizes))
+    return arranged(form, problem.sizes)
 
 
 def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
