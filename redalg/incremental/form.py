@@ -196,7 +196,11 @@ class FormOutput:
 @final
 @dataclass(frozen=True)
 class FusedForm:
-    """See the module."""
+    """See the module.
+
+    A kernel may need other forms beside (`stages`): `ahead` are computed first, `after` next, each reading outputs of
+    those before it as tensors. `results` are then the outputs of all together, in order, as they were derived.
+    """
 
     cascade: Cascade
     extrema: tuple[Extremum, ...]
@@ -206,6 +210,25 @@ class FusedForm:
     outputs: tuple[FormOutput, ...]
     kind: str = "online"
     structures: tuple[Structure, ...] = ()
+    ahead: tuple[FusedForm, ...] = ()
+    after: tuple[FusedForm, ...] = ()
+    results: tuple[FormOutput, ...] = ()
+
+    @property
+    def stages(self) -> tuple[FusedForm, ...]:
+        """Every form of a kernel, in order of their computation; `results` are what they give together."""
+        return (*self.ahead, self, *self.after)
+
+    @property
+    def returned(self) -> tuple[FormOutput, ...]:
+        """The outputs that a call returns."""
+        return self.results or self.outputs
+
+    @property
+    def handed_on(self) -> tuple[FormOutput, ...]:
+        """The outputs that one stage makes for another."""
+        returned = {one.name for one in self.returned}
+        return tuple(output for one in self.stages for output in one.outputs if output.name not in returned)
 
     @property
     def slots(self) -> tuple[Slot, ...]:

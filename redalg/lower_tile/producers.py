@@ -157,6 +157,7 @@ def only_added(one: Value, to: Value, form: FusedForm) -> bool:
     exprs += [operand for structure in form.structures for operand in structure.operands]
     exprs += [pivot.base for pivot in form.pivots] + [factor for a in form.accumulators for factor in a.factors]
     exprs += [output.expr for output in form.outputs]
+    exprs += [expr for producer in form.cascade.producers for expr in producer.cascade.expressions()]
     used = [expr for expr in exprs if expr.has(one) or expr.has(to)]
     return not form.cascade.domain.has(one, to) and not any(
         expand_mul(e.xreplace({to: to - one})).has(one) for e in used
