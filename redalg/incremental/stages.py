@@ -26,6 +26,9 @@ from redalg.incremental.derive import derive
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.replaced import replaced, substituted
 
+PRODUCED = ("sum", "max", "min", "prod")
+"""Reductions that a producer's tile holds."""
+
 
 @final
 @dataclass
@@ -44,9 +47,12 @@ class Stages:
     # ---- before the loop ---------------------------------------------------------------------------------------------
 
     def before(self) -> None:
-        """Parameters, producers' own producers, and second factors that are computed become stages ahead."""
-        for one in self.form.parameters:
-            self.hoist(one)
+        """Parameters, producers' own producers, and second factors that are computed become stages ahead; so does what
+        no tile of rows and streamed elements holds."""
+        by_lane = any(not one.ranked for one in self.form.structures)
+        for one in self.form.cascade.producers:
+            if by_lane or one in self.form.parameters or not tiled(one):
+                self.hoist(one)
         while (nested := next((one for one in self.form.cascade.producers if one.cascade.producers), None)) is not None:
             inner = nested.cascade.producers
             if sum(map(self.numbers, self.apart(nested))) > self.numbers(nested):
@@ -184,6 +190,11 @@ def flat(form: FusedForm) -> FusedForm:
 def alone(form: FusedForm) -> FusedForm:
     """One stage of a form."""
     return replace(form, ahead=(), after=(), results=())
+
+
+def tiled(one: Producer) -> bool:
+    """Whether a producer's reductions are loops of a monoid's own `combine`."""
+    return all(part.monoid.name in PRODUCED for part in one.cascade.reductions)
 
 
 def second_factors(form: FusedForm) -> set[Value]:

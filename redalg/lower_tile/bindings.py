@@ -237,8 +237,9 @@ class Used:
     exact: bool = False
 
 
+SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
 OWN = ("launch", "fragment", "spread", *MACROS.values())
-"""What every stage of a text binds for itself."""
+"""What stages of a text share, and what each binds for itself."""
 
 
 def stage_suffix(number: int) -> str:
@@ -249,8 +250,10 @@ def stage_suffix(number: int) -> str:
 def numbered(plan: Plan, compute: str, used: Used, suffix: str) -> str:
     """What a stage beside the loop's own binds, under names that end in a suffix."""
     text = base(plan, compute, used)
-    text = text[text.index("shared = " if plan.device.target == "c" else "launch = ") :]
-    return "\n\n" + re.sub(rf"\b({'|'.join(OWN)})\b", rf"\1{suffix}", text)
+    text = text[text.index("@T.macro" if plan.device.target == "c" else "launch = ") :]
+    text = re.sub(rf"\b({'|'.join(OWN)})\b", rf"\1{suffix}", text.replace(SHARED, ""))
+    same = f"launch{suffix}, fragment{suffix} = launch, fragment\n\n\n" if plan.device.target == "c" else ""
+    return f"\n\n{same}{text}"
 
 
 def binding(plan: Plan, compute: str, used: Used) -> str:

@@ -19,7 +19,7 @@ from redalg.lower_tile.frames import Job, sizes_of, variables_of
 from redalg.lower_tile.join import joined
 from redalg.lower_tile.lint import lint
 from redalg.lower_tile.loops import without_single_steps
-from redalg.lower_tile.parameters import between, inputs, outputs, reading
+from redalg.lower_tile.parameters import between, held, inputs, outputs, reading
 from redalg.lower_tile.program import Kernel, Parameter, TileProgram
 from redalg.lower_tile.segments import multi_segment
 from redalg.lower_tile.selection import check_selections
@@ -69,7 +69,7 @@ def in_stages(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str
     parameters = [*inputs(form, problem), *outputs(form, problem, dtypes), *between(form, problem)]
     for stage in form.stages:
         known = reading(stage, form, problem)
-        stored = {one.name: dtypes.get(one.name, problem.compute) for one in stage.outputs}
+        stored = {one.name: dtypes.get(one.name) or held(one.name, form, problem) for one in stage.outputs}
         also = (*(one.name for one in parameters), *(name for kernel in kernels for name in variables_of(kernel)))
         one = alone(stage)
         if stage is form:

@@ -54,13 +54,19 @@ def reading(stage: FusedForm, form: FusedForm, problem: Problem) -> Problem:
     """The problem of a stage: with the dtypes of what it reads of the others, which narrower inputs do not have."""
     made = {one.name for one in form.handed_on}
     dtypes = {name: dtype for name, dtype in problem.dtypes.items() if name not in made}
-    read = [name for name in stage.cascade.inputs() if name in made]
-    return replace(problem, dtypes={**dtypes, **dict.fromkeys(read, problem.compute)})
+    read = {name: held(name, form, problem) for name in stage.cascade.inputs() if name in made}
+    return replace(problem, dtypes={**dtypes, **read})
+
+
+def held(name: str, form: FusedForm, problem: Problem) -> str:
+    """The dtype of what one stage makes for another: the arithmetic's; of truth bytes, of indices integers."""
+    return {"bool": "uint8", "": problem.compute}.get(form.whole.get(name, ""), "int64")
 
 
 def between(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
-    """What one stage makes for another, in the arithmetic's dtype."""
+    """What one stage makes for another."""
     shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in form.handed_on}
     return tuple(
-        Parameter(kernel_name(key), shape or (1,), problem.compute, "workspace", key) for key, shape in shapes.items()
+        Parameter(kernel_name(key), shape or (1,), held(key, form, problem), "workspace", key)
+        for key, shape in shapes.items()
     )

@@ -16,7 +16,6 @@ from typing import final
 from sympy import Expr, Integer, S, Symbol, expand_mul
 
 from redalg.decompose import Producer, Reduction
-from redalg.errors import PlanError
 from redalg.expression import Axis, Element, Value, Where
 from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.factors import grouped
@@ -60,10 +59,7 @@ class Production:
         """The space with a producer's value at hand."""
         cascade = producer.cascade
         if cascade.producers:
-            raise PlanError(
-                f"producer `{producer.name}` has producers of its own, which the tile program does not hold yet. "
-                'Run it with backend="torch".'
-            )
+            raise AssertionError(f"{producer.name} has producers of its own, which are stages or stand beside it")
         values, expr = dict[Value, Expr](), cascade.outputs[0].expr
         for reduction in cascade.reductions:
             wanted = producer.name if expr == reduction.value else f"{producer.name}_{reduction.name}"

@@ -106,12 +106,12 @@ def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
 
 def in_stages(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
     """The same for sizes, without dtypes; the stages of stages in one row."""
-    check_reductions(form)
     check_form(form)
     for axis in summed_axes(form):
         if may_unroll(form, axis, sizes[axis.name]):
             form = unrolled(form, axis, sizes[axis.name])
     made = staged(form, sizes)
+    check_reductions(made)
     ahead, after = (tuple(in_stages(one, sizes) for one in side) for side in (made.ahead, made.after))
     return flat(replace(arranged(made, sizes), ahead=ahead, after=after))
 

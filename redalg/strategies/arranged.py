@@ -41,8 +41,10 @@ def arranged(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
 
 
 def candidates(form: FusedForm, sizes: Mapping[str, int]) -> Iterator[FusedForm]:
-    """The form as it is; then by pairs of axes, the longest first; then with plain sums."""
-    if any(len(one.factors) > 1 for one in form.accumulators):
+    """The form as it is; then by pairs of axes, the longest first; then with plain sums, beside which alone what is
+    joined lane by lane may stand."""
+    by_lane = any(not one.ranked for one in form.structures)
+    if any(len(one.factors) > 1 for one in form.accumulators) and not by_lane:
         yield form
         pairs = permutations(ordered_free(form), 2)
         for row, column in sorted(pairs, key=lambda pair: -sizes[pair[0].name] * sizes[pair[1].name]):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from redalg.errors import PlanError
-from redalg.expression import Axis, RunningCast
+from redalg.expression import Axis
 from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
@@ -99,21 +99,11 @@ def packed(binding: Binding, packing: Packing) -> Binding:
 def refuse(form: FusedForm) -> None:
     """What the tile program does not hold yet, refused by name."""
     for one in form.accumulators:
-        if one.weight and any(factor.has(RunningCast) for factor in one.factors):
-            raise PlanError(
-                f"accumulator `{one.value}` rounds at a running scale beside an exponential, which the tile program "
-                'does not hold yet. Run it with backend="torch".'
-            )
         if len(one.factors) > 2:
             raise PlanError(
                 f"accumulator `{one.value}` is a product of {len(one.factors)} factors over different axes; the "
                 'tile program holds contractions of two. Run it with backend="torch".'
             )
-    for producer in form.parameters:
-        raise PlanError(
-            f"`{producer.name}` is computed over {producer.cascade.axis} after the loop, which the tile program does "
-            'not hold yet. Run it with backend="torch".'
-        )
     for pivot in form.pivots:
         if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER):
             raise PlanError(
