@@ -11,17 +11,18 @@ Exact: a change of where a value lies. A stage reads what another made as a tens
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import final
 
-from sympy import And, Expr, Or, S
+from sympy import Abs, And, Eq, Expr, Max, Or, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Output, Producer, decompose, parse
+from redalg.decompose.parse import ordered
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
-from redalg.expression import Axis, Element, Label, Value
-from redalg.expression.contents import reductions_of, values_of
+from redalg.expression import Element, Label, Reduce, Value
+from redalg.expression.contents import free_axes, reductions_of, values_of
 from redalg.incremental.derive import derive
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.replaced import replaced, substituted
@@ -31,18 +32,14 @@ PRODUCED = ("sum", "max", "min", "prod")
 
 
 @final
-@dataclass
 class Stages:
     """The stages around a form, as they are found; `sizes` of its axes decide between two ways."""
 
-    form: FusedForm
-    sizes: Mapping[str, int]
-    ahead: list[FusedForm] = field(default_factory=list)
-    after: list[FusedForm] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.taken = set(names_of(self.form.cascade)) | {one.name for one in self.form.slots}
-        self.taken |= {one.value.name for one in self.form.assignments} | {one.name for one in self.form.outputs}
+    def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
+        self.form, self.sizes = form, sizes
+        self.ahead, self.after = list[FusedForm](), list[FusedForm]()
+        self.taken = set(names_of(form.cascade)) | {one.name for one in form.slots}
+        self.taken |= {one.value.name for one in form.assignments} | {one.name for one in form.outputs}
 
     # ---- before the loop ---------------------------------------------------------------------------------------------
 
@@ -132,7 +129,7 @@ class Stages:
                     f"output `{one.name}` carries {self.form.cascade.axis} and reduces reduced values, which no stage "
                     'of a kernel does yet. Run it with backend="torch".'
                 )
-        wanted = {value for one in later for value in values_of(one.expr) | values_of(plain_part(one.empty))}
+        wanted = {value for one in later for node in (one.expr, *nothing(one)) for value in values_of(node)}
         found = {value: Element(Label(self.fresh(value.name)), *value.indices) for value in sorted(wanted, key=str)}
         integers = {one.value for one in self.form.cascade.reductions if one.dtype}
         if wanted & integers:
@@ -146,15 +143,20 @@ class Stages:
 
     def forms_after(self, output: FormOutput, found: Mapping[Expr, Expr]) -> list[FusedForm]:
         """The stages of one output, from the tensors of the values."""
+        alike, along = nothing(output)
+        wanted = {output.name: (output.expr.xreplace(found), output.axes)}
+        if along is not S.Zero:
+            wanted[self.fresh("largest")] = (along.xreplace(found), ordered(free_axes(along)))
         try:
-            *before, last = self.forms_of(parse({output.name: (output.expr.xreplace(found), output.axes)}))
+            *before, last = self.forms_of(parse(wanted))
         except RedalgError as refusal:
             raise PlanError(
                 f"output `{output.name}` reduces reduced values, for which no stage was found: {refusal} "
                 'Run it with backend="torch".'
             ) from refusal
-        empty = Or(last.outputs[0].empty, plain_part(output.empty).xreplace(found))
-        return [*before, replace(last, outputs=(replace(last.outputs[0], empty=empty),))]
+        made = last.outputs[0]
+        none = And(alike.xreplace(found), *(Eq(one.expr, 0) for one in last.outputs[1:]))
+        return [*before, replace(last, outputs=(replace(made, empty=Or(made.empty, none)),))]
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing bears."""
@@ -219,12 +221,18 @@ def names_of(cascade: Cascade) -> Iterator[str]:
         yield from names_of(one.cascade)
 
 
-def plain_part(empty: Boolean) -> Boolean:
-    """The alternatives of a condition that reduce nothing."""
-    parts = ([one for one in Or.make_args(each) if not reductions_of(one)] for each in And.make_args(empty))
-    return And(*(Or(*one) for one in parts))
-
-
-def axes_of(form: FusedForm) -> frozenset[Axis]:
-    """Axes over which outputs reduce reduced values."""
-    return frozenset(axis for one in form.outputs for node in reductions_of(one.expr) for axis in node.bound)
+def nothing(output: FormOutput) -> tuple[Boolean, Expr]:
+    """Where an output that reduces values is over no element: the part of its condition that is the same along the axes
+    that it reduces, and the largest of what must be 0 all along them (0 where nothing must)."""
+    nodes = sorted(reductions_of(output.expr), key=str)
+    bound = {axis for node in nodes for axis in node.bound}
+    alike, along = list[Boolean](), list[Expr]()
+    for each in And.make_args(output.empty):
+        if isinstance(each, Eq) and isinstance(each.lhs, Value) and set(each.lhs.indices) & bound:
+            along.append(Abs(each.lhs))
+            continue
+        alternatives = Or.make_args(each)
+        alike.append(Or(*(one for one in alternatives if not reductions_of(one) and not free_axes(one) & bound)))
+    if not along or And(*alike) is S.false:
+        return And(*alike), S.Zero
+    return And(*alike), Reduce("max", Max(*along), sorted(bound & free_axes(Max(*along)), key=str))
