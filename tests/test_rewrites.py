@@ -358,6 +358,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …": lambda: None,
     "Σ_k s·r, s and r computed": lambda: None,
     "out = Σ_j f(d[j]), d reduced": lambda: None,
+    "out, out' of one loop": lambda: None,
     "Σ_k f(q,k)·g(k,e)·h(k,c)": lambda: None,
     "Σ_k f(q,k)·g(k,e)": lambda: None,
 }
@@ -372,6 +373,7 @@ ELSEWHERE = {
     "Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …": WIDER,
     "Σ_k s·r, s and r computed": WIDER,
     "out = Σ_j f(d[j]), d reduced": WIDER,
+    "out, out' of one loop": WIDER,
     "Σ_k f(q,k)·g(k,e)·h(k,c)": WIDER,
     "Σ_k f(q,k)·g(k,e)": WIDER,
 }

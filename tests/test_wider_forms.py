@@ -18,7 +18,7 @@ from redalg.lower_tile.interpret import interpret
 from redalg.runtime.lowering import Lowered
 from redalg.strategies import bind_axes
 from tests.kernel_cases import problem, worst_error
-from tests.wider_cases import AFTER, AHEAD, BESIDE, FORMS, PRODUCTS, ROUNDED, SIZES, SUMS, drawn
+from tests.wider_cases import AFTER, AHEAD, APART, BESIDE, FORMS, PRODUCTS, ROUNDED, SIZES, SUMS, drawn
 
 TOLERANCE = 5e-6
 
@@ -85,7 +85,7 @@ def test_the_derived_form_equals_the_definition(name: str) -> None:
                               "segments": st.sampled_from([1, 2, 3])}))  # fmt: skip
 @settings(max_examples=10)
 def test_stages_and_sums_keep_their_meaning_under_any_plan(name: str, tile: dict[str, int]) -> None:
-    """p, then Σ f(x, p); t, then s = Σ g(t, u); r, then Σ s·r; d, then Σ_j f(d[j]); Σ (f·h)·g for every c."""
+    """p, then Σ f(x, p); out, then out'; t, then s = Σ g(t, u); r, then Σ s·r; d, then Σ_j f(d[j]); Σ (f·h)·g by c."""
     plan = lowered(name).plan
     tile = {**tile, "block_row": 1} if plan.binding.row is None else tile
     plan = replace(plan, **tile, level="block")
@@ -97,7 +97,15 @@ def test_what_is_a_matrix_product_and_what_is_not(name: str) -> None:
     made = lowered(name)
     assert made.plan.binding == bind_axes(made.form, SIZES)
     assert made.plan.binding.contracted == (name in PRODUCTS)
-    assert ("products as plain sums" in str(made.plan)) == (name not in ("three factors", "three factors, weighted"))
+    assert ("products as plain sums" in str(made.plan)) == (name in SUMS)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_outputs_that_no_axes_serve_together_are_made_apart(name: str) -> None:
+    form = lowered(name).form
+    assert len(form.stages) == 2
+    assert [one.name for one in form.returned] == [one.name for one in fused(name).form.outputs]
+    assert bind_axes(form, SIZES).contracted
 
 
 @pytest.mark.parametrize("name", [*AHEAD, *BESIDE, *AFTER, *ROUNDED])

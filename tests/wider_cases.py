@@ -46,20 +46,26 @@ def both(**outputs: tuple[Any, str]) -> Callable[[], ra.Fused]:
 PRODUCTS: dict[str, Callable[[], ra.Fused]] = {
     "three factors": fuse(ra.sum(left * right * third, k), "q e c"),
     "three factors, weighted": fuse(ra.sum(ra.softmax(left, k) * right * third, k), "q e c"),
-    "two products of no common column": both(
-        o=(ra.sum(ra.softmax(left, k) * right, k), "q e"), u=(ra.sum(ra.softmax(left, k) * third, k), "q c")
-    ),
 }
 """Products that are matrix products for a pair of their axes."""
 SUMS: dict[str, Callable[[], ra.Fused]] = {
     "a triangle": fuse(ra.sum(sides[0] * sides[1] * sides[2], k), "q e c"),
+    "softmax of rows and of columns": fuse(
+        ra.sum(ra.softmax(left, k) * right, k) * ra.logsumexp(right, k) - ra.sum(sides[0], k), "q e"
+    ),
+}
+"""Products that no pair of axes holds: plain sums."""
+APART: dict[str, Callable[[], ra.Fused]] = {
+    "two products of no common column": both(
+        o=(ra.sum(ra.softmax(left, k) * right, k), "q e"), u=(ra.sum(ra.softmax(left, k) * third, k), "q c")
+    ),
     "log-sum-exp of rows and columns": both(
         o=(ra.sum(left * right, k), "q e"), rows=(ra.logsumexp(left, k), "q"), columns=(ra.logsumexp(right, k), "e")
     ),
     "a sum of rows and columns": both(o=(ra.sum(left * right, k), "q e"), u=(ra.sum(sides[0], k), "q e")),
     "a scan beside a product": both(o=(ra.sum(x * P, n), "b e"), last=(ra.last(x, n), "b")),
 }
-"""Products that no pair of axes holds: plain sums."""
+"""Outputs that no pair of axes serves together."""
 AHEAD: dict[str, Callable[[], ra.Fused]] = {
     "a parameter": fuse(ra.sum(ra.sum(A * ra.Tensor("C")[e, f], f) * ra.softmax(x, n), n), "b q e"),
     "a parameter of two passes": fuse(ra.sum(x * ra.mean(Abs(z - ra.mean(z, m)), m), n)),
@@ -94,7 +100,7 @@ ROUNDED: dict[str, Callable[[], ra.Fused]] = {
     ),
 }
 """A rounding at a running scale beside an exponential."""
-FORMS = {**PRODUCTS, **SUMS, **AHEAD, **BESIDE, **AFTER, **ROUNDED}
+FORMS = {**PRODUCTS, **SUMS, **APART, **AHEAD, **BESIDE, **AFTER, **ROUNDED}
 SIZES = {"b": 2, "c": 3, "d": 5, "e": 17, "f": 7, "g": 6, "j": 19, "k": 37, "m": 17, "n": 37, "q": 4}
 
 

@@ -208,7 +208,7 @@ class FusedForm:
     """See the module.
 
     A kernel may need other forms beside (`stages`): `ahead` are computed first, `after` next, each reading outputs of
-    those before it as tensors. `results` are then the outputs of all together, in order, as they were derived.
+    those before it as tensors. `derived` is then the form that they make together, as it was before.
     """
 
     cascade: Cascade
@@ -221,17 +221,17 @@ class FusedForm:
     structures: tuple[Structure, ...] = ()
     ahead: tuple[FusedForm, ...] = ()
     after: tuple[FusedForm, ...] = ()
-    results: tuple[FormOutput, ...] = ()
+    derived: FusedForm | None = None
 
     @property
     def stages(self) -> tuple[FusedForm, ...]:
-        """Every form of a kernel, in order of their computation; `results` are what they give together."""
+        """Every form of a kernel, in order of their computation."""
         return (*self.ahead, self, *self.after)
 
     @property
     def returned(self) -> tuple[FormOutput, ...]:
         """The outputs that a call returns."""
-        return self.results or self.outputs
+        return self.outputs if self.derived is None else self.derived.outputs
 
     @property
     def handed_on(self) -> tuple[FormOutput, ...]:

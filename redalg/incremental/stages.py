@@ -4,13 +4,14 @@
     Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …  →   t, then s = Σ_u g(t, u)        the fewer of t's and of s's numbers
     Σ_k s·r, s and r computed             →   r, then Σ_k s·r                one computed factor a product
     out = Σ_j f(d[j]), d reduced          →   d, then out                    where j is not written out
+    out, out' of one loop                 →   out, then out'                 where no axes are rows and columns of both
 
 Exact: a change of where a value lies. A stage reads what another made as a tensor in the arithmetic's dtype.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import final
@@ -26,6 +27,7 @@ from redalg.expression.contents import free_axes, reductions_of, values_of
 from redalg.incremental.derive import derive
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.replaced import replaced, substituted
+from redalg.incremental.two_pass import pruned
 
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
@@ -179,7 +181,32 @@ def staged(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
     stages.afterwards()
     if not stages.ahead and not stages.after:
         return stages.form
-    return replace(stages.form, ahead=tuple(stages.ahead), after=tuple(stages.after), results=form.outputs)
+    return replace(stages.form, ahead=tuple(stages.ahead), after=tuple(stages.after), derived=form)
+
+
+def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
+    """The form of the first outputs that one loop holds, with those of the others after it; the form itself where that
+    parts nothing."""
+    if form.after or any(one.carries for one in form.outputs) or len(form.outputs) < 2:
+        return form
+    groups = list[list[str]]()
+    for one in form.outputs:
+        beside = (group for group in groups if held(of_outputs(form, [*group, one.name])))
+        group = next(beside, None)
+        if group is None:
+            groups.append([one.name])
+        else:
+            group.append(one.name)
+    if len(groups) < 2:
+        return form
+    first, *others = (of_outputs(form, group) for group in groups)
+    return replace(first, ahead=form.ahead, after=tuple(others), derived=form.derived or form)
+
+
+def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
+    """The form of some of the outputs alone."""
+    cascade = replace(form.cascade, outputs=tuple(one for one in form.cascade.outputs if one.name in names))
+    return derive(decompose(pruned(cascade)))
 
 
 def flat(form: FusedForm) -> FusedForm:
@@ -191,7 +218,7 @@ def flat(form: FusedForm) -> FusedForm:
 
 def alone(form: FusedForm) -> FusedForm:
     """One stage of a form."""
-    return replace(form, ahead=(), after=(), results=())
+    return replace(form, ahead=(), after=(), derived=None)
 
 
 def tiled(one: Producer) -> bool:

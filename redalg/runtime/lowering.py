@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.incremental.form import FusedForm
-from redalg.incremental.stages import flat, staged
+from redalg.incremental.stages import apart, flat, staged
 from redalg.incremental.unroll import may_unroll, summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
@@ -27,6 +27,7 @@ from redalg.strategies import (
     Plan,
     Problem,
     Space,
+    bind_axes,
     card_of,
     check_varying,
     choose,
@@ -112,14 +113,24 @@ def in_stages(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
             form = unrolled(form, axis, sizes[axis.name])
     made = staged(form, sizes)
     check_reductions(made)
+    if not is_held(made, sizes):
+        made = apart(made, partial(is_held, sizes=sizes))
     ahead, after = (tuple(in_stages(one, sizes) for one in side) for side in (made.ahead, made.after))
     return flat(replace(arranged(made, sizes), ahead=ahead, after=after))
+
+
+def is_held(form: FusedForm, sizes: Mapping[str, int]) -> bool:
+    """Whether one loop holds a form's products as matrix products."""
+    try:
+        return not bind_axes(arranged(form, sizes), sizes).plain
+    except PlanError:
+        return False
 
 
 def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
     """Program and source, by the first plan that fits."""
     target = plans[0].device.target
-    results = {one.name: output_dtype(one, form, problem.result) for one in form.returned}
+    results = {one.name: output_dtype(one, form.derived or form, problem.result) for one in form.returned}
     dtypes_out = {name: kernel_dtype(dtype, target) for name, dtype in results.items()}
     check_varying(problem.varying, form, plans[0], problem)
     form, problem = (form, problem) if problem.varying or len(form.stages) > 1 else flattened(form, problem)
