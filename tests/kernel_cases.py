@@ -16,7 +16,7 @@ from sympy import exp, log, oo, sqrt
 import redalg as ra
 from redalg import library
 from redalg.library import mla_decode, routing
-from tests import attention_cases
+from tests import attention_cases, wider_cases
 
 b, h, q, k, d, e, n, t, c = ra.axes("b h q k d e n t c")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
@@ -172,6 +172,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "normalize": lambda: ra.fuse(ra.normalize(x, n, p=1), axes="b n"),
     "weights and mean": weights_and_mean,
     **attention_cases.FORMS,
+    **{name: wider_cases.FORMS[name] for name in wider_cases.TAKEN},
 }
 
 
@@ -342,7 +343,7 @@ CASES = (
     Case("routing, long tokens", "routing", one(x=whole(20, 1030), W=whole(1030, 64))),
     Case("routing to one", "routing to one", one(x=whole(70, 96), W=whole(96, 128))),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
-    *(Case(**one) for one in attention_cases.CASES),
+    *(Case(**one) for one in (*attention_cases.CASES, *wider_cases.CASES)),
 )
 
 

@@ -48,6 +48,7 @@ PROBLEMS = {
     "soft cap, d 192, e 128": ("soft cap", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 192, "e": 128}, "float16"),
     "sinks, d 256": ("sinks", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 256, "e": 256}, "float16"),
     "shared heads, one query": ("shared heads", {"b": 1, "h": 32, "q": 1, "k": 8192, "d": 128, "e": 128}, "float16"),
+    "norm of attention": ("norm of attention", {"q": 1024, "k": 2048, "d": 64, "e": 64}, "float16"),
     "pages of 64": ("pages of 64", {"b": 8, "h": 8, "q": 1, "k": 4096, "d": 128, "e": 128}, "bfloat16"),
 }
 INTEGERS = {"length": "int32", "begin": "int32", "pages": "int32"}

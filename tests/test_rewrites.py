@@ -64,7 +64,7 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
            "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
-           "lower_tile/producers")  # fmt: skip
+           "lower_tile/producers", "incremental/stages", "strategies/arranged")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -354,13 +354,28 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "f(d)": lambda: None,
     "for t < 1: A": lambda: None,
     "f(s₁ + s₂)": lambda: None,
+    "Σ_k f(x, p), p = ⊕_m g(y)": lambda: None,
+    "Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …": lambda: None,
+    "Σ_k s·r, s and r computed": lambda: None,
+    "out = Σ_j f(d[j]), d reduced": lambda: None,
+    "out, out' of one loop": lambda: None,
+    "Σ_k f(q,k)·g(k,e)·h(k,c)": lambda: None,
+    "Σ_k f(q,k)·g(k,e)": lambda: None,
 }
+WIDER = "tests/test_wider_forms.py::test_stages_and_sums_keep_their_meaning_under_any_plan"
 ELSEWHERE = {
     "parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing",
     "x·g/v": "tests/test_tile_properties.py::test_what_depends_on_the_row_alone_may_leave_the_loop",
     "f(d)": "tests/test_tile_properties.py::test_what_depends_on_the_row_alone_may_leave_the_loop",
     "f(s₁ + s₂)": "tests/test_tile_properties.py::test_sums_of_products_are_one_product",
     "for t < 1: A": "tests/test_tile_properties.py::test_loops_of_one_step_are_no_loops",
+    "Σ_k f(x, p), p = ⊕_m g(y)": WIDER,
+    "Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …": WIDER,
+    "Σ_k s·r, s and r computed": WIDER,
+    "out = Σ_j f(d[j]), d reduced": WIDER,
+    "out, out' of one loop": WIDER,
+    "Σ_k f(q,k)·g(k,e)·h(k,c)": WIDER,
+    "Σ_k f(q,k)·g(k,e)": WIDER,
 }
 
 

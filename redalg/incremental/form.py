@@ -70,6 +70,10 @@ class Extremum:
     term: Expr
 
 
+RANKED = ("argmax", "argmin", "topk")
+"""Monoids whose elements are ranked, wherever they stand in a tile; those of others are joined lane by lane."""
+
+
 @final
 @dataclass(frozen=True)
 class Structure:
@@ -86,6 +90,11 @@ class Structure:
     monoid: Monoid
     term: Expr
     place: Axis | None = None
+
+    @property
+    def ranked(self) -> bool:
+        """Whether its elements are ranked."""
+        return self.monoid.name in RANKED
 
     @property
     def operands(self) -> tuple[Expr, ...]:
@@ -196,7 +205,11 @@ class FormOutput:
 @final
 @dataclass(frozen=True)
 class FusedForm:
-    """See the module."""
+    """See the module.
+
+    A kernel may need other forms beside (`stages`): `ahead` are computed first, `after` next, each reading outputs of
+    those before it as tensors. `derived` is then the form that they make together, as it was before.
+    """
 
     cascade: Cascade
     extrema: tuple[Extremum, ...]
@@ -206,6 +219,33 @@ class FusedForm:
     outputs: tuple[FormOutput, ...]
     kind: str = "online"
     structures: tuple[Structure, ...] = ()
+    ahead: tuple[FusedForm, ...] = ()
+    after: tuple[FusedForm, ...] = ()
+    derived: FusedForm | None = None
+
+    @property
+    def stages(self) -> tuple[FusedForm, ...]:
+        """Every form of a kernel, in order of their computation."""
+        return (*self.ahead, self, *self.after)
+
+    @property
+    def returned(self) -> tuple[FormOutput, ...]:
+        """The outputs that a call returns."""
+        return self.outputs if self.derived is None else self.derived.outputs
+
+    @property
+    def handed_on(self) -> tuple[FormOutput, ...]:
+        """The outputs that one stage makes for another."""
+        returned = {one.name for one in self.returned}
+        return tuple(output for one in self.stages for output in one.outputs if output.name not in returned)
+
+    @property
+    def whole(self) -> dict[str, str]:
+        """What one stage makes for another that is no number of the arithmetic: name -> `int64` or `bool`."""
+        made = {output.name: (output.expr, one.cascade) for one in self.stages for output in one.cascade.outputs}
+        found = {name: next((part.dtype for part in cascade.reductions if part.value == expr), "")
+                 for name, (expr, cascade) in made.items()}  # fmt: skip
+        return {one.name: found[one.name] for one in self.handed_on if found.get(one.name)}
 
     @property
     def slots(self) -> tuple[Slot, ...]:

@@ -14,7 +14,6 @@ from sympy import Add, Integer, Max, Min, Mul
 from sympy.core.basic import Basic
 
 from redalg.decompose import Cascade
-from redalg.errors import PlanError
 from redalg.expression import Axis, Label, Value
 from redalg.expression.contents import free_axes, reductions_of, values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot
@@ -31,16 +30,16 @@ def summed_axes(form: FusedForm) -> tuple[Axis, ...]:
     return tuple(sorted(found, key=str))
 
 
+def may_unroll(form: FusedForm, axis: Axis, length: int) -> bool:
+    """Whether an axis is short, and nothing that is read or made as a tensor has it; another is a stage (`stages`)."""
+    carried = any(axis in one.axes for one in form.outputs) or any(axis in one.axes for one in form.cascade.producers)
+    nodes = [node for one in form.outputs for node in reductions_of(one.expr) if axis in node.bound]
+    written = all(node.bound == (axis,) and node.kind in WRITTEN for node in nodes)
+    return length <= LIMIT and not carried and written
+
+
 def unrolled(form: FusedForm, axis: Axis, length: int) -> FusedForm:
     """The form with an axis of `length` elements written out."""
-    carried = [one.name for one in form.outputs if axis in one.axes]
-    carried += [one.name for one in form.cascade.producers if axis in one.axes]
-    if length > LIMIT or carried:
-        why = f"`{carried[0]}` has the axis" if carried else f"{length} elements are more than {LIMIT}"
-        raise PlanError(
-            f"an output sums reduced values over axis {axis}, which the tile program writes out one by one, and "
-            f'{why}. Run it with backend="torch".'
-        )
     return _Unrolling(axis, length).form(form)
 
 

@@ -5,6 +5,7 @@ They bind where tiles live, how elementwise loops run, how many threads a block 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import isinf
 from typing import final
@@ -224,7 +225,8 @@ MACROS = {(False, False): "contract", (True, True): "contract_transposed",
 @dataclass(frozen=True)
 class Used:
     """What a text uses of a header, beyond what every header has: literals bound by bits, roundings, `multiply`,
-    `add_transposed`, `spread`, and what takes numbers apart into mantissa and exponent."""
+    `add_transposed`, `spread`, and what takes numbers apart into mantissa and exponent; `exact` where a stage beside
+    the loop's is not for tensor cores, whose arithmetic may not be fast."""
 
     constants: bool = False
     rounds: tuple[str, ...] = ()
@@ -232,6 +234,26 @@ class Used:
     add: bool = False
     parts: bool = False
     spread: bool = False
+    exact: bool = False
+
+
+SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
+OWN = ("launch", "fragment", "spread", *MACROS.values())
+"""What stages of a text share, and what each binds for itself."""
+
+
+def stage_suffix(number: int) -> str:
+    """What the names of a stage's binding end in."""
+    return f"_of_stage_{number}"
+
+
+def numbered(plan: Plan, compute: str, used: Used, suffix: str) -> str:
+    """What a stage beside the loop's own binds, under names that end in a suffix."""
+    text = base(plan, compute, used)
+    text = text[text.index("@T.macro" if plan.device.target == "c" else "launch = ") :]
+    text = re.sub(rf"\b({'|'.join(OWN)})\b", rf"\1{suffix}", text.replace(SHARED, ""))
+    same = f"launch{suffix}, fragment{suffix} = launch, fragment\n\n\n" if plan.device.target == "c" else ""
+    return f"\n\n{same}{text}"
 
 
 def binding(plan: Plan, compute: str, used: Used) -> str:
@@ -246,7 +268,7 @@ def base(plan: Plan, compute: str, used: Used) -> str:
     if plan.device.target == "c":
         parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants]
         return "".join(part.format(**words) for part in parts) + "".join(round_c(one, compute) for one in used.rounds)
-    configs = ['"tl.enable_fast_math": True'] * plan.tensor_cores
+    configs = ['"tl.enable_fast_math": True'] * (plan.tensor_cores and not used.exact)
     configs += ['"tl.disable_warp_specialized": True'] * (not plan.warp_specialized)
     if plan.tensor_cores:
         spread = SPREAD.replace("{name}", "spread") + "\n\n"

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from sympy import Mul, S, Symbol, sympify
 
-from redalg.lower_tile.bindings import BEGIN, END, MACROS, Used, binding
+from redalg.lower_tile.bindings import BEGIN, END, MACROS, Used, binding, numbered, stage_suffix
 from redalg.lower_tile.expr_printer import HELPED, Printer
 from redalg.lower_tile.program import (
     Bind,
@@ -58,13 +58,15 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         add="add_transposed(" in function,
         parts="mantissa(" in function or "scaled(" in function,
         spread=" = spread(" in function,
+        exact=not all(one.tensor_cores for one in staged_plans(program)),
     )
+    own = [of_stage(one, program.compute, number, function) for number, one in enumerate(staged_plans(program), 1)]
     functions = check.startswith("def ")  # which need torch before `main` does
     imports = "import tilelang\nimport tilelang.language as T" + "\nimport torch" * functions
     parts = [
         f'"""{header.strip()}\n"""',
         imports,
-        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + END,
+        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + "".join(own) + END,
         "\n" + (RANKED if "ranked" in function else "") + function,
         COMPILE,
         "\n" * functions + check.strip(),
@@ -109,6 +111,7 @@ class _Emitter:
             dtypes |= {one.name: one.dtype for one in kernel.buffers}
             dtypes |= {one.name: one.dtype for one in statements(kernel.body) if isinstance(one, Bind)}
         self.printer = Printer(dtypes, program.compute)
+        self.suffix = ""
 
     def function(self) -> str:
         """The prim_func with its kernels."""
@@ -129,9 +132,12 @@ class _Emitter:
     def kernel(self, kernel: Kernel) -> list[str]:
         """One launch."""
         self.shapes = {one.name: one.shape for one in kernel.buffers}
-        lines, body = launch(kernel, self.printer)
+        plans = staged_plans(self.program)
+        self.suffix = stage_suffix(plans.index(kernel.plan) + 1) if kernel.plan is not None else ""
+        lines, body = launch(kernel, self.printer, f"launch{self.suffix}")
         for one in kernel.buffers:
             scope = "spread" if kernel.spread and one.scope == "fragment" else one.scope
+            scope += self.suffix if scope != "shared" else ""
             body.append(
                 f'{one.name} = {scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else "")
             )
@@ -150,7 +156,7 @@ class _Emitter:
         if isinstance(one, Contract):
             rows, columns = self.shapes[one.c]
             depth = self.shapes[one.a][1]
-            name = MACROS[one.transposed, one.clear]
+            name = MACROS[one.transposed, one.clear] + self.suffix
             return [f"{name}({one.a}, {one.b}, {one.c}, {rows}, {columns}, {depth})"]
         if isinstance(one, ReduceTile):
             keep = "" if one.clear else ", clear=False"
@@ -200,14 +206,30 @@ class _Emitter:
         return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]
 
 
-def launch(kernel: Kernel, printer: Printer) -> tuple[list[str], list[str]]:
+def staged_plans(program: TileProgram) -> tuple[Plan, ...]:
+    """The plans of stages beside the loop's own, each once."""
+    return tuple(dict.fromkeys(kernel.plan for kernel in program.kernels if kernel.plan is not None))
+
+
+def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
+    """What a stage's own plan binds, under names of its own."""
+    suffix = stage_suffix(number)
+    used = Used(
+        multiply=f"multiply{suffix}(" in function,
+        add=f"add_transposed{suffix}(" in function,
+        spread=f" = spread{suffix}(" in function,
+    )
+    return numbered(plan, compute, used, suffix)
+
+
+def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[list[str], list[str]]:
     """The `with` line, and the lines that unfold what its three dimensions cannot hold one by one."""
     folded, kept = folding(kernel.grid)
     variables = [*(["block"] if folded else []), *(str(name) for name, _ in kept)]
     extents = [Mul(*(extent for _, extent in folded))] if folded else []
     shown = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in kept)))
     bound = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
-    return [f"with T.Kernel({shown}, **launch) as {bound}:  # {kernel.title}"], unfolded(folded, printer)
+    return [f"with T.Kernel({shown}, **{threads}) as {bound}:  # {kernel.title}"], unfolded(folded, printer)
 
 
 Grid = tuple[tuple[Symbol, Any], ...]

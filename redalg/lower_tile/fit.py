@@ -28,16 +28,17 @@ BYTES = {
 
 def fits(program: TileProgram, plan: Plan) -> bool:
     """Whether every kernel's shared memory is within what a block has."""
-    return all(smem_bytes(kernel, plan) <= plan.device.smem_bytes for kernel in program.kernels)
+    return all(smem_bytes(kernel, kernel.plan or plan) <= plan.device.smem_bytes for kernel in program.kernels)
 
 
 def check_fit(program: TileProgram, plan: Plan) -> None:
     """Refuse a plan whose tiles need more shared memory than a block has, saying both."""
     for kernel in program.kernels:
-        needed = smem_bytes(kernel, plan)
+        own = kernel.plan or plan
+        needed = smem_bytes(kernel, own)
         if needed > plan.device.smem_bytes:
             raise PlanError(
-                f"plan `{plan}` needs {needed} bytes of shared memory for kernel `{kernel.title}`; a block of "
+                f"plan `{own}` needs {needed} bytes of shared memory for kernel `{kernel.title}`; a block of "
                 f"{plan.device.target} ({plan.device.part}) has {plan.device.smem_bytes}. "
                 "Use smaller tiles or fewer stages."
             )
@@ -48,7 +49,8 @@ def check_operands(program: TileProgram, plan: Plan, precision: str) -> None:
     for kernel in program.kernels:
         dtypes = {one.name: one.dtype for one in kernel.buffers}
         for one in statements(kernel.body):
-            if isinstance(one, Contract) and plan.tensor_cores and dtypes[one.a] == "float32" and precision != "tf32":
+            cores = (kernel.plan or plan).tensor_cores
+            if isinstance(one, Contract) and cores and dtypes[one.a] == "float32" and precision != "tf32":
                 raise PlanError(
                     f"plan `{plan}` multiplies the float32 tiles `{one.a}` and `{one.b}` on tensor cores, which would "
                     'round them to TF32. Allow it by precision="tf32", or plan with tensor_cores=False.'

@@ -24,13 +24,15 @@ TILE, SEGMENT = index("t"), index("z")
 @final
 @dataclass(frozen=True)
 class Job:
-    """What is lowered: the form, under a plan, for a problem whose outputs have the given dtypes."""
+    """What is lowered: the form, under a plan, for a problem whose outputs have the given dtypes; `also`: names that
+    other stages bear."""
 
     form: FusedForm
     plan: Plan
     problem: Problem
     dtypes: Mapping[str, str]
     sums: Mapping[Value, Sums] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
 
 
 @final
@@ -127,13 +129,17 @@ def taken(job: Job) -> tuple[str, ...]:
     cascade = job.form.cascade
     given = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
     outputs = (output_name(one, job.problem) for one in job.dtypes)
-    return (*map(kernel_name, given), *outputs, *map(str, sizes_of(job.problem)))
+    return (*map(kernel_name, given), *outputs, *map(str, sizes_of(job.problem)), *job.also)
 
 
 def names_after(job: Job, kernels: list[Kernel], workspaces: list[str]) -> Names:
     """Names for one more kernel (a TileLang text may bind a variable's name once)."""
-    variables = [one for kernel in kernels for one in (*map(str, dict(kernel.grid)), *bound_names(kernel))]
-    return Names((*taken(job), *workspaces, *variables))
+    return Names((*taken(job), *workspaces, *(name for kernel in kernels for name in variables_of(kernel))))
+
+
+def variables_of(kernel: Kernel) -> tuple[str, ...]:
+    """The variables of a kernel's grid, and the numbers that it binds."""
+    return (*map(str, dict(kernel.grid)), *bound_names(kernel))
 
 
 def sizes_of(problem: Problem) -> tuple[Symbol, ...]:

@@ -21,12 +21,23 @@ def header(form: FusedForm, plan: Plan) -> str:
     lines += [f"{one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in form.cascade.outputs]
     lines += ["where", *(f"  {one.name} = {one.definition}" for one in form.cascade.producers)]
     lines += [f"  {one.name} = {one.monoid} over {form.cascade.axis} of {one.term}" for one in form.cascade.reductions]
+    for one in (*form.ahead, *form.after):
+        when = "First" if one in form.ahead else "Then"
+        lines += ["", f"{when} {one.outputs[0].name}, over {one.cascade.axis}:", *definition_of(one)]
     lines += ["", f"One pass over {form.cascade.axis}. The state of a row:"]
     lines += [f"  {one.value} = {one.monoid} {one.term}" for one in form.extrema]
     lines += [f"  {', '.join(map(str, one.values))} = {one.monoid} {one.term}" for one in form.structures]
     lines += [f"  {one.value} = sum {one.term}" for one in form.accumulators]
     lines += ["", f"Plan: {plan}"]
     return "\n".join(fill(line, 116, subsequent_indent="      ") if len(line) > 116 else line for line in lines)
+
+
+def definition_of(stage: FusedForm) -> list[str]:
+    """What a stage beside the loop's makes."""
+    cascade = stage.cascade
+    lines = [f"  {one.name} = {one.definition}" for one in cascade.producers]
+    lines += [f"  {one.name} = {one.monoid} over {cascade.axis} of {one.term}" for one in cascade.reductions]
+    return [*lines, *(f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in cascade.outputs)]
 
 
 def self_check(program: TileProgram, sizes: Mapping[Symbol, int], seed: int = 0) -> str:

@@ -74,8 +74,8 @@ def lint(program: TileProgram, plan: Plan) -> None:
     """Raise `PlanError` for the first rule that a kernel breaks, with what to change."""
     for kernel in program.kernels:
         for rule in RULES:
-            for said in rule(Subject(kernel, plan)):
-                raise PlanError(f"plan `{plan}`, kernel `{kernel.title}`: {said}")
+            for said in rule(Subject(kernel, kernel.plan or plan)):
+                raise PlanError(f"plan `{kernel.plan or plan}`, kernel `{kernel.title}`: {said}")
 
 
 def registers(one: Subject) -> Iterator[str]:

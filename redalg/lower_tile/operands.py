@@ -92,7 +92,8 @@ class Operands:
         what a pipeline loads ahead may not be overwritten.
         """
         dtype = dtype or operand_dtype(space, expr)
-        if isinstance(expr, Element) and dtype == space.problem.dtypes[expr.name] and live is S.true:
+        whole = isinstance(expr, Element) and live is S.true and len(axes) == len(indices)
+        if isinstance(expr, Element) and whole and dtype == space.problem.dtypes[expr.name]:
             part = space.region(expr)
             if part is not None and part[1] == axes:
                 return self.load(space, expr, body)

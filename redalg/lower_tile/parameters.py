@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from redalg.errors import InputError
@@ -15,21 +16,20 @@ from redalg.strategies import Problem
 
 
 def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
-    """Inputs, then scalars, in order of name."""
-    shapes = {
-        name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem)
-        for name in form.cascade.inputs()
-    }
+    """Inputs, then scalars, in order of name; of every stage, but what one makes for another."""
+    made = {one.name for one in form.handed_on}
+    names = sorted({name for one in form.stages for name in one.cascade.inputs()} - made)
+    shapes = {name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem) for name in names}
     arrays = [
         Parameter(kernel_name(key), shape or (1,), problem.dtypes[key], "input", key) for key, shape in shapes.items()
     ]
-    scalars = [one.name for one in form.cascade.scalars()]
+    scalars = sorted({str(one.name) for stage in form.stages for one in stage.cascade.scalars()})
     return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
 
 
 def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
     """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
-    elements = [one for one in form.cascade.elements() if one.name == name]
+    elements = [one for stage in form.stages for one in stage.cascade.elements() if one.name == name]
     extents = []
     for place, indices in enumerate(zip(*(one.indices for one in elements), strict=True)):
         axes = [one for one in indices if isinstance(one, Axis)]
@@ -44,7 +44,29 @@ def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
 
 def outputs(form: FusedForm, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:
     """Outputs, in the order in which they were named (a single number is an array of one)."""
-    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in form.outputs}
+    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in form.returned}
     return tuple(
         Parameter(output_name(key, problem), shape or (1,), dtypes[key], "output", key) for key, shape in shapes.items()
+    )
+
+
+def reading(stage: FusedForm, form: FusedForm, problem: Problem) -> Problem:
+    """The problem of a stage: with the dtypes of what it reads of the others, which narrower inputs do not have."""
+    made = {one.name for one in form.handed_on}
+    dtypes = {name: dtype for name, dtype in problem.dtypes.items() if name not in made}
+    read = {name: held(name, form, problem) for name in stage.cascade.inputs() if name in made}
+    return replace(problem, dtypes={**dtypes, **read})
+
+
+def held(name: str, form: FusedForm, problem: Problem) -> str:
+    """The dtype of what one stage makes for another: the arithmetic's; of truth bytes, of indices integers."""
+    return {"bool": "uint8", "": problem.compute}.get(form.whole.get(name, ""), "int64")
+
+
+def between(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
+    """What one stage makes for another."""
+    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in form.handed_on}
+    return tuple(
+        Parameter(kernel_name(key), shape or (1,), held(key, form, problem), "workspace", key)
+        for key, shape in shapes.items()
     )

@@ -16,7 +16,6 @@ from typing import final
 from sympy import Expr, Integer, S, Symbol, expand_mul
 
 from redalg.decompose import Producer, Reduction
-from redalg.errors import PlanError
 from redalg.expression import Axis, Element, Value, Where
 from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.factors import grouped
@@ -60,10 +59,7 @@ class Production:
         """The space with a producer's value at hand."""
         cascade = producer.cascade
         if cascade.producers:
-            raise PlanError(
-                f"producer `{producer.name}` has producers of its own, which the tile program does not hold yet. "
-                'Run it with backend="torch".'
-            )
+            raise AssertionError(f"{producer.name} has producers of its own, which are stages or stand beside it")
         values, expr = dict[Value, Expr](), cascade.outputs[0].expr
         for reduction in cascade.reductions:
             wanted = producer.name if expr == reduction.value else f"{producer.name}_{reduction.name}"
@@ -157,6 +153,7 @@ def only_added(one: Value, to: Value, form: FusedForm) -> bool:
     exprs += [operand for structure in form.structures for operand in structure.operands]
     exprs += [pivot.base for pivot in form.pivots] + [factor for a in form.accumulators for factor in a.factors]
     exprs += [output.expr for output in form.outputs]
+    exprs += [expr for producer in form.cascade.producers for expr in producer.cascade.expressions()]
     used = [expr for expr in exprs if expr.has(one) or expr.has(to)]
     return not form.cascade.domain.has(one, to) and not any(
         expand_mul(e.xreplace({to: to - one})).has(one) for e in used

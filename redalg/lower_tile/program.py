@@ -35,6 +35,8 @@ from sympy.core.basic import Basic
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
+from redalg.strategies import Plan
+
 
 @final
 class Load(Expr):
@@ -314,13 +316,17 @@ Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop
 @final
 @dataclass(frozen=True)
 class Kernel:
-    """One launch: a block for every point of the grid; `spread` where no matrix product lays its register tiles out."""
+    """One launch: a block for every point of the grid; `spread` where no matrix product lays its register tiles out.
+
+    `plan` is its own where it is a stage before or after the loop's, and None where the program's plan is.
+    """
 
     grid: tuple[tuple[Symbol, Any], ...]
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     title: str
     spread: bool = False
+    plan: Plan | None = None
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.grid)

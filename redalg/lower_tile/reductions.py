@@ -6,9 +6,8 @@ from __future__ import annotations
 from redalg.decompose import Cascade, Reduction
 from redalg.errors import PlanError
 from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import PRODUCED
 
-PRODUCED = ("sum", "max", "min", "prod")
-"""A producer's reduction is a loop of the monoid's own `combine`."""
 REFUSED = ("compensated_sum",)
 """Whose join in exact arithmetic says nothing of what rounding loses."""
 

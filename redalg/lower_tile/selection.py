@@ -39,17 +39,13 @@ from redalg.strategies.rules import power_of_two
 NTH = index("nth")
 
 
-RANKED = ("argmax", "argmin", "topk")
-"""Monoids whose elements are ranked; level "thread" joins those of any monoid of one place lane by lane (`folds`)."""
-
-
 def check_selections(form: FusedForm, plan: Plan, problem: Problem) -> None:
     """Refuse what a level does not hold: of lanes, several places or segments; of ranks, other monoids, 64 bits."""
     for one in form.structures:
         name, lanes = f"`{one.values[0]}` is a component of {one.monoid}", plan.level == "thread"
         if lanes and one.place is not None:
             raise PlanError(f"{name}, which keeps several elements, and the plan is `{plan}`. Use level 'block'.")
-        if (lanes and plan.segments > 1) or (not lanes and one.monoid.name not in RANKED):
+        if (lanes and plan.segments > 1) or (not lanes and not one.ranked):
             raise PlanError(
                 f"{name}, whose elements are joined lane by lane in one segment, and the plan is `{plan}`. Use level "
                 "'thread' and segments=1, of a form without contractions and selections of several elements, or run it "

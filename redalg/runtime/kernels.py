@@ -112,7 +112,7 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
         tuple(one.key for one in parameters if one.role == "scalar"),
         tuple(partial(torch.empty, one.shape, dtype=_dtype(one.dtype), device=where) for one in made),
         tuple((one.name, places[one.name], finisher(one, lowered, made[places[one.name]], bound))
-              for one in lowered.form.outputs),
+              for one in lowered.form.returned),
     )  # fmt: skip
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
-from redalg.incremental.fixed import fixed
 from redalg.incremental.form import FusedForm
-from redalg.incremental.orient import oriented
-from redalg.incremental.unroll import summed_axes, unrolled
+from redalg.incremental.stages import apart, flat, staged
+from redalg.incremental.unroll import may_unroll, summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.emit import Source, emit
 from redalg.lower_tile.fit import check_fit, check_operands, fits
 from redalg.lower_tile.flatten import flattened
 from redalg.lower_tile.header import header, self_check
+from redalg.lower_tile.parameters import reading
 from redalg.lower_tile.program import TileProgram, sizes_in
 from redalg.lower_tile.reductions import check_reductions
 from redalg.lower_tile.standalone import Example, checked
@@ -27,14 +27,15 @@ from redalg.strategies import (
     Plan,
     Problem,
     Space,
+    bind_axes,
     card_of,
     check_varying,
     choose,
-    column_axis,
     device_for,
     smaller,
     with_symbols,
 )
+from redalg.strategies.arranged import arranged
 from redalg.strategies.candidates import Candidates, ranked
 from redalg.strategies.plan import TUNED
 
@@ -78,41 +79,61 @@ def lower(
     """Plan (unless one is given), build, verify and emit; `varying` names the axes whose size is a run-time one."""
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
     problem = replace(problem, varying=frozenset(varying))
-    return built(*planned(form, target, problem, plan), problem)
+    return built(*planned(form, target, problem, plan))
 
 
-def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[FusedForm, list[Plan]]:
-    """The form as the program holds it, and the plans to try: the tuned ones, then the model's or the rules'."""
-    known, form = form, plannable(form, problem)
+def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[FusedForm, list[Plan], Problem]:
+    """The form as the program holds it, the plans to try (the tuned ones, then the model's or the rules'), the problem
+    with what its stages make."""
+    known, (form, problem) = form, plannable(form, problem)
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
     if plan is not None and plan.device.target != device_for(target).target:
         raise PlanError(f"the plan is for {plan.device.target}, and the kernel for {target}. Make a plan for {target}.")
     if plan is not None:
-        return form, [replace(plan, origin="given")]
+        return form, [replace(plan, origin="given")], problem
     space, ruled = Space(form, problem, target), choose(form, problem, target)
     found = list(remembered(known, space, ruled))  # where there is one, the model need not rank them all
     promised = [] if problem.varying or found else [space.preferred()]
-    return form, [*found, *(one for one in promised if one != ruled), *smaller(ruled)]
+    return form, [*found, *(one for one in promised if one != ruled), *smaller(ruled)], problem
 
 
-def plannable(form: FusedForm, problem: Problem) -> FusedForm:
-    """The form as the tile program holds it: short sums unrolled, factors in order, columns' pivots fixed."""
-    check_reductions(form)
+def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
+    """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: short sums
+    unrolled, stages apart, factors in order, columns' pivots fixed."""
+    made = in_stages(form, problem.sizes)
+    return made, reading(made, made, problem)
+
+
+def in_stages(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
+    """The same for sizes, without dtypes; the stages of stages in one row."""
     check_form(form)
     for axis in summed_axes(form):
-        form = unrolled(form, axis, problem.sizes[axis.name])
-    form = oriented(form)
-    return fixed(form, column_axis(form, problem.sizes))
+        if may_unroll(form, axis, sizes[axis.name]):
+            form = unrolled(form, axis, sizes[axis.name])
+    made = staged(form, sizes)
+    check_reductions(made)
+    if not is_held(made, sizes):
+        made = apart(made, partial(is_held, sizes=sizes))
+    ahead, after = (tuple(in_stages(one, sizes) for one in side) for side in (made.ahead, made.after))
+    return flat(replace(arranged(made, sizes), ahead=ahead, after=after))
+
+
+def is_held(form: FusedForm, sizes: Mapping[str, int]) -> bool:
+    """Whether one loop holds a form's products as matrix products."""
+    try:
+        return not bind_axes(arranged(form, sizes), sizes).plain
+    except PlanError:
+        return False
 
 
 def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
     """Program and source, by the first plan that fits."""
     target = plans[0].device.target
-    results = {one.name: output_dtype(one, form, problem.result) for one in form.outputs}
+    results = {one.name: output_dtype(one, form.derived or form, problem.result) for one in form.returned}
     dtypes_out = {name: kernel_dtype(dtype, target) for name, dtype in results.items()}
     check_varying(problem.varying, form, plans[0], problem)
-    form, problem = (form, problem) if problem.varying else flattened(form, problem)
+    form, problem = (form, problem) if problem.varying or len(form.stages) > 1 else flattened(form, problem)
     symbolic = with_symbols(problem, form)
     chosen, program = fitting(programs(form, plans, symbolic, dtypes_out))
     check_operands(program, chosen, problem.precision)
@@ -164,7 +185,7 @@ def space_for(
 ) -> Space:  # fmt: skip
     """The plans that a pass could have (none is given)."""
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
-    return Space(plannable(form, problem), problem, target)
+    return Space(*plannable(form, problem), target)
 
 
 def run_time_sizes(program: TileProgram, problem: Problem, form: FusedForm) -> dict[Any, int]:

@@ -56,7 +56,7 @@ def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
 
 def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered:
     """The lowering of sizes not met before: of its own for the first of a family, else the one that they share."""
-    planable, plans = planned(form, target, problem, plan)
+    planable, plans, problem = planned(form, target, problem, plan)
     if plan is not None or measured_at(form, problem, plans[0]):
         return built(planable, plans, problem)
     free = may_vary(planable, plans[0].binding, problem.dtypes)
@@ -71,7 +71,7 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     bounded = target != "c" and trims(planable, replace(problem, varying=frozenset()))
     if not problem.varying or large or bounded or not fits_launch(plans[0].binding, problem):
         return built(planable, plans, replace(problem, varying=frozenset()))
-    planable, plans = planned(form, target, problem, None)  # trip counts are no longer known
+    planable, plans, problem = planned(form, target, problem, None)  # trip counts are no longer known
     problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
     symbolic = with_symbols(problem, planable)
     key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))

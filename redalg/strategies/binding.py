@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from redalg.errors import PlanError
-from redalg.expression import Axis, RunningCast
+from redalg.expression import Axis
 from redalg.expression.contents import free_axes, values_of
+from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
 from redalg.strategies.packing import Packing, pack
 
@@ -24,8 +25,8 @@ from redalg.strategies.packing import Packing, pack
 @dataclass(frozen=True)
 class Binding:
     """The role of every axis: `streamed` along the loop, `row` and `column` within a tile (None: length 1), the rest on
-    the grid; `contracted` says whether any accumulator is a matrix product; where several axes are packed into rows,
-    `row` stands for them."""
+    the grid; `contracted` says whether any accumulator is a matrix product, `plain` whether one could be for other
+    axes and is summed element by element; where several axes are packed into rows, `row` stands for them."""
 
     streamed: Axis
     row: Axis | None
@@ -33,6 +34,7 @@ class Binding:
     grid: tuple[Axis, ...]
     contracted: bool
     packing: Packing | None = None
+    plain: bool = False
 
     def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Extents, with those of the axes that packing makes."""
@@ -48,10 +50,12 @@ class Binding:
 def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     """The binding of a form's axes; raises `PlanError` for what the tile program has no place for."""
     refuse(form)
-    free, (rows, columns) = _ordered_free(form), sides(form)
+    free, (rows, columns) = ordered_free(form), sides(form)
+    plain = any(is_plain(one) for one in form.accumulators)
     if not any(len(one.factors) > 1 for one in form.accumulators):
         row = _row_without_contraction(form, free)
-        return Binding(form.cascade.axis, row, None, tuple(axis for axis in free if axis != row), contracted=False)
+        left = tuple(axis for axis in free if axis != row)
+        return Binding(form.cascade.axis, row, None, left, contracted=False, plain=plain)
     if not columns:
         raise PlanError(
             "the contractions of this form share no column axis; the tile program cannot hold them. Run it "
@@ -59,7 +63,8 @@ def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
         )
     row = max(rows, key=lambda axis: (sizes[axis.name], free.index(axis))) if rows else None
     column = max(columns, key=lambda axis: (sizes[axis.name], free.index(axis)))
-    binding = Binding(form.cascade.axis, row, column, tuple(a for a in free if a not in (row, column)), contracted=True)
+    left = tuple(axis for axis in free if axis not in (row, column))
+    binding = Binding(form.cascade.axis, row, column, left, contracted=True, plain=plain)
     _check_columns(form, binding)
     packing = pack(form, sizes, free, rows, column)
     return binding if packing is None else packed(binding, packing)
@@ -67,15 +72,20 @@ def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
 
 def sides(form: FusedForm) -> tuple[list[Axis], list[Axis]]:
     """The axes that may be rows, and those that may be columns, of every matrix product of a form."""
-    free = _ordered_free(form)
+    free = ordered_free(form)
     pairs = [_sides(one, form.cascade.axis) for one in form.accumulators if len(one.factors) > 1]
     rows = [axis for axis in free if all(axis in a and axis not in b for a, b in pairs)]
     return rows, [axis for axis in free if pairs and all(axis in b and axis not in a for a, b in pairs)]
 
 
+def is_plain(one: Accumulator) -> bool:
+    """Whether a sum of products of factors over different axes is written as one of single terms (`arranged`)."""
+    return len(one.factors) == 1 and len(grouped(one.factors[0], one.weight)) > 1
+
+
 def column_axis(form: FusedForm, sizes: Mapping[str, int]) -> Axis | None:
     """The longest axis that may be columns; None where no product has one."""
-    free, (_, columns) = _ordered_free(form), sides(form)
+    free, (_, columns) = ordered_free(form), sides(form)
     return max(columns, key=lambda axis: (sizes[axis.name], free.index(axis))) if columns else None
 
 
@@ -89,21 +99,11 @@ def packed(binding: Binding, packing: Packing) -> Binding:
 def refuse(form: FusedForm) -> None:
     """What the tile program does not hold yet, refused by name."""
     for one in form.accumulators:
-        if one.weight and any(factor.has(RunningCast) for factor in one.factors):
-            raise PlanError(
-                f"accumulator `{one.value}` rounds at a running scale beside an exponential, which the tile program "
-                'does not hold yet. Run it with backend="torch".'
-            )
         if len(one.factors) > 2:
             raise PlanError(
                 f"accumulator `{one.value}` is a product of {len(one.factors)} factors over different axes; the "
                 'tile program holds contractions of two. Run it with backend="torch".'
             )
-    for producer in form.parameters:
-        raise PlanError(
-            f"`{producer.name}` is computed over {producer.cascade.axis} after the loop, which the tile program does "
-            'not hold yet. Run it with backend="torch".'
-        )
     for pivot in form.pivots:
         if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER):
             raise PlanError(
@@ -118,7 +118,8 @@ def refuse(form: FusedForm) -> None:
             )
 
 
-def _ordered_free(form: FusedForm) -> list[Axis]:
+def ordered_free(form: FusedForm) -> list[Axis]:
+    """The free axes, those of the outputs first."""
     found: dict[Axis, None] = {}
     for output in form.outputs:
         found.update(dict.fromkeys(axis for axis in output.axes if axis not in form.cascade.reduced))

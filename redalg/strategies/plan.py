@@ -116,6 +116,7 @@ class Plan:
             f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}",
             *([] if self.level == "block" else [f"{self.level} level"]),
             f"grid {grid}",
+            *(["products as plain sums"] if self.binding.plain else []),
             *([f"contractions split in {self.splits}"] if self.splits > 1 else []),
             *([f"inner axes in tiles of {self.block_inner}"] if self.block_inner else []),
             f"{self.stages} stages, {self.threads} threads",

@@ -16,7 +16,7 @@ from sympy import And, Mod, floor
 from sympy.core.relational import Relational
 
 from redalg.expression import Axis, Element
-from redalg.expression.contents import free_axes
+from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
@@ -30,9 +30,14 @@ BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn
 
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
     """The plan of a form for a target; one plan serves the run-time sizes up to the next power of two."""
+    return chosen(form, problem, device_for(target))
+
+
+def chosen(form: FusedForm, problem: Problem, device: DeviceSpec) -> Plan:
+    """The same for a device."""
     rounded = {name: power_of_two(problem.sizes[name]) for name in problem.varying}
     problem = replace(problem, sizes={**problem.sizes, **rounded})
-    device, binding = device_for(target), bind_axes(form, problem.sizes)
+    binding = bind_axes(form, problem.sizes)
     problem = replace(problem, sizes=binding.sized(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
     plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(form, problem, device, binding)
@@ -182,8 +187,12 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
 def splittable(form: FusedForm) -> bool:
     """Whether every producer is one sum over its axis, for every row and streamed element."""
     producers = form.cascade.producers
-    return bool(producers) and all(one.cascade.sum_alone is not None and form.cascade.axis in one.axes
-                                   for one in producers)  # fmt: skip
+    terms = [one.cascade.sum_alone for one in producers if form.cascade.axis in one.axes]
+    return (
+        bool(producers)
+        and len(terms) == len(producers)
+        and all(term is not None and not values_of(term) for term in terms)
+    )
 
 
 def trims(form: FusedForm, problem: Problem) -> bool:

@@ -31,7 +31,9 @@ GRID_LIMIT = 65535
 
 
 def may_vary(form: FusedForm, binding: Binding, dtypes: Mapping[str, str]) -> frozenset[str]:
-    """Names of the axes whose size may be a run-time one."""
+    """Names of the axes whose size may be a run-time one: none of a form in several stages, each planned for itself."""
+    if len(form.stages) > 1:
+        return frozenset()
     multiplies = bool(binding.contracted or form.cascade.producers)
     both = {binding.row, binding.streamed}
     bound = {*binding.grid, binding.streamed} | ({binding.row} if binding.row is not None else set())

@@ -1,0 +1,265 @@
+"""One call in several stages: what the loop cannot hold is a form of its own, before the loop or after it.
+
+    Σ_k f(x, p), p = ⊕_m g(y)             →   p, then Σ_k f(x, p)            a parameter, made first
+    Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …  →   t, then s = Σ_u g(t, u)        the fewer of t's and of s's numbers
+    Σ_k s·r, s and r computed             →   r, then Σ_k s·r                one computed factor a product
+    out = Σ_j f(d[j]), d reduced          →   d, then out                    where j is not written out
+    out, out' of one loop                 →   out, then out'                 where no axes are rows and columns of both
+
+Exact: a change of where a value lies. A stage reads what another made as a tensor in the arithmetic's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+from typing import final
+
+from sympy import Abs, And, Eq, Expr, Max, Or, S
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose import Cascade, Output, Producer, decompose, parse
+from redalg.decompose.parse import ordered
+from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
+from redalg.expression import Element, Label, Reduce, Value
+from redalg.expression.contents import free_axes, reductions_of, values_of
+from redalg.incremental.derive import derive
+from redalg.incremental.form import FormOutput, FusedForm
+from redalg.incremental.replaced import replaced, substituted
+from redalg.incremental.two_pass import pruned
+
+PRODUCED = ("sum", "max", "min", "prod")
+"""Reductions that a producer's tile holds."""
+
+
+@final
+class Stages:
+    """The stages around a form, as they are found; `sizes` of its axes decide between two ways."""
+
+    def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
+        self.form, self.sizes = form, sizes
+        self.ahead, self.after = list[FusedForm](), list[FusedForm]()
+        self.taken = set(names_of(form.cascade)) | {one.name for one in form.slots}
+        self.taken |= {one.value.name for one in form.assignments} | {one.name for one in form.outputs}
+
+    # ---- before the loop ---------------------------------------------------------------------------------------------
+
+    def before(self) -> None:
+        """Parameters, producers' own producers, and second factors that are computed become stages ahead; so does what
+        no tile of rows and streamed elements holds."""
+        by_lane = any(not one.ranked for one in self.form.structures)
+        for one in self.form.cascade.producers:
+            if by_lane or one in self.form.parameters or not tiled(one):
+                self.hoist(one)
+        while (nested := next((one for one in self.form.cascade.producers if one.cascade.producers), None)) is not None:
+            inner = nested.cascade.producers
+            if sum(map(self.numbers, self.apart(nested))) > self.numbers(nested):
+                self.hoist(nested)
+            else:
+                for one in inner:
+                    self.unnest(nested, one)
+                    nested = next(other for other in self.form.cascade.producers if other.name == nested.name)
+        for one in list(self.form.cascade.producers):
+            if one.value in second_factors(self.form):
+                self.hoist(one)
+
+    def numbers(self, one: Producer) -> int:
+        """How many numbers a value is."""
+        return prod(self.sizes[axis.name] for axis in one.axes)
+
+    def apart(self, nested: Producer) -> Iterator[Producer]:
+        """The producers of a producer that would be stages of their own."""
+        return (one for one in nested.cascade.producers if not self.beside(nested, one))
+
+    def beside(self, nested: Producer, one: Producer) -> bool:
+        """Whether a producer's producer may stand beside it: it is the same for all that it is reduced over."""
+        return not set(nested.cascade.reduced) & set(one.axes) and self.form.cascade.axis in one.axes
+
+    def unnest(self, nested: Producer, one: Producer) -> None:
+        """A producer's own producer as one of the form, or as a stage ahead."""
+        if not self.beside(nested, one):
+            element = self.made_ahead(one)
+            self.form = replaced(self.form, {one.value: element})
+            return
+        name = self.fresh(one.name)
+        lifted = replace(one, name=name)
+        lifted = replace(lifted, cascade=replace(one.cascade, outputs=(replace(one.cascade.outputs[0], name=name),)))
+        form = replaced(self.form, {one.value: lifted.value})
+        place = next(at for at, other in enumerate(form.cascade.producers) if other.name == nested.name)
+        producers = list(form.cascade.producers)
+        producers.insert(place, lifted)
+        self.form = replace(form, cascade=replace(form.cascade, producers=tuple(producers)))
+
+    def hoist(self, one: Producer) -> None:
+        """A producer as a stage ahead."""
+        self.form = replaced(self.form, {one.value: self.made_ahead(one)})
+
+    def made_ahead(self, one: Producer) -> Element:
+        """The stages that make a producer's value, and the tensor that holds it."""
+        name = self.fresh(one.name)
+        output = Output(name, one.cascade.outputs[0].expr, one.axes)
+        self.ahead += self.forms_of(replace(one.cascade, outputs=(output,)))
+        return Element(Label(name), *one.axes)
+
+    def forms_of(self, cascade: Cascade) -> list[FusedForm]:
+        """The form of a cascade; where no pass holds it, its reductions one after the other."""
+        try:
+            return [derive(decompose(cascade))]
+        except (NotFusible, Undecided) as refusal:
+            if len(cascade.reductions) < 2:
+                raise PlanError(f"`{cascade.outputs[0].name}` has no form of one pass: {refusal.reason}") from refusal
+        first, *others = cascade.reductions
+        name = self.fresh(first.name)
+        found: dict[Expr, Expr] = {first.value: Element(Label(name), *first.axes)}
+        one = replace(cascade, reductions=(first,), outputs=(Output(name, first.value, first.axes),))
+        return [
+            *self.forms_of(one),
+            *self.forms_of(substituted(replace(cascade, reductions=tuple(others)), found)),
+        ]
+
+    # ---- after the loop ----------------------------------------------------------------------------------------------
+
+    def afterwards(self) -> None:
+        """Outputs that reduce reduced values become stages after; the loop's own stage gives the values."""
+        later = [one for one in self.form.outputs if reductions_of(one.expr)]
+        if not later:
+            return
+        for one in later:
+            if one.carries:
+                raise PlanError(
+                    f"output `{one.name}` carries {self.form.cascade.axis} and reduces reduced values, which no stage "
+                    'of a kernel does yet. Run it with backend="torch".'
+                )
+        wanted = {value for one in later for node in (one.expr, *nothing(one)) for value in values_of(node)}
+        found = {value: Element(Label(self.fresh(value.name)), *value.indices) for value in sorted(wanted, key=str)}
+        integers = {one.value for one in self.form.cascade.reductions if one.dtype}
+        if wanted & integers:
+            said = ", ".join(sorted(f"`{one}`" for one in wanted & integers))
+            raise PlanError(f'an output reduces {said}, no numbers of the arithmetic. Run it with backend="torch".')
+        made = tuple(FormOutput(one.name, value, value.indices, S.false) for value, one in found.items())
+        kept = tuple(one for one in self.form.outputs if one not in later)
+        for one in later:
+            self.after += self.forms_after(one, found)
+        self.form = replace(self.form, outputs=(*kept, *made))
+
+    def forms_after(self, output: FormOutput, found: Mapping[Expr, Expr]) -> list[FusedForm]:
+        """The stages of one output, from the tensors of the values."""
+        alike, along = nothing(output)
+        wanted = {output.name: (output.expr.xreplace(found), output.axes)}
+        if along is not S.Zero:
+            wanted[self.fresh("largest")] = (along.xreplace(found), ordered(free_axes(along)))
+        try:
+            *before, last = self.forms_of(parse(wanted))
+        except RedalgError as refusal:
+            raise PlanError(
+                f"output `{output.name}` reduces reduced values, for which no stage was found: {refusal} "
+                'Run it with backend="torch".'
+            ) from refusal
+        made = last.outputs[0]
+        none = And(alike.xreplace(found), *(Eq(one.expr, 0) for one in last.outputs[1:]))
+        return [*before, replace(last, outputs=(replace(made, empty=Or(made.empty, none)),))]
+
+    def fresh(self, wanted: str) -> str:
+        """A name that nothing bears."""
+        name, number = wanted, 0
+        while name in self.taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.taken.add(name)
+        return name
+
+
+def staged(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
+    """The form of the loop, with the stages before and after it; the form itself where there are none.
+
+    Raises:
+        PlanError: a stage has no form of one pass.
+    """
+    stages = Stages(form, sizes)
+    stages.before()
+    stages.afterwards()
+    if not stages.ahead and not stages.after:
+        return stages.form
+    return replace(stages.form, ahead=tuple(stages.ahead), after=tuple(stages.after), derived=form)
+
+
+def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
+    """The form of the first outputs that one loop holds, with those of the others after it; the form itself where that
+    parts nothing."""
+    if form.after or any(one.carries for one in form.outputs) or len(form.outputs) < 2:
+        return form
+    groups = list[list[str]]()
+    for one in form.outputs:
+        beside = (group for group in groups if held(of_outputs(form, [*group, one.name])))
+        group = next(beside, None)
+        if group is None:
+            groups.append([one.name])
+        else:
+            group.append(one.name)
+    if len(groups) < 2:
+        return form
+    first, *others = (of_outputs(form, group) for group in groups)
+    return replace(first, ahead=form.ahead, after=tuple(others), derived=form.derived or form)
+
+
+def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
+    """The form of some of the outputs alone."""
+    cascade = replace(form.cascade, outputs=tuple(one for one in form.cascade.outputs if one.name in names))
+    return derive(decompose(pruned(cascade)))
+
+
+def flat(form: FusedForm) -> FusedForm:
+    """The form with the stages of its stages in one row."""
+    ahead = [other for one in form.ahead for other in (*one.ahead, alone(one), *one.after)]
+    after = [other for one in form.after for other in (*one.ahead, alone(one), *one.after)]
+    return replace(form, ahead=tuple(ahead), after=tuple(after))
+
+
+def alone(form: FusedForm) -> FusedForm:
+    """One stage of a form."""
+    return replace(form, ahead=(), after=(), derived=None)
+
+
+def tiled(one: Producer) -> bool:
+    """Whether a producer's reductions are loops of a monoid's own `combine`."""
+    return all(part.monoid.name in PRODUCED for part in one.cascade.reductions)
+
+
+def second_factors(form: FusedForm) -> set[Value]:
+    """The values in second factors of products whose first is computed too."""
+    return {
+        value
+        for one in form.accumulators
+        if len(one.factors) > 1 and (one.weight or values_of(one.factors[0]))
+        for factor in one.factors[1:]
+        for value in values_of(factor)
+    }
+
+
+def names_of(cascade: Cascade) -> Iterator[str]:
+    """Names that tensors, scalars, axes and values of a definition bear."""
+    yield from cascade.inputs()
+    yield from (str(one.name) for one in cascade.scalars())
+    yield from (str(one.name) for one in cascade.axes())
+    for part in (cascade.reductions, cascade.producers, cascade.outputs):
+        yield from (one.name for one in part)
+    for one in cascade.producers:
+        yield from names_of(one.cascade)
+
+
+def nothing(output: FormOutput) -> tuple[Boolean, Expr]:
+    """Where an output that reduces values is over no element: the part of its condition that is the same along the axes
+    that it reduces, and the largest of what must be 0 all along them (0 where nothing must)."""
+    nodes = sorted(reductions_of(output.expr), key=str)
+    bound = {axis for node in nodes for axis in node.bound}
+    alike, along = list[Boolean](), list[Expr]()
+    for each in And.make_args(output.empty):
+        if isinstance(each, Eq) and isinstance(each.lhs, Value) and set(each.lhs.indices) & bound:
+            along.append(Abs(each.lhs))
+            continue
+        alternatives = Or.make_args(each)
+        alike.append(Or(*(one for one in alternatives if not reductions_of(one) and not free_axes(one) & bound)))
+    if not along or And(*alike) is S.false:
+        return And(*alike), S.Zero
+    return And(*alike), Reduce("max", Max(*along), sorted(bound & free_axes(Max(*along)), key=str))
