@@ -20,7 +20,7 @@ from benchmarks.agreement import Agreement, agreement
 from benchmarks.drawn import Drawn, by_row, drawn
 from redalg.strategies.cost import H200, Constants
 
-FIXED = ("exponential",)
+FIXED = ("exponential", "arrive_us")
 SOFT = 0.3
 """log of the factor beyond which an error counts linearly."""
 PULL = 0.05

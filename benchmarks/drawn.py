@@ -45,7 +45,7 @@ def drawn(content: Document) -> Iterator[Drawn]:
         first = next(space.plans())
         for one in line["plans"]:
             if "median_us" in one:
-                plan = replace(first, **{field: one[field] for field in FIELDS})
+                plan = replace(first, **{field: one[field] for field in FIELDS if field in one})
                 yield Drawn(name, line["name"], space, plan, one["median_us"])
 
 

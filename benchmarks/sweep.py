@@ -31,7 +31,7 @@ from redalg.strategies import Plan, Space
 
 SAMPLES = 7
 FIELDS = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
-          "warp_specialized", "warps", "level", "block_merged", "tensor_cores")  # fmt: skip
+          "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge")  # fmt: skip
 
 
 @dataclass

@@ -59,6 +59,8 @@ class Small:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
+LAUNCH = {"merge": "launch", "warp_specialized": False}
+LOADING = {"merge": "launch", "warp_specialized": True, "stages": 2}
 OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
     "single segment, float16": (HALF, {}, ("ragged, d ≠ e", "one of everything", "width 80", "width 256", "causal")),
     "single segment, bfloat16": (BFLOAT, {}, ("ragged, d ≠ e", "odd widths", "width 192, values of 128")),
@@ -72,6 +74,13 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
         "one query", "causal", "lengths", "shared heads", "pages of 64", "latent")),
     "segments and merge, rows": (SINGLE, {"segments": 3, "level": "block", "block_streamed": 128}, (
         "rows", "weighted variance", "inertia", "cross_entropy")),
+    "merged in the launch, products": (HALF, {"segments": 3, "stages": 1, **LAUNCH}, (
+        "one query", "ragged, d ≠ e", "causal", "shared heads", "latent", "routing")),
+    "merged in the launch, loading warps": (HALF, {"segments": 3, **LOADING}, ("one query", "latent")),
+    "merged in the launch, columns": (HALF, {"segments": 3, "stages": 1, "block_column": 64, **LAUNCH}, (
+        "centred product",)),
+    "merged in the launch, rows": (SINGLE, {"segments": 3, "level": "block", "block_streamed": 128, **LAUNCH}, (
+        "rows", "weighted variance", "softmax", "best of rows")),
     "latent": (HALF, {}, ("latent", "latent, one of everything", "latent, wide")),
     "inner loop": (HALF, {}, ("long inner axis", "long inner axis, transposed", "routing, long tokens")),
     "split contraction": (HALF, {"splits": 2, "block_inner": 32}, ("routing", "routing, long tokens")),

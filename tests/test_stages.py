@@ -53,6 +53,11 @@ def test_source_of_several_segments(golden) -> None:
     golden("attention.segments", made.source.text)
 
 
+def test_program_of_parts_merged_in_the_launch(golden) -> None:
+    made = lowered("variance", plan=replace(lowered("variance").plan, segments=2, merge="launch"))
+    golden("variance.launch", f"{made.plan}\n\n{made.program}\n")
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_one_text_for_cuda_and_c(name: str) -> None:
     """Under one plan the two targets' texts differ only between the marks of the binding header."""

@@ -165,6 +165,42 @@ def add_transposed(a, b, c, rows, columns, depth):  # c += a @ b.T in true {comp
                 c[i, j] = c[i, j] + T.cast(a[i, quarter * 4 + part], "{compute}") * turned[quarter * 4 + part, j]
 """
 
+LOCAL = """\
+
+
+local = T.alloc_local
+"""
+
+ARRIVE_C = """\
+
+
+@T.macro
+def arrive(counter, place, parts, last):  # last[0]: whether this block is the last of `parts`; they run one by one
+    counter[place] = (counter[place] + 1) % parts
+    last[0] = T.if_then_else(counter[place] == 0, 1, 0)
+"""
+
+# The word is passed on through shared memory: where warps have roles, TileLang narrows `sync_threads`, and the choice
+# of one thread, to the warps that go on (`syncthreads_or` would wait for those that load tiles as well).
+ARRIVE_CUDA = """\
+
+
+@T.macro
+def arrive(counter, place, parts, last):  # last[0]: whether this block is the last of `parts`; it sees what all stored
+    told = T.alloc_shared((1,), "int32")
+    T.call_extern("handle", "__threadfence")
+    T.sync_threads()
+    if T.get_thread_binding() == 0:
+        told[0] = T.if_then_else(T.atomic_add(counter[place], 1, return_prev=True) == parts - 1, 1, 0)
+        if told[0] != 0:
+            counter[place] = 0
+    T.sync_threads()
+    last[0] = told[0]
+    T.sync_threads()
+    if last[0] != 0:
+        T.call_extern("handle", "__threadfence")
+"""
+
 ROUND_C = """\
 
 
@@ -225,8 +261,8 @@ MACROS = {(False, False): "contract", (True, True): "contract_transposed",
 @dataclass(frozen=True)
 class Used:
     """What a text uses of a header, beyond what every header has: literals bound by bits, roundings, `multiply`,
-    `add_transposed`, `spread`, and what takes numbers apart into mantissa and exponent; `exact` where a stage beside
-    the loop's is not for tensor cores, whose arithmetic may not be fast."""
+    `add_transposed`, `spread`, what takes numbers apart into mantissa and exponent, and `arrive`; `exact` where a stage
+    beside the loop's is not for tensor cores, whose arithmetic may not be fast."""
 
     constants: bool = False
     rounds: tuple[str, ...] = ()
@@ -235,6 +271,7 @@ class Used:
     parts: bool = False
     spread: bool = False
     exact: bool = False
+    arrive: bool = False
 
 
 SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
@@ -258,8 +295,9 @@ def numbered(plan: Plan, compute: str, used: Used, suffix: str) -> str:
 
 def binding(plan: Plan, compute: str, used: Used) -> str:
     """The header of a plan, with what the text uses."""
-    """The header of a plan, with what the text uses."""
-    return base(plan, compute, used) + (PARTS.format(compute=compute, **LIMITS[compute]) if used.parts else "")
+    arrive = LOCAL + (ARRIVE_C if plan.device.target == "c" else ARRIVE_CUDA)
+    parts = PARTS.format(compute=compute, **LIMITS[compute]) if used.parts else ""
+    return base(plan, compute, used) + parts + arrive * used.arrive
 
 
 def base(plan: Plan, compute: str, used: Used) -> str:

@@ -15,6 +15,7 @@ from redalg.lower_tile.program import (
     Copy,
     Fill,
     Kernel,
+    Last,
     Load,
     Loop,
     Parallel,
@@ -24,6 +25,7 @@ from redalg.lower_tile.program import (
     Statement,
     Store,
     TileProgram,
+    expressions,
     statements,
 )
 from redalg.strategies import GRID_LIMIT, Plan
@@ -59,6 +61,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         parts="mantissa(" in function or "scaled(" in function,
         spread=" = spread(" in function,
         exact=not all(one.tensor_cores for one in staged_plans(program)),
+        arrive="arrive(" in function,
     )
     own = [of_stage(one, program.compute, number, function) for number, one in enumerate(staged_plans(program), 1)]
     functions = check.startswith("def ")  # which need torch before `main` does
@@ -126,7 +129,8 @@ class _Emitter:
 
     def parameter(self, one: Parameter) -> str:
         """`name: type`."""
-        kind = f"T.{one.dtype}" if one.role == "scalar" else f'T.Tensor({shape(one.shape)}, "{one.dtype}")'
+        shown = shape(tuple(each if isinstance(each, int) else self.printer.integer(each) for each in one.shape))
+        kind = f"T.{one.dtype}" if one.role == "scalar" else f'T.Tensor({shown}, "{one.dtype}")'
         return f"{one.name}: {kind}"
 
     def kernel(self, kernel: Kernel) -> list[str]:
@@ -141,6 +145,8 @@ class _Emitter:
             body.append(
                 f'{one.name} = {scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else "")
             )
+        if written := left_to_others(kernel, self.program.parameters):
+            body.append(f"T.annotate_restrict_buffers({', '.join(written)})  # which other blocks change meanwhile")
         for statement in kernel.body:
             body += self.statement(statement)
         return [*lines, *("    " + line for line in body)]
@@ -161,6 +167,8 @@ class _Emitter:
         if isinstance(one, ReduceTile):
             keep = "" if one.clear else ", clear=False"
             return [f"T.reduce_{one.kind}({one.source}, {one.target}, dim=1{keep})"]
+        if isinstance(one, Last):
+            return self.last(one)
         return self.loop(one) if isinstance(one, Loop) else self.parallel(one)
 
     def bound(self, one: Bind) -> str:
@@ -187,6 +195,13 @@ class _Emitter:
         kind = f"T.unroll({span}, unroll_factor={one.unrolled})" if one.unrolled > 1 else kind
         inner = [line for statement in one.body for line in self.statement(statement)]
         return [f"for {one.variable} in {kind}:", *("    " + line for line in inner)]
+
+    def last(self, one: Last) -> list[str]:
+        """Coming to a counter, and what the last block does."""
+        place = shape(tuple(map(self.printer.integer, one.place)))
+        inner = [line for statement in one.body for line in self.statement(statement)]
+        lines = [f"arrive({one.counter}, {place}, {one.parts}, {one.flag})", f"if {one.flag}[0] != 0:"]
+        return [*lines, *("    " + line for line in inner)]
 
     def parallel(self, one: Parallel) -> list[str]:
         """An elementwise loop."""
@@ -220,6 +235,14 @@ def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
         spread=f" = spread{suffix}(" in function,
     )
     return numbered(plan, compute, used, suffix)
+
+
+def left_to_others(kernel: Kernel, parameters: tuple[Parameter, ...]) -> list[str]:
+    """What a kernel reads after its other blocks wrote it: `restrict` would promise that they do not."""
+    last = [one for one in kernel.body if isinstance(one, Last)]
+    read = {load.name for one in last for expr in expressions(one) for load in expr.atoms(Load)}
+    read |= {one.counter for one in last}
+    return [one.name for one in parameters if one.role in ("workspace", "counter") and one.name in read]
 
 
 def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[list[str], list[str]]:

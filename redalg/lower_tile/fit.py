@@ -10,6 +10,7 @@ from redalg.lower_tile.program import (
     Contract,
     Copy,
     Kernel,
+    Last,
     Load,
     Loop,
     Parallel,
@@ -93,7 +94,7 @@ def largest_together(kernel: Kernel, sizes: Mapping[str, int]) -> int:
 
 def names_in(one: Statement) -> set[str]:
     """Every buffer and parameter that a statement names."""
-    if isinstance(one, Loop):
+    if isinstance(one, Loop | Last):
         return {name for inner in one.body for name in names_in(inner)}
     if isinstance(one, Parallel):
         reads = {load.name for store in one.body for load in store.expr.atoms(Load)}

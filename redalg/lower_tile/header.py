@@ -65,6 +65,8 @@ def self_check(program: TileProgram, sizes: Mapping[Symbol, int], seed: int = 0)
 def _made(one: Parameter) -> str:
     if one.role == "scalar":
         return "1.0"
+    if one.role == "counter":
+        return f"torch.zeros({one.shape}, dtype=torch.{one.dtype}, device=device)"
     if one.role in ("output", "workspace") and "int" in one.dtype:
         return f"torch.full({one.shape}, -2, dtype=torch.{one.dtype}, device=device)"
     if one.role in ("output", "workspace"):

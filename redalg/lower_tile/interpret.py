@@ -5,7 +5,7 @@ It runs what the generated kernel runs, in the same order and dtypes, without Ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any, final
 
@@ -27,6 +27,7 @@ from redalg.lower_tile.program import (
     IsNaN,
     Kept,
     Kernel,
+    Last,
     Load,
     Loop,
     Parallel,
@@ -70,8 +71,19 @@ PARTS: dict[str, Callable[..., Any]] = {
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
-def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces) by name."""
+Places = Iterable[tuple[int, ...]]
+
+
+def interpret(
+    program: TileProgram, arguments: Mapping[str, Any], *, order: Callable[[Places], Places] = iter
+) -> dict[str, Any]:
+    """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces, counters) by name.
+
+    Args:
+        program: what to run.
+        arguments: by the user's names.
+        order: puts the blocks of a launch in another order, which no result may depend on.
+    """
     given = [one for one in program.parameters if one.role in ("input", "scalar")]
     memory = {one.name: np.asarray(arguments[one.key]) for one in given}
     sizes = sizes_in(given, {one.key: memory[one.name].shape for one in given})
@@ -80,12 +92,14 @@ def interpret(program: TileProgram, arguments: Mapping[str, Any]) -> dict[str, A
         if one.role in ("output", "workspace"):
             unwritten = np.nan if one.dtype.startswith(("float", "bfloat")) else UNWRITTEN
             memory[one.name] = np.full(sized(one.shape, sizes), unwritten, numpy_dtype(one.dtype))
+        if one.role == "counter":
+            memory[one.name] = np.zeros(sized(one.shape, sizes), one.dtype)
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
-            for place in product(*map(range, sized(tuple(extent for _, extent in kernel.grid), sizes))):
+            for place in order(product(*map(range, sized(tuple(extent for _, extent in kernel.grid), sizes)))):
                 point = {**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))}
                 _Block(kernel, memory, point, program.compute).run()
-    return {one.key: memory[one.name] for one in program.parameters if one.role in ("output", "workspace")}
+    return {one.key: memory[one.name] for one in program.parameters if one.role not in ("input", "scalar")}
 
 
 def numpy_dtype(dtype: str) -> str:
@@ -114,6 +128,7 @@ class _Block:
             ReduceTile: self._reduce,
             Parallel: self._parallel,
             Loop: self._loop,
+            Last: self._last,
         }[type(one)](one)  # type: ignore[operator]
 
     # ---- statements --------------------------------------------------------------------------------------------------
@@ -163,6 +178,15 @@ class _Block:
     def _loop(self, one: Loop) -> None:
         for step in range(int(self.value(one.start)), int(self.value(one.stop))):
             self.variables[one.variable] = step
+            for statement in one.body:
+                self.execute(statement)
+
+    def _last(self, one: Last) -> None:
+        """Blocks run one after another here, so that the last to come is the last to run."""
+        counter, place = self.memory[one.counter], tuple(int(self.value(index)) for index in one.place)
+        counter[place] = (counter[place] + 1) % one.parts
+        self.tiles[one.flag][...] = counter[place] == 0
+        if counter[place] == 0:
             for statement in one.body:
                 self.execute(statement)
 

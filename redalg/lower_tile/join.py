@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from sympy import S
 
-from redalg.lower_tile.program import Load, Loop, Parallel, Statement
+from redalg.lower_tile.program import Last, Load, Loop, Parallel, Statement
 
 
 def joined(body: tuple[Statement, ...], *, tiles: bool = False) -> tuple[Statement, ...]:
     """The statements with neighbouring row loops joined, within loops too; `tiles`: and loops over tiles."""
     out: list[Statement] = []
     for given in body:
-        one = replace(given, body=joined(given.body, tiles=tiles)) if isinstance(given, Loop) else given
+        one = replace(given, body=joined(given.body, tiles=tiles)) if isinstance(given, Loop | Last) else given
         last = out[-1] if out else None
         if (
             isinstance(one, Parallel)

@@ -14,6 +14,9 @@ filled               shared memory is not filled where warps are specialised
 accumulators         contractions sum in float32 or float64
 matrix units         rows are a multiple of 16 for every warp (of 64 for all, where warpgroups share out the columns of
                      operands in shared memory), columns and depth of 16
+last block           what several blocks leave to the last of them comes at the kernel's end, for all of its threads;
+                     every block of a tile comes to the tile's place, once; none but the last writes outputs, or reads
+                     what the kernel stores
 reduced width        without a contraction, a power of two or a multiple of four elements for every thread
 """
 
@@ -22,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TypeVar, final
 
 from sympy import Max, Min, Symbol, floor
@@ -34,13 +38,16 @@ from redalg.lower_tile.program import (
     Copy,
     Fill,
     Kernel,
+    Last,
     Load,
     Loop,
     Parallel,
     ReduceTile,
     Region,
+    Statement,
     Store,
     TileProgram,
+    expressions,
     statements,
 )
 from redalg.strategies import Plan
@@ -55,6 +62,7 @@ class Subject:
 
     kernel: Kernel
     plan: Plan
+    roles: Mapping[str, str]
 
     @cached_property
     def buffers(self) -> Mapping[str, Buffer]:
@@ -72,9 +80,10 @@ class Subject:
 
 def lint(program: TileProgram, plan: Plan) -> None:
     """Raise `PlanError` for the first rule that a kernel breaks, with what to change."""
+    roles = {one.name: one.role for one in program.parameters}
     for kernel in program.kernels:
         for rule in RULES:
-            for said in rule(Subject(kernel, kernel.plan or plan)):
+            for said in rule(Subject(kernel, kernel.plan or plan, roles)):
                 raise PlanError(f"plan `{kernel.plan or plan}`, kernel `{kernel.title}`: {said}")
 
 
@@ -185,6 +194,43 @@ def rows_of_threads(one: Subject, contract: Contract) -> int:
     return 64 if apart else one.plan.threads // 2
 
 
+def last_block(one: Subject) -> Iterator[str]:
+    """Blocks that leave their results to the last of them do so together, and touch nothing of its own."""
+    found = list(one.each(Last))
+    if not found:
+        return
+    *before, last = one.kernel.body
+    if len(found) > 1 or last is not found[0]:
+        yield f"`{head(found[0])}` is not the kernel's last statement, alone. Put it there."
+        return
+    here = {variable for index in found[0].place for variable in index.free_symbols}
+    together = prod(extent for variable, extent in one.kernel.grid if variable not in here)
+    if found[0].parts != together:
+        yield f"`{head(found[0])}` waits for {found[0].parts} of the {together} blocks of a tile. Count them all."
+    stored, read = named_outside(tuple(before))
+    for name in sorted(stored | read):
+        role = one.roles.get(name)
+        if role == "counter" or (role == "output" and name in stored) or (role == "workspace" and name in read):
+            yield f"the {role} `{name}` is for the last block alone, and is named before `{head(found[0])}`."
+
+
+def head(one: Last) -> str:
+    """The first line of what it prints."""
+    return str(one).splitlines()[0]
+
+
+def named_outside(body: tuple[Statement, ...]) -> tuple[set[str], set[str]]:
+    """What statements store to, and what they read."""
+    stored, read = set[str](), {load.name for one in body for expr in expressions(one) for load in expr.atoms(Load)}
+    for one in statements(body):
+        if isinstance(one, Parallel):
+            stored |= {store.target for store in one.body}
+        if isinstance(one, Copy):
+            stored |= {one.target.name} if isinstance(one.target, Region) else set()
+            read |= {one.source.name} if isinstance(one.source, Region) else set()
+    return stored, read
+
+
 def reduced_width(one: Subject) -> Iterator[str]:
     """Widths that reductions of plain tiles take on CUDA."""
     if one.plan.multiplies or one.plan.device.target == "c":
@@ -207,5 +253,6 @@ RULES: tuple[Callable[[Subject], Iterator[str]], ...] = (
     filled,
     accumulators,
     matrix_units,
+    last_block,
     reduced_width,
 )

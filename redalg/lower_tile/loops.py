@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sympy import Expr, Symbol
 
-from redalg.lower_tile.program import Loop, Statement, rewritten
+from redalg.lower_tile.program import Last, Loop, Statement, rewritten
 
 
 def over_tiles(variable: Symbol, span: tuple[Expr, Expr], stages: int, step: tuple[Statement, ...]) -> Loop:
@@ -23,6 +23,9 @@ def without_single_steps(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """The statements with the body of every loop of one step in its place, within loops too."""
     out: list[Statement] = []
     for one in body:
+        if isinstance(one, Last):
+            out.append(replace(one, body=without_single_steps(one.body)))
+            continue
         if not isinstance(one, Loop):
             out.append(one)
             continue

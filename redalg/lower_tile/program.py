@@ -1,7 +1,7 @@
 """The tile program: an IR of copies, contractions, reductions and elementwise loops over tiles.
 
     program   := name, parameter*, kernel*, size*
-    parameter := name, shape, dtype, role (input | scalar | output | workspace)
+    parameter := name, shape, dtype, role (input | scalar | output | workspace | counter)
     size      := a symbol in shapes of parameters, bound by the arguments of a call; extents of grids and stops of loops
                  are expressions of sizes, tiles are not
     kernel    := grid (variable, extent)*, buffer*, statement*
@@ -13,6 +13,8 @@
                | ReduceTile(kind, source, target, clear)       along the second dimension
                | Parallel(index*, store*)                      every element of a tile, in any order
                | Loop(variable, stop, stages, body, pipelined) in order
+               | Last(counter, place, parts, flag, body)    the block comes to a place of a counter; the body, by the
+                                                            one that comes last of `parts`
     store     := target[index*] = expr, where guard
     region    := parameter[index or (start, length)]
 
@@ -151,7 +153,7 @@ class Parameter:
     Attributes:
         name: what the program calls it.
         shape, dtype: of its array.
-        role: `input`, `scalar`, `output` or `workspace`.
+        role: `input`, `scalar`, `output`, `workspace`, or `counter`: 0 before a launch and after it.
         key: what the user calls it.
     """
 
@@ -168,7 +170,7 @@ class Parameter:
 @final
 @dataclass(frozen=True)
 class Buffer:
-    """A tile in shared memory or in registers, with what it holds (for the reader)."""
+    """A tile in shared memory or in registers (`fragment`; `local`: a thread's own), with what it holds (a note)."""
 
     name: str
     scope: str
@@ -310,7 +312,27 @@ class Loop:
         )
 
 
-Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop
+@final
+@dataclass(frozen=True)
+class Last:
+    """The block has come to a place of a counter; where it is the last of `parts` that do, the body.
+
+    The body sees what every one of them stored before it came. The counter is 0 again then, for the next launch. `flag`
+    is a buffer of one integer, which says to every thread whether its block came last.
+    """
+
+    counter: str
+    place: tuple[Expr, ...]
+    parts: int
+    flag: str
+    body: tuple[Statement, ...]
+
+    def __str__(self) -> str:
+        head = f"by the last of {self.parts} to come to {self.counter}[{', '.join(map(str, self.place))}]:"
+        return "\n".join([head, *("  " + line for one in self.body for line in str(one).splitlines())])
+
+
+Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop | Last
 
 
 @final
@@ -375,10 +397,10 @@ def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
-    """Every statement, those within loops too, in order."""
+    """Every statement, those within others too, in order."""
     for one in body:
         yield one
-        if isinstance(one, Loop):
+        if isinstance(one, Loop | Last):
             yield from statements(one.body)
 
 
@@ -393,6 +415,9 @@ def rewritten(one: Statement, change: Callable[[Any], Any]) -> Statement:
     if isinstance(one, Loop):
         body = tuple(rewritten(inner, change) for inner in one.body)
         return replace(one, start=change(one.start), stop=change(one.stop), body=body)
+    if isinstance(one, Last):
+        body = tuple(rewritten(inner, change) for inner in one.body)
+        return replace(one, place=tuple(map(change, one.place)), body=body)
     return one
 
 

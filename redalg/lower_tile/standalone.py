@@ -205,6 +205,8 @@ def drawn(one: Parameter, example: Example) -> str:
     first = example.first.cascade if example.first is not None else None
     if one.role == "scalar":
         return scalar(next(each for each in example.form.cascade.scalars() if each.name == one.key))
+    if one.role == "counter":
+        return f"torch.zeros({one.shape}, dtype=torch.{one.dtype}, device=device)"
     if one.role in ("output", "workspace"):
         nothing = "-2" if "int" in one.dtype else 'float("nan")'
         return f"torch.full({one.shape}, {nothing}, dtype=torch.{one.dtype}, device=device)"

@@ -6,6 +6,7 @@ Contract: shapes agree, a is in shared memory or registers, b in shared memory, 
 ReduceTile: rows agree
 Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
 Copy between buffers keeps the shape
+Last: its counter is one, with as many places as dimensions, and named by nothing else
 of nested loops one is pipelined
 """
 
@@ -22,6 +23,7 @@ from redalg.lower_tile.program import (
     Contract,
     Copy,
     Fill,
+    Last,
     Load,
     Loop,
     Parallel,
@@ -33,6 +35,9 @@ from redalg.lower_tile.program import (
     TileProgram,
     statements,
 )
+
+READ_ONLY = ("input", "scalar", "counter")
+"""Roles of what no statement stores to (a counter changes by `Last`)."""
 
 
 @final
@@ -73,8 +78,8 @@ def verify(program: TileProgram) -> None:
 def _read_only(one: Statement, names: _Names) -> str | None:
     written = [store.target for store in one.body] if isinstance(one, Parallel) else []
     written += [one.target.name] if isinstance(one, Copy) and isinstance(one.target, Region) else []
-    inputs = [n for n in written if n in names.parameters and names.parameters[n].role in ("input", "scalar")]
-    return f"writes the input `{inputs[0]}`" if inputs else None
+    fixed = [n for n in written if n in names.parameters and names.parameters[n].role in READ_ONLY]
+    return f"writes the {names.parameters[fixed[0]].role} `{fixed[0]}`" if fixed else None
 
 
 def _bind(one: Bind, names: _Names) -> str | None:
@@ -154,6 +159,17 @@ def _loop(one: Loop, _: _Names) -> str | None:
     return None if one.stages >= 0 and one.unrolled >= 1 else "has a depth out of range"
 
 
+def _last(one: Last, names: _Names) -> str | None:
+    counter, flag = names.parameters.get(one.counter), names.buffers.get(one.flag)
+    if counter is None or (counter.role, counter.dtype) != ("counter", "int32"):
+        return f"`{one.counter}` is no counter of 32 bits"
+    if len(counter.shape) != len(one.place):
+        return f"`{one.counter}` has {len(counter.shape)} dimensions, {len(one.place)} are named"
+    if flag is None or (flag.scope, flag.shape, flag.dtype) != ("local", (1,), "int32"):
+        return f"`{one.flag}` is no integer of a thread's own"
+    return None if one.parts > 1 else f"counts to {one.parts}"
+
+
 RULES: dict[type, Callable[[Any, _Names], str | None]] = {
     Bind: _bind,
     Copy: _copy,
@@ -162,4 +178,5 @@ RULES: dict[type, Callable[[Any, _Names], str | None]] = {
     ReduceTile: _reduce,
     Parallel: _parallel,
     Loop: _loop,
+    Last: _last,
 }

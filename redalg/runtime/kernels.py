@@ -12,6 +12,7 @@ from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.compile import Kernel, compile_source, entry_of
 from redalg.lower_tile.program import Parameter, sized, sizes_in
 from redalg.runtime import arrays
+from redalg.runtime.counters import Counters
 from redalg.runtime.gathers import check_gathers, gathers_any
 from redalg.runtime.inputs import Bound, native
 from redalg.runtime.lowering import Lowered
@@ -77,7 +78,7 @@ class Recipe:
         entry: takes the arguments in order.
         inputs: names, and what brings a tensor to the kernel's shape and dtype (None: it is that already).
         scalars: names.
-        made: what allocates each output and workspace.
+        made: what allocates each output and workspace, and finds a counter.
         finish: outputs' names, their place in `made`, and what brings them to the caller's shape and dtype.
     """
 
@@ -88,7 +89,7 @@ class Recipe:
     finish: tuple[tuple[str, int, Make | None], ...]
 
     def launch(self, given: Mapping[str, Any], scalars: Iterable[float]) -> dict[str, Any]:
-        """Call the kernel with inputs, scalars, fresh outputs and workspaces, in the program's order."""
+        """Call the kernel with inputs, scalars, fresh outputs and workspaces, counters at 0, in the program's order."""
         arguments = []
         for name, make in self.inputs:
             array = given[name] if make is None else make(given[name])
@@ -104,16 +105,25 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
 
     parameters, where = concrete(lowered, tensors), torch.device(bound.device)
     inputs = [one for one in parameters if one.role == "input"]
-    made = [one for one in parameters if one.role in ("output", "workspace")]
+    made = [one for one in parameters if one.role not in ("input", "scalar")]
     places = {one.key: place for place, one in enumerate(made)}
     return Recipe(
         entry_of(kernel),
         tuple((one.key, maker(tensors[one.key], one, numpy=bound.library == "numpy")) for one in inputs),
         tuple(one.key for one in parameters if one.role == "scalar"),
-        tuple(partial(torch.empty, one.shape, dtype=_dtype(one.dtype), device=where) for one in made),
+        tuple(allocator(one, where) for one in made),
         tuple((one.name, places[one.name], finisher(one, lowered, made[places[one.name]], bound))
               for one in lowered.form.returned),
     )  # fmt: skip
+
+
+def allocator(one: Parameter, where: Any) -> Callable[[], Any]:
+    """What makes an output or a workspace, or finds a counter."""
+    import torch
+
+    if one.role == "counter":
+        return Counters(one.shape, where)
+    return partial(torch.empty, one.shape, dtype=_dtype(one.dtype), device=where)
 
 
 def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, ...]:

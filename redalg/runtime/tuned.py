@@ -190,6 +190,8 @@ def merge(path: Path, entries: Iterable[Entry]) -> Path:
     return path
 
 
+LATER = {"merge": "kernel"}
+"""Choices that older files do not name, as their plans had them."""
 _READ: dict[Path, tuple[tuple[int, int, int], dict[str, Entry]]] = {}
 """What files held, and the stamp that they had then."""
 
@@ -231,7 +233,7 @@ def parsed(path: Path) -> dict[str, Entry] | None:
 
 def entry_of(line: Mapping[str, Any]) -> Entry:
     """An entry as it was written; raises `KeyError`, `TypeError` or `ValueError` for anything else."""
-    plan = dict(line["plan"])
+    plan = {**LATER, **line["plan"]}
     if plan.keys() != set(CHOICES) or not all(isinstance(one, int | str) for one in plan.values()):
         raise ValueError(f"a plan has the choices {', '.join(CHOICES)}, not {', '.join(map(str, plan))}")
     parts = line["key"]

@@ -14,6 +14,9 @@ memory, registers and threads allow, in waves. Four things hold it up, and none 
 
     t = launch + √(units² + blocks² + memory² + L2²) + t_merge
 
+Merged by a kernel of its own, parts cost its launch, and all multiprocessors read them; merged in the launch, they cost
+what a block waits for the counter, and one block of every tile reads its tile's.
+
 Rates per multiprocessor come from `device`, efficiencies and latencies from `Constants`, fitted to an H200's times
 (benchmarks/results/sweep-*.json, by `python -m benchmarks.calibrate`). All times are in microseconds.
 """
@@ -41,6 +44,8 @@ class Constants:
         loads: share of load instructions, without products.
         memory: share of memory's bandwidth; cache: L2's bandwidth, as a multiple of what memory reaches.
         launch_us: of a kernel in a graph; merge_us, part_us: of the one that merges, and of every part, beside bytes.
+        arrive_us: of merging in the launch instead: until what a block stored is seen, and it has counted. (Three trips
+            to L2, of about 0.25 µs each on an H200; not fitted.)
         step_us: what a step waits for its loads; ahead_us: where they are fetched one step ahead; deeper: the exponent
             by which that falls with further steps ahead; inner_us: as `step_us`, of half a step of a producer's loop.
         first: kilobytes a microsecond at which a block's first tiles arrive; turn_us, row_turn_us: from one wave of
@@ -65,6 +70,7 @@ class Constants:
     launch_us: float
     merge_us: float
     part_us: float
+    arrive_us: float
     step_us: float
     ahead_us: float
     deeper: float
@@ -86,9 +92,9 @@ class Constants:
 
 H200 = Constants(
     product=1.0, narrow=38.5, exponential=1.0, arithmetic=0.653, scalar=0.67, loads=0.0965, memory=0.92, cache=4.12,
-    launch_us=2.54, merge_us=1.295, part_us=0.15, step_us=0.522, ahead_us=0.2475, deeper=0.815, inner_us=0.446,
-    first=127.0, turn_us=0.659, row_turn_us=1.464, lane_us=0.0122, chain_us=0.0011, reduce_us=0.043, alone=0.665,
-    scalar_alone=0.128, lanes=0.07, spill=1.09, columns=1.232, special=0.821, uneven=1.81,
+    launch_us=2.54, merge_us=1.295, part_us=0.15, arrive_us=0.75, step_us=0.522, ahead_us=0.2475, deeper=0.815,
+    inner_us=0.446, first=127.0, turn_us=0.659, row_turn_us=1.464, lane_us=0.0122, chain_us=0.0011, reduce_us=0.043,
+    alone=0.665, scalar_alone=0.128, lanes=0.07, spill=1.09, columns=1.232, special=0.821, uneven=1.81,
 )  # fmt: skip
 CLOCKS_US = 1755.0
 """Clocks a microsecond: the boost clock of the SXM cards; others are within a tenth of it."""
@@ -290,13 +296,22 @@ class Kernel:
             return grid * 4.0 * self.cells
         if plan.segments == 1:
             return 0.0
-        row = plan.block_row * (self.work.slots + (plan.block_column if plan.binding.contracted else 0))
-        return grid * 4.0 * row
+        return grid * plan.block_row * self.row_bytes()
+
+    def row_bytes(self) -> float:
+        """What a row of a block leaves."""
+        return 4.0 * (self.work.slots + (self.plan.block_column if self.plan.binding.contracted else 0))
 
     def merge_us(self) -> float:
-        """The second kernel, and the third where it is one that writes what carries the axis."""
-        if self.plan.segments == 1 and self.plan.splits == 1:
+        """The second kernel, or what the last block of every tile does; and what writes the outputs of the axis."""
+        plan, fitted = self.plan, self.constants
+        if plan.segments == 1 and plan.splits == 1:
             return 0.0
-        moved = self.partial_bytes() / (self.bandwidth() * self.constants.cache)
-        parts, third = self.plan.segments * self.plan.splits, self.traffic.passes - 1
-        return self.constants.merge_us * (1 + third) + self.constants.part_us * parts + moved
+        each, third = fitted.part_us * plan.segments * plan.splits, fitted.merge_us * (self.traffic.passes - 1)
+        if plan.merge == "kernel":
+            return fitted.merge_us + third + each + self.partial_bytes() / (self.bandwidth() * fitted.cache)
+        row, chips = plan.binding.row, plan.device.multiprocessors
+        live = 1 if row is None else min(plan.block_row, max(1, self.traffic.outline.sizes[row.name]))
+        taken = plan.segments * live * self.row_bytes() / (self.bandwidth() * fitted.cache / chips)
+        turns = max(1.0, self.traffic.grid / (plan.segments * chips))
+        return fitted.arrive_us + third + (each * -(-live // plan.block_merged) + taken) * turns

@@ -40,8 +40,9 @@ class Problem:
 MERGED_ROWS = 16
 """Most rows that one block of the merging kernel takes."""
 LEVELS = ("thread", "warp", "block", "row")
+MERGES = ("kernel", "launch")
 CHOICES = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
-           "warp_specialized", "warps", "level", "block_merged", "tensor_cores")  # fmt: skip
+           "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge")  # fmt: skip
 """What is chosen of a plan: the rest follows from form, sizes and device."""
 TUNED = ("pack", "cache")
 """Where remembered plans come from: such a plan gives way to the rules' where it has no program."""
@@ -71,7 +72,9 @@ class Plan:
         level: where tiles become one state (RedFuser, section 5.3): `thread` (every lane of the tile keeps a state of
             its own, merged once at the end), `warp` (each tile is reduced by one warp), `block` (by all threads), or
             `row` (one tile holds the whole row: nothing is merged, the non-incremental form of section 5.4).
-        block_merged: most rows of a block of the kernel that merges segments.
+        block_merged: most rows that a block merges at a time, of parts of the streamed axis.
+        merge: where parts are merged: by a `kernel` of its own, or in the same `launch`, by the block of a tile that is
+            done last (which saves a launch; a tile's parts are then merged by one block).
         predicted_us: predicted time in microseconds, None while no model is asked; equality does not see it.
         origin: who chose it: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans; equality
             does not see it.
@@ -94,6 +97,7 @@ class Plan:
     splits: int = 1
     level: str = "block"
     block_merged: int = MERGED_ROWS
+    merge: str = "kernel"
     predicted_us: float | None = field(default=None, compare=False)
     origin: str = field(default="rules", compare=False)
 
@@ -113,6 +117,7 @@ class Plan:
         unit = "tensor cores" if self.tensor_cores else "CUDA cores" if self.device.target != "c" else "scalar loops"
         parts = [
             f"{self.form} form, {self.strategy}" + (f" ({self.segments})" if self.segments > 1 else ""),
+            *(["merged in the launch"] if self.merge == "launch" else []),
             f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}",
             *([] if self.level == "block" else [f"{self.level} level"]),
             f"grid {grid}",
@@ -135,6 +140,10 @@ class Plan:
             raise PlanError(f"plan `{self}` multiplies tiles, which every thread takes part in. Use level 'block'.")
         if self.level == "row" and self.segments > 1:
             raise PlanError(f"plan `{self}` holds a row in one tile and cuts it into {self.segments}. Use one segment.")
+        if self.merge not in MERGES:
+            raise PlanError(f"plan `{self}` merges by {self.merge!r}. Use one of {', '.join(map(repr, MERGES))}.")
+        if self.merge == "launch" and self.segments == 1:
+            raise PlanError(f"plan `{self}` merges parts in the launch and has one. Use merge='kernel', or segments.")
         if self.level == "warp" and self.threads != 32 and self.device.target != "c":
             raise PlanError(f"plan `{self}` gives a tile to one warp and has {self.threads} threads. Use 32.")
         if self.segments < 1 or self.block_row < 1 or self.block_streamed < 1 or self.stages < 0:

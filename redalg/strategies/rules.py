@@ -364,9 +364,9 @@ SPREAD = 128
 
 
 def merged(plan: Plan, problem: Problem) -> int:
-    """Rows of a block of the merging kernel: as many as leave every multiprocessor a block."""
+    """Rows that a block merges at a time: in a kernel, as many as leave every multiprocessor a block."""
     most = min(plan.block_row, MERGED_ROWS)
-    if plan.multiplies and not plan.tensor_cores:
+    if plan.merge == "launch" or (plan.multiplies and not plan.tensor_cores):
         return most
 
     def fills(rows: int) -> bool:

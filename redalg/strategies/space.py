@@ -2,6 +2,7 @@
 
     matrix products     rows × streamed × columns × inner tiles, stages, threads, loading warps; segments or splits
     elementwise terms   level (row, thread, warp, block), rows, streamed tile, threads; segments
+    segments            merged by a kernel of their own, or in the launch
 
 Tile lengths follow MCFuser (SC '24), section III: multiples of the chip's granularity, without padding where an extent
 is a power of two, else with at most 5 % (rule 3). What no kernel can have (`Plan.verify`) is left out here, and so is
@@ -10,7 +11,7 @@ what needs more registers than a block has; what needs too much shared memory is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -21,7 +22,7 @@ from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.cost import Prediction, predict
 from redalg.strategies.device import DeviceSpec, device_for
-from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.plan import MERGES, Plan, Problem
 from redalg.strategies.rules import (
     aligned,
     blocks,
@@ -110,33 +111,33 @@ class Space:
         """The time of a plan by the model."""
         return predict(self.outline, plan)
 
-    def plans(self) -> Iterator[Plan]:
-        """Every plan, the rules' own first."""
+    def plans(self, merges: Collection[str] = MERGES) -> Iterator[Plan]:
+        """Every plan, the rules' own first; of parts, those that merge in one of the given ways."""
         ruled = choose(self.form, self.problem, self.target)
         yield ruled
-        for plan in self.grown():
+        for plan in self.grown(merges):
             if plan != ruled and legal(plan) and self.may_fit(plan):
                 yield plan
 
-    def ranked(self) -> list[tuple[Prediction, Plan]]:
-        """Every plan with its prediction, the fastest first (of equals, those of two stages).
+    def ranked(self, merges: Collection[str] = MERGES) -> list[tuple[Prediction, Plan]]:
+        """Plans with their predictions, the fastest first (of equals, those of two stages).
 
         Those that are estimated to need more shared memory than a block has, which rule 4 leaves in, are the last.
         """
-        made = [(self.predict(plan), plan) for plan in self.plans()]
+        made = [(self.predict(plan), plan) for plan in self.plans(merges)]
         return sorted(made, key=lambda one: (self.exceeds(one[1]), one[0].time_us, abs(one[1].stages - STAGES)))
 
     def preferred(self) -> Plan:
         """The plan that is taken without measuring: the rules', unless the model promises more than it errs by.
 
         It was fitted on an H200, to producers on tensor cores and to elementwise terms, with tiles of the streamed axis
-        that are powers of two: others keep the rules' plan.
+        that are powers of two, and parts that a kernel merges: others keep the rules' plan.
         """
         ruled = choose(self.form, self.problem, self.target)
         fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else not self.form.places
         if not self.device.wgmma or not fitted:
             return ruled
-        promise, best = next(one for one in self.ranked() if is_power_of_two(one[1].block_streamed))
+        promise, best = next(one for one in self.ranked((ruled.merge,)) if is_power_of_two(one[1].block_streamed))
         better = DOUBT * promise.time_us + LAUNCH_US < self.predict(ruled).time_us
         return replace(best, origin="model", predicted_us=promise.time_us) if better else ruled
 
@@ -169,11 +170,13 @@ class Space:
         scheduled = plan.tensor_cores == self.cores and schedule in self.schedules(cores=self.cores)
         return placed and scheduled and shared_out(plan, self.form) and held_in_registers(plan, self.form)
 
-    def grown(self) -> Iterator[Plan]:
+    def grown(self, merges: Collection[str] = MERGES) -> Iterator[Plan]:
         """Plans of every tile, with every number of parts."""
         for plan in self.products() if self.multiplies else self.rows():
             for parts in self.parts(plan):
-                yield replace(plan, segments=parts, block_merged=merged(replace(plan, segments=parts), self.sized))
+                for merge in merges if parts > 1 else MERGES[:1]:
+                    cut = replace(plan, segments=parts, merge=merge)
+                    yield replace(cut, block_merged=merged(cut, self.sized))
             for parts in self.splits(plan):
                 yield replace(plan, splits=parts)
 
