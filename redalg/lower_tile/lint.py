@@ -210,7 +210,8 @@ def last_block(one: Subject) -> Iterator[str]:
     stored, read = named_outside(tuple(before))
     for name in sorted(stored | read):
         role = one.roles.get(name)
-        if role == "counter" or (role == "output" and name in stored) or (role == "workspace" and name in read):
+        part = role == "workspace" and name in stored & read  # what an earlier kernel wrote is read as an input is
+        if role == "counter" or (role == "output" and name in stored) or part:
             yield f"the {role} `{name}` is for the last block alone, and is named before `{head(found[0])}`."
 
 
