@@ -10,8 +10,8 @@ Pairs = Mapping[str, Sequence[tuple[float, float]]]
 TOP = 8
 """Candidates that a search measures at a time (MCFuser, SC '24, Algorithm 1)."""
 
-GOOD = 1.15
-"""A first choice that costs no more than this factor is a good one."""
+GOOD, NEAR = 1.15, 1.03
+"""A first choice that costs no more than the one factor is a good one; the best of the top, than the other."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def is_sweep(content: Document) -> bool:
 
 
 def drawn(content: Document) -> Iterator[Drawn]:
-    """Every draw that has a time."""
+    """Every draw that has a time, of those that the space still holds."""
     name, chip = content["benchmark"].removeprefix(PREFIX), content["environment"]["target"]
     family = FAMILIES[name]
     rows = {row.name: row for row in family.rows(device(chip))}
@@ -46,7 +46,8 @@ def drawn(content: Document) -> Iterator[Drawn]:
         for one in line["plans"]:
             if "median_us" in one:
                 plan = replace(first, **{field: one[field] for field in FIELDS if field in one})
-                yield Drawn(name, line["name"], space, plan, one["median_us"])
+                if plan == first or space.admits(plan):
+                    yield Drawn(name, line["name"], space, plan, one["median_us"])
 
 
 def by_row(draws: Iterable[Drawn], constants: Constants = H200) -> dict[str, list[tuple[float, float]]]:

@@ -62,7 +62,7 @@ def entries_of(content: Document) -> Iterator[Entry]:
             continue
         fused, row = family.fused(rows[line["name"]]), rows[line["name"]]
         space = space_of(fused, row, chip)
-        chosen: dict[str, Any] = {name: best[name] for name in CHOICES}
+        chosen: dict[str, Any] = {name: best[name] for name in CHOICES if name in best}
         plan = replace(next(space.plans()), **chosen)
         key = replace(key_of(fused.form, space.problem, space.device), redalg=versions["redalg"],
                       tilelang=versions["tilelang"] or "")  # fmt: skip

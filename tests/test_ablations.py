@@ -53,7 +53,7 @@ def test_the_model_is_judged_by_sweeps(tmp_path: Path) -> None:
     content["rows"] = content["rows"][:2]
     report.save(tmp_path / "sweep-chains.json", content)
     (plans,) = run("model", tmp_path, "--results", str(tmp_path))["families"].values()
-    assert len(plans) == sum("median_us" in one for row in content["rows"] for one in row["plans"])
+    assert len(plans) == sum(1 for _ in drawn(content)) > 20
 
 
 def test_levels_on_the_c_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,4 +107,5 @@ def test_judging_leaves_the_constants(capsys: pytest.CaptureFixture[str]) -> Non
     assert calibrate.main([str(RESULTS / "sweep-moe.json"), "--evaluations", "0"]) == 0
     said = capsys.readouterr().out
     assert f"exponential={H200.exponential:.3g}" in said
-    assert "moe: 88 plans: correlation 0." in said
+    count = sum(1 for _ in drawn(report.load(RESULTS / "sweep-moe.json")))
+    assert f"moe: {count} plans: correlation 0." in said

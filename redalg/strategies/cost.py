@@ -50,13 +50,15 @@ class Constants:
             by which that falls with further steps ahead; inner_us: as `step_us`, of half a step of a producer's loop.
         first: kilobytes a microsecond at which a block's first tiles arrive; turn_us, row_turn_us: from one wave of
             blocks to the next, with products and without.
-        lane_us, chain_us: what a step of lanes waits, and every operation of a merge that a lane does after another.
+        lane_us, chain_us: what a step of lanes waits, and every operation of a merge that a lane does after another;
+            join_us: of every warp, when the lanes are done.
         reduce_us: a reduction, for every doubling of its warps.
         alone, scalar_alone: how much longer the units take of a block that has a multiprocessor for itself (without
             products, times 512 / threads).
         lanes: share of a merge of two states that a lane does for every element.
-        spill: exponent of the excess of registers; columns, special, uneven: factors of warps by columns, of loading
-            warps, of streamed tiles whose length is no power of two.
+        spill: exponent of the excess of registers; columns, special, uneven, staged: factors of warps by columns, of
+            loading warps, of streamed tiles whose length is no power of two, of tiles that several warps take from
+            shared memory without products (their elements lie apart).
     """
 
     product: float
@@ -80,6 +82,7 @@ class Constants:
     row_turn_us: float
     lane_us: float
     chain_us: float
+    join_us: float
     reduce_us: float
     alone: float
     scalar_alone: float
@@ -88,13 +91,15 @@ class Constants:
     columns: float
     special: float
     uneven: float
+    staged: float
 
 
 H200 = Constants(
-    product=1.0, narrow=38.5, exponential=1.0, arithmetic=0.653, scalar=0.67, loads=0.0965, memory=0.92, cache=4.12,
-    launch_us=2.54, merge_us=1.295, part_us=0.15, arrive_us=0.75, step_us=0.522, ahead_us=0.2475, deeper=0.815,
-    inner_us=0.446, first=127.0, turn_us=0.659, row_turn_us=1.464, lane_us=0.0122, chain_us=0.0011, reduce_us=0.043,
-    alone=0.665, scalar_alone=0.128, lanes=0.07, spill=1.09, columns=1.232, special=0.821, uneven=1.81,
+    product=1.0, narrow=33.1, exponential=1.0, arithmetic=0.597, scalar=1.0, loads=0.101, memory=1.0, cache=2.91,
+    launch_us=2.57, merge_us=1.42, part_us=0.129, arrive_us=0.75, step_us=0.604, ahead_us=0.259, deeper=0.45,
+    inner_us=0.403, first=176.0, turn_us=0.787, row_turn_us=0.68, lane_us=0.0019, chain_us=0.0013, join_us=0.0639,
+    reduce_us=0.0243, alone=0.631, scalar_alone=0.14, lanes=0.0175, spill=1.045, columns=1.266, special=0.804,
+    uneven=1.892, staged=1.487,
 )  # fmt: skip
 CLOCKS_US = 1755.0
 """Clocks a microsecond: the boost clock of the SXM cards; others are within a tenth of it."""
@@ -206,10 +211,9 @@ class Kernel:
         each = 2 * fitted.inner_us * (self.inner - 1) * self.exposed()
         if plan.level == "thread":
             chain = self.work.merging * self.cells / plan.threads
-            return traffic.steps * (each + fitted.lane_us + fitted.chain_us * chain)
-        warps = 1 if plan.level == "warp" or plan.multiplies else max(1, plan.threads // 32)
+            return traffic.steps * (each + fitted.lane_us + fitted.chain_us * chain) + fitted.join_us * self.warps
         rows = 1 if plan.multiplies else plan.block_row
-        reduced = fitted.reduce_us * self.work.reductions * rows * warps.bit_length()
+        reduced = fitted.reduce_us * self.work.reductions * rows * self.warps.bit_length()
         return traffic.steps * (each + fitted.step_us * self.exposed() + reduced)
 
     def exposed(self) -> float:
@@ -218,6 +222,11 @@ class Kernel:
         if ahead < 1:
             return 1.0
         return self.constants.ahead_us / self.constants.step_us / float(ahead) ** self.constants.deeper
+
+    @property
+    def warps(self) -> int:
+        """Warps that a row's reductions join."""
+        return 1 if self.plan.level == "warp" or self.plan.multiplies else max(1, self.plan.threads // 32)
 
     @property
     def inner(self) -> int:
@@ -261,8 +270,10 @@ class Kernel:
         found = max(1.0, self.registers() / self.most_registers()) ** fitted.spill
         found *= fitted.columns if plan.warps == "columns" else 1.0
         found *= fitted.special if plan.warp_specialized else 1.0
-        uneven = plan.multiplies and plan.block_streamed & (plan.block_streamed - 1)
-        return found * (fitted.uneven if uneven else 1.0)
+        if plan.multiplies:
+            return found * (fitted.uneven if plan.block_streamed & (plan.block_streamed - 1) else 1.0)
+        apart = plan.level != "thread" and any(not beside for _, beside in self.work.reads)
+        return found * (fitted.staged if apart and self.warps > 1 else 1.0)
 
     def most_registers(self) -> float:
         """That a thread may have."""

@@ -314,6 +314,8 @@ def held_in_registers(plan: Plan, form: FusedForm) -> bool:
     """Whether what a thread holds of sums and of a tile leaves registers for the rest."""
     if plan.device.target == "c":
         return True
+    if form.places and plan.splits == 1 and plan.block_row > plan.threads:
+        return False  # TileLang ranks the two rows of a thread in local memory, up to five times as slowly
     columns = plan.block_column if plan.binding.contracted else 0
     wide = sum(len(one.factors) > 1 for one in form.accumulators)
     tile = plan.block_row * plan.block_streamed if form.cascade.producers else 0
