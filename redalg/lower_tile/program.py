@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, final
 
 from sympy import Expr, Integer, S, Symbol, sympify
@@ -155,6 +156,7 @@ class Parameter:
         shape, dtype: of its array.
         role: `input`, `scalar`, `output`, `workspace`, or `counter`: 0 before a launch and after it.
         key: what the user calls it.
+        folded: how many of the user's dimensions each of its own takes, all of them contiguous (empty: one each).
     """
 
     name: str
@@ -162,6 +164,7 @@ class Parameter:
     dtype: str
     role: str
     key: str
+    folded: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}{list(self.shape)} {self.dtype}"
@@ -384,12 +387,18 @@ def sized(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...
 def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
     """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
     return {
-        size: shapes[one.key][place]
+        size: prod(shapes[one.key][first : first + count])
         for one in parameters
         if one.key in shapes
-        for place, size in enumerate(one.shape)
+        for size, first, count in zip(one.shape, *folds(one), strict=True)
         if isinstance(size, Symbol)
     }
+
+
+def folds(one: Parameter) -> tuple[list[int], list[int]]:
+    """By dimension of a parameter, the first of the user's that it takes, and how many."""
+    counts = list(one.folded) or [1] * len(one.shape)
+    return [sum(counts[:place]) for place in range(len(counts))], counts
 
 
 def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
