@@ -60,6 +60,11 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "scores of all pairs": lambda: ra.fuse(ra.logsumexp(ra.sum(A * B, d), q, k), axes="b"),
     "scores over two": lambda: ra.fuse(ra.logsumexp(SCORE, k), axes="q"),
     "attention over two": lambda: ra.fuse(ra.sum(ra.softmax(SCORE, k) * ra.tensor("V[k,n]"), k), axes="q n"),
+    "outputs of two orders": lambda: ra.fuse(
+        {"o": (normed(y, b, n), "b c n"), "v": (ra.var(y, b, n), "c"), "t": (ra.softmax(y, b, n), "n c b")}
+    ),
+    "squares of a product": lambda: ra.fuse(ra.sum(ra.sum(Q * K, d, e) ** 2, k), axes="q"),
+    "product and extrema": lambda: ra.fuse({"p": (ra.sum(Q * K, d, e), "q k"), "m": (ra.max(Q, d, e), "q")}),
     "best over two": lambda: ra.fuse({"v": (ra.topk(SCORE, k, ra.axis("j", size=2))[0], "q j")}),
 }
 FUSED = {name: make() for name, make in FORMS.items()}

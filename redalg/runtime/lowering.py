@@ -100,8 +100,8 @@ def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -
 
 
 def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
-    """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: one reduced
-    axis, short sums unrolled, stages apart, factors in order, columns' pivots fixed."""
+    """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: one
+    reduced axis, short sums unrolled, stages apart, factors in order, columns' pivots fixed."""
     form, problem = coalesced(form, problem)
     made = placed_again(in_stages(form, problem.sizes), form)
     return made, reading(made, made, problem)
