@@ -29,7 +29,7 @@ from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.replaced import replaced, substituted
 from redalg.incremental.two_pass import pruned
 
-PRODUCED = ("sum", "max", "min", "prod", "any", "all")
+PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
 
 

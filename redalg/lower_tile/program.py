@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 from typing import Any, final
 
@@ -386,19 +387,13 @@ def sized(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...
 
 def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
     """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
-    return {
-        size: prod(shapes[one.key][first : first + count])
-        for one in parameters
-        if one.key in shapes
-        for size, first, count in zip(one.shape, *folds(one), strict=True)
-        if isinstance(size, Symbol)
-    }
-
-
-def folds(one: Parameter) -> tuple[list[int], list[int]]:
-    """By dimension of a parameter, the first of the user's that it takes, and how many."""
-    counts = list(one.folded) or [1] * len(one.shape)
-    return [sum(counts[:place]) for place in range(len(counts))], counts
+    found = dict[Symbol, int]()
+    for one in (one for one in parameters if one.key in shapes):
+        left = iter(shapes[one.key])
+        for size, count in zip(one.shape, one.folded or [1] * len(one.shape), strict=True):
+            taken = prod(islice(left, count))
+            found |= {size: taken} if isinstance(size, Symbol) else {}
+    return found
 
 
 def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
