@@ -335,7 +335,7 @@ class Fused:
         made: dict[str, Expr] = {}
         for reduction, one in self.decomposition.roundings:
             summand = bound_within(reduction.term, one)
-            made[reduction.name] = made.get(reduction.name, S.Zero) + Reduce("sum", summand, [self.cascade.axis])
+            made[reduction.name] = made.get(reduction.name, S.Zero) + Reduce("sum", summand, list(self.cascade.reduced))
         return made
 
     @cached_property

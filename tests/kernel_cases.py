@@ -22,6 +22,7 @@ b, h, q, k, d, e, n, t, c = ra.axes("b h q k d e n t c")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
 x, w, r, M, A, P, Y = ra.tensors("x[b,n] w[b,n] r[b,n,j] M[q,k] A[q,k] P[e,n] Y[n,e]")
 G, B, N, X, W, WT = ra.tensors("G[n] B[n] N[b,n] X[t,c] W[c,n] W[n,c]")
+Z = ra.tensor("Z[b,c,n]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
 LOWEST = torch.finfo(torch.float32).min
 
@@ -125,6 +126,12 @@ def covariance() -> ra.Fused:
     return ra.fuse(ra.mean((x - ra.mean(x, n)) * (Y - ra.mean(Y, n)), n), axes="b e")
 
 
+def batch_norm() -> ra.Fused:
+    """Every channel of images of planes, less its mean over all images and by its deviation."""
+    mean, variance = ra.mean(Z, b, n), ra.var(Z, b, n)
+    return ra.fuse({"out": ((Z - mean) / sqrt(variance + 1), "b c n"), "mean": (mean, "c"), "var": (variance, "c")})
+
+
 FORMS: dict[str, Callable[[], ra.Fused]] = {
     "attention": lambda: attention(SCORE),
     "causal": lambda: attention(ra.where(k <= q, SCORE, -oo)),
@@ -163,6 +170,8 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "first": lambda: ra.fuse(ra.first(x, n)),
     "last": lambda: ra.fuse(ra.last(x, n)),
     "prod": lambda: ra.fuse(ra.prod(x, n)),
+    "compensated": lambda: ra.fuse(ra.compensated_sum(x, n)),
+    "batch norm of planes": batch_norm,
     "cross_entropy": library.cross_entropy,
     "softmax": lambda: ra.fuse(ra.softmax(x, n), axes="b n"),
     "masked softmax": lambda: ra.fuse(ra.softmax(ra.where(N, x, -oo), n), axes="b n"),
@@ -226,6 +235,12 @@ def halves(rows: int, columns: int) -> Callable[[torch.Generator], torch.Tensor]
         return signs * torch.cat([above, 1 / above.flip(1)], 1)
 
     return make
+
+
+def far(rows: int, columns: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """Numbers about 1e8 and about −1e8 in turn: their sums are exact in twice the digits, and far off in one."""
+    signs = torch.tensor([1.0, -1.0]).repeat(columns)[:columns]
+    return lambda g: signs * (1e8 + 30 * torch.randn(rows, columns, generator=g))
 
 
 def places(rows: int, columns: int) -> Callable[[torch.Generator], torch.Tensor]:
@@ -315,6 +330,8 @@ CASES = (
     Case("first", "first", one(x=randn(5, 1000)), 0),
     Case("last", "last", one(x=randn(5, 1000)), 0),
     Case("prod, of which parts overflow", "prod", one(x=halves(5, 1000)), 1000 * 2.0**-24),
+    Case("compensated, 1e8 of both signs", "compensated", one(x=far(5, 1000)), 0),
+    Case("batch norm of planes", "batch norm of planes", one(Z=randn(3, 5, 33, shift=1e3)), 1e-6),
     Case("cross_entropy", "cross_entropy", one(x=randn(9, 1000, scale=10.0), target=places(9, 1000)), 1e-6),
     Case("softmax", "softmax", one(x=randn(5, 1000, scale=10.0)), 1e-6),
     Case("softmax, huge logits", "softmax", one(x=randn(5, 77, scale=1e4)), 1e-6),

@@ -265,15 +265,6 @@ def test_blocks_are_bounded(name: str, rows: int, columns: int, limit: int) -> N
 FORMS = {name: ra.fuse(expr, axes=axes).form for name, (expr, axes) in PATTERNS.items()}
 
 
-def test_the_tile_program_refuses_several_axes_by_name() -> None:
-    with pytest.raises(ra.PlanError) as error:
-        ra.fuse(ra.sum(x, i, j)).source(target="c", sizes={"b": 1, "i": 8, "j": 8}, dtypes="float32")
-    assert str(error.value) == (
-        "`out` is reduced over axes i and j at once, which the tile program does not do yet. Run it with "
-        'backend="torch".'
-    )
-
-
 def test_a_contraction_over_two_axes_is_a_producer() -> None:
     """Scores of whole patches: Σ over their pixels, streamed over the patches."""
     made = ra.fuse(ra.sum(ra.softmax(ra.sum(x * s, i, j), b) * t, b), axes="")

@@ -32,6 +32,8 @@ PROBLEMS = {
     "layer_norm, second pass": ("layer_norm", {"b": 4096, "n": 16384}, "bfloat16"),
     "argmax": ("argmax", {"b": 1024, "n": 8192}, "float16"),
     "last": ("last", {"b": 1024, "n": 8192}, "float32"),
+    "compensated": ("compensated", {"b": 1024, "n": 8192}, "float32"),
+    "batch norm of planes": ("batch norm of planes", {"b": 32, "c": 64, "n": 784}, "float32"),
     "inertia": ("inertia", {"b": 1024, "n": 8192}, "float32"),
     "latent": ("latent", {"b": 32, "h": 128, "k": 4096, "c": 512, "r": 64, "e": 512}, "float16"),
     "latent, segments": ("latent", {"b": 1, "h": 128, "k": 4096, "c": 512, "r": 64, "e": 512}, "bfloat16"),

@@ -64,7 +64,7 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
            "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
-           "lower_tile/producers", "incremental/stages", "strategies/arranged")  # fmt: skip
+           "lower_tile/producers", "lower_tile/coalesce", "incremental/stages", "strategies/arranged")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -361,9 +361,13 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "out, out' of one loop": lambda: None,
     "Σ_k f(q,k)·g(k,e)·h(k,c)": lambda: None,
     "Σ_k f(q,k)·g(k,e)": lambda: None,
+    "⊕_n ⊕_c f(n, c)": lambda: None,
+    "x[b, ⌊p / |c|⌋, p mod |c|]": lambda: None,
 }
 WIDER = "tests/test_wider_forms.py::test_stages_and_sums_keep_their_meaning_under_any_plan"
 ELSEWHERE = {
+    "⊕_n ⊕_c f(n, c)": "tests/test_coalesce.py::test_the_program_equals_the_definition",
+    "x[b, ⌊p / |c|⌋, p mod |c|]": "tests/test_coalesce.py::test_axes_side_by_side_are_one_dimension",
     "parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing",
     "x·g/v": "tests/test_tile_properties.py::test_what_depends_on_the_row_alone_may_leave_the_loop",
     "f(d)": "tests/test_tile_properties.py::test_what_depends_on_the_row_alone_may_leave_the_loop",

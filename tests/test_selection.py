@@ -391,18 +391,9 @@ def test_a_selection_of_what_falls_and_rises_is_undecided() -> None:
 
 
 @each
-def test_the_tile_program_holds_them_or_refuses_them_by_name(name: str) -> None:
+def test_the_tile_program_holds_them(name: str) -> None:
     fused = FUSED[name]
-    reduction = fused.cascade.reductions[0]
-    if reduction.monoid.name != "compensated_sum":
-        assert "T.Kernel(" in fused.source(target="c", sizes={"t": 2, "n": 8}, dtypes="float32")
-        return
-    with pytest.raises(ra.PlanError) as error:
-        fused.source(target="c", sizes={"t": 2, "n": 8}, dtypes="float32")
-    assert str(error.value) == (
-        f"`{reduction.name}` is reduced by {reduction.monoid}, which the tile program does not do yet. Run it with "
-        'backend="torch".'
-    )
+    assert "T.Kernel(" in fused.source(target="c", sizes={"t": 2, "n": 8}, dtypes="float32")
 
 
 def test_an_explanation_of_a_selection_reads_well(golden: Any) -> None:

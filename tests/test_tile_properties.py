@@ -90,7 +90,7 @@ def test_the_tile_program_equals_the_definition_under_any_plan(drawn: Problem) -
     plan = form.lower("c", **known).plan
     if plan.binding.row is None:
         tile = {**tile, "block_row": 1}
-    made = form.lower("c", **known, plan=levelled(plan, tile, known["sizes"], form.form))
+    made = form.lower("c", **known, plan=levelled(plan, tile, form.lower("c", **known).problem.sizes, form.form))
     outputs = interpret(made.program, {one: array.numpy() for one, array in tensors.items()})
     for one in form.cascade.outputs:
         wanted = form.reference(**tensors, sizes=extents)

@@ -67,7 +67,7 @@ def allotted(one: Judged) -> dict[str, Any]:
     """What nvcc allots to a plan; what it says where it refuses."""
     try:
         check = self_check(one.program, sizes_in(one.program.parameters, one.space.problem.shapes))
-        made = compile_only(emit(one.program, one.plan, header(one.space.form, one.plan), check))
+        made = compile_only(emit(one.program, one.plan, header(one.space.form, one.plan, one.space.problem), check))
     except Exception as failure:  # noqa: BLE001 - a plan that does not compile is a result
         return {"refused": f"{type(failure).__name__}: {failure}"[:200]}
     return {"allotted": max(kernel.smem_bytes for kernel in made)}

@@ -107,7 +107,7 @@ class Moves:
         """The state of a segment, from its elements."""
         form = self.form
         made = [Equation(one.value, self._over(one.monoid.name, one.term)) for one in form.extrema]
-        made += [Equation(whole(one.values), Reduce(one.monoid.name, one.term, (form.cascade.axis,)))
+        made += [Equation(whole(one.values), Reduce(one.monoid.name, one.term, form.cascade.reduced))
                  for one in form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += [Equation(one.value, self._over("sum", one.term)) for one in self.still]

@@ -107,6 +107,12 @@ class ArrayOps(ABC):
         two = self.scalar(2.0)
         return mantissa * self.functions["pow"](two, half) * self.functions["pow"](two, exponent - half)
 
+    def lost(self, a: Any, b: Any) -> Any:
+        """a + b − fl(a + b), exactly (TwoSum); 0 where the sum is not finite."""
+        total = a + b
+        second = total - a
+        return self.where(self.isfinite(total), (a - (total - second)) + (b - second), self.scalar(0.0))
+
     def powered(self, mantissa: Any, exponent: Any, h: Any, n: Any) -> Any:
         """m·2^e·h^n by the parts of h = ±b·2^f: 1/2 ≤ b < 1, so that |n·log₂ b| ≤ |n|, rounded as such.
 

@@ -192,7 +192,9 @@ class Assignment:
 class FormOutput:
     """An output of `finish`; `empty` holds where its denominator and all that it uses are exactly zero.
 
-    One that `carries` a reduced axis is made in a second pass, from the data and the finished values.
+    One that `carries` a reduced axis is made in a second pass, from the data and the finished values. Where lowering
+    has one axis stand for several, `given` are the axes as the caller has them, `places` the index along each of those
+    (empty: the axes themselves), and `once` holds at one of the elements that share a place.
     """
 
     name: str
@@ -200,6 +202,14 @@ class FormOutput:
     axes: tuple[Axis, ...]
     empty: Boolean
     carries: bool = False
+    given: tuple[Axis, ...] = ()
+    places: tuple[Expr, ...] = ()
+    once: Boolean = S.true
+
+    @property
+    def shape(self) -> tuple[Axis, ...]:
+        """The axes of the array that a caller gets."""
+        return self.given or self.axes
 
 
 @final

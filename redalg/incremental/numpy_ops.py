@@ -37,7 +37,7 @@ class NumpyOps(ArrayOps):
             "erf": np.vectorize(math.erf, otypes=[np.float64]), "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
             "where": np.where, "Max": np.maximum, "Min": np.minimum, "pow": np.power,
             "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0], "Exponent": lambda x: self.frexp(x)[1],
-            "IsNaN": np.isnan,
+            "IsNaN": np.isnan, "Lost": self.lost,
         }  # fmt: skip
 
     def quiet(self) -> AbstractContextManager[Any]:

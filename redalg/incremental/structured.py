@@ -256,11 +256,7 @@ class CompensatedSum(Native):
         return _halved(element, lies, lambda a, b: self.join(a, b, lies))
 
     def join(self, a: Element, b: Element, lies: Layout) -> Element:
-        total = a[0] + b[0]
-        second = total - a[0]
-        lost = (a[0] - (total - second)) + (b[0] - second)
-        lost = lies.ops.where(lies.ops.isfinite(total), lost, lies.ops.scalar(0.0))
-        return total, a[1] + b[1] + lost
+        return a[0] + b[0], a[1] + b[1] + lies.ops.lost(a[0], b[0])
 
 
 def _halved(element: Element, lies: Layout, join: Callable[[Element, Element], Element]) -> Element:

@@ -16,7 +16,7 @@ from redalg.strategies import Plan
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
 
 C = """\
-TARGET = {{"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native", "-w"],
+TARGET = {{"target": "c", "execution_backend": "cython", "compile_flags": ["-O3", "-march=native", "-w"{flags}],
           "pass_configs": {{"tirx.disable_vectorize": True}}}}
 shared = fragment = T.alloc_local
 launch = {{}}
@@ -38,6 +38,10 @@ def contract(a, b, c, rows, columns, depth):  # c += a @ b, the tile summed on i
 def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T
     T.gemm(a, b, c, transpose_B=True, clear_accum=True)
 """
+
+SCALAR = ',\n                            "-fno-tree-loop-if-convert"'
+"""Reads at computed places stay branches: GCC 12 with AVX-512 reads wrongly where it makes masked gathers of two (seen:
+`term[i, j] = m[i, j // 4] * m[i, j // 4]`, for rows below a run-time size)."""
 
 CUDA = """\
 TARGET = {{"target": {{"kind": "cuda", "arch": "{arch}"}}, "execution_backend": "tvm_ffi",
@@ -261,8 +265,8 @@ MACROS = {(False, False): "contract", (True, True): "contract_transposed",
 @dataclass(frozen=True)
 class Used:
     """What a text uses of a header, beyond what every header has: literals bound by bits, roundings, `multiply`,
-    `add_transposed`, `spread`, what takes numbers apart into mantissa and exponent, and `arrive`; `exact` where a stage
-    beside the loop's is not for tensor cores, whose arithmetic may not be fast."""
+    `add_transposed`, `spread`, what takes numbers apart into mantissa and exponent, `arrive`, reads at computed places;
+    `exact` where a stage beside the loop's is not for tensor cores, whose arithmetic may not be fast."""
 
     constants: bool = False
     rounds: tuple[str, ...] = ()
@@ -272,6 +276,7 @@ class Used:
     spread: bool = False
     exact: bool = False
     arrive: bool = False
+    gathers: bool = False
 
 
 SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
@@ -302,7 +307,8 @@ def binding(plan: Plan, compute: str, used: Used) -> str:
 
 def base(plan: Plan, compute: str, used: Used) -> str:
     """The same without the parts of numbers."""
-    words = {"compute": compute, "threads": plan.threads, "warps": plan.warps, "policy": POLICY[plan.warps]}
+    words = {"flags": SCALAR * used.gathers, "compute": compute, "threads": plan.threads, "warps": plan.warps,
+             "policy": POLICY[plan.warps]}  # fmt: skip
     if plan.device.target == "c":
         parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants]
         return "".join(part.format(**words) for part in parts) + "".join(round_c(one, compute) for one in used.rounds)

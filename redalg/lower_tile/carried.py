@@ -81,10 +81,10 @@ class Carried:
         if not self.form.cascade.producers:
             self.space = operands.staged(self.space, expr, self.body)
         read = or_zero(output, self.space, self.hoisted(self.space.read(self.about_pivots(expr))))
-        guard = self.space.inside() & self.space.rows_inside()
+        guard = self.space.inside() & self.space.rows_inside() & self.space.read(output.once)
         if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
             guard = guard & (I < 1)
-        place = tuple(self.space.at[axis] for axis in output.axes)
+        place = tuple(self.space.read(one) for one in output.places or output.axes)
         store = Store(self.space.output_name(output.name), place, read, guard)
         self.body.append(Parallel(((I, self.space.plan.block_row), (J, self.space.plan.block_streamed)), (store,)))
 

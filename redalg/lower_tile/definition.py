@@ -125,7 +125,7 @@ class _Definition:
                 self.assign(producer.value, self.line(producer.name, self.visit(made)), [made])
         for one in cascade.reductions:
             name = (alone or {}).get(one.value, one.name)
-            self.assign(one.value, self.line(name, self.reduction(one, cascade.axis)), [one.term])
+            self.assign(one.value, self.line(name, self.reduction(one, cascade.reduced)), [one.term])
 
     def assign(self, value: Value, made: Term, of: Iterable[Expr]) -> None:
         """What a value's name stands for from here on: producers may use one name for different values."""
@@ -146,9 +146,9 @@ class _Definition:
 
     # ---- reductions --------------------------------------------------------------------------------------------------
 
-    def reduction(self, one: Reduction, axis: Axis) -> Term:
-        """What a reduction is, by the word that PyTorch has for it."""
-        name = one.monoid.name
+    def reduction(self, one: Reduction, reduced: tuple[Axis, ...]) -> Term:
+        """What a reduction is, by the word that PyTorch has for it; what selects or follows an order has one axis."""
+        name, axis = one.monoid.name, reduced[0]
         if name in ("argmax", "argmin", "topk"):
             return self.selected(one, axis)
         if name in ("first", "last"):
@@ -158,29 +158,31 @@ class _Definition:
         if name == "affine":
             return self.recurrence(one, axis)
         if name == "logsumexp":
-            return self.lay.along("logsumexp", self.visit(one.term), axis)
+            return self.lay.along("logsumexp", self.visit(one.term), reduced)
         if name not in ALONG:
             raise PlanError(
                 f"`{one.name}` is reduced by {one.monoid}, of which PyTorch has no word. Save no file of it."
             )
-        return self.summed(one.term, axis) if name == "sum" else self.lay.along(ALONG[name], self.visit(one.term), axis)
+        if name == "sum":
+            return self.summed(one.term, reduced)
+        return self.lay.along(ALONG[name], self.visit(one.term), reduced)
 
-    def summed(self, term: Expr, axis: Axis) -> Term:
+    def summed(self, term: Expr, reduced: tuple[Axis, ...]) -> Term:
         """A sum: of a product of several tensors, a contraction."""
         plain = term.is_Mul and not term.has(log) and not any(map(is_indicator, Mul.make_args(term)))
         factors = grouped(term, ()) if plain else ()
         if len(factors) < 2:
-            return self.lay.along("sum", self.visit(term), axis)
+            return self.lay.along("sum", self.visit(term), reduced)
         made = [(one, self.visit(one)) for one in factors]
         operands = [part if one.has(Element, Value) else replace(part, text=f"{part.atom}.to(dtype)", level=ATOM)
                     for one, part in made if part.tensor]  # fmt: skip
         numbers = [part for _, part in made if not part.tensor]
-        if not any(axis in one.axes for one in operands):
-            return self.lay.along("sum", self.visit(term), axis)
+        if not all(any(axis in one.axes for one in operands) for axis in reduced):
+            return self.lay.along("sum", self.visit(term), reduced)
         axes = self.lay.union(operands)
         letters = lettered(axes)
         spec = ",".join("".join(letters[a] for a in one.axes) for one in operands)
-        kept = tuple(a for a in axes if a != axis)
+        kept = tuple(a for a in axes if a not in reduced)
         result, texts = "".join(letters[a] for a in kept), ", ".join(one.text for one in operands)
         product = Term(f'torch.einsum("{spec}->{result}", {texts})', kept)
         return self.lay.combined(" * ", [product, *numbers], PRODUCT) if numbers else product
@@ -223,13 +225,13 @@ class _Definition:
         top = Term(f"{value.atom} == {value.atom}.amax({dim}, keepdim=True)", value.axes, RELATION)
         axes = self.lay.union([top, weight])
         made = Term(f"torch.where({self.lay.lined(top, axes)}, {self.lay.lined(weight, axes)}, 0.0)", axes)
-        return self.lay.along("sum", made, axis)
+        return self.lay.along("sum", made, (axis,))
 
     def recurrence(self, one: Reduction, axis: Axis) -> Term:
         """h = scale·h + shift, step by step; the product of the scales is its own closed form."""
         scale, shift = (self.visit(part) for part in one.term.args)
         if one.result == "scale":
-            return self.lay.along("prod", scale, axis)
+            return self.lay.along("prod", scale, (axis,))
         axes = self.lay.union([scale, shift, Term("", (axis,))])
         dim, kept = axes.index(axis), tuple(a for a in axes if a != axis)
         a, u = (self.line(name, self.lay.spread(part, axes)) for name, part in (("scales", scale), ("shifts", shift)))
@@ -376,10 +378,7 @@ class _Definition:
         return self.lay.combined(" % ", [self.visit(one) for one in node.args], PRODUCT)
 
     def _reduce(self, node: Reduce) -> Term:
-        made = self.visit(node.expr)
-        for axis in node.bound:
-            made = self.lay.along(ALONG[node.kind], made, axis)
-        return made
+        return self.lay.along(ALONG[node.kind], self.visit(node.expr), tuple(node.bound))
 
     def _function(self, node: Expr) -> Term:
         if not node.free_symbols or all(isinstance(one, Extent) for one in node.free_symbols):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from sympy import Mul, S, Symbol, sympify
+from sympy import Mod, Mul, S, Symbol, floor, sympify
 
 from redalg.lower_tile.bindings import BEGIN, END, MACROS, Used, binding, numbered, stage_suffix
 from redalg.lower_tile.expr_printer import HELPED, Printer
@@ -62,6 +62,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         spread=" = spread(" in function,
         exact=not all(one.tensor_cores for one in staged_plans(program)),
         arrive="arrive(" in function,
+        gathers=gathers(program),
     )
     own = [of_stage(one, program.compute, number, function) for number, one in enumerate(staged_plans(program), 1)]
     functions = check.startswith("def ")  # which need torch before `main` does
@@ -75,6 +76,15 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         "\n" * functions + check.strip(),
     ]
     return Source("\n\n".join(part for part in parts if part) + "\n", program, plan)
+
+
+def gathers(program: TileProgram) -> bool:
+    """Whether a program reads an input at places that it computes otherwise than by + and *."""
+    stores = (store for kernel in program.kernels for one in statements(kernel.body) if isinstance(one, Parallel)
+              for store in one.body)  # fmt: skip
+    inputs = {one.name for one in program.parameters}
+    reads = {read for store in stores for expr in (store.expr, store.guard) for read in expr.atoms(Load)}
+    return any(read.name in inputs and any(one.has(floor, Mod, Load) for one in read.indices) for read in reads)
 
 
 RANKED = """

@@ -76,6 +76,7 @@ def substituted(form: FusedForm, found: dict[Expr, Expr]) -> FusedForm:
         form,
         cascade=cascade(form.cascade, found),
         extrema=tuple(replace(one, term=of(one.term)) for one in form.extrema),
+        structures=tuple(replace(one, term=of(one.term)) for one in form.structures),
         pivots=tuple(map(pivot, form.pivots)),
         accumulators=tuple(map(accumulator, form.accumulators)),
         assignments=tuple(replace(one, expr=of(one.expr)) for one in form.assignments),

@@ -2,6 +2,7 @@
 
     lane     e_j = e_j ⊕ lift(u(x_j), n)                    the monoid's own join, component by component
     tree     e_j = e_j ⊕ e_{j + 2^k},  j = 0 mod 2^(k+1)     neighbours, so that order is kept, in shared memory
+    lost     t = a + b;  s = t − a;  (a − (t − s)) + (b − s)    what rounding loses of a sum, 0 where it is not finite
 
 Where the monoid is not commutative a lane takes neighbouring elements (x[j·tiles + t]), else every block_streamed-th.
 Every element is read, masked or not; what lies beyond the end is the identity.
@@ -14,15 +15,17 @@ from typing import final
 from sympy import And, Eq, Expr, Integer, Mod, S, Tuple
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Value
+from redalg.expression import Value, Where
 from redalg.incremental.form import FusedForm, Structure
 from redalg.incremental.structured import NOWHERE, join_of, lifted, parts_of
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.program import Copy, Fill, Load, Parallel, Statement, Store
+from redalg.lower_tile.program import Copy, Fill, IsFinite, Kept, Load, Parallel, Statement, Store
 from redalg.lower_tile.space import I, J, Space
+from redalg.monoids.functions import Lost
+from redalg.monoids.table import KNOWN
 
-INDEX = "int32"
-"""Dtype of an index, of an exponent, of a truth value."""
+INDEX, WHOLE = "int32", "int64"
+"""Dtype of an index, of an exponent, of a truth value; and of an integer of a monoid that a user registered."""
 
 
 @final
@@ -40,7 +43,8 @@ class Folds:
     def _dtype(self, value: Value) -> str | None:
         parts = [part for one in self.form.structures
                  for own, part in zip(one.values, one.monoid.components, strict=True) if own == value]  # fmt: skip
-        return INDEX if parts[0].integer else None
+        own = any(one.monoid in KNOWN for one in self.form.structures if value in one.values)
+        return (INDEX if own else WHOLE) if parts[0].integer else None
 
     def _buffer(self, wanted: str, value: Value, *, rows: bool, scope: str = "fragment") -> str:
         plan = self.assembly.plan
@@ -73,10 +77,21 @@ class Folds:
         reads = dict(zip(parts, (*before, *after), strict=True))
         made = [self._buffer(f"{value.name}_joined", value, rows=False) for value in one.values]
         exprs = [self.space.read(expr.xreplace(reads)) for expr in join_of(one.monoid)]
+        sums, exprs = self._with_lost(exprs)
         stores = [Store(target[value], (I, J), Load(name, I, J), guard)
                   for value, name in zip(one.values, made, strict=True)]  # fmt: skip
         lanes = self.assembly.lanes
-        return [lanes.stores(*zip(made, exprs, strict=True)), Parallel(lanes.indices, tuple(stores))]
+        return [*sums, lanes.stores(*zip(made, exprs, strict=True)), Parallel(lanes.indices, tuple(stores))]
+
+    def _with_lost(self, exprs: list[Expr]) -> tuple[list[Statement], list[Expr]]:
+        """What sums lose, step by step through buffers: TVM takes (a + b) − a for b, of floats too."""
+        found, body = dict[Expr, Expr](), list[Statement]()
+        for node in sorted({node for expr in exprs for node in expr.atoms(Lost)}, key=str):
+            a, b = node.args
+            total, second = (Load(self.assembly.tile(name), I, J) for name in ("total", "second"))
+            body.append(self.assembly.lanes.stores((total.name, a + b), (second.name, total - a)))
+            found[node] = Where(IsFinite(total), Kept(a - Kept(total - second)) + Kept(b - second), S.Zero)
+        return body, [expr.xreplace(found) for expr in exprs]
 
     def collapsed(self) -> list[Statement]:
         """The lanes joined by a tree of neighbours, and its root in row buffers."""

@@ -63,7 +63,7 @@ class Operands:
             note = ", ".join(map(str, node_axes(indices)))
             name = self.assembly.buffer(f"{element.name}_tile", scope, shape, dtype, note=note)
             self.tiles[region] = name
-            self.place(binding.streamed, node_axes(indices), body).append(Copy(region, name))
+            self.place(binding.streamed, free_axes(element), body).append(Copy(region, name))
         return self.tiles[region]
 
     def place(self, streamed: Axis, axes: Iterable[Axis], body: list[Statement]) -> list[Statement]:

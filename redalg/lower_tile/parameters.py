@@ -21,7 +21,8 @@ def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
     names = sorted({name for one in form.stages for name in one.cascade.inputs()} - made)
     shapes = {name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem) for name in names}
     arrays = [
-        Parameter(kernel_name(key), shape or (1,), problem.dtypes[key], "input", key) for key, shape in shapes.items()
+        Parameter(kernel_name(key), shape or (1,), problem.dtypes[key], "input", key, problem.views.get(key, ()))
+        for key, shape in shapes.items()
     ]
     scalars = sorted({str(one.name) for stage in form.stages for one in stage.cascade.scalars()})
     return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
@@ -44,7 +45,8 @@ def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
 
 def outputs(form: FusedForm, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:
     """Outputs, in the order in which they were named (a single number is an array of one)."""
-    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in form.returned}
+    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in (one.given if one.places else one.axes))
+              for one in form.returned}  # fmt: skip
     return tuple(
         Parameter(output_name(key, problem), shape or (1,), dtypes[key], "output", key) for key, shape in shapes.items()
     )

@@ -30,6 +30,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
+from math import prod
 from typing import Any, final
 
 from sympy import Expr, Integer, S, Symbol, sympify
@@ -155,6 +157,7 @@ class Parameter:
         shape, dtype: of its array.
         role: `input`, `scalar`, `output`, `workspace`, or `counter`: 0 before a launch and after it.
         key: what the user calls it.
+        folded: how many of the user's dimensions each of its own takes, all of them contiguous (empty: one each).
     """
 
     name: str
@@ -162,6 +165,7 @@ class Parameter:
     dtype: str
     role: str
     key: str
+    folded: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}{list(self.shape)} {self.dtype}"
@@ -383,13 +387,13 @@ def sized(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...
 
 def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
     """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
-    return {
-        size: shapes[one.key][place]
-        for one in parameters
-        if one.key in shapes
-        for place, size in enumerate(one.shape)
-        if isinstance(size, Symbol)
-    }
+    found = dict[Symbol, int]()
+    for one in (one for one in parameters if one.key in shapes):
+        left = iter(shapes[one.key])
+        for size, count in zip(one.shape, one.folded or [1] * len(one.shape), strict=True):
+            taken = prod(islice(left, count))
+            found |= {size: taken} if isinstance(size, Symbol) else {}
+    return found
 
 
 def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:

@@ -1,4 +1,4 @@
-"""Texts of PyTorch with named dimensions: what lines tensors up, joins them, and reduces along one of their axes.
+"""Texts of PyTorch with named dimensions: what lines tensors up, joins them, and reduces along some of their axes.
 
     a[b, h, q, k] - m[b, h, q]   is written   a - m[:, :, :, None]        where m lacks an axis, None stands for it
     a[k, b] - m[b, k]            is written   a.permute(1, 0) - m         in one order of axes
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from string import ascii_letters
 from typing import final
 
@@ -85,15 +86,20 @@ class Layout:
         kept = Term(self.lined(one, axes), axes, one.level if self.lined(one, axes) == one.text else ATOM)
         return Term(f"{kept.atom}.expand({sizes})", axes) if sizes else kept
 
-    def along(self, word: str, made: Term, axis: Axis) -> Term:
-        """`x.word(dim)`; what does not vary along the axis is written out along it."""
-        if axis not in made.axes:
-            length = self.sizes[axis.name]
-            if word == "sum":
-                return self.combined(" * ", [Term(str(length), tensor=False), made], PRODUCT)
-            made = self.combined(" * ", [made, Term(f"torch.ones({length}, device=device)", (axis,))], PRODUCT)
-        dim = made.axes.index(axis)
-        return Term(f"{made.atom}.{word}({dim})", tuple(a for a in made.axes if a != axis))
+    def along(self, word: str, made: Term, axes: tuple[Axis, ...]) -> Term:
+        """`x.word(dim)`; what does not vary along an axis is written out along it."""
+        missing = [axis for axis in axes if axis not in made.axes]
+        length = prod(self.sizes[axis.name] for axis in missing)
+        if missing and word == "sum":
+            made = self.combined(" * ", [Term(str(length), tensor=False), made], PRODUCT)
+        elif missing:
+            ones = f"torch.ones({', '.join(str(self.sizes[axis.name]) for axis in missing)}, device=device)"
+            made = self.combined(" * ", [made, Term(ones, tuple(missing))], PRODUCT)
+        dims = sorted(made.axes.index(axis) for axis in axes if axis in made.axes)
+        left = tuple(axis for axis in made.axes if axis not in axes)
+        if len(dims) > 1 and word != "prod":  # which takes one dimension at a time
+            return Term(f"{made.atom}.{word}({tuple(dims)})", left)
+        return Term(made.atom + "".join(f".{word}({dim})" for dim in reversed(dims)), left) if dims else made
 
     def divided(self, top: Term, below: list[Term]) -> Term:
         """top / (a * b)."""

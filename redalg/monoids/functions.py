@@ -4,6 +4,8 @@ x = Mantissa(x)·2^Exponent(x), with 1/2 ≤ |Mantissa(x)| < 1          exact; 0
                                                                      itself as its mantissa, with exponent 0
 Scaled(m, e) = m·2^e                                                 rounded once
 Powered(m, e, h, n) = m·2^e·h^n, n an integer                         as accurate as |n| multiplications
+Lost(a, b) = a + b − fl(a + b)                                       exact (Knuth's TwoSum) where fl(a + b) is finite,
+                                                                     else 0; 0 of numbers, whose sums are exact
 """
 
 from __future__ import annotations
@@ -57,6 +59,17 @@ class Powered(Function):
     """m·2^e·h^n, which is finite where the product is, whatever its factors may be."""
 
     is_extended_real = True
+
+
+@final
+class Lost(Function):
+    """What rounding loses of a + b, itself a number of the arithmetic."""
+
+    is_extended_real = True
+
+    @classmethod
+    def eval(cls, a: Expr, b: Expr) -> Expr | None:
+        return S.Zero if a.is_number and b.is_number else None
 
 
 @final

@@ -31,7 +31,7 @@ def register_monoid(
     exact: bool = False,
     edges: Sequence[Sequence[Any]] = (),
 ) -> Monoid:
-    """Register a monoid, so that `ra.reduce(name, *operands, axis=n)` reduces by it on the array backends.
+    """Register a monoid, so that `ra.reduce(name, *operands, axis=n)` reduces by it on every backend.
 
     All functions take and give SymPy expressions; branches are written by `ra.where`, maxima by SymPy's `Max`.
 
@@ -45,7 +45,8 @@ def register_monoid(
         domain: what the operands may be, one word for all or one for each: `finite`, `extended` (with ±∞), `positive`,
             `nonnegative`, `count`, `natural`, `truth`, `logarithm` (with −∞).
         sign: the infix sign that derivations print.
-        integers: components that are integers (held in 64 bits).
+        integers: components that are integers (held in 64 bits; a kernel computes them by + - * // and mod of one
+            another, by max, min and `ra.where`, and by the index).
         commutative, idempotent, exact: the laws that it declares; pieces of a monoid that is not commutative are
             merged in order only. `exact`: combining rounds nothing.
         edges: operands at which the laws are checked besides random ones, a sequence for each case.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sympy import Abs, Eq, Expr, Max, Rational, S, exp, log
 
-from redalg.monoids.functions import Exponent, Mantissa, Scaled, pick
+from redalg.monoids.functions import Exponent, Lost, Mantissa, Scaled, pick
 from redalg.monoids.monoid import Component, Monoid, Parts
 
 HALF = Rational(1, 2)
@@ -40,8 +40,8 @@ def with_no_loss(x: Expr, _n: Expr) -> Parts:
 
 
 def added(a: Parts, b: Parts) -> Parts:
-    """a ⊕ b in exact arithmetic, where nothing is lost; arrays take up what rounding loses."""
-    return a[0] + b[0], a[1] + b[1]
+    """a ⊕ b, which takes up what rounding loses of the sums."""
+    return a[0] + b[0], a[1] + b[1] + Lost(a[0], b[0])
 
 
 def corrected(s: Expr, c: Expr) -> Parts:

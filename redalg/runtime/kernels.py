@@ -153,7 +153,7 @@ def taken(array: Any, parameter: Parameter) -> Any:
 
 def finisher(output: FormOutput, lowered: Lowered, parameter: Parameter, bound: Bound) -> Make | None:
     """What makes a kernel's output what the caller gets; None where it is that already."""
-    shape = tuple(bound.sizes[axis.name] for axis in output.axes)
+    shape = tuple(bound.sizes[axis.name] for axis in output.shape)
     dtype, numpy = lowered.results[output.name], bound.library == "numpy"
     if shape == parameter.shape and dtype == parameter.dtype and not numpy:
         return None

@@ -12,6 +12,7 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import apart, flat, staged
 from redalg.incremental.unroll import may_unroll, summed_axes, unrolled
 from redalg.lower_tile.build import build
+from redalg.lower_tile.coalesce import coalesced, placed_again
 from redalg.lower_tile.emit import Source, emit
 from redalg.lower_tile.fit import check_fit, check_operands, fits
 from redalg.lower_tile.flatten import flattened
@@ -99,15 +100,15 @@ def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -
 
 
 def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
-    """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: short sums
-    unrolled, stages apart, factors in order, columns' pivots fixed."""
-    made = in_stages(form, problem.sizes)
+    """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: one
+    reduced axis, short sums unrolled, stages apart, factors in order, columns' pivots fixed."""
+    form, problem = coalesced(form, problem)
+    made = placed_again(in_stages(form, problem.sizes), form)
     return made, reading(made, made, problem)
 
 
 def in_stages(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
     """The same for sizes, without dtypes; the stages of stages in one row."""
-    check_form(form)
     for axis in summed_axes(form):
         if may_unroll(form, axis, sizes[axis.name]):
             form = unrolled(form, axis, sizes[axis.name])
@@ -137,7 +138,8 @@ def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
     symbolic = with_symbols(problem, form)
     chosen, program = fitting(programs(form, plans, symbolic, dtypes_out))
     check_operands(program, chosen, problem.precision)
-    source = emit(program, chosen, header(form, chosen), self_check(program, run_time_sizes(program, problem, form)))
+    check = self_check(program, run_time_sizes(program, problem, form))
+    source = emit(program, chosen, header(form, chosen, problem), check)
     return Lowered(form, problem, chosen, program, source, results)
 
 
@@ -208,8 +210,9 @@ def standalone(
     program, plan, problem = lowered.program, lowered.plan, lowered.problem
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
+    problem = replace(problem, sizes={**sized_axes(form, sizes), **problem.sizes})  # as the definition names them
     text = checked(Example(program, form, first, problem, options.get("shapes") or {}, named, example))
-    return str(emit(program, plan, header(lowered.form, plan), text))
+    return str(emit(program, plan, header(lowered.form, plan, problem), text))
 
 
 def candidates(
@@ -217,15 +220,6 @@ def candidates(
 ) -> Candidates:
     """The plans that a pass could have, best first by predicted time."""
     return ranked(space_for(form, target, sizes, dtypes, **options))
-
-
-def check_form(form: FusedForm) -> None:
-    """Refuse what the tile program does not hold: several reduced axes."""
-    instead = 'which the tile program does not do yet. Run it with backend="torch".'
-    for cascade in (form.cascade, *(one.cascade for one in form.cascade.producers)):
-        if cascade.inner:
-            said = " and ".join(map(str, cascade.reduced))
-            raise PlanError(f"`{cascade.outputs[0].name}` is reduced over axes {said} at once, {instead}")
 
 
 def fitting(candidates: Iterable[tuple[Plan, TileProgram]]) -> tuple[Plan, TileProgram]:
@@ -271,10 +265,15 @@ def problem_of(
             raise InputError(f"dtypes={{{name!r}: {dtype!r}}}: no such dtype. Use one of {', '.join(DTYPES)}.")
     check_choice("empty", empty)
     check_choice("precision", precision)
-    sized = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None} | dict(sizes)
+    sized = sized_axes(form, sizes)
     compute, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
     named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}
     return Problem(sized, dict(shapes), named, compute, result, empty, precision)
+
+
+def sized_axes(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes by axis, with those that the axes were declared with."""
+    return {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None} | dict(sizes)
 
 
 def kernel_dtype(dtype: str, target: str) -> str:

@@ -23,8 +23,9 @@ from math import prod
 from typing import Any
 
 from redalg.incremental.form import FusedForm
+from redalg.lower_tile.parameters import shape_of
 from redalg.runtime.inputs import Bound
-from redalg.runtime.lowering import Lowered, built, lower, options_of, planned, problem_of, target_of
+from redalg.runtime.lowering import Lowered, built, lower, options_of, planned, problem_of, sized_axes, target_of
 from redalg.runtime.tuned import measured_at
 from redalg.strategies import Plan, Problem, device_for, fits_launch, may_vary, trims, unnamed, with_symbols
 
@@ -56,7 +57,8 @@ def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
 
 def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered:
     """The lowering of sizes not met before: of its own for the first of a family, else the one that they share."""
-    planable, plans, problem = planned(form, target, problem, plan)
+    asked = problem
+    planable, plans, problem = planned(form, target, asked, plan)
     if plan is not None or measured_at(form, problem, plans[0]):
         return built(planable, plans, problem)
     free = may_vary(planable, plans[0].binding, problem.dtypes)
@@ -65,13 +67,15 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
     problem = replace(
         problem,
-        varying=changed(family, {**problem.sizes, **unnamed(planable, problem)}, str(form.cascade.axis.name)) & free,
+        varying=changed(family, {**problem.sizes, **unnamed(planable, problem)}, str(planable.cascade.axis.name))
+        & free,
     )
     large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
     bounded = target != "c" and trims(planable, replace(problem, varying=frozenset()))
     if not problem.varying or large or bounded or not fits_launch(plans[0].binding, problem):
         return built(planable, plans, replace(problem, varying=frozenset()))
-    planable, plans, problem = planned(form, target, problem, None)  # trip counts are no longer known
+    asked = replace(asked, varying=problem.varying)
+    planable, plans, problem = planned(form, target, asked, None)  # trip counts are no longer known
     problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
     symbolic = with_symbols(problem, planable)
     key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
@@ -101,10 +105,12 @@ def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozen
 def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Lowered:
     """Lower now; calls of these sizes take this lowering."""
     lowered = lower(form, target, sizes, dtypes, **options)
-    shapes = {one.key: one.shape for one in lowered.program.parameters if one.role == "input"}
     wanted = {name: options.get(name, default) for name, default in DEFAULTS.items()}
     if not lowered.program.sizes:
-        _LOWERED[key_of(form, target, lowered.problem.sizes, dtypes, shapes, wanted)] = form, lowered
+        given, of_call = options.get("shapes") or {}, replace(lowered.problem, sizes=sized_axes(form, sizes), shapes={})
+        shapes = {name: tuple(given.get(name) or shape_of(name, form, of_call)) or (1,)
+                  for name in form.cascade.inputs()}  # fmt: skip
+        _LOWERED[key_of(form, target, of_call.sizes, dtypes, shapes, wanted)] = form, lowered
     return lowered
 
 

@@ -26,7 +26,7 @@ class TorchOps(ArrayOps):
             "pow": torch.pow, "erfc": torch.erfc, "expm1": torch.expm1, "log1p": torch.log1p, "asinh": torch.asinh,
             "acosh": torch.acosh, "atanh": torch.atanh, "atan2": torch.atan2,
             "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0],
-            "Exponent": lambda x: self.frexp(x)[1], "IsNaN": torch.isnan,
+            "Exponent": lambda x: self.frexp(x)[1], "IsNaN": torch.isnan, "Lost": self.lost,
         }  # fmt: skip
 
     def arange(self, start: int, stop: int) -> Any:

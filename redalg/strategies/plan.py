@@ -25,6 +25,8 @@ class Problem:
         empty: what a ratio over no elements is: `nan` or `zero`.
         precision: `ieee` or `tf32`.
         varying: axes whose size is a run-time one: `sizes` then gives an example, which plans are chosen by.
+        views: tensor name -> how many of the caller's dimensions each of the kernel's takes, where it takes several.
+        together: axis name -> the caller's axes along all of which it numbers the elements, the last fastest.
     """
 
     sizes: Mapping[str, Any]
@@ -35,6 +37,8 @@ class Problem:
     empty: str = "nan"
     precision: str = "ieee"
     varying: frozenset[str] = frozenset()
+    views: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 MERGED_ROWS = 16
