@@ -50,6 +50,7 @@ from redalg.lower_tile.program import (
     RankedIndex,
     RankedValue,
     ScaledExp,
+    Wide,
 )
 
 FUNCTIONS = {
@@ -189,6 +190,9 @@ class Printer:
             return f"scaled({self.number(node.args[0])}, {self.integer(node.args[1])})"
         if isinstance(node, RankedValue):
             return f"ranked_value({self.integer(node.args[0])})"
+        if isinstance(node, Wide):
+            made = Printer(self.dtypes, "float64").number(node.args[0])
+            return made if self.compute == "float64" else f'T.cast({made}, "{self.compute}")'
         if isinstance(node, Kept):
             return f"({self.number(node.args[0])})"
         if isinstance(node, Add):

@@ -40,6 +40,7 @@ from redalg.lower_tile.program import (
     Statement,
     Store,
     TileProgram,
+    Wide,
     sized,
     sizes_in,
 )
@@ -226,7 +227,15 @@ class _Block:
             return np.where(self.value(node.args[0]), self.value(node.args[1]), self.value(node.args[2]))
         if isinstance(node, Relational):
             return RELATIONS[node.rel_op](self.value(node.lhs), self.value(node.rhs))
+        if isinstance(node, Wide):
+            return self._wide(node.args[0])
         return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, Str)])
+
+    def _wide(self, node: Basic) -> Any:
+        compute, self.compute = self.compute, np.dtype("float64")
+        made = self.value(node)
+        self.compute = compute
+        return np.asarray(made).astype(compute)
 
     def _load(self, node: Load) -> Any:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]

@@ -15,16 +15,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
-from sympy import Add, Eq, Expr, Min, S, fraction, sympify
+from sympy import Add, And, Eq, Expr, Min, Ne, S, fraction, sympify
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
-from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.centres import Centred, found, is_local, kept, start
 from redalg.lower_tile.folds import Folds
 from redalg.lower_tile.frames import TILE
-from redalg.lower_tile.moves import Merge, Side, triangular
+from redalg.lower_tile.moves import Merge, Side, steps, triangular
 from redalg.lower_tile.program import Fill, IsFinite, IsNaN, Kept, Load, Loop, ReduceTile, Statement, index
 from redalg.lower_tile.space import I, J, Space
 from redalg.lower_tile.stream import Slots, Step, allocate, stands_alone
@@ -43,7 +44,7 @@ def weight_of(pivot: Pivot) -> Expr:
 def is_counted(form: FusedForm) -> bool:
     """Whether every centre is a mean over a count of elements, none of which a mask hides."""
     counts = {one.value for one in form.accumulators if one.is_count}
-    return form.cascade.domain is S.true and all(weight_of(one) in counts for one in form.shifted)
+    return form.cascade.domain is S.true and all(weight_of(one) in counts for one in found(form))
 
 
 def is_still(one: Accumulator) -> bool:
@@ -68,7 +69,9 @@ class Lanes:
     def __init__(self, form: FusedForm, assembly: Assembly, space: Space, tiles: tuple[Expr, ...]) -> None:
         self.form, self.assembly, (first, *self.span) = form, assembly, tiles
         self.first = first
-        self.lagged = bool(form.shifted) and is_counted(form)
+        self.local = [one for one in form.shifted if is_local(one)]
+        self.marked = [one for one in form.shifted if not is_local(one)]
+        self.lagged = bool(found(form)) and is_counted(form)
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
         self.space = (
@@ -110,7 +113,8 @@ class Lanes:
                 self.slots.nan[one.value] = self.assembly.tile(f"{one.value.name}_nan", note="NaN met, by lane")
                 body.append(Fill(self.slots.nan[one.value], S.Zero))
         for pivot in self.form.shifted:
-            body.append(self._lane(pivot.value, f"pivot of {pivot.base}", S.Zero))
+            empty = S.Zero if is_local(pivot) else S.NegativeInfinity
+            body.append(self._lane(pivot.value, f"pivot of {pivot.base}", empty))
         for accumulator in self.form.accumulators:
             body.append(self._lane(accumulator.value, f"sum {accumulator.term}", S.Zero))
         return body + self.folds.emptied()
@@ -123,7 +127,7 @@ class Lanes:
         """The first element of every lane as its centre."""
         start = Step(self.form, self.assembly, self.slots, self.space.streaming(S.Zero, self.first), self.before)
         stores = []
-        for pivot in self.form.shifted:
+        for pivot in self.local:
             u = start.term(pivot.base)
             stores.append((self.slots.names[pivot.value], Where(IsFinite(u), u, S.Zero)))
         return [*start.body, self.assembly.lanes.stores(*stores)]
@@ -139,9 +143,11 @@ class Lanes:
             self._extremum(step, one)
         old = {value: self.slots.scale.get(value, S.One) * Load(name, I, J) for value, name in step.old.items()}
         merge = self._merge({**self.slots.reads(), **old})
+        if self.marked:
+            step.body.append(self.assembly.lanes.stores(*(self._first(step, one) for one in self.marked)))
         merge.pivots(self.slots.reads())
         self._flush(step, merge)
-        if not self.lagged:
+        if found(self.form) and not self.lagged:
             self._follow(step, merge)
         merge.merged.update({one.value: merge.merged.get(one.value, self._c(one)) for one in self.form.shifted})
         terms = {one.value: self._summand(step, one, merge) for one in self.form.accumulators}
@@ -150,8 +156,14 @@ class Lanes:
         self._flush(step, merge)
         stores = [(self._name(one), moved[one.value] + terms[one.value])
                   for one in triangular(list(self.form.accumulators))]  # fmt: skip
-        stores += [(self._name(one), merge.merged[one.value]) for one in self.form.shifted if not self.lagged]
+        stores += [(self._name(one), merge.merged[one.value]) for one in found(self.form) if not self.lagged]
         return [*step.body, self.assembly.lanes.stores(*stores)] if stores else step.body
+
+    def _first(self, step: Step, one: Pivot) -> tuple[str, Expr]:
+        """The first live element of a lane as its pivot (0 as its slope)."""
+        u, c = step.term(one.base), self._c(one)
+        begun = S.Zero if one.policy is PivotPolicy.SLOPE else Where(IsFinite(u), u, S.Zero)
+        return c.name, Where(And(Eq(c, S.NegativeInfinity), step.live), begun, c)
 
     def _name(self, one: Accumulator | Pivot) -> str:
         return self.slots.names[one.value]
@@ -174,7 +186,10 @@ class Lanes:
 
     def _merge(self, values: dict[Value, Expr]) -> Merge:
         """Moves of the lanes' states; the other side is the element, at the merged pivots."""
-        return Merge(self.form, self.assembly, self.space, (Side(values), Side({}, moves=False)), self.assembly.lanes)
+        merge = Merge(self.form, self.assembly, self.space, (Side(values), Side({}, moves=False)), self.assembly.lanes)
+        for one in kept(self.form):
+            merge.keep(one, self._c(one))
+        return merge
 
     def _summand(self, step: Step, one: Accumulator, merge: Merge) -> Expr:
         """The element's part of an accumulator, rounded on its own before it is added."""
@@ -195,8 +210,8 @@ class Lanes:
     def _follow(self, step: Step, merge: Merge) -> None:
         """The lanes' centres with the element: c' = c + δ, δ from the sums at c; c where that is not finite."""
         merge.merged.update({one.value: self._c(one) for one in self.form.shifted})
-        merge.deltas.update({(0, one.value): S.Zero for one in self.form.shifted})
-        wanted = {value for one in self.form.shifted for value in values_of(one.source)}
+        merge.deltas.update({(0, one.value): S.Zero for one in found(self.form)})
+        wanted = {value for one in found(self.form) for value in values_of(one.source)}
         trial: dict[Value, Expr] = {}
         for one in self.form.accumulators:
             if one.value in wanted:
@@ -208,13 +223,19 @@ class Lanes:
     def _move(self, merge: Merge, sums: dict[Value, Expr]) -> None:
         """Every lane's centre to the natural one of these sums; the displacement of what holds nothing is 0."""
         inverse: dict[Expr, Load] = {}
-        for one in self.form.shifted:
-            above, below = fraction(one.source.together())
-            if below not in inverse:  # any centre is exact, so that one reciprocal serves all of them
-                inverse[below] = merge.held("inverse", 1 / merge.read(below, sums))
-            moved = merge.held(f"{one.value.name}_moved", self._c(one) + merge.read(above, sums) * inverse[below])
+        at = {**{one.value: self._c(one) for one in self.form.shifted}, **sums}
+        for one in found(self.form):
+            if is_local(one):
+                above, below = fraction(one.source.together())
+                if below not in inverse:  # any centre is exact, so that one reciprocal serves all of them
+                    inverse[below] = merge.held("inverse", 1 / merge.read(below, at))
+                displaced = merge.read(above, at) * inverse[below]
+            else:
+                displaced = merge.read(one.source, at)
+            moved = merge.held(f"{one.value.name}_moved", self._c(one) + displaced)
             merge.merged[one.value] = merge.held(f"{one.value.name}_new", Where(IsFinite(moved), moved, self._c(one)))
-        for one in self.form.shifted:
+        merge.deltas.clear()
+        for one in self.local:
             merge.deltas[0, one.value] = self._displaced(merge, one)
 
     def _displaced(self, merge: Merge, one: Pivot) -> Load:
@@ -229,7 +250,7 @@ class Lanes:
         self._move(merge, reads)
         moving = [one for one in triangular(list(self.form.accumulators)) if not one.is_count]
         stores = [(self._name(one), merge.moved(0, one)) for one in moving]
-        merge.store(*stores, *((self._name(one), merge.merged[one.value]) for one in self.form.shifted))
+        merge.store(*stores, *((self._name(one), merge.merged[one.value]) for one in found(self.form)))
         return merge.body
 
     # ---- N states to one ---------------------------------------------------------------------------------------------
@@ -250,17 +271,18 @@ class Lanes:
         running.pivots(rows.reads())
         body += running.body
         for pivot in self.form.shifted:
-            running.merged[pivot.value] = self._first_centre(pivot, rows.names[pivot.value], body)
+            begin = self._first_centre if is_local(pivot) else self._start
+            running.merged[pivot.value] = begin(pivot, rows.names[pivot.value], body)
         for _ in range(self._refinements()):
-            self._sums(running, rows, body, {value for one in self.form.shifted for value in values_of(one.source)})
-            self._refined(running, rows, body)
+            self._sums(running, rows, body, {value for one in found(self.form) for value in values_of(one.source)})
+            body += self._refined(running, rows)
         self._sums(running, rows, body, {one.value for one in self.form.accumulators})
-        body += [self._marked(one, running, rows) for one in self.form.shifted]
+        body += [self._marked(one, running, rows) for one in self.local]
         return rows, body
 
     def _refinements(self) -> int:
         """How often a row's centre is refined: it starts as the mean of the lanes', of which some may be far."""
-        if not self.form.shifted:
+        if not found(self.form):
             return 0
         length = self.space.problem.sizes[self.space.plan.binding.streamed.name]
         full = sympify(length).is_Integer and length >= self.space.plan.block_streamed * self.space.plan.segments
@@ -273,13 +295,21 @@ class Lanes:
         body.append(self.assembly.over_rows((name, Where(IsFinite(Load(total, I)), mean, S.Zero))))
         return Load(name, I)
 
+    def _start(self, pivot: Pivot, name: str, body: list[Statement]) -> Load:
+        """Where the pivot of a row starts, given those of the lanes that hold elements."""
+        c = self._c(pivot)
+        live = Ne(c, S.NegativeInfinity)
+        key = f"{pivot.value.name}_lanes_live"
+        count = Load(self.assembly.summed(key, Where(live, S.One, S.Zero), body), I)
+        return start(pivot, Centred(c, live, count), name, self.assembly, body)
+
     def _sums(self, running: Merge, rows: Slots, body: list[Statement], wanted: set[Value]) -> None:
         """The sums over the lanes at the row's pivots."""
-        merge = self._merge(self.slots.reads())
+        merge = Merge(self.form, self.assembly, self.space, (Side(self.slots.reads()), Side({})), self.assembly.lanes)
         merge.merged = dict(running.merged)
         wanted = wanted - self.summed
         self.summed |= {one.value for one in self.form.accumulators if is_still(one)} & wanted
-        for pivot in self.form.shifted:
+        for pivot in self.local:
             merge.deltas[0, pivot.value] = self._displaced(merge, pivot)
         for one in self.form.accumulators:
             if one.value in wanted:
@@ -289,13 +319,14 @@ class Lanes:
                 source = self.assembly.tile_of(f"{one.value.name}_moved", moved, body)
                 body.append(ReduceTile("sum", source, rows.names[one.value], clear=True))
 
-    def _refined(self, running: Merge, rows: Slots, body: list[Statement]) -> None:
+    def _refined(self, running: Merge, rows: Slots) -> list[Statement]:
         """c + δ of the row, δ from its sums at c."""
-        for pivot in self.form.shifted:
-            c, moved = Load(rows.names[pivot.value], I), self.assembly.row(f"{pivot.value.name}_moved")
-            found = c + running.read(pivot.source, rows.reads())
-            kept = Where(IsFinite(Load(moved, I)), Load(moved, I), c)
-            body.append(self.assembly.over_rows((moved, found), (c.name, kept)))
+        moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
+        for pivot in found(self.form):
+            c, name = Load(rows.names[pivot.value], I), self.assembly.row(f"{pivot.value.name}_moved")
+            moved.append((name, c + running.read(pivot.source, rows.reads())))
+            stores.append((c.name, Where(IsFinite(Load(name, I)), Load(name, I), c)))
+        return [self.assembly.over_rows(*one) for one in steps(self.form, moved, stores)]
 
     def _marked(self, pivot: Pivot, running: Merge, rows: Slots) -> Statement:
         """−∞ as the centre of a row without elements, by which a merge knows it."""

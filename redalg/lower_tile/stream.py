@@ -5,7 +5,7 @@ extrema        m' = max(m, max_j u)             u = −∞ outside the domain
 pivots         c = safe(m'),  w = exp(m − c)
 weights        p = exp(q·(u − c))
 accumulators   a = a·w + Σ_j p·f                rows;   o = o·w + p · v    contractions
-shift pivots   the tile's own natural centre, then the merge of two states (`moves`)
+shift pivots   the tile's own natural centre, then the merge of two states (`moves`);  or kept from the first tile
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from sympy import Eq, Expr, Integer, Mul, S
+from sympy import Expr, Integer, Mul, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import is_indicator, values_of
-from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy, Structure
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Structure
 from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp, triangular
+from redalg.lower_tile.centres import Centred, found, start
+from redalg.lower_tile.moves import Merge, Side, first_of, numeric_factor, scaled_exp, steps, triangular
 from redalg.lower_tile.operands import Operands, nonzero
 from redalg.lower_tile.producers import Production, added
 from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
@@ -158,7 +159,7 @@ class Step:
             self._select(structure)
         merge = self._tile_state()
         wide = [one for one in self.form.accumulators if one.value in self.slots.columns]
-        moving = [one for one in wide if len(one.transition) > 1]
+        moving = [one for one in wide if merge.moves(one)]
         for one in triangular(moving):  # before what they read moves itself
             self._contract(one, merge)
         for one in self.form.accumulators:
@@ -246,7 +247,7 @@ class Step:
     def factor(self, one: Accumulator, place: int, merge: Merge) -> Expr:
         """A factor as reads, with every shifted generator at the tile's pivot."""
         extrema = {value: read for value, read in self.slots.reads().items() if value in self.form.held}
-        moves = len(one.factors) > 1 and len(one.transition) > 1  # what is in the state comes to the merged pivots
+        moves = len(one.factors) > 1 and merge.moves(one)  # what is in the state comes to the merged pivots
         values: dict[Value, Expr] = {**extrema, **merge.merged, **({} if moves else merge.tile_pivots)}
         kept = self.space
         self.space = self.space.with_values(values)
@@ -305,47 +306,42 @@ class Step:
         return self.assembly.made[key]
 
     def _tile_pivots(self, merge: Merge, tile: dict[Value, Expr]) -> None:
-        """Mean of the tile's live elements, then its natural centre, in row buffers."""
+        """The tile's own pivots: those that are found, at their natural place; others as the first live tile has it."""
         if not self.form.shifted:
             return
         count = Load(self._count("live"), I)
         for pivot in self.form.shifted:
-            total = Load(
-                self.assembly.summed(
-                    f"{pivot.value.name}_total", masked(self.live, self.term(pivot.base), S.Zero), self.body
-                ),
-                I,
-            )
+            of = Centred(self.term(pivot.base), self.live, count)
             name = self.assembly.row(f"{pivot.value.name}_tile")
-            mean = Load(name, I)
-            kept = Where(Eq(count, 0), S.NegativeInfinity, Where(IsFinite(mean), mean, S.Zero))
-            self.body.append(self.assembly.over_rows((name, total / count), (name, kept)))
-            merge.tile_pivots[pivot.value] = Load(name, I)
-            tile[pivot.value] = Load(name, I)
+            held = start(pivot, of, name, self.assembly, self.body)
+            if pivot.is_found:
+                merge.tile_pivots[pivot.value] = tile[pivot.value] = held
+            else:
+                slot = Load(self.slots.names[pivot.value], I)
+                self.body.append(self.assembly.over_rows((slot.name, first_of(slot, held))))
+                merge.keep(pivot, slot)
         self._centre(merge, tile)
 
     def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:
-        """c + δ for every tile-local pivot, δ from the tile's sums at c."""
-        shifted = [one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL]
-        wanted = {value for pivot in shifted for value in values_of(pivot.source)}
+        """c + δ for every pivot that is found, δ from the tile's sums at c."""
+        moving = found(self.form)
+        wanted = {value for pivot in moving for value in values_of(pivot.source)}
         first = {
             one.value: Load(self._row_sum(one, merge, "first"), I)
             for one in self.form.accumulators
             if one.value in wanted
         }
-        for pivot in shifted:
-            c = tile[pivot.value]
-            moved = self.assembly.row(f"{pivot.value.name}_moved")
-            self.body.append(
-                self.assembly.over_rows(
-                    (moved, c + merge.read(pivot.source, {**self.slots.reads(), **first})),
-                    (merge.tile_pivots[pivot.value].name, Where(IsFinite(Load(moved, I)), Load(moved, I), c)),
-                )
-            )
+        at = {**self.slots.reads(), **first, **merge.merged, **merge.tile_pivots}
+        moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
+        for pivot in moving:
+            c, name = tile[pivot.value], self.assembly.row(f"{pivot.value.name}_moved")
+            moved.append((name, c + merge.read(pivot.source, at)))
+            stores.append((merge.tile_pivots[pivot.value].name, Where(IsFinite(Load(name, I)), Load(name, I), c)))
+        self.body += [self.assembly.over_rows(*one) for one in steps(self.form, moved, stores)]
         self.assembly.made = {
             key: name
             for key, name in self.assembly.made.items()
-            if not key.has(*(Load(c.name, I) for c in merge.tile_pivots.values()))
+            if not key.has(*(Load(merge.tile_pivots[pivot.value].name, I) for pivot in moving))
         }
 
     # ---- contractions ------------------------------------------------------------------------------------------------
@@ -357,7 +353,7 @@ class Step:
         left, scale = self._left(one, merge, dtype)
         rescale = merge.weight(0, one)
         self._flush(merge)
-        moves = len(one.transition) > 1
+        moves = merge.moves(one)
         held = merge.moved(0, one) if moves else Load(accumulator, I, E_) * rescale
         self._flush(merge)
         apart = moves or scale is not S.One or dtype in EIGHT_BITS
