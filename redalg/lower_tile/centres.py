@@ -43,6 +43,11 @@ def kept(form: FusedForm) -> list[Pivot]:
     return [one for one in form.shifted if not one.is_found]
 
 
+def local(form: FusedForm) -> list[Pivot]:
+    """The pivots that are means."""
+    return [one for one in form.shifted if is_local(one)]
+
+
 def is_local(pivot: Pivot) -> bool:
     """Whether a pivot is a mean of the block's elements, weighted by what its displacement is divided by."""
     return pivot.policy is PivotPolicy.TILE_LOCAL

@@ -22,10 +22,10 @@ from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
-from redalg.lower_tile.centres import Centred, found, is_local, kept, start
+from redalg.lower_tile.centres import Centred, found, is_local, local, start
 from redalg.lower_tile.folds import Folds
 from redalg.lower_tile.frames import TILE
-from redalg.lower_tile.moves import Merge, Side, steps, triangular
+from redalg.lower_tile.moves import Merge, Side, first_of, steps, triangular
 from redalg.lower_tile.program import Fill, IsFinite, IsNaN, Kept, Load, Loop, ReduceTile, Statement, index
 from redalg.lower_tile.space import I, J, Space
 from redalg.lower_tile.stream import Slots, Step, allocate, stands_alone
@@ -44,7 +44,7 @@ def weight_of(pivot: Pivot) -> Expr:
 def is_counted(form: FusedForm) -> bool:
     """Whether every centre is a mean over a count of elements, none of which a mask hides."""
     counts = {one.value for one in form.accumulators if one.is_count}
-    return form.cascade.domain is S.true and all(weight_of(one) in counts for one in found(form))
+    return form.cascade.domain is S.true and all(weight_of(one) in counts for one in local(form))
 
 
 def is_still(one: Accumulator) -> bool:
@@ -69,9 +69,10 @@ class Lanes:
     def __init__(self, form: FusedForm, assembly: Assembly, space: Space, tiles: tuple[Expr, ...]) -> None:
         self.form, self.assembly, (first, *self.span) = form, assembly, tiles
         self.first = first
-        self.local = [one for one in form.shifted if is_local(one)]
-        self.marked = [one for one in form.shifted if not is_local(one)]
-        self.lagged = bool(found(form)) and is_counted(form)
+        self.local = local(form)
+        self.shared = [one for one in form.shifted if one not in self.local]
+        self.late = form.cascade.domain is not S.true and any(one.is_found for one in self.shared)
+        self.lagged = bool(self.local) and is_counted(form)
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
         self.space = (
@@ -80,13 +81,13 @@ class Lanes:
             else space.streaming(GROUP_NUMBER * GROUP + TILE if self.grouped else TILE, first)
         )
         self.folds = Folds(form, assembly, self.space)
-        self.slots = Slots(lanes=True)
+        self.slots, self.starts = Slots(lanes=True), Slots()
         self.before: list[Statement] = []
         self.summed: set[Value] = set()
 
     def build(self) -> tuple[Slots, list[Statement]]:
         """Empty lanes, the loop, the merge of the lanes; the slots are those of rows."""
-        head = self._allocate() + (self._first_centres() if self.lagged else [])
+        head = self._allocate() + self._begun() + (self._first_centres() if self.lagged else [])
         body = tuple(self._step())
         loop = self._groups(body) if self.grouped else self._loop(body)
         slots, tail = self._collapse()
@@ -132,6 +133,22 @@ class Lanes:
             stores.append((self.slots.names[pivot.value], Where(IsFinite(u), u, S.Zero)))
         return [*start.body, self.assembly.lanes.stores(*stores)]
 
+    def _begun(self) -> list[Statement]:
+        """Pivots that the lanes of a row share: from its first tile, as a block has them; −∞ where nothing is live."""
+        if not self.shared:
+            return []
+        self.starts, body = allocate(self.form, self.assembly, self.space.problem)
+        if not self.late:
+            body += self._offered(self.space.streaming(self.span[0], self.first))
+            self.assembly.made.clear()
+        return body
+
+    def _offered(self, space: Space) -> list[Statement]:
+        """A tile's own pivots to the lanes that have none yet."""
+        merge, body = Step(self.form, self.assembly, self.starts, space, self.before).pivots()
+        offers = [(self._name(one), first_of(self._c(one), merge.tile_pivots[one.value])) for one in self.shared]
+        return [*body, self.assembly.lanes.stores(*offers)]
+
     # ---- one tile ----------------------------------------------------------------------------------------------------
 
     def _step(self) -> list[Statement]:
@@ -143,11 +160,13 @@ class Lanes:
             self._extremum(step, one)
         old = {value: self.slots.scale.get(value, S.One) * Load(name, I, J) for value, name in step.old.items()}
         merge = self._merge({**self.slots.reads(), **old})
-        if self.marked:
-            step.body.append(self.assembly.lanes.stores(*(self._first(step, one) for one in self.marked)))
+        if self.late:
+            step.body += self._offered(self.space)
+        elif self.shared:
+            step.body.append(self.assembly.lanes.stores(*(self._first(step, one) for one in self.shared)))
         merge.pivots(self.slots.reads())
         self._flush(step, merge)
-        if found(self.form) and not self.lagged:
+        if self.local and not self.lagged:
             self._follow(step, merge)
         merge.merged.update({one.value: merge.merged.get(one.value, self._c(one)) for one in self.form.shifted})
         terms = {one.value: self._summand(step, one, merge) for one in self.form.accumulators}
@@ -156,11 +175,11 @@ class Lanes:
         self._flush(step, merge)
         stores = [(self._name(one), moved[one.value] + terms[one.value])
                   for one in triangular(list(self.form.accumulators))]  # fmt: skip
-        stores += [(self._name(one), merge.merged[one.value]) for one in found(self.form) if not self.lagged]
+        stores += [(self._name(one), merge.merged[one.value]) for one in self.local if not self.lagged]
         return [*step.body, self.assembly.lanes.stores(*stores)] if stores else step.body
 
     def _first(self, step: Step, one: Pivot) -> tuple[str, Expr]:
-        """The first live element of a lane as its pivot (0 as its slope)."""
+        """The first live element of a lane as its pivot (0 as its slope), where it has none yet."""
         u, c = step.term(one.base), self._c(one)
         begun = S.Zero if one.policy is PivotPolicy.SLOPE else Where(IsFinite(u), u, S.Zero)
         return c.name, Where(And(Eq(c, S.NegativeInfinity), step.live), begun, c)
@@ -187,7 +206,7 @@ class Lanes:
     def _merge(self, values: dict[Value, Expr]) -> Merge:
         """Moves of the lanes' states; the other side is the element, at the merged pivots."""
         merge = Merge(self.form, self.assembly, self.space, (Side(values), Side({}, moves=False)), self.assembly.lanes)
-        for one in kept(self.form):
+        for one in self.shared:
             merge.keep(one, self._c(one))
         return merge
 
@@ -210,8 +229,8 @@ class Lanes:
     def _follow(self, step: Step, merge: Merge) -> None:
         """The lanes' centres with the element: c' = c + δ, δ from the sums at c; c where that is not finite."""
         merge.merged.update({one.value: self._c(one) for one in self.form.shifted})
-        merge.deltas.update({(0, one.value): S.Zero for one in found(self.form)})
-        wanted = {value for one in found(self.form) for value in values_of(one.source)}
+        merge.deltas.update({(0, one.value): S.Zero for one in self.local})
+        wanted = {value for one in self.local for value in values_of(one.source)}
         trial: dict[Value, Expr] = {}
         for one in self.form.accumulators:
             if one.value in wanted:
@@ -224,17 +243,12 @@ class Lanes:
         """Every lane's centre to the natural one of these sums; the displacement of what holds nothing is 0."""
         inverse: dict[Expr, Load] = {}
         at = {**{one.value: self._c(one) for one in self.form.shifted}, **sums}
-        for one in found(self.form):
-            if is_local(one):
-                above, below = fraction(one.source.together())
-                if below not in inverse:  # any centre is exact, so that one reciprocal serves all of them
-                    inverse[below] = merge.held("inverse", 1 / merge.read(below, at))
-                displaced = merge.read(above, at) * inverse[below]
-            else:
-                displaced = merge.read(one.source, at)
-            moved = merge.held(f"{one.value.name}_moved", self._c(one) + displaced)
+        for one in self.local:
+            above, below = fraction(one.source.together())
+            if below not in inverse:  # any centre is exact, so that one reciprocal serves all of them
+                inverse[below] = merge.held("inverse", 1 / merge.read(below, at))
+            moved = merge.held(f"{one.value.name}_moved", self._c(one) + merge.read(above, at) * inverse[below])
             merge.merged[one.value] = merge.held(f"{one.value.name}_new", Where(IsFinite(moved), moved, self._c(one)))
-        merge.deltas.clear()
         for one in self.local:
             merge.deltas[0, one.value] = self._displaced(merge, one)
 
@@ -250,7 +264,7 @@ class Lanes:
         self._move(merge, reads)
         moving = [one for one in triangular(list(self.form.accumulators)) if not one.is_count]
         stores = [(self._name(one), merge.moved(0, one)) for one in moving]
-        merge.store(*stores, *((self._name(one), merge.merged[one.value]) for one in found(self.form)))
+        merge.store(*stores, *((self._name(one), merge.merged[one.value]) for one in self.local))
         return merge.body
 
     # ---- N states to one ---------------------------------------------------------------------------------------------
@@ -271,7 +285,7 @@ class Lanes:
         running.pivots(rows.reads())
         body += running.body
         for pivot in self.form.shifted:
-            begin = self._first_centre if is_local(pivot) else self._start
+            begin = self._first_centre if pivot in self.local else self._start
             running.merged[pivot.value] = begin(pivot, rows.names[pivot.value], body)
         for _ in range(self._refinements()):
             self._sums(running, rows, body, {value for one in found(self.form) for value in values_of(one.source)})
@@ -296,7 +310,9 @@ class Lanes:
         return Load(name, I)
 
     def _start(self, pivot: Pivot, name: str, body: list[Statement]) -> Load:
-        """Where the pivot of a row starts, given those of the lanes that hold elements."""
+        """Where the pivot of a row starts, given those of the lanes that have one: of slopes, at their mean."""
+        if pivot.policy is PivotPolicy.SLOPE:
+            pivot = replace(pivot, policy=PivotPolicy.BLOCK_MEAN)
         c = self._c(pivot)
         live = Ne(c, S.NegativeInfinity)
         key = f"{pivot.value.name}_lanes_live"

@@ -21,7 +21,7 @@ from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, Sweep
-from redalg.lower_tile.centres import found, kept
+from redalg.lower_tile.centres import found, is_local, kept
 from redalg.lower_tile.program import IsFinite, Load, ScaledExp, Statement, Wide
 from redalg.lower_tile.space import Space
 
@@ -137,7 +137,8 @@ class Merge:
         for pivot in shifted:
             chosen = first_of(a.values[pivot.value], b.values[pivot.value])
             held = self.held(f"{pivot.value.name}_new", chosen)
-            self.store((held.name, safe(held)))
+            if is_local(pivot):
+                self.store((held.name, safe(held)))
             self.merged[pivot.value] = held
         wanted = {value for pivot in shifted for value in values_of(pivot.source)}
         at = {**self.merged, **self._sums(wanted, "trial")}
@@ -207,7 +208,8 @@ class Merge:
         values, tilted = self.sides[side].values, S.Zero
         for slope, centre in pivot.slopes:
             if isinstance(centre, Value) and centre not in self.still:
-                tilted += self.merged[slope] * (self.merged[centre] - values[centre])
+                old = values[centre]
+                tilted += self.merged[slope] * Where(is_empty(old), S.Zero, self.merged[centre] - old)
         return moved if tilted is S.Zero else Wide(moved - tilted)
 
     def accumulate(self, rows: list[Accumulator]) -> None:

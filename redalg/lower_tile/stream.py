@@ -268,21 +268,33 @@ class Step:
 
     def _tile_state(self) -> Merge:
         """The tile as a state, and its merge into the running one."""
-        running = {value: self.slots.read(value) for value in self.slots.names}
-        before = {
-            **running,
-            **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()},
-        }
         tile: dict[Value, Expr] = {}
-        merge = Merge(self.form, self.assembly, self.space, (Side(before), Side(tile, moves=False)))
-        merge.pivots(running)
-        self._flush(merge)
-        self._tile_pivots(merge, tile)
+        merge = self._centred(tile)
         for one in self._rows():
             tile[one.value] = Load(self._row_sum(one, merge, "tile"), I)
         self._flush(merge)
         merge.shift()
         return merge
+
+    def _centred(self, tile: dict[Value, Expr]) -> Merge:
+        """The merge of the tile into the running state, with the tile's pivots."""
+        running = {value: self.slots.read(value) for value in self.slots.names}
+        before = {
+            **running,
+            **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()},
+        }
+        merge = Merge(self.form, self.assembly, self.space, (Side(before), Side(tile, moves=False)))
+        merge.pivots(running)
+        self._flush(merge)
+        self._tile_pivots(merge, tile)
+        return merge
+
+    def pivots(self) -> tuple[Merge, list[Statement]]:
+        """The tile's pivots alone, and what finds them."""
+        self.live = self.space.live(self.domain)
+        for extremum in self.form.extrema:
+            self._extremum(extremum)
+        return self._centred({}), self.body
 
     def _flush(self, merge: Merge) -> None:
         self.body += merge.body
