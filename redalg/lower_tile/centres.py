@@ -4,8 +4,10 @@
     member   c = max u, of the live u with |u − mean| the least;  the mean where there is none
     slope    c = 0;  −∞ over no element
 
-As the interpreter of forms starts them. A pivot that is found from sums then moves to its natural place; any other
-stays where the first tile with a live element starts it, so that nothing moves on its account in the loop over tiles.
+As the interpreter of forms starts them. A pivot that is found from sums then moves to its natural place. Any other
+stays where the first tile with a live element starts it, so that nothing moves on its account in the loop over tiles;
+but where a slope is found, β·(u − c) is rounded in proportion to its distance from c, and every tile takes a c of its
+own.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ class Step:
         return self.assembly.made[key]
 
     def _tile_pivots(self, merge: Merge, tile: dict[Value, Expr]) -> None:
-        """The tile's own pivots: those that are found, at their natural place; others as the first live tile has it."""
+        """The tile's own pivots; but those that no sum finds are of the first live tile, unless a slope is found."""
         if not self.form.shifted:
             return
         count = Load(self._count("live"), I)
@@ -326,7 +326,7 @@ class Step:
             of = Centred(self.term(pivot.base), self.live, count)
             name = self.assembly.row(f"{pivot.value.name}_tile")
             held = start(pivot, of, name, self.assembly, self.body)
-            if pivot.is_found:
+            if pivot.is_found or self.form.is_tilted:
                 merge.tile_pivots[pivot.value] = tile[pivot.value] = held
             else:
                 slot = Load(self.slots.names[pivot.value], I)
