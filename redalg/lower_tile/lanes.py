@@ -137,17 +137,29 @@ class Lanes:
         """Pivots that the lanes of a row share: from its first tile, as a block has them; −∞ where nothing is live."""
         if not self.shared:
             return []
-        self.starts, body = allocate(self.form, self.assembly, self.space.problem)
+        scaled = {value for one in self.form.pivots if not one.has_slot for value in values_of(one.source)}
+        body = list[Statement]()
+        for extremum in self.form.extrema if self.form.is_tilted else ():
+            if extremum.value in scaled:
+                body.append(self._start_of(extremum.value, extremum.monoid.identity))
+        body += [self._start_of(one.value, S.NegativeInfinity) for one in self.shared]
         if not self.late:
             body += self._offered(self.space.streaming(self.span[0], self.first))
             self.assembly.made.clear()
         return body
 
+    def _start_of(self, value: Value, empty: Expr) -> Statement:
+        self.starts.names[value] = self.assembly.row(f"{value.name}_start")
+        return Fill(self.starts.names[value], empty)
+
     def _offered(self, space: Space) -> list[Statement]:
-        """A tile's own pivots to the lanes that have none yet."""
-        merge, body = Step(self.form, self.assembly, self.starts, space, self.before).pivots()
-        offers = [(self._name(one), first_of(self._c(one), merge.tile_pivots[one.value])) for one in self.shared]
-        return [*body, self.assembly.lanes.stores(*offers)]
+        """A tile's own pivots to the rows that have none yet, and the rows' to the lanes."""
+        merge, body = Step(self.form, self.assembly, self.starts, space, self.before).starts()
+        rows = {one.value: Load(self.starts.names[one.value], I) for one in self.shared}
+        offers = [(rows[one.value], merge.tile_pivots[one.value]) for one in self.shared]
+        body += [self.assembly.over_rows((c.name, first_of(c, new))) for c, new in offers if c != new]
+        taken = [(self._name(one), first_of(self._c(one), rows[one.value])) for one in self.shared]
+        return [*body, self.assembly.lanes.stores(*taken)]
 
     # ---- one tile ----------------------------------------------------------------------------------------------------
 

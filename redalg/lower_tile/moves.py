@@ -111,13 +111,13 @@ class Merge:
 
     def pivots(self, extrema: Mapping[Value, Expr]) -> dict[Value, Expr]:
         """The merged pivots, safe to subtract, given the merged extrema."""
-        for pivot in self.form.pivots:
+        for pivot in (one for one in self.form.pivots if not one.has_slot):
             source = self.read(pivot.source, extrema)
             if pivot.policy is PivotPolicy.SCALE:
                 scale = self.held(f"{pivot.value.name}_safe", source)
                 self.store((scale.name, Where(usable(scale), scale, S.One)))
                 self.merged[pivot.value] = scale
-            elif not pivot.has_slot:
+            else:
                 number, rest = numeric_factor(source)
                 number, rest = (number, rest) if number.is_positive else (S.One, source)
                 held = safe(rest, scales=pivot.value in self.scales)

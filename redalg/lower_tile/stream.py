@@ -21,10 +21,10 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import is_indicator, values_of
-from redalg.incremental.form import Accumulator, Extremum, FusedForm, Structure
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, Structure
 from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.centres import Centred, found, start
+from redalg.lower_tile.centres import Centred, found, kept, start
 from redalg.lower_tile.moves import Merge, Side, first_of, numeric_factor, scaled_exp, steps, triangular
 from redalg.lower_tile.operands import Operands, nonzero
 from redalg.lower_tile.producers import Production, added
@@ -289,12 +289,17 @@ class Step:
         self._tile_pivots(merge, tile)
         return merge
 
-    def pivots(self) -> tuple[Merge, list[Statement]]:
-        """The tile's pivots alone, and what finds them."""
+    def starts(self) -> tuple[Merge, list[Statement]]:
+        """The tile's own pivots that are no means, and what finds them, of a state that holds nothing yet."""
         self.live = self.space.live(self.domain)
-        for extremum in self.form.extrema:
-            self._extremum(extremum)
-        return self._centred({}), self.body
+        if self.form.is_tilted:
+            for extremum in self.form.extrema:
+                if extremum.value in self.slots.names:
+                    self._extremum(extremum)
+            return self._centred({}), self.body
+        merge = Merge(self.form, self.assembly, self.space, (Side({}), Side({})))
+        self._started(kept(self.form), merge, {})
+        return merge, self.body
 
     def _flush(self, merge: Merge) -> None:
         self.body += merge.body
@@ -319,10 +324,13 @@ class Step:
 
     def _tile_pivots(self, merge: Merge, tile: dict[Value, Expr]) -> None:
         """The tile's own pivots; but those that no sum finds are of the first live tile, unless a slope is found."""
-        if not self.form.shifted:
-            return
+        if self.form.shifted:
+            self._started(list(self.form.shifted), merge, tile)
+            self._centre(merge, tile)
+
+    def _started(self, pivots: list[Pivot], merge: Merge, tile: dict[Value, Expr]) -> None:
         count = Load(self._count("live"), I)
-        for pivot in self.form.shifted:
+        for pivot in pivots:
             of = Centred(self.term(pivot.base), self.live, count)
             name = self.assembly.row(f"{pivot.value.name}_tile")
             held = start(pivot, of, name, self.assembly, self.body)
@@ -332,7 +340,6 @@ class Step:
                 slot = Load(self.slots.names[pivot.value], I)
                 self.body.append(self.assembly.over_rows((slot.name, first_of(slot, held))))
                 merge.keep(pivot, slot)
-        self._centre(merge, tile)
 
     def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:
         """c + δ for every pivot that is found, δ from the tile's sums at c."""
