@@ -18,6 +18,8 @@ from sympy.core.symbol import Str
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
 from redalg.incremental.numpy_ops import NARROW, NumpyOps
+from redalg.lower_tile.expr_printer import EXTERNAL
+from redalg.lower_tile.expr_printer import FUNCTIONS as NAMED
 from redalg.lower_tile.program import (
     Bind,
     Contract,
@@ -55,15 +57,7 @@ RELATIONS = {
     "==": np.equal,
     "!=": np.not_equal,
 }
-FUNCTIONS = {
-    "tanh": np.tanh,
-    "sin": np.sin,
-    "cos": np.cos,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "atan": np.arctan,
-    "tan": np.tan,
-}
+FUNCTIONS = {name: NumpyOps().functions[name] for name in (*NAMED, *EXTERNAL)}
 PARTS: dict[str, Callable[..., Any]] = {
     "Mantissa": lambda x: np.frexp(x)[0],
     "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
@@ -288,7 +282,7 @@ class _Block:
         if type(node) in simple:
             return simple[type(node)](args[0])
         if type(node).__name__ in FUNCTIONS:
-            return FUNCTIONS[type(node).__name__](args[0])
+            return np.asarray(FUNCTIONS[type(node).__name__](*args)).astype(self.compute)
         if node in (S.true, S.false):
             return node == S.true
         if isinstance(node, Cast):
