@@ -27,8 +27,9 @@ from redalg.lower_tile.folds import Folds
 from redalg.lower_tile.frames import TILE
 from redalg.lower_tile.moves import Merge, Side, first_of, steps, triangular
 from redalg.lower_tile.program import Fill, IsFinite, IsNaN, Kept, Load, Loop, ReduceTile, Statement, index
+from redalg.lower_tile.slots import Slots, allocate, stands_alone
 from redalg.lower_tile.space import I, J, Space
-from redalg.lower_tile.stream import Slots, Step, allocate, stands_alone
+from redalg.lower_tile.stream import Step
 from redalg.strategies import tiles_of
 
 GROUP = 8

@@ -56,6 +56,7 @@ RESERVED = CPP | frozenset(
         "ranked",
         "ranked_value",
         "ranked_index",
+        "modulo",
     }
 )
 
