@@ -55,15 +55,16 @@ def is_local(pivot: Pivot) -> bool:
     return pivot.policy is PivotPolicy.TILE_LOCAL
 
 
-def start(pivot: Pivot, of: Centred, name: str, assembly: Assembly, body: list[Statement]) -> Load:
-    """The start of a pivot, in the row buffer of that name."""
-    held = Load(name, I)
+def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], into: str = "") -> Load:
+    """The start of a pivot, in a row buffer (`into`, where there is one already)."""
     if pivot.policy is PivotPolicy.SLOPE:
-        body.append(assembly.over_rows((name, Where(Eq(of.count, 0), S.NegativeInfinity, S.Zero))))
+        held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
+        body.append(assembly.over_rows((held.name, Where(Eq(of.count, 0), S.NegativeInfinity, S.Zero))))
         return held
     total = Load(assembly.summed(f"{pivot.value.name}_total", masked(of.live, of.u, S.Zero), body), I)
+    held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
     finite = Where(Eq(of.count, 0), S.NegativeInfinity, Where(IsFinite(held), held, S.Zero))
-    body.append(assembly.over_rows((name, total / of.count), (name, finite)))
+    body.append(assembly.over_rows((held.name, total / of.count), (held.name, finite)))
     if pivot.policy is PivotPolicy.MEMBER:
         _to_member(pivot, of, held, assembly, body)
     return held

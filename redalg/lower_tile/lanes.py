@@ -330,7 +330,7 @@ class Lanes:
         live = Ne(c, S.NegativeInfinity)
         key = f"{pivot.value.name}_lanes_live"
         count = Load(self.assembly.summed(key, Where(live, S.One, S.Zero), body), I)
-        return start(pivot, Centred(c, live, count), name, self.assembly, body)
+        return start(pivot, Centred(c, live, count), self.assembly, body, into=name)
 
     def _sums(self, running: Merge, rows: Slots, body: list[Statement], wanted: set[Value]) -> None:
         """The sums over the lanes at the row's pivots."""

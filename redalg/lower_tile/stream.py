@@ -259,8 +259,7 @@ class Step:
         count = Load(self._count("live"), I)
         for pivot in pivots:
             of = Centred(self.term(pivot.base), self.live, count)
-            name = self.assembly.row(f"{pivot.value.name}_tile")
-            held = start(pivot, of, name, self.assembly, self.body)
+            held = start(pivot, of, self.assembly, self.body)
             if pivot.is_found or self.form.is_tilted:
                 merge.tile_pivots[pivot.value] = tile[pivot.value] = held
             else:
