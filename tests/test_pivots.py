@@ -1,0 +1,260 @@
+"""Pivots of every policy in kernels: as accurate as the interpreter of forms, at every level, in one part and three."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy import (
+    Abs,
+    Expr,
+    Mod,
+    Rational,
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    cosh,
+    erf,
+    erfc,
+    log,
+    oo,
+    sinh,
+    tan,
+    tanh,
+)
+from sympy.codegen.cfunctions import expm1, log1p
+
+import redalg as ra
+from redalg.errors import PlanError, RedalgError
+from redalg.incremental.form import PivotPolicy
+from redalg.lower_tile.interpret import interpret
+from redalg.strategies import Plan
+from tests import literature, random_cascades, theory
+from tests.corpus import Pattern
+from tests.data_kinds import make
+
+b, n, e = ra.axes("b n e")
+x, y, w, M, s, v = ra.tensors("x[b,n] y[b,n] w[b,n] M[b,n] s[b,n] v[n,e]")
+P = ra.softmax(ra.where(ra.ne(M, 0), s, -oo), n)
+"""Weights of which a mask hides some: whole rows, and the first tiles of others."""
+RIDGE = Rational(1, 10**6)
+
+
+def residuals(weigh: Any) -> Expr:
+    """Σ p (y − ȳ − β (x − x̄))² of the line with the least of it."""
+    level, place = weigh(y), weigh(x)
+    slope = weigh((x - place) * (y - level)) / (weigh((x - place) ** 2) + RIDGE)
+    return weigh((y - level - slope * (x - place)) ** 2)
+
+
+def mean(term: Expr) -> Expr:
+    return ra.mean(term, n)
+
+
+def weighted(term: Expr) -> Expr:
+    return ra.sum(P * term, n)
+
+
+FORMS = {
+    "block mean": ra.fuse(ra.mean((x - ra.max(w, n)) ** 2, n)),
+    "block mean, masked": ra.fuse(weighted((x - ra.max(w, n)) ** 2)),
+    "block mean of a product": ra.fuse(weighted((x - ra.max(w, n)) * v), axes="b e"),
+    "with a tile-local one": ra.fuse(mean((x - mean(x)) * (y - ra.max(w, n)))),
+    "slope": ra.fuse(ra.sum((x - ra.sum(x * y, n) / ra.sum(y * y, n) * y) ** 2, n)),
+    "slope and members": ra.fuse(residuals(mean)),
+    "slope and members, masked": ra.fuse(residuals(weighted)),
+}
+KINDS = ("plain", "offset4", "offset8", "outlier", "drift")
+LENGTH, BLOCK = 1000, 128
+
+
+def test_the_forms_have_pivots_of_every_policy() -> None:
+    policies = {pivot.policy for form in FORMS.values() for pivot in form.form.pivots}
+    assert {PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER, PivotPolicy.SLOPE, PivotPolicy.TILE_LOCAL} <= policies
+    assert FORMS["slope"].form.is_tilted
+    assert not FORMS["block mean"].form.is_tilted
+
+
+def tensors(form: ra.Fused, kind: str) -> dict[str, np.ndarray]:
+    """Data of a kind; y is a line in x and what scatters about it."""
+    scatter = make("value", "plain", 2).T * (30 if kind == "offset8" else 0.5)
+    values = np.ascontiguousarray(make("value", kind, 1).T)
+    mask = np.ones(values.shape, bool)
+    mask[0, :300], mask[1, ::3], mask[3, 500:] = False, False, False
+    given = {"x": values, "y": (scatter + 2 * values).astype("float32"), "M": mask,
+             "w": np.ascontiguousarray(make("weight").T) + np.float32(values.mean()),
+             "s": np.ascontiguousarray(make("value", "plain", 3).T),
+             "v": np.ascontiguousarray(make("free", "plain", 4))}  # fmt: skip
+    return {name: given[name] for name in form.cascade.inputs()}
+
+
+def known(form: ra.Fused, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    sizes = {index.name: size for one in form.cascade.elements()
+             for index, size in zip(one.indices, given[one.name].shape, strict=True)}  # fmt: skip
+    return {"sizes": sizes, "dtypes": {name: str(one.dtype) for name, one in given.items()}}
+
+
+def planned(form: ra.Fused, problem: Mapping[str, Any], level: str, segments: int, block: int = BLOCK) -> Plan:
+    """The rules' plan with that level, in that many parts."""
+    plan: Plan = form.lower("c", **problem).plan
+    if level == "row":
+        block = problem["sizes"]["n"]
+    return replace(plan, level=level, segments=segments, block_streamed=block)
+
+
+def worst(made: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest error, relative row by row."""
+    return float((np.abs(made - wanted) / np.abs(wanted).max(axis=tuple(range(1, wanted.ndim)), keepdims=True)).max())
+
+
+def of_interpreter(form: ra.Fused, given: Mapping[str, np.ndarray], wanted: np.ndarray, block: int) -> float:
+    """The error of the interpreter of forms, block after block."""
+    state = None
+    for start in range(0, LENGTH, block):
+        part = slice(start, start + block)
+        piece = {name: one[part] if name == "v" else one[:, part] for name, one in given.items()}
+        leaf = form.leaf(piece, start={n: start})
+        state = leaf if state is None else form.merge(state, leaf)
+    return worst(np.asarray(form.finish(state)), wanted)
+
+
+PLANS = [("block", 1), ("block", 3), ("thread", 1), ("row", 1)]
+ROUNDINGS = 16 * 2.0**-24
+"""What is within rounding, whatever the interpreter's error: a few roundings of the terms and of their sums."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FORMS)
+def test_a_kernel_is_as_accurate_as_the_interpreter(name: str, kind: str) -> None:
+    """Within twice its error. Lanes share one slope, of the first tile: on a drift they are not held to it."""
+    form = FORMS[name]
+    given = tensors(form, kind)
+    wanted, problem = np.asarray(form.reference(**given)), known(form, given)
+    for level, segments in PLANS:
+        if (form.form.is_tilted and level == "thread" and kind == "drift") or ("v" in given and level != "block"):
+            continue
+        plan = planned(form, problem, level, segments)
+        made = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
+        error = worst(made, wanted)
+        reached = max(of_interpreter(form, given, wanted, block) for block in {plan.block_streamed, LENGTH, BLOCK})
+        assert error <= 2 * reached + ROUNDINGS, f"{level}, {segments}: {error:.1e}, interpreter {reached:.1e}"
+
+
+TILES = st.tuples(
+    st.sampled_from(["block", "warp", "thread", "row"]), st.sampled_from([1, 2, 3]), st.sampled_from([1, 4, 16])
+)
+
+
+@given(st.sampled_from(sorted(FORMS)), st.integers(3, 40), TILES, st.integers(0, 2**16))
+@settings(max_examples=60, deadline=None)
+def test_any_plan_means_the_definition(name: str, length: int, tile: tuple[str, int, int], seed: int) -> None:
+    """In float64, where only algebra can err: tiles and parts without elements, rows that a mask hides whole."""
+    form, rng = FORMS[name], np.random.default_rng(seed)
+    level, segments, block = tile
+    drawn = {one: rng.standard_normal((3, length)) for one in "xyws"} | {"v": rng.standard_normal((length, 2))}
+    drawn["M"] = rng.uniform(size=(3, length)) < 0.5
+    drawn["M"][0, : length // 2], drawn["M"][1], drawn["M"][2, -3:] = False, False, True
+    given = {one: drawn[one] for one in form.cascade.inputs()}
+    problem = known(form, given)
+    level = "block" if "v" in given else level
+    plan = planned(form, problem, level, 1 if level == "row" else segments, block)
+    made = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
+    np.testing.assert_allclose(made, form.reference(**given), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("name", ["block mean of a product", "with a tile-local one", "slope and members, masked"])
+def test_the_c_target_does_what_both_interpreters_do(name: str, segments: int) -> None:
+    form = FORMS[name]
+    given = tensors(form, "offset4")
+    wanted, problem = np.asarray(form.reference(**given)), known(form, given)
+    plan = planned(form, problem, "block", segments)
+    made = form(**{one: torch.from_numpy(array) for one, array in given.items()}, backend="tilelang", plan=plan)
+    tiles = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
+    reached = of_interpreter(form, given, wanted, BLOCK)
+    assert worst(tiles, wanted) <= 2 * reached + ROUNDINGS
+    assert worst(np.asarray(made), wanted) <= 2 * reached + LENGTH / 4 * 2.0**-24  # sums element by element
+
+
+@pytest.mark.parametrize("level", ["block", "thread", "row"])
+@pytest.mark.parametrize("name", ["block mean", "slope and members"])
+def test_what_is_not_finite_stays_in_its_row(name: str, level: str) -> None:
+    form = FORMS[name]
+    given = tensors(form, "plain")
+    given["x"][1, 5], given["x"][2, 400] = np.inf, np.nan
+    problem = known(form, given)
+    made = interpret(form.lower("c", **problem, plan=planned(form, problem, level, 1)).program, given)["out"]
+    assert list(np.isfinite(made)) == [True, False, False, True]
+
+
+# ---- what lowers -----------------------------------------------------------------------------------------------------
+
+PATTERNS = [row.pattern for row in theory.ROWS] + [*literature.PATTERNS, *literature.CARRIED]
+SEVERAL = r"is reduced over axes .* at once"
+
+
+def lowers(form: ra.Fused, arrays: Mapping[str, Any], extents: Mapping[str, int]) -> None:
+    """For sm_90a; only several reduced axes may be refused."""
+    arrays = {name: array for name, array in arrays.items() if name in form.cascade.inputs()}
+    sizes = {axis.name: extents[axis.name] for axis in form.cascade.axes() if axis.size is None}
+    sizes |= {name: extents[name] for name in form.cascade.extents() if name not in sizes}
+    dtypes = {name: "float32" if array.dtype == np.float64 else str(array.dtype) for name, array in arrays.items()}
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    if form.cascade.inner:
+        with pytest.raises(PlanError, match=SEVERAL):
+            form.lower("sm_90a", sizes, dtypes, shapes=shapes)
+    else:
+        assert form.lower("sm_90a", sizes, dtypes, shapes=shapes).source.text
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=[one.name for one in PATTERNS])
+def test_every_pattern_becomes_a_kernel(pattern: Pattern) -> None:
+    lowers(pattern.fuse(), pattern.tensors(), pattern.extents())
+
+
+def test_every_random_cascade_that_fuses_becomes_a_kernel() -> None:
+    made = 0
+    for seed in range(61):
+        try:
+            form = ra.fuse(random_cascades.case(seed).outputs)
+        except RedalgError:
+            continue
+        lowers(form, random_cascades.tensors(seed), random_cascades.sizes(seed))
+        made += 1
+    assert made >= 40
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+SMALL = x / 8
+FUNCTIONS: dict[str, Expr] = {
+    "asin": asin(SMALL), "acos": acos(SMALL), "atan": atan(x), "atan2": atan2(x, y), "asinh": asinh(x),
+    "acosh": acosh(1 + Abs(x)), "atanh": atanh(SMALL), "sinh": sinh(x), "cosh": cosh(x), "tanh": tanh(x),
+    "tan": tan(SMALL), "erf": erf(x), "erfc": erfc(x), "expm1": expm1(SMALL), "log1p": log1p(Abs(x)),
+    "remainder": Mod(x, 2), "remainder_of_two": Mod(x, y), "logarithm": log(Abs(x)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_elementary_function(dtype: str) -> None:
+    """On the C target and in the tile interpreter, as defined."""
+    form = ra.fuse({name: (ra.sum(term, n), "b") for name, term in FUNCTIONS.items()})
+    rng = np.random.default_rng(0)
+    given = {one: rng.uniform(-4, 4, (3, 33)).astype(dtype) for one in "xy"}
+    wanted = form.reference(**given)
+    tiles = interpret(form.lower("c", **known(form, given)).program, given)
+    made = form(**{one: torch.from_numpy(array) for one, array in given.items()}, backend="tilelang")
+    for name in FUNCTIONS:
+        bound = 33 * np.finfo(dtype).eps * max(4.0, float(np.abs(getattr(wanted, name)).max()))
+        np.testing.assert_allclose(tiles[name], getattr(wanted, name), rtol=0, atol=bound, err_msg=name)
+        np.testing.assert_allclose(getattr(made, name), getattr(wanted, name), rtol=0, atol=bound, err_msg=name)
