@@ -104,12 +104,10 @@ def known(form: ra.Fused, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {"sizes": sizes, "dtypes": {name: str(one.dtype) for name, one in given.items()}}
 
 
-def planned(form: ra.Fused, problem: Mapping[str, Any], level: str, segments: int, block: int = BLOCK) -> Plan:
+def planned(ruled: Plan, problem: Mapping[str, Any], level: str, segments: int, block: int = BLOCK) -> Plan:
     """The rules' plan with that level, in that many parts."""
-    plan: Plan = form.lower("c", **problem).plan
-    if level == "row":
-        block = problem["sizes"]["n"]
-    return replace(plan, level=level, segments=segments, block_streamed=block)
+    block = problem["sizes"]["n"] if level == "row" else block
+    return replace(ruled, level=level, segments=segments, block_streamed=block)
 
 
 def worst(made: np.ndarray, wanted: np.ndarray) -> float:
@@ -117,11 +115,11 @@ def worst(made: np.ndarray, wanted: np.ndarray) -> float:
     return float((np.abs(made - wanted) / np.abs(wanted).max(axis=tuple(range(1, wanted.ndim)), keepdims=True)).max())
 
 
-def of_interpreter(form: ra.Fused, given: Mapping[str, np.ndarray], wanted: np.ndarray, block: int) -> float:
+def of_interpreter(form: ra.Fused, given: Mapping[str, np.ndarray], wanted: np.ndarray) -> float:
     """The error of the interpreter of forms, block after block."""
     state = None
-    for start in range(0, LENGTH, block):
-        part = slice(start, start + block)
+    for start in range(0, LENGTH, BLOCK):
+        part = slice(start, start + BLOCK)
         piece = {name: one[part] if name == "v" else one[:, part] for name, one in given.items()}
         leaf = form.leaf(piece, start={n: start})
         state = leaf if state is None else form.merge(state, leaf)
@@ -129,25 +127,33 @@ def of_interpreter(form: ra.Fused, given: Mapping[str, np.ndarray], wanted: np.n
 
 
 PLANS = [("block", 1), ("block", 3), ("thread", 1), ("row", 1)]
-ROUNDINGS = 16 * 2.0**-24
+ROUNDINGS = 32 * 2.0**-24
 """What is within rounding, whatever the interpreter's error: a few roundings of the terms and of their sums."""
+STEEP = 2.0**-24 * 2e4 / 0.5
+"""A drift's line about one centre: what y = 2 x rounds to, by how far y scatters about it."""
+
+
+def held_to(form: ra.Fused, kind: str) -> list[tuple[str, int]]:
+    """The plans that a form is tried under: of lanes, a slope's take long to lower."""
+    if "v" in form.cascade.inputs():
+        return PLANS[:2]
+    return PLANS if kind in ("plain", "outlier", "drift") or not form.form.is_tilted else [*PLANS[:2], PLANS[3]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FORMS)
 def test_a_kernel_is_as_accurate_as_the_interpreter(name: str, kind: str) -> None:
-    """Within twice its error. Lanes share one slope, of the first tile: on a drift they are not held to it."""
+    """Within twice its error; where one centre serves a whole row of a drift, within what a steep line rounds to."""
     form = FORMS[name]
     given = tensors(form, kind)
     wanted, problem = np.asarray(form.reference(**given)), known(form, given)
-    for level, segments in PLANS:
-        if (form.form.is_tilted and level == "thread" and kind == "drift") or ("v" in given and level != "block"):
-            continue
-        plan = planned(form, problem, level, segments)
-        made = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
-        error = worst(made, wanted)
-        reached = max(of_interpreter(form, given, wanted, block) for block in {plan.block_streamed, LENGTH, BLOCK})
-        assert error <= 2 * reached + ROUNDINGS, f"{level}, {segments}: {error:.1e}, interpreter {reached:.1e}"
+    reached = of_interpreter(form, given, wanted)
+    ruled = form.lower("c", **problem).plan
+    for level, segments in held_to(form, kind):
+        made = interpret(form.lower("c", **problem, plan=planned(ruled, problem, level, segments)).program, given)
+        apart = form.form.is_tilted and kind == "drift" and level != "block"
+        error, bound = worst(made["out"], wanted), STEEP if apart else 2 * reached + ROUNDINGS
+        assert error <= bound, f"{level}, {segments}: {error:.1e}, interpreter {reached:.1e}"
 
 
 TILES = st.tuples(
@@ -156,7 +162,7 @@ TILES = st.tuples(
 
 
 @given(st.sampled_from(sorted(FORMS)), st.integers(3, 40), TILES, st.integers(0, 2**16))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_plan_means_the_definition(name: str, length: int, tile: tuple[str, int, int], seed: int) -> None:
     """In float64, where only algebra can err: tiles and parts without elements, rows that a mask hides whole."""
     form, rng = FORMS[name], np.random.default_rng(seed)
@@ -167,7 +173,7 @@ def test_any_plan_means_the_definition(name: str, length: int, tile: tuple[str, 
     given = {one: drawn[one] for one in form.cascade.inputs()}
     problem = known(form, given)
     level = "block" if "v" in given else level
-    plan = planned(form, problem, level, 1 if level == "row" else segments, block)
+    plan = planned(form.lower("c", **problem).plan, problem, level, 1 if level == "row" else segments, block)
     made = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
     np.testing.assert_allclose(made, form.reference(**given), rtol=1e-7, atol=1e-9)
 
@@ -178,10 +184,10 @@ def test_the_c_target_does_what_both_interpreters_do(name: str, segments: int) -
     form = FORMS[name]
     given = tensors(form, "offset4")
     wanted, problem = np.asarray(form.reference(**given)), known(form, given)
-    plan = planned(form, problem, "block", segments)
+    plan = planned(form.lower("c", **problem).plan, problem, "block", segments)
     made = form(**{one: torch.from_numpy(array) for one, array in given.items()}, backend="tilelang", plan=plan)
     tiles = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
-    reached = of_interpreter(form, given, wanted, BLOCK)
+    reached = of_interpreter(form, given, wanted)
     assert worst(tiles, wanted) <= 2 * reached + ROUNDINGS
     assert worst(np.asarray(made), wanted) <= 2 * reached + LENGTH / 4 * 2.0**-24  # sums element by element
 
@@ -193,7 +199,8 @@ def test_what_is_not_finite_stays_in_its_row(name: str, level: str) -> None:
     given = tensors(form, "plain")
     given["x"][1, 5], given["x"][2, 400] = np.inf, np.nan
     problem = known(form, given)
-    made = interpret(form.lower("c", **problem, plan=planned(form, problem, level, 1)).program, given)["out"]
+    plan = planned(form.lower("c", **problem).plan, problem, level, 1)
+    made = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
     assert list(np.isfinite(made)) == [True, False, False, True]
 
 
