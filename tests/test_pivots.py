@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,7 +75,7 @@ FORMS = {
     "slope and members, masked": ra.fuse(residuals(weighted)),
 }
 KINDS = ("plain", "offset4", "offset8", "outlier", "drift")
-LENGTH, BLOCK = 1000, 128
+LENGTH, BLOCK, DRAWS = 1000, 128, 3
 
 
 def test_the_forms_have_pivots_of_every_policy() -> None:
@@ -85,16 +85,16 @@ def test_the_forms_have_pivots_of_every_policy() -> None:
     assert not FORMS["block mean"].form.is_tilted
 
 
-def tensors(form: ra.Fused, kind: str) -> dict[str, np.ndarray]:
+def tensors(form: ra.Fused, kind: str, seed: int = 0) -> dict[str, np.ndarray]:
     """Data of a kind; y is a line in x and what scatters about it."""
-    scatter = make("value", "plain", 2).T * (30 if kind == "offset8" else 0.5)
-    values = np.ascontiguousarray(make("value", kind, 1).T)
+    scatter = make("value", "plain", 2 + seed).T * (30 if kind == "offset8" else 0.5)
+    values = np.ascontiguousarray(make("value", kind, 1 + seed).T)
     mask = np.ones(values.shape, bool)
     mask[0, :300], mask[1, ::3], mask[3, 500:] = False, False, False
     given = {"x": values, "y": (scatter + 2 * values).astype("float32"), "M": mask,
-             "w": np.ascontiguousarray(make("weight").T) + np.float32(values.mean()),
-             "s": np.ascontiguousarray(make("value", "plain", 3).T),
-             "v": np.ascontiguousarray(make("free", "plain", 4))}  # fmt: skip
+             "w": np.ascontiguousarray(make("weight", "plain", seed).T) + np.float32(values.mean()),
+             "s": np.ascontiguousarray(make("value", "plain", 3 + seed).T),
+             "v": np.ascontiguousarray(make("free", "plain", 4 + seed))}  # fmt: skip
     return {name: given[name] for name in form.cascade.inputs()}
 
 
@@ -137,23 +137,31 @@ def held_to(form: ra.Fused, kind: str) -> list[tuple[str, int]]:
     """The plans that a form is tried under: of lanes, a slope's take long to lower."""
     if "v" in form.cascade.inputs():
         return PLANS[:2]
-    return PLANS if kind in ("plain", "outlier", "drift") or not form.form.is_tilted else [*PLANS[:2], PLANS[3]]
+    return PLANS if kind == "outlier" or not form.form.is_tilted else [*PLANS[:2], PLANS[3]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", FORMS)
+DATA = [(name, kind) for name in FORMS for kind in KINDS if kind in ("outlier", "drift") or "members, m" not in name]
+
+
+@pytest.mark.parametrize(("name", "kind"), DATA)
 def test_a_kernel_is_as_accurate_as_the_interpreter(name: str, kind: str) -> None:
     """Within twice its error; where one centre serves a whole row of a drift, within what a steep line rounds to."""
     form = FORMS[name]
-    given = tensors(form, kind)
-    wanted, problem = np.asarray(form.reference(**given)), known(form, given)
-    reached = of_interpreter(form, given, wanted)
+    draws = [tensors(form, kind, 10 * seed) for seed in range(DRAWS)]
+    wanted, problem = [np.asarray(form.reference(**given)) for given in draws], known(form, draws[0])
+    reached = rms([of_interpreter(form, *one) for one in zip(draws, wanted, strict=True)])
     ruled = form.lower("c", **problem).plan
     for level, segments in held_to(form, kind):
-        made = interpret(form.lower("c", **problem, plan=planned(ruled, problem, level, segments)).program, given)
+        program = form.lower("c", **problem, plan=planned(ruled, problem, level, segments)).program
+        error = rms([worst(interpret(program, *one)["out"], wants) for *one, wants in zip(draws, wanted, strict=True)])
         apart = form.form.is_tilted and kind == "drift" and level != "block"
-        error, bound = worst(made["out"], wanted), STEEP if apart else 2 * reached + ROUNDINGS
+        bound = STEEP if apart else 2 * reached + ROUNDINGS
         assert error <= bound, f"{level}, {segments}: {error:.1e}, interpreter {reached:.1e}"
+
+
+def rms(errors: Sequence[float]) -> float:
+    """Of several draws: one alone may be lucky."""
+    return float(np.sqrt(np.mean(np.square(errors))))
 
 
 TILES = st.tuples(
