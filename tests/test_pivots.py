@@ -175,7 +175,9 @@ def test_any_plan_means_the_definition(name: str, length: int, tile: tuple[str, 
     """In float64, where only algebra can err: tiles and parts without elements, rows that a mask hides whole."""
     form, rng = FORMS[name], np.random.default_rng(seed)
     level, segments, block = tile
-    drawn = {one: rng.standard_normal((3, length)) for one in "xyws"} | {"v": rng.standard_normal((length, 2))}
+    drawn: dict[str, Any] = {one: rng.standard_normal((3, length)) for one in "xyws"} | {
+        "v": rng.standard_normal((length, 2))
+    }
     drawn["M"] = rng.uniform(size=(3, length)) < 0.5
     drawn["M"][0, : length // 2], drawn["M"][1], drawn["M"][2, -3:] = False, False, True
     given = {one: drawn[one] for one in form.cascade.inputs()}
@@ -270,6 +272,6 @@ def test_every_elementary_function(dtype: str) -> None:
     tiles = interpret(form.lower("c", **known(form, given)).program, given)
     made = form(**{one: torch.from_numpy(array) for one, array in given.items()}, backend="tilelang")
     for name in FUNCTIONS:
-        bound = 33 * np.finfo(dtype).eps * max(4.0, float(np.abs(getattr(wanted, name)).max()))
+        bound = 33 * float(np.finfo(dtype).eps) * max(4.0, float(np.abs(getattr(wanted, name)).max()))
         np.testing.assert_allclose(tiles[name], getattr(wanted, name), rtol=0, atol=bound, err_msg=name)
         np.testing.assert_allclose(getattr(made, name), getattr(wanted, name), rtol=0, atol=bound, err_msg=name)

@@ -57,8 +57,9 @@ def test_elements_are_joined_tile_by_tile(name: str, length: int, seed: int, til
         "v": rng.uniform(-1, 1, (length, 5)).astype("float32"),
     }
     data = {one: array for one, array in data.items() if one in fused.cascade.inputs()}
-    known = {"sizes": {"t": 3, "n": length, "e": 5}, "dtypes": dict.fromkeys(data, "float32")}
-    known["sizes"] = {axis.name: known["sizes"][axis.name] for axis in fused.cascade.axes() if axis.size is None}
+    extents = {"t": 3, "n": length, "e": 5}
+    sizes = {axis.name: extents[axis.name] for axis in fused.cascade.axes() if axis.size is None}
+    known: Any = {"sizes": sizes, "dtypes": dict.fromkeys(data, "float32")}
     plan = fused.lower("c", **known).plan
     whole = level == "row" and not plan.multiplies
     plan = replace(plan, level="row" if whole else "block", block_streamed=max(tile, length) if whole else tile)

@@ -2,6 +2,7 @@
 
     step       c' = c + δ(a + f(x; c)),  a' = A(c → c')·a + f(x; c')       in every lane, for the lane's own element x
     lagged     a' = a + f(x; c), and every GROUP tiles c moves to the lane's own natural centre
+    shared     c of the row's first tile, in every lane, of pivots that are no means: nothing moves in the loop
     collapse   c = the centre of all lanes' states;   a = Σ_j A(c_j → c)·a_j
 
 Reducing each tile to one number costs a barrier a tile; here none is met before the row's end (RedFuser, section 5.3:
