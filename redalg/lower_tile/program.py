@@ -20,10 +20,9 @@
 
 Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Kept(e)`,
 `Wide(e)`, `Where`, and `Ranked(x, n)`, an integer that orders as x does, and of equal ones by the lower n
-(`RankedValue`, `RankedIndex` of it).
-Where an index varies, reading outside a parameter gives 0 and storing outside is dropped (as TileLang guards them);
-constant indices are checked at the call. All loop variables are integer symbols. A bound number is read as
-`Load(name)`, without indices.
+(`RankedValue`, `RankedIndex` of it). Where an index varies, reading outside a parameter gives 0 and storing outside is
+dropped (as TileLang guards them); constant indices are checked at the call. All loop variables are integer symbols. A
+bound number is read as `Load(name)`, without indices.
 """
 
 from __future__ import annotations
@@ -102,9 +101,6 @@ class Wide(Expr):
 
     is_extended_real = True
     is_commutative = True
-
-    def _sympystr(self, printer: Any) -> str:
-        return f"float64({printer._print(self.args[0])})"
 
 
 @final
