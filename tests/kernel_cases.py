@@ -132,6 +132,18 @@ def batch_norm() -> ra.Fused:
     return ra.fuse({"out": ((Z - mean) / sqrt(variance + 1), "b c n"), "mean": (mean, "c"), "var": (variance, "c")})
 
 
+def distance_of_values() -> ra.Fused:
+    """The mean of values from the greatest of w, weighted along their columns."""
+    return ra.fuse(ra.sum(ra.softmax(x, n) * (w - ra.max(x, n)) * Y, n), axes="b e")
+
+
+def regression() -> ra.Fused:
+    """What a line in x leaves of w, with a penalty on its slope."""
+    place, level = ra.mean(x, n), ra.mean(w, n)
+    slope = ra.mean((x - place) * (w - level), n) / (ra.mean((x - place) ** 2, n) + 1)
+    return ra.fuse(ra.sum((w - level - slope * (x - place)) ** 2, n))
+
+
 FORMS: dict[str, Callable[[], ra.Fused]] = {
     "attention": lambda: attention(SCORE),
     "causal": lambda: attention(ra.where(k <= q, SCORE, -oo)),
@@ -144,6 +156,8 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "product of the range": product_of_range,
     "variance of values": variance_of_values,
     "covariance": covariance,
+    "distance of values": distance_of_values,
+    "regression": regression,
     "variance": lambda: ra.fuse(ra.mean((x - ra.mean(x, n)) ** 2, n)),
     "weighted mean": lambda: ra.fuse(moments()[1]),
     "weighted variance": weighted_variance,
@@ -306,6 +320,8 @@ CASES = (
     Case("product of the range", "product of the range", one(x=randn(70, 129), P=randn(33, 129)), 4e-6),
     Case("variance of values", "variance of values", one(x=randn(37, 129), Y=randn(129, 50, shift=1e3)), 4e-6),
     Case("covariance", "covariance", one(x=randn(37, 129, shift=1e3), Y=randn(129, 50, shift=1e3)), 4e-6),
+    Case("distance of values", "distance of values", one(x=randn(37, 129), w=weights(37, 129), Y=randn(129, 50)), 4e-6),
+    Case("regression", "regression", one(x=randn(5, 1000, shift=1e3), w=randn(5, 1000, shift=1e4)), 1e-6),
     Case("variance", "variance", one(x=randn(5, 1000)), 1e-6),
     Case("variance, 1e8 ± 30", "variance", one(x=randn(2, 1_000_000, scale=30.0, shift=1e8)), 1e-6),
     Case("weighted mean", "weighted mean", one(x=randn(5, 1000), w=weights(5, 1000)), 1e-6),

@@ -13,11 +13,14 @@ from sympy import Abs, Ge, Le, exp, log, sqrt
 
 import redalg as ra
 from redalg.expression import Cast, Element
+from redalg.expression.contents import values_of
 from redalg.incremental.fixed import fixed
+from redalg.incremental.form import PivotPolicy
 from redalg.incremental.numpy_ops import NumpyOps
 from redalg.incremental.orient import oriented
 from redalg.incremental.two_pass import split
 from redalg.lower_tile.interpret import interpret
+from tests import random_cascades
 
 b, n = ra.axes("b n")
 x, y, w = ra.tensors("x[b,n] y[b,n] w[b,n]")
@@ -269,3 +272,19 @@ def fixed_pivots() -> None:
         assert (np.abs(got - wanted) <= 40 * EPSILON * size).all()
     assert fixed(made.form, None) == made.form
     assert fixed(still, n) == still
+
+
+def slopes_that_stay_level() -> None:
+    """A slope that no sum finds is 0 in every state: without it every output is the same, digit for digit."""
+    made = ra.fuse(random_cascades.case(53).outputs)
+    [slope] = [one for one in made.form.pivots if one.policy is PivotPolicy.SLOPE]
+    assert not slope.is_found
+    level = fixed(made.form, None)
+    level.verify()
+    assert slope not in level.pivots
+    assert not any(slope.value in values_of(factor) for one in level.accumulators for factor in one.factors)
+    arrays = {name: one for name, one in random_cascades.tensors(53).items() if name in made.cascade.inputs()}
+    other = replace(made)
+    vars(other)["form"] = level
+    np.testing.assert_array_equal(*(one(**arrays, backend="numpy") for one in (made, other)))
+    assert fixed(level, None) == level

@@ -24,6 +24,7 @@ PROBLEMS = {
     "centred product": ("centred product", {"b": 4096, "e": 1536, "n": 2560}, "bfloat16"),
     "covariance": ("covariance", {"b": 1000, "e": 500, "n": 3000}, "float32"),
     "variance of values": ("variance of values", {"b": 1000, "e": 128, "n": 3000}, "bfloat16"),
+    "regression": ("regression", {"b": 1024, "n": 32768}, "float32"),
     "variance": ("variance", {"b": 1024, "n": 32768}, "float32"),
     "variance, segments": ("variance", {"b": 1, "n": 1 << 20}, "float32"),
     "logsumexp": ("logsumexp", {"b": 1000, "n": 1000}, "float16"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
@@ -34,17 +34,52 @@ x = ra.tensor("x[t,n]")
 BOTH = ra.fuse({"best": (ra.topk(x, n, j)[0], "t j"), "first": (ra.first(x, n), "t")})
 
 
+v = ra.tensor("v[n,e]")
+JOINS = {
+    "both": BOTH,
+    "first and last": ra.fuse({"first": (ra.first(x, n), "t"), "last": (ra.last(ra.where(x > 0, x, 0), n), "t")}),
+    "product": ra.fuse(ra.prod(1 + x / 8, n)),
+    "beside columns": ra.fuse(ra.prod(1 + x / 8, n) * ra.sum(x * v, n), axes="t e"),
+    "place, beside columns": ra.fuse(ra.argmax(x, n) * ra.last(x, n) + ra.sum(x * v, n), axes="t e"),
+}
+
+
+@settings(relaxed, max_examples=12)
+@given(
+    st.sampled_from([1, 5, 16, 40]), st.integers(0, 99), st.sampled_from([1, 4, 16]), st.sampled_from(["block", "row"])
+)
+@pytest.mark.parametrize("name", JOINS)
+def test_elements_are_joined_tile_by_tile(name: str, length: int, seed: int, tile: int, level: str) -> None:
+    """e ⊕ (a tree of neighbours) at every level, in order, beside ranks and matrix products."""
+    fused, rng = JOINS[name], np.random.default_rng(seed)
+    data = {
+        "x": rng.uniform(-2, 2, (3, length)).astype("float32"),
+        "v": rng.uniform(-1, 1, (length, 5)).astype("float32"),
+    }
+    data = {one: array for one, array in data.items() if one in fused.cascade.inputs()}
+    extents = {"t": 3, "n": length, "e": 5}
+    sizes = {axis.name: extents[axis.name] for axis in fused.cascade.axes() if axis.size is None}
+    known: Any = {"sizes": sizes, "dtypes": dict.fromkeys(data, "float32")}
+    plan = fused.lower("c", **known).plan
+    whole = level == "row" and not plan.multiplies
+    plan = replace(plan, level="row" if whole else "block", block_streamed=max(tile, length) if whole else tile)
+    made, wanted = interpret(fused.lower("c", **known, plan=plan).program, data), fused.reference(**data)
+    for one in fused.cascade.outputs:
+        want = getattr(wanted, one.name) if len(fused.cascade.outputs) > 1 else wanted
+        np.testing.assert_allclose(made[one.name], want, rtol=2e-5, atol=2e-5)
+
+
 LANES, BLOCK = {"level": "thread"}, {"level": "block"}
-BY_LANE = "whose elements are joined lane by lane in one segment"
+JOINED = "whose elements are joined in one segment"
 
 
 @pytest.mark.parametrize(
     ("fused", "dtype", "changes", "message"),
     [
         (FUSED["topk values"], "float32", LANES, "which keeps several elements, .* Use level 'block'"),
-        (FUSED["argmax"], "float32", {**LANES, "segments": 2}, f"component of argmax, {BY_LANE}"),
-        (FUSED["first"], "float32", BLOCK, f"component of first, {BY_LANE}"),
-        (BOTH, "float32", BLOCK, f"component of first, {BY_LANE}"),
+        (FUSED["argmax"], "float32", {**LANES, "segments": 2}, f"component of argmax, {JOINED}"),
+        (FUSED["first"], "float32", {**BLOCK, "segments": 2}, f"component of first, {JOINED}"),
+        (BOTH, "float32", {**BLOCK, "segments": 2}, f"component of first, {JOINED}"),
         (FUSED["topk values"], "float64", BLOCK, "selects elements in float64; .* Pass tensors of float32 or narrower"),
     ],
 )

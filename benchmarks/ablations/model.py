@@ -77,9 +77,11 @@ class Model(Ablation):
         top = [value for one in found for value in one.top.values()]
         good, each = sum(value <= GOOD for value in first), sum(one.count for one in found) / max(1, len(first))
         near = sum(value <= NEAR for value in top)
-        return ("Pearson correlations over a family's rows together, of plans that were drawn uniformly. Of "
-                f"{each:.0f} plans a row, the one that is predicted fastest is within {GOOD - 1:.0%} of the fastest on {good} "
-                f"of {len(first)} rows, and the best of the first {TOP} within {NEAR - 1:.0%} on {near}.")  # fmt: skip
+        return (
+            "Pearson correlations over a family's rows together, of plans that were drawn uniformly. Of "
+            f"{each:.0f} plans a row, the one that is predicted fastest is within {GOOD - 1:.0%} of the fastest on "
+            f"{good} of {len(first)} rows, and the best of the first {TOP} within {NEAR - 1:.0%} on {near}."
+        )
 
 
 def flat(pairs: Pairs) -> list[tuple[float, float]]:

@@ -4,10 +4,15 @@
 
 Exact: every finite c is (THEORY, section 1). All blocks and segments share it, so nothing moves when they merge. Where
 u₀ lies far from the rest, digits are lost as by any pivot that lags.
+
+    Σ f(x; β)·g,  β a slope that no sum finds   →   Σ f(x; 0)·g          δ = 0
+
+Exact, digit for digit: such a slope is 0 in every state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from sympy import And, Expr, Gt, Lt, S
@@ -18,17 +23,26 @@ from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 
 
 def fixed(form: FusedForm, column: Axis | None) -> FusedForm:
-    """The form with every shift pivot along `column`, or within a second factor, fixed: its slot and its moves gone."""
+    """The form with every shift pivot along `column`, or within a second factor, fixed: its slot and its moves gone.
+
+    So is every slope that stays 0.
+    """
+    level = [one for one in form.shifted if one.policy is PivotPolicy.SLOPE and not one.is_found]
+    form = _still(form, {one.value: S.Zero for one in level})
     right = {value for one in form.accumulators for factor in one.factors[1:] for value in values_of(factor)}
     along = [one for one in form.pivots if column in one.value.indices or one.value in right]
     pivots = [one for one in along if column is not None and fixable(one, form)]
-    if not pivots:
+    return _still(form, {one.value: first_of(one, form.cascade.axis) for one in pivots})
+
+
+def _still(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
+    """The form with pivots held at expressions."""
+    if not at:
         return form
-    at: dict[Expr, Expr] = {one.value: first_of(one, form.cascade.axis) for one in pivots}
-    still: dict[Expr, Expr] = {one.displacement: S.Zero for one in pivots}
+    still: dict[Expr, Expr] = {one.displacement: S.Zero for one in form.pivots if one.value in at}
     return replace(
         form,
-        pivots=tuple(one for one in form.pivots if one not in pivots),
+        pivots=tuple(_upright(one, at) for one in form.pivots if one.value not in at),
         accumulators=tuple(_held(one, at, still) for one in form.accumulators),
         assignments=tuple(replace(one, expr=one.expr.xreplace(at)) for one in form.assignments),
         outputs=tuple(replace(one, expr=one.expr.xreplace(at), empty=one.empty.xreplace(at)) for one in form.outputs),
@@ -49,7 +63,12 @@ def first_of(pivot: Pivot, axis: Axis) -> Expr:
     return Where(And(Gt(first, S.NegativeInfinity), Lt(first, S.Infinity)), first, S.Zero)
 
 
-def _held(one: Accumulator, at: dict[Expr, Expr], still: dict[Expr, Expr]) -> Accumulator:
+def _upright(one: Pivot, at: Mapping[Expr, Expr]) -> Pivot:
+    slopes = tuple((slope, centre) for slope, centre in one.slopes if slope not in at)
+    return replace(one, slopes=slopes, source=one.source.xreplace(at))
+
+
+def _held(one: Accumulator, at: Mapping[Expr, Expr], still: Mapping[Expr, Expr]) -> Accumulator:
     moves: list[tuple[Value, Expr]] = [(value, c.xreplace(still)) for value, c in one.transition]
     factors = tuple(factor.xreplace(at) for factor in one.factors)
     return replace(one, factors=factors, transition=tuple(move for move in moves if move[1] is not S.Zero))

@@ -290,6 +290,11 @@ class FusedForm:
         return tuple(one for one in self.pivots if one.has_slot)
 
     @property
+    def is_tilted(self) -> bool:
+        """Whether a slope is found from the data of each block."""
+        return any(one.is_found for one in self.shifted if one.policy is PivotPolicy.SLOPE)
+
+    @property
     def parameters(self) -> tuple[Producer, ...]:
         """The producers that `finish` computes, from tensors that a state does not hold."""
         exprs = [one.expr for one in self.assignments] + [one.expr for one in self.outputs]

@@ -71,7 +71,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         f'"""{header.strip()}\n"""',
         imports,
         BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + "".join(own) + END,
-        "\n" + (RANKED if "ranked" in function else "") + function,
+        "\n" + (RANKED if "ranked" in function else "") + (MODULO if "modulo(" in function else "") + function,
         COMPILE,
         "\n" * functions + check.strip(),
     ]
@@ -104,6 +104,14 @@ def ranked_value(rank):  # x; -inf of no element
 def ranked_index(rank):  # n; -1 of no element
     rest = rank & T.int64(0xFFFFFFFF)
     return T.if_then_else(rest == 0, T.int64(-1), T.int64(0xFFFFFFFF) - rest)
+
+
+""".lstrip()
+
+MODULO = """
+def modulo(x, y):  # the remainder that has the sign of y
+    left = T.truncmod(x, y)
+    return T.if_then_else(((left < 0) & (y > 0)) | ((left > 0) & (y < 0)), left + y, left)
 
 
 """.lstrip()

@@ -14,8 +14,8 @@ from redalg.lower_tile.moves import safe, usable
 from redalg.lower_tile.program import Copy, Load, Parallel, RankedIndex, Region, Statement, Store
 from redalg.lower_tile.selection import padded_places
 from redalg.lower_tile.selection import read as read_selected
+from redalg.lower_tile.slots import Slots
 from redalg.lower_tile.space import E_, PLACE, I, Space
-from redalg.lower_tile.stream import Slots
 
 
 @final

@@ -50,6 +50,7 @@ from redalg.lower_tile.program import (
     RankedIndex,
     RankedValue,
     ScaledExp,
+    Wide,
 )
 
 FUNCTIONS = {
@@ -61,7 +62,16 @@ FUNCTIONS = {
     "cosh": "T.cosh",
     "atan": "T.atan",
     "tan": "T.tan",
+    "asin": "T.asin",
+    "acos": "T.acos",
+    "asinh": "T.asinh",
+    "acosh": "T.acosh",
+    "atanh": "T.atanh",
+    "atan2": "T.atan2",
+    "log1p": "T.log1p",
 }
+EXTERNAL = ("erfc", "expm1")
+"""Functions of C's own library, of CUDA's as well, that TileLang has no name for."""
 HELPED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Roundings by a function of the binding header: the C target has no such dtypes."""
 LOG2_E = 1.4426950408889634
@@ -189,6 +199,9 @@ class Printer:
             return f"scaled({self.number(node.args[0])}, {self.integer(node.args[1])})"
         if isinstance(node, RankedValue):
             return f"ranked_value({self.integer(node.args[0])})"
+        if isinstance(node, Wide):
+            made = Printer(self.dtypes, "float64").number(node.args[0])
+            return made if self.compute == "float64" else f'T.cast({made}, "{self.compute}")'
         if isinstance(node, Kept):
             return f"({self.number(node.args[0])})"
         if isinstance(node, Add):
@@ -286,8 +299,14 @@ class Printer:
             return f"T.{'floor' if isinstance(node, floor) else 'ceil'}({args[0]})"
         if isinstance(node, sign):
             return f"T.if_then_else({args[0]} > 0.0, 1.0, T.if_then_else({args[0]} < 0.0, -1.0, 0.0))"
-        if type(node).__name__ in FUNCTIONS:
-            return f"{FUNCTIONS[type(node).__name__]}({args[0]})"
+        if isinstance(node, Mod):
+            return f"modulo({args[0]}, {args[1]})"
+        name = type(node).__name__
+        if name in FUNCTIONS:
+            return f"{FUNCTIONS[name]}({', '.join(args)})"
+        if name in EXTERNAL:
+            said = name if self.compute == "float64" else f"{name}f"
+            return f'T.call_extern("{self.compute}", "{said}", {args[0]})'
         raise PlanError(f'`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend="torch".')
 
 

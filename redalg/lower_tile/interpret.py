@@ -18,6 +18,8 @@ from sympy.core.symbol import Str
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
 from redalg.incremental.numpy_ops import NARROW, NumpyOps
+from redalg.lower_tile.expr_printer import EXTERNAL
+from redalg.lower_tile.expr_printer import FUNCTIONS as NAMED
 from redalg.lower_tile.program import (
     Bind,
     Contract,
@@ -40,6 +42,7 @@ from redalg.lower_tile.program import (
     Statement,
     Store,
     TileProgram,
+    Wide,
     sized,
     sizes_in,
 )
@@ -54,15 +57,7 @@ RELATIONS = {
     "==": np.equal,
     "!=": np.not_equal,
 }
-FUNCTIONS = {
-    "tanh": np.tanh,
-    "sin": np.sin,
-    "cos": np.cos,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "atan": np.arctan,
-    "tan": np.tan,
-}
+FUNCTIONS = {name: NumpyOps().functions[name] for name in (*NAMED, *EXTERNAL)}
 PARTS: dict[str, Callable[..., Any]] = {
     "Mantissa": lambda x: np.frexp(x)[0],
     "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
@@ -226,7 +221,15 @@ class _Block:
             return np.where(self.value(node.args[0]), self.value(node.args[1]), self.value(node.args[2]))
         if isinstance(node, Relational):
             return RELATIONS[node.rel_op](self.value(node.lhs), self.value(node.rhs))
+        if isinstance(node, Wide):
+            return self._wide(node.args[0])
         return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, Str)])
+
+    def _wide(self, node: Basic) -> Any:
+        compute, self.compute = self.compute, np.dtype("float64")
+        made = self.value(node)
+        self.compute = compute
+        return np.asarray(made).astype(compute)
 
     def _load(self, node: Load) -> Any:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]
@@ -279,7 +282,7 @@ class _Block:
         if type(node) in simple:
             return simple[type(node)](args[0])
         if type(node).__name__ in FUNCTIONS:
-            return FUNCTIONS[type(node).__name__](args[0])
+            return np.asarray(FUNCTIONS[type(node).__name__](*args)).astype(self.compute)
         if node in (S.true, S.false):
             return node == S.true
         if isinstance(node, Cast):

@@ -2,6 +2,7 @@
 
     step       c' = c + δ(a + f(x; c)),  a' = A(c → c')·a + f(x; c')       in every lane, for the lane's own element x
     lagged     a' = a + f(x; c), and every GROUP tiles c moves to the lane's own natural centre
+    shared     c of the row's first tile, in every lane, of pivots that are no means: nothing moves in the loop
     collapse   c = the centre of all lanes' states;   a = Σ_j A(c_j → c)·a_j
 
 Reducing each tile to one number costs a barrier a tile; here none is met before the row's end (RedFuser, section 5.3:
@@ -15,19 +16,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
-from sympy import Add, Eq, Expr, Min, S, fraction, sympify
+from sympy import Add, And, Eq, Expr, Min, Ne, S, fraction, sympify
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
-from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.centres import Centred, found, is_local, local, start
 from redalg.lower_tile.folds import Folds
 from redalg.lower_tile.frames import TILE
-from redalg.lower_tile.moves import Merge, Side, triangular
+from redalg.lower_tile.moves import Merge, Side, first_of, steps, triangular
 from redalg.lower_tile.program import Fill, IsFinite, IsNaN, Kept, Load, Loop, ReduceTile, Statement, index
+from redalg.lower_tile.slots import Slots, allocate, stands_alone
 from redalg.lower_tile.space import I, J, Space
-from redalg.lower_tile.stream import Slots, Step, allocate, stands_alone
+from redalg.lower_tile.stream import Step
 from redalg.strategies import tiles_of
 
 GROUP = 8
@@ -43,7 +46,7 @@ def weight_of(pivot: Pivot) -> Expr:
 def is_counted(form: FusedForm) -> bool:
     """Whether every centre is a mean over a count of elements, none of which a mask hides."""
     counts = {one.value for one in form.accumulators if one.is_count}
-    return form.cascade.domain is S.true and all(weight_of(one) in counts for one in form.shifted)
+    return form.cascade.domain is S.true and all(weight_of(one) in counts for one in local(form))
 
 
 def is_still(one: Accumulator) -> bool:
@@ -68,7 +71,10 @@ class Lanes:
     def __init__(self, form: FusedForm, assembly: Assembly, space: Space, tiles: tuple[Expr, ...]) -> None:
         self.form, self.assembly, (first, *self.span) = form, assembly, tiles
         self.first = first
-        self.lagged = bool(form.shifted) and is_counted(form)
+        self.local = local(form)
+        self.shared = [one for one in form.shifted if one not in self.local]
+        self.late = form.cascade.domain is not S.true and any(one.is_found for one in self.shared)
+        self.lagged = bool(self.local) and is_counted(form)
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
         self.space = (
@@ -77,13 +83,13 @@ class Lanes:
             else space.streaming(GROUP_NUMBER * GROUP + TILE if self.grouped else TILE, first)
         )
         self.folds = Folds(form, assembly, self.space)
-        self.slots = Slots(lanes=True)
+        self.slots, self.starts = Slots(lanes=True), Slots()
         self.before: list[Statement] = []
         self.summed: set[Value] = set()
 
     def build(self) -> tuple[Slots, list[Statement]]:
         """Empty lanes, the loop, the merge of the lanes; the slots are those of rows."""
-        head = self._allocate() + (self._first_centres() if self.lagged else [])
+        head = self._allocate() + self._begun() + (self._first_centres() if self.lagged else [])
         body = tuple(self._step())
         loop = self._groups(body) if self.grouped else self._loop(body)
         slots, tail = self._collapse()
@@ -110,7 +116,8 @@ class Lanes:
                 self.slots.nan[one.value] = self.assembly.tile(f"{one.value.name}_nan", note="NaN met, by lane")
                 body.append(Fill(self.slots.nan[one.value], S.Zero))
         for pivot in self.form.shifted:
-            body.append(self._lane(pivot.value, f"pivot of {pivot.base}", S.Zero))
+            empty = S.Zero if is_local(pivot) else S.NegativeInfinity
+            body.append(self._lane(pivot.value, f"pivot of {pivot.base}", empty))
         for accumulator in self.form.accumulators:
             body.append(self._lane(accumulator.value, f"sum {accumulator.term}", S.Zero))
         return body + self.folds.emptied()
@@ -123,10 +130,38 @@ class Lanes:
         """The first element of every lane as its centre."""
         start = Step(self.form, self.assembly, self.slots, self.space.streaming(S.Zero, self.first), self.before)
         stores = []
-        for pivot in self.form.shifted:
+        for pivot in self.local:
             u = start.term(pivot.base)
             stores.append((self.slots.names[pivot.value], Where(IsFinite(u), u, S.Zero)))
         return [*start.body, self.assembly.lanes.stores(*stores)]
+
+    def _begun(self) -> list[Statement]:
+        """Pivots that the lanes of a row share: from its first tile, as a block has them; −∞ where nothing is live."""
+        if not self.shared:
+            return []
+        scaled = {value for one in self.form.pivots if not one.has_slot for value in values_of(one.source)}
+        body = list[Statement]()
+        for extremum in self.form.extrema if self.form.is_tilted else ():
+            if extremum.value in scaled:
+                body.append(self._start_of(extremum.value, extremum.monoid.identity))
+        body += [self._start_of(one.value, S.NegativeInfinity) for one in self.shared]
+        if not self.late:
+            body += self._offered(self.space.streaming(self.span[0], self.first))
+            self.assembly.made.clear()
+        return body
+
+    def _start_of(self, value: Value, empty: Expr) -> Statement:
+        self.starts.names[value] = self.assembly.row(f"{value.name}_start")
+        return Fill(self.starts.names[value], empty)
+
+    def _offered(self, space: Space) -> list[Statement]:
+        """A tile's own pivots to the rows that have none yet, and the rows' to the lanes."""
+        merge, body = Step(self.form, self.assembly, self.starts, space, self.before).starts()
+        rows = {one.value: Load(self.starts.names[one.value], I) for one in self.shared}
+        offers = [(rows[one.value], merge.tile_pivots[one.value]) for one in self.shared]
+        body += [self.assembly.over_rows((c.name, first_of(c, new))) for c, new in offers if c != new]
+        taken = [(self._name(one), first_of(self._c(one), rows[one.value])) for one in self.shared]
+        return [*body, self.assembly.lanes.stores(*taken)]
 
     # ---- one tile ----------------------------------------------------------------------------------------------------
 
@@ -139,9 +174,13 @@ class Lanes:
             self._extremum(step, one)
         old = {value: self.slots.scale.get(value, S.One) * Load(name, I, J) for value, name in step.old.items()}
         merge = self._merge({**self.slots.reads(), **old})
+        if self.late:
+            step.body += self._offered(self.space)
+        elif self.shared:
+            step.body.append(self.assembly.lanes.stores(*(self._first(step, one) for one in self.shared)))
         merge.pivots(self.slots.reads())
         self._flush(step, merge)
-        if not self.lagged:
+        if self.local and not self.lagged:
             self._follow(step, merge)
         merge.merged.update({one.value: merge.merged.get(one.value, self._c(one)) for one in self.form.shifted})
         terms = {one.value: self._summand(step, one, merge) for one in self.form.accumulators}
@@ -150,8 +189,14 @@ class Lanes:
         self._flush(step, merge)
         stores = [(self._name(one), moved[one.value] + terms[one.value])
                   for one in triangular(list(self.form.accumulators))]  # fmt: skip
-        stores += [(self._name(one), merge.merged[one.value]) for one in self.form.shifted if not self.lagged]
+        stores += [(self._name(one), merge.merged[one.value]) for one in self.local if not self.lagged]
         return [*step.body, self.assembly.lanes.stores(*stores)] if stores else step.body
+
+    def _first(self, step: Step, one: Pivot) -> tuple[str, Expr]:
+        """The first live element of a lane as its pivot (0 as its slope), where it has none yet."""
+        u, c = step.term(one.base), self._c(one)
+        begun = S.Zero if one.policy is PivotPolicy.SLOPE else Where(IsFinite(u), u, S.Zero)
+        return c.name, Where(And(Eq(c, S.NegativeInfinity), step.live), begun, c)
 
     def _name(self, one: Accumulator | Pivot) -> str:
         return self.slots.names[one.value]
@@ -174,7 +219,10 @@ class Lanes:
 
     def _merge(self, values: dict[Value, Expr]) -> Merge:
         """Moves of the lanes' states; the other side is the element, at the merged pivots."""
-        return Merge(self.form, self.assembly, self.space, (Side(values), Side({}, moves=False)), self.assembly.lanes)
+        merge = Merge(self.form, self.assembly, self.space, (Side(values), Side({}, moves=False)), self.assembly.lanes)
+        for one in self.shared:
+            merge.keep(one, self._c(one))
+        return merge
 
     def _summand(self, step: Step, one: Accumulator, merge: Merge) -> Expr:
         """The element's part of an accumulator, rounded on its own before it is added."""
@@ -195,8 +243,8 @@ class Lanes:
     def _follow(self, step: Step, merge: Merge) -> None:
         """The lanes' centres with the element: c' = c + δ, δ from the sums at c; c where that is not finite."""
         merge.merged.update({one.value: self._c(one) for one in self.form.shifted})
-        merge.deltas.update({(0, one.value): S.Zero for one in self.form.shifted})
-        wanted = {value for one in self.form.shifted for value in values_of(one.source)}
+        merge.deltas.update({(0, one.value): S.Zero for one in self.local})
+        wanted = {value for one in self.local for value in values_of(one.source)}
         trial: dict[Value, Expr] = {}
         for one in self.form.accumulators:
             if one.value in wanted:
@@ -208,13 +256,14 @@ class Lanes:
     def _move(self, merge: Merge, sums: dict[Value, Expr]) -> None:
         """Every lane's centre to the natural one of these sums; the displacement of what holds nothing is 0."""
         inverse: dict[Expr, Load] = {}
-        for one in self.form.shifted:
+        at = {**{one.value: self._c(one) for one in self.form.shifted}, **sums}
+        for one in self.local:
             above, below = fraction(one.source.together())
             if below not in inverse:  # any centre is exact, so that one reciprocal serves all of them
-                inverse[below] = merge.held("inverse", 1 / merge.read(below, sums))
-            moved = merge.held(f"{one.value.name}_moved", self._c(one) + merge.read(above, sums) * inverse[below])
+                inverse[below] = merge.held("inverse", 1 / merge.read(below, at))
+            moved = merge.held(f"{one.value.name}_moved", self._c(one) + merge.read(above, at) * inverse[below])
             merge.merged[one.value] = merge.held(f"{one.value.name}_new", Where(IsFinite(moved), moved, self._c(one)))
-        for one in self.form.shifted:
+        for one in self.local:
             merge.deltas[0, one.value] = self._displaced(merge, one)
 
     def _displaced(self, merge: Merge, one: Pivot) -> Load:
@@ -229,7 +278,7 @@ class Lanes:
         self._move(merge, reads)
         moving = [one for one in triangular(list(self.form.accumulators)) if not one.is_count]
         stores = [(self._name(one), merge.moved(0, one)) for one in moving]
-        merge.store(*stores, *((self._name(one), merge.merged[one.value]) for one in self.form.shifted))
+        merge.store(*stores, *((self._name(one), merge.merged[one.value]) for one in self.local))
         return merge.body
 
     # ---- N states to one ---------------------------------------------------------------------------------------------
@@ -250,17 +299,18 @@ class Lanes:
         running.pivots(rows.reads())
         body += running.body
         for pivot in self.form.shifted:
-            running.merged[pivot.value] = self._first_centre(pivot, rows.names[pivot.value], body)
+            begin = self._first_centre if pivot in self.local else self._start
+            running.merged[pivot.value] = begin(pivot, rows.names[pivot.value], body)
         for _ in range(self._refinements()):
-            self._sums(running, rows, body, {value for one in self.form.shifted for value in values_of(one.source)})
-            self._refined(running, rows, body)
+            self._sums(running, rows, body, {value for one in found(self.form) for value in values_of(one.source)})
+            body += self._refined(running, rows)
         self._sums(running, rows, body, {one.value for one in self.form.accumulators})
-        body += [self._marked(one, running, rows) for one in self.form.shifted]
+        body += [self._marked(one, running, rows) for one in self.local]
         return rows, body
 
     def _refinements(self) -> int:
         """How often a row's centre is refined: it starts as the mean of the lanes', of which some may be far."""
-        if not self.form.shifted:
+        if not found(self.form):
             return 0
         length = self.space.problem.sizes[self.space.plan.binding.streamed.name]
         full = sympify(length).is_Integer and length >= self.space.plan.block_streamed * self.space.plan.segments
@@ -273,13 +323,23 @@ class Lanes:
         body.append(self.assembly.over_rows((name, Where(IsFinite(Load(total, I)), mean, S.Zero))))
         return Load(name, I)
 
+    def _start(self, pivot: Pivot, name: str, body: list[Statement]) -> Load:
+        """Where the pivot of a row starts, given those of the lanes that have one: of slopes, at their mean."""
+        if pivot.policy is PivotPolicy.SLOPE:
+            pivot = replace(pivot, policy=PivotPolicy.BLOCK_MEAN)
+        c = self._c(pivot)
+        live = Ne(c, S.NegativeInfinity)
+        key = f"{pivot.value.name}_lanes_live"
+        count = Load(self.assembly.summed(key, Where(live, S.One, S.Zero), body), I)
+        return start(pivot, Centred(c, live, count), self.assembly, body, into=name)
+
     def _sums(self, running: Merge, rows: Slots, body: list[Statement], wanted: set[Value]) -> None:
         """The sums over the lanes at the row's pivots."""
-        merge = self._merge(self.slots.reads())
+        merge = Merge(self.form, self.assembly, self.space, (Side(self.slots.reads()), Side({})), self.assembly.lanes)
         merge.merged = dict(running.merged)
         wanted = wanted - self.summed
         self.summed |= {one.value for one in self.form.accumulators if is_still(one)} & wanted
-        for pivot in self.form.shifted:
+        for pivot in self.local:
             merge.deltas[0, pivot.value] = self._displaced(merge, pivot)
         for one in self.form.accumulators:
             if one.value in wanted:
@@ -289,13 +349,14 @@ class Lanes:
                 source = self.assembly.tile_of(f"{one.value.name}_moved", moved, body)
                 body.append(ReduceTile("sum", source, rows.names[one.value], clear=True))
 
-    def _refined(self, running: Merge, rows: Slots, body: list[Statement]) -> None:
+    def _refined(self, running: Merge, rows: Slots) -> list[Statement]:
         """c + δ of the row, δ from its sums at c."""
-        for pivot in self.form.shifted:
-            c, moved = Load(rows.names[pivot.value], I), self.assembly.row(f"{pivot.value.name}_moved")
-            found = c + running.read(pivot.source, rows.reads())
-            kept = Where(IsFinite(Load(moved, I)), Load(moved, I), c)
-            body.append(self.assembly.over_rows((moved, found), (c.name, kept)))
+        moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
+        for pivot in found(self.form):
+            c, name = Load(rows.names[pivot.value], I), self.assembly.row(f"{pivot.value.name}_moved")
+            moved.append((name, c + running.read(pivot.source, rows.reads())))
+            stores.append((c.name, Where(IsFinite(Load(name, I)), Load(name, I), c)))
+        return [self.assembly.over_rows(*one) for one in steps(self.form, moved, stores)]
 
     def _marked(self, pivot: Pivot, running: Merge, rows: Slots) -> Statement:
         """−∞ as the centre of a row without elements, by which a merge knows it."""

@@ -21,7 +21,8 @@ from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, Sweep
-from redalg.lower_tile.program import IsFinite, Load, ScaledExp, Statement
+from redalg.lower_tile.centres import found, is_local, kept
+from redalg.lower_tile.program import IsFinite, Load, ScaledExp, Statement, Wide
 from redalg.lower_tile.space import Space
 
 
@@ -78,6 +79,17 @@ class Merge:
         self.tile_pivots: dict[Value, Load] = {}
         self.weights: dict[tuple[int, Basic], Expr] = {}
         self.deltas: dict[tuple[int, Value], Expr] = {}
+        self.still: set[Value] = set()
+
+    def keep(self, pivot: Pivot, c: Load) -> None:
+        """Both sides are at c already."""
+        self.merged[pivot.value] = self.tile_pivots[pivot.value] = c
+        self.still.add(pivot.value)
+
+    def moves(self, one: Accumulator) -> bool:
+        """Whether an accumulator takes up others as pivots move."""
+        still = {pivot.displacement: S.Zero for pivot in self.form.pivots if pivot.value in self.still}
+        return sum(c.xreplace(still) is not S.Zero for _, c in one.transition) > 1
 
     def held(self, name: str, expr: Expr) -> Load:
         """A buffer that holds an expression for every state."""
@@ -99,13 +111,13 @@ class Merge:
 
     def pivots(self, extrema: Mapping[Value, Expr]) -> dict[Value, Expr]:
         """The merged pivots, safe to subtract, given the merged extrema."""
-        for pivot in self.form.pivots:
+        for pivot in (one for one in self.form.pivots if not one.has_slot):
             source = self.read(pivot.source, extrema)
             if pivot.policy is PivotPolicy.SCALE:
                 scale = self.held(f"{pivot.value.name}_safe", source)
                 self.store((scale.name, Where(usable(scale), scale, S.One)))
                 self.merged[pivot.value] = scale
-            elif not pivot.has_slot:
+            else:
                 number, rest = numeric_factor(source)
                 number, rest = (number, rest) if number.is_positive else (S.One, source)
                 held = safe(rest, scales=pivot.value in self.scales)
@@ -113,22 +125,31 @@ class Merge:
         return self.merged
 
     def shift(self) -> None:
-        """Choose the merged tile-local pivots: the natural centre of both states together."""
-        shifted = [one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL]
+        """Choose the merged pivots: the natural place of both states together, or where the first one has it."""
+        a, b = self.sides
+        for pivot in kept(self.form):
+            if pivot.value not in self.still:
+                chosen = first_of(a.values[pivot.value], b.values[pivot.value])
+                self.merged[pivot.value] = self.held(f"{pivot.value.name}_new", chosen)
+        shifted = found(self.form)
         if not shifted:
             return
-        a, b = self.sides
         for pivot in shifted:
-            old, new = a.values[pivot.value], b.values[pivot.value]
-            held = self.held(f"{pivot.value.name}_new", Where(Eq(old, S.NegativeInfinity), new, old))
-            self.store((held.name, safe(held)))
+            chosen = first_of(a.values[pivot.value], b.values[pivot.value])
+            held = self.held(f"{pivot.value.name}_new", chosen)
+            if is_local(pivot):
+                self.store((held.name, safe(held)))
             self.merged[pivot.value] = held
         wanted = {value for pivot in shifted for value in values_of(pivot.source)}
-        sums = self._sums(wanted, "trial")
+        at = {**self.merged, **self._sums(wanted, "trial")}
+        moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
         for pivot in shifted:
-            c = self.merged[pivot.value]
-            moved = self.held(f"{pivot.value.name}_moved", c + self.read(pivot.source, sums))
-            self.store((buffer_of(c), Where(IsFinite(moved), moved, c)))
+            c, name = self.merged[pivot.value], self.assembly.over(self.sweep, f"{pivot.value.name}_moved")
+            read = Load(name, *self.sweep.place)
+            moved.append((name, c + self.read(pivot.source, at)))
+            stores.append((buffer_of(c), Where(IsFinite(read), read, c)))
+        for one in apart(steps(self.form, moved, stores)):
+            self.store(one)
         self.deltas.clear()
 
     def _sums(self, wanted: set[Value], name: str) -> dict[Value, Expr]:
@@ -166,6 +187,8 @@ class Merge:
         return coefficient.xreplace(found)
 
     def _delta(self, side: int, pivot: Pivot) -> Expr:
+        if pivot.value in self.still:
+            return S.Zero
         if not pivot.has_slot and not self.sides[side].moves:
             return S.One if pivot.policy is PivotPolicy.SCALE else S.Zero
         if (side, pivot.value) not in self.deltas and pivot.policy is PivotPolicy.SCALE:
@@ -174,21 +197,52 @@ class Merge:
             self.deltas[side, pivot.value] = self.held(f"delta_{pivot.value.name}", moved)
         if (side, pivot.value) not in self.deltas:
             old = self.pivot(pivot, self.sides[side].values)
-            moved = self.merged[pivot.value] - old
+            moved = self._along(side, pivot, self.merged[pivot.value] - old)
             self.deltas[side, pivot.value] = self.held(
                 f"delta_{pivot.value.name}", Where(is_empty(old, scales=pivot.value in self.scales), S.Zero, moved)
             )
         return self.deltas[side, pivot.value]
 
+    def _along(self, side: int, pivot: Pivot, moved: Expr) -> Expr:
+        """c' − c less Σ β'·(how far u' moved), rounded once: on a steep line two large numbers cancel."""
+        values, tilted = self.sides[side].values, S.Zero
+        for slope, centre in pivot.slopes:
+            if isinstance(centre, Value) and centre not in self.still:
+                old = values[centre]
+                tilted += self.merged[slope] * Where(is_empty(old), S.Zero, self.merged[centre] - old)
+        return moved if tilted is S.Zero else Wide(moved - tilted)
+
     def accumulate(self, rows: list[Accumulator]) -> None:
         """Store the merged accumulators and pivots over side a's buffers."""
         stores = [(self._name(one.value), Add(self.moved(0, one), self.moved(1, one))) for one in triangular(rows)]
-        stores += [(self._name(pivot.value), self.merged[pivot.value]) for pivot in self.form.shifted]
+        stores += [(self._name(pivot.value), self.merged[pivot.value])
+                   for pivot in self.form.shifted if pivot.value not in self.still]  # fmt: skip
         if stores:
             self.store(*stores)
 
     def _name(self, value: Value) -> str:
         return buffer_of(self.sides[0].values[value])
+
+
+def first_of(a: Expr, b: Expr) -> Expr:
+    """The pivot of the first of two states, unless that one is empty."""
+    return Where(Eq(a, S.NegativeInfinity), b, a)
+
+
+Stores = list[tuple[str, Expr]]
+
+
+def steps(form: FusedForm, moved: Stores, stores: Stores) -> list[Stores]:
+    """Pivots to where they are found, in steps: one by one, or all at once where one is found from another."""
+    pivots = {one.value for one in form.shifted}
+    if any(values_of(one.source) & pivots for one in form.shifted):
+        return [[*moved, *stores]]
+    return [list(pair) for pair in zip(moved, stores, strict=True)]
+
+
+def apart(made: list[Stores]) -> Stores:
+    """The stores of all steps, in order."""
+    return [store for one in made for store in one]
 
 
 def buffer_of(read: Expr) -> str:

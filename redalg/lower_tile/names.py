@@ -13,7 +13,13 @@ CPP = frozenset(
 )
 """Words of the languages that TileLang emits."""
 
-RESERVED = CPP | frozenset(
+MATH = frozenset(
+    """acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1 fabs floor fmod frexp isnan ldexp
+    log log1p log2 max min nearbyint pow round rsqrt sin sinh sqrt tan tanh trunc""".split()  # noqa: SIM905 - as above
+)
+"""Functions of C that kernels call: of float64, by these very names."""
+NATIVE = CPP | MATH
+RESERVED = NATIVE | frozenset(
     {
         "T",
         "tilelang",
@@ -56,6 +62,7 @@ RESERVED = CPP | frozenset(
         "ranked",
         "ranked_value",
         "ranked_index",
+        "modulo",
     }
 )
 

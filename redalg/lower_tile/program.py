@@ -18,12 +18,11 @@
     store     := target[index*] = expr, where guard
     region    := parameter[index or (start, length)]
 
-Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Kept(e)`, `Where`,
-and `Ranked(x, n)`, an integer that orders as x does, and of equal ones by the lower n (`RankedValue`, `RankedIndex` of
-it).
-Where an index varies, reading outside a parameter gives 0 and storing outside is dropped (as TileLang guards them);
-constant indices are checked at the call. All loop variables are integer symbols. A bound number is read as
-`Load(name)`, without indices.
+Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Kept(e)`,
+`Wide(e)`, `Where`, and `Ranked(x, n)`, an integer that orders as x does, and of equal ones by the lower n
+(`RankedValue`, `RankedIndex` of it). Where an index varies, reading outside a parameter gives 0 and storing outside is
+dropped (as TileLang guards them); constant indices are checked at the call. All loop variables are integer symbols. A
+bound number is read as `Load(name)`, without indices.
 """
 
 from __future__ import annotations
@@ -96,6 +95,14 @@ class Kept(Expr):
 
     def _sympystr(self, printer: Any) -> str:
         return f"({printer._print(self.args[0])})"
+
+
+@final
+class Wide(Expr):
+    """An expression of buffers, computed in float64 and rounded once."""
+
+    is_extended_real = True
+    is_commutative = True
 
 
 @final

@@ -42,8 +42,8 @@ from redalg.lower_tile.program import (
 )
 from redalg.lower_tile.selection import part_of, selected_part, width
 from redalg.lower_tile.single import AGAIN, finished, streamed
+from redalg.lower_tile.slots import Slots, allocate
 from redalg.lower_tile.space import E_, PLACE, I, Space
-from redalg.lower_tile.stream import Slots, allocate
 from redalg.strategies import tiles_of
 
 PART, CHUNK = index("part"), index("chunk")

@@ -39,19 +39,23 @@ from redalg.strategies.rules import power_of_two
 NTH = index("nth")
 
 
+def ranked(form: FusedForm, plan: Plan) -> list[Structure]:
+    """The structures whose elements are ranked, of a form under a plan; those of others are joined (`folds`)."""
+    return [one for one in form.structures if plan.level != "thread" and one.ranked]
+
+
 def check_selections(form: FusedForm, plan: Plan, problem: Problem) -> None:
     """Refuse what a level does not hold: of lanes, several places or segments; of ranks, other monoids, 64 bits."""
     for one in form.structures:
         name, lanes = f"`{one.values[0]}` is a component of {one.monoid}", plan.level == "thread"
         if lanes and one.place is not None:
             raise PlanError(f"{name}, which keeps several elements, and the plan is `{plan}`. Use level 'block'.")
-        if (lanes and plan.segments > 1) or (not lanes and not one.ranked):
+        if plan.segments > 1 and one not in ranked(form, plan):
             raise PlanError(
-                f"{name}, whose elements are joined lane by lane in one segment, and the plan is `{plan}`. Use level "
-                "'thread' and segments=1, of a form without contractions and selections of several elements, or run it "
-                'with backend="torch".'
+                f"{name}, whose elements are joined in one segment, and the plan is `{plan}`. Use segments=1, or run "
+                'it with backend="torch".'
             )
-        if not lanes and problem.compute != "float32":
+        if one in ranked(form, plan) and problem.compute != "float32":
             raise PlanError(
                 f"{name}, which selects elements in {problem.compute}; kernels rank elements of 32 bits and less with "
                 'their places. Pass tensors of float32 or narrower, or run it with backend="torch".'

@@ -14,6 +14,7 @@ from redalg.expression import Value
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.carried import Carried, carries
 from redalg.lower_tile.epilogue import Epilogue
+from redalg.lower_tile.folds import Folds
 from redalg.lower_tile.frames import SEGMENT, TILE, Frame, Job, frame, taken
 from redalg.lower_tile.hoist import hoisted
 from redalg.lower_tile.lanes import Lanes
@@ -21,9 +22,10 @@ from redalg.lower_tile.loops import over_tiles
 from redalg.lower_tile.names import Names
 from redalg.lower_tile.parameters import inputs
 from redalg.lower_tile.program import Kernel, Parameter, Statement, index
+from redalg.lower_tile.slots import Slots, allocate
 from redalg.lower_tile.space import Space
 from redalg.lower_tile.split import Sums, adding, parameter, summing, sums_of, tiled
-from redalg.lower_tile.stream import Slots, Step, allocate
+from redalg.lower_tile.stream import Step
 from redalg.strategies import tiles_of
 
 AGAIN = index("again")
@@ -58,9 +60,12 @@ def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[St
         slots, body = Lanes(job.form, assembly, place.space, (first, whole.start, whole.stop)).build()
         return slots, [*whole.bound, *body], place.space
     slots, body = allocate(job.form, assembly, job.problem)
+    folds = Folds(job.form, assembly, place.space)
+    body += folds.emptied()
     before: list[Statement] = []
-    step = Step(job.form, assembly, slots, place.space, before, sums=job.sums)
+    step = Step(job.form, assembly, slots, place.space, before, sums=job.sums, folds=folds)
     taken_in = tuple(step.build())
+    slots.names.update(folds.rows)
     if job.plan.level == "row":
         return slots, [*before, *body, *taken_in], step.space
     loop = over_tiles(TILE, (whole.start, whole.stop), job.plan.stages, taken_in)

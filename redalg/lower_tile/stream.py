@@ -5,116 +5,35 @@ extrema        m' = max(m, max_j u)             u = −∞ outside the domain
 pivots         c = safe(m'),  w = exp(m − c)
 weights        p = exp(q·(u − c))
 accumulators   a = a·w + Σ_j p·f                rows;   o = o·w + p · v    contractions
-shift pivots   the tile's own natural centre, then the merge of two states (`moves`)
+shift pivots   the tile's own natural centre, then the merge of two states (`moves`);  or kept from the first tile
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import final
 
-from sympy import Eq, Expr, Integer, Mul, S
+from sympy import Expr, Integer, Mul, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Element, RunningCast, Value, Where
-from redalg.expression.contents import is_indicator, values_of
-from redalg.incremental.form import Accumulator, Extremum, FusedForm, PivotPolicy, Structure
+from redalg.expression.contents import values_of
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, Structure
 from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.moves import Merge, Side, numeric_factor, scaled_exp, triangular
+from redalg.lower_tile.centres import Centred, found, kept, start
+from redalg.lower_tile.folds import Folds
+from redalg.lower_tile.moves import Merge, Side, first_of, numeric_factor, scaled_exp, steps, triangular
 from redalg.lower_tile.operands import Operands, nonzero
 from redalg.lower_tile.producers import Production, added
-from redalg.lower_tile.program import Contract, Copy, Fill, IsFinite, IsNaN, Load, ReduceTile, Statement
-from redalg.lower_tile.selection import candidates, emptied, held, selected
+from redalg.lower_tile.program import Contract, Copy, IsFinite, IsNaN, Load, ReduceTile, Statement
+from redalg.lower_tile.selection import candidates, selected
+from redalg.lower_tile.slots import Slots
 from redalg.lower_tile.space import E_, I, J, Space, usable_scale
 from redalg.lower_tile.split import Sums, added_up
-from redalg.strategies import Problem
 from redalg.strategies.products import EIGHT_BITS, operands_dtype
-
-
-@final
-@dataclass(frozen=True)
-class Slots:
-    """The buffers that hold the state: value -> buffer.
-
-    `best` holds the selected elements of structures. `scale` is a positive factor that an extremum leaves out. `nan`
-    counts the NaN that an extremum met: a maximum of numbers passes over them (on both targets), and an output that is
-    the extremum itself must not. `lanes`: every lane of the tile holds a state of its own.
-    """
-
-    names: dict[Value, str] = field(default_factory=dict)
-    columns: set[Value] = field(default_factory=set)
-    heads: set[Value] = field(default_factory=set)
-    scale: dict[Value, Expr] = field(default_factory=dict)
-    best: dict[Structure, str] = field(default_factory=dict)
-    nan: dict[Value, str] = field(default_factory=dict)
-    lanes: bool = False
-
-    def buffers(self) -> dict[Value | Structure, str]:
-        """Every buffer of the state."""
-        return {**dict[Value | Structure, str](self.names), **self.best}
-
-    def read(self, value: Value) -> Expr:
-        """A slot's read at tile indices."""
-        name = self.names[value]
-        if value in self.heads:
-            return Load(name, E_)
-        place = (I, E_) if value in self.columns else (I, J) if self.lanes else (I,)
-        return self.scale.get(value, S.One) * Load(name, *place)
-
-    def final(self, value: Value) -> Expr:
-        """A slot's read when the loop is over: NaN where an extremum met one."""
-        return self.marked(value, self.read(value))
-
-    def marked(self, value: Value, read: Expr) -> Expr:
-        """A read, or NaN where the extremum met one."""
-        return Where(Load(self.nan[value], I) > 0, S.NaN, read) if value in self.nan else read
-
-    def reads(self) -> dict[Value, Expr]:
-        """Every slot's read."""
-        return {value: self.read(value) for value in self.names}
-
-
-def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slots, list[Statement]]:
-    """The state's buffers, and the statements that make it empty."""
-    column = assembly.plan.binding.column
-    slots, body = Slots(), list[Statement]()
-    for one in form.extrema:
-        slots.names[one.value] = assembly.row(one.value.name, note=f"{one.monoid} {one.term}")
-        body.append(Fill(slots.names[one.value], one.monoid.identity))
-        if stands_alone(one, form):
-            slots.nan[one.value] = assembly.row(f"{one.value.name}_nan", note="NaN met")
-            body.append(Fill(slots.nan[one.value], S.Zero))
-    for structure in form.structures if assembly.plan.level != "thread" else ():  # there they are joined (`folds`)
-        slots.best[structure] = held(structure, assembly, problem)
-        body.append(emptied(slots.best[structure]))
-    for pivot in form.shifted:
-        slots.names[pivot.value] = assembly.row(pivot.value.name, note=f"pivot of {pivot.base}")
-        body.append(Fill(slots.names[pivot.value], S.NegativeInfinity))
-    for accumulator in form.accumulators:
-        wide = len(accumulator.factors) > 1 and column is not None
-        head = not wide and column in accumulator.value.indices
-        make = assembly.columns if wide else assembly.heads if head else assembly.row
-        if head:
-            slots.heads.add(accumulator.value)
-        slots.names[accumulator.value] = make(accumulator.value.name, note=f"sum {accumulator.term}")
-        if wide:
-            slots.columns.add(accumulator.value)
-        body.append(Fill(slots.names[accumulator.value], S.Zero))
-    return slots, body
-
-
-def stands_alone(one: Extremum, form: FusedForm) -> bool:
-    """Whether an output holds the extremum without a sum that it scales, in which a NaN would come through."""
-    if all(one.is_number or is_indicator(one) for one in Mul.make_args(one.term)):
-        return False  # a truth is never NaN
-    scaled = {a.value for a in form.accumulators if any(pivot.source.has(one.value) for pivot, _ in a.weight)
-              or any(cast.has(one.value) for factor in a.factors for cast in factor.atoms(RunningCast))}  # fmt: skip
-    used = [output.expr for output in form.outputs] + [step.expr for step in form.assignments]
-    return any(expr.has(one.value) and not values_of(expr) & scaled for expr in used)
 
 
 @final
@@ -130,8 +49,9 @@ class Step:
         before: list[Statement],
         *,
         sums: Mapping[Value, Sums] | None = None,
+        folds: Folds | None = None,
     ) -> None:
-        self.sums = sums or {}
+        self.sums, self.folds = sums or {}, folds
         self.form, self.assembly, self.slots, self.space = form, assembly, slots, space
         self.operands = Operands(assembly, before)
         self.production = Production(assembly, self.operands)
@@ -156,9 +76,11 @@ class Step:
             self._extremum(extremum)
         for structure in self.slots.best:
             self._select(structure)
+        if self.folds is not None:
+            self._fold(self.folds)
         merge = self._tile_state()
         wide = [one for one in self.form.accumulators if one.value in self.slots.columns]
-        moving = [one for one in wide if len(one.transition) > 1]
+        moving = [one for one in wide if merge.moves(one)]
         for one in triangular(moving):  # before what they read moves itself
             self._contract(one, merge)
         for one in self.form.accumulators:
@@ -224,6 +146,12 @@ class Step:
             counted = self.assembly.tile_of("nan", met, self.body)
             self.body.append(ReduceTile("sum", counted, self.slots.nan[one.value], clear=False))
 
+    def _fold(self, folds: Folds) -> None:
+        for one in folds.structures:
+            for term in one.operands:
+                self.stage(term)
+            self.body += folds.tile(one, self.space)
+
     def _select(self, one: Structure) -> None:
         value = lifted(one.monoid, one.operands, self.space.plan.binding.streamed)[0]
         self.stage(value)
@@ -246,7 +174,7 @@ class Step:
     def factor(self, one: Accumulator, place: int, merge: Merge) -> Expr:
         """A factor as reads, with every shifted generator at the tile's pivot."""
         extrema = {value: read for value, read in self.slots.reads().items() if value in self.form.held}
-        moves = len(one.factors) > 1 and len(one.transition) > 1  # what is in the state comes to the merged pivots
+        moves = len(one.factors) > 1 and merge.moves(one)  # what is in the state comes to the merged pivots
         values: dict[Value, Expr] = {**extrema, **merge.merged, **({} if moves else merge.tile_pivots)}
         kept = self.space
         self.space = self.space.with_values(values)
@@ -267,21 +195,38 @@ class Step:
 
     def _tile_state(self) -> Merge:
         """The tile as a state, and its merge into the running one."""
-        running = {value: self.slots.read(value) for value in self.slots.names}
-        before = {
-            **running,
-            **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()},
-        }
         tile: dict[Value, Expr] = {}
-        merge = Merge(self.form, self.assembly, self.space, (Side(before), Side(tile, moves=False)))
-        merge.pivots(running)
-        self._flush(merge)
-        self._tile_pivots(merge, tile)
+        merge = self._centred(tile)
         for one in self._rows():
             tile[one.value] = Load(self._row_sum(one, merge, "tile"), I)
         self._flush(merge)
         merge.shift()
         return merge
+
+    def _centred(self, tile: dict[Value, Expr]) -> Merge:
+        """The merge of the tile into the running state, with the tile's pivots."""
+        running = {value: self.slots.read(value) for value in self.slots.names}
+        before = {
+            **running,
+            **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()},
+        }
+        merge = Merge(self.form, self.assembly, self.space, (Side(before), Side(tile, moves=False)))
+        merge.pivots(running)
+        self._flush(merge)
+        self._tile_pivots(merge, tile)
+        return merge
+
+    def starts(self) -> tuple[Merge, list[Statement]]:
+        """The tile's own pivots that are no means, and what finds them, of a state that holds nothing yet."""
+        self.live = self.space.live(self.domain)
+        if self.form.is_tilted:
+            for extremum in self.form.extrema:
+                if extremum.value in self.slots.names:
+                    self._extremum(extremum)
+            return self._centred({}), self.body
+        merge = Merge(self.form, self.assembly, self.space, (Side({}), Side({})))
+        self._started(kept(self.form), merge, {})
+        return merge, self.body
 
     def _flush(self, merge: Merge) -> None:
         self.body += merge.body
@@ -305,47 +250,43 @@ class Step:
         return self.assembly.made[key]
 
     def _tile_pivots(self, merge: Merge, tile: dict[Value, Expr]) -> None:
-        """Mean of the tile's live elements, then its natural centre, in row buffers."""
-        if not self.form.shifted:
-            return
+        """The tile's own pivots; but those that no sum finds are of the first live tile, unless a slope is found."""
+        if self.form.shifted:
+            self._started(list(self.form.shifted), merge, tile)
+            self._centre(merge, tile)
+
+    def _started(self, pivots: list[Pivot], merge: Merge, tile: dict[Value, Expr]) -> None:
         count = Load(self._count("live"), I)
-        for pivot in self.form.shifted:
-            total = Load(
-                self.assembly.summed(
-                    f"{pivot.value.name}_total", masked(self.live, self.term(pivot.base), S.Zero), self.body
-                ),
-                I,
-            )
-            name = self.assembly.row(f"{pivot.value.name}_tile")
-            mean = Load(name, I)
-            kept = Where(Eq(count, 0), S.NegativeInfinity, Where(IsFinite(mean), mean, S.Zero))
-            self.body.append(self.assembly.over_rows((name, total / count), (name, kept)))
-            merge.tile_pivots[pivot.value] = Load(name, I)
-            tile[pivot.value] = Load(name, I)
-        self._centre(merge, tile)
+        for pivot in pivots:
+            of = Centred(self.term(pivot.base), self.live, count)
+            held = start(pivot, of, self.assembly, self.body)
+            if pivot.is_found or self.form.is_tilted:
+                merge.tile_pivots[pivot.value] = tile[pivot.value] = held
+            else:
+                slot = Load(self.slots.names[pivot.value], I)
+                self.body.append(self.assembly.over_rows((slot.name, first_of(slot, held))))
+                merge.keep(pivot, slot)
 
     def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:
-        """c + δ for every tile-local pivot, δ from the tile's sums at c."""
-        shifted = [one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL]
-        wanted = {value for pivot in shifted for value in values_of(pivot.source)}
+        """c + δ for every pivot that is found, δ from the tile's sums at c."""
+        moving = found(self.form)
+        wanted = {value for pivot in moving for value in values_of(pivot.source)}
         first = {
             one.value: Load(self._row_sum(one, merge, "first"), I)
             for one in self.form.accumulators
             if one.value in wanted
         }
-        for pivot in shifted:
-            c = tile[pivot.value]
-            moved = self.assembly.row(f"{pivot.value.name}_moved")
-            self.body.append(
-                self.assembly.over_rows(
-                    (moved, c + merge.read(pivot.source, {**self.slots.reads(), **first})),
-                    (merge.tile_pivots[pivot.value].name, Where(IsFinite(Load(moved, I)), Load(moved, I), c)),
-                )
-            )
+        at = {**self.slots.reads(), **first, **merge.merged, **merge.tile_pivots}
+        moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
+        for pivot in moving:
+            c, name = tile[pivot.value], self.assembly.row(f"{pivot.value.name}_moved")
+            moved.append((name, c + merge.read(pivot.source, at)))
+            stores.append((merge.tile_pivots[pivot.value].name, Where(IsFinite(Load(name, I)), Load(name, I), c)))
+        self.body += [self.assembly.over_rows(*one) for one in steps(self.form, moved, stores)]
         self.assembly.made = {
             key: name
             for key, name in self.assembly.made.items()
-            if not key.has(*(Load(c.name, I) for c in merge.tile_pivots.values()))
+            if not key.has(*(Load(merge.tile_pivots[pivot.value].name, I) for pivot in moving))
         }
 
     # ---- contractions ------------------------------------------------------------------------------------------------
@@ -357,7 +298,7 @@ class Step:
         left, scale = self._left(one, merge, dtype)
         rescale = merge.weight(0, one)
         self._flush(merge)
-        moves = len(one.transition) > 1
+        moves = merge.moves(one)
         held = merge.moved(0, one) if moves else Load(accumulator, I, E_) * rescale
         self._flush(merge)
         apart = moves or scale is not S.One or dtype in EIGHT_BITS

@@ -17,7 +17,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.factors import grouped
-from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
+from redalg.incremental.form import Accumulator, FusedForm
 from redalg.strategies.packing import Packing, pack
 
 
@@ -103,18 +103,6 @@ def refuse(form: FusedForm) -> None:
             raise PlanError(
                 f"accumulator `{one.value}` is a product of {len(one.factors)} factors over different axes; the "
                 'tile program holds contractions of two. Run it with backend="torch".'
-            )
-    for pivot in form.pivots:
-        if pivot.policy in (PivotPolicy.SLOPE, PivotPolicy.MEMBER):
-            raise PlanError(
-                f"pivot `{pivot.value}` is a {pivot.policy.value} pivot, which the tile program does not hold yet. Run "
-                'it with backend="torch".'
-            )
-    for pivot in form.shifted:
-        if pivot.policy is PivotPolicy.BLOCK_MEAN:
-            raise PlanError(
-                f"pivot `{pivot.value}` belongs to a column of a contraction, which the tile program does not "
-                'hold yet. Run it with backend="torch".'
             )
 
 

@@ -42,13 +42,18 @@ def chosen(form: FusedForm, problem: Problem, device: DeviceSpec) -> Plan:
     multiplies = binding.contracted or form.cascade.producers
     plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(form, problem, device, binding)
     plan = replace(plan, splits=splits(plan, form, problem))
-    whole = plan.splits > 1 or (form.structures and plan.level == "thread")
+    whole = plan.splits > 1 or (form.structures and plan.level == "thread") or joins(form)
     plan = replace(plan, segments=1 if whole else segments(plan, problem))
     if plan.segments > 1 and not plan.tensor_cores:
         plan = replace(plan, stages=0)
     plan = replace(plan, block_merged=merged(plan, problem))
     plan.verify()
     return plan
+
+
+def joins(form: FusedForm) -> bool:
+    """Whether elements of several components are joined one by one, in the one segment that does so."""
+    return not all(one.ranked for one in form.structures)
 
 
 def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
@@ -269,7 +274,7 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     known = binding.streamed.name not in problem.varying
     if known and length <= whole_row(form, blocks(binding, problem, 1, 1) <= device.multiprocessors):
         return on_chip(device, binding, length, rows, vector(problem))
-    level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS else "block"
+    level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and not form.is_tilted else "block"
     threads = 128 if len(form.slots) <= FEW_SLOTS and not any(one.carries for one in form.outputs) else 256
     lanes = threads * vector(problem)
     return Plan(device, binding, 1, lanes, 1, 0, threads, 1, False, False, False, level=level)

@@ -27,6 +27,7 @@ from redalg.strategies.rules import (
     aligned,
     blocks,
     choose,
+    joins,
     merged,
     power_of_two,
     splittable,
@@ -248,7 +249,7 @@ class Space:
             whole = {power_of_two(max(length, 128)), padded(length, threads * wide)}
             yield from (("row", row, along) for along in sorted(whole) for row in self.beside(along)
                         if along // threads * row <= 96 and along <= 16384)  # fmt: skip
-        if not self.form.places:
+        if not self.form.places and (self.form.structures or not self.form.is_tilted):  # of lanes one slope serves all
             lanes = (threads * wide * times for times in (1, 2, 4))
             yield from (("thread", 1, along) for along in lanes if along <= power_of_two(length) and threads >= 64)
         if not self.form.structures or self.form.places:
@@ -270,7 +271,7 @@ class Space:
         grid = blocks(plan.binding, self.sized, plan.block_row, plan.block_column)
         tiles = -(-max(1, self.extent(plan.binding.streamed)) // plan.block_streamed)
         most = min(MOST_SEGMENTS, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
-        whole = self.form.structures and plan.level == "thread"
+        whole = (self.form.structures and plan.level == "thread") or joins(self.form)
         return [1] if whole else [1 << power for power in range(most.bit_length())]
 
     def splits(self, plan: Plan) -> Iterable[int]:
