@@ -142,7 +142,7 @@ def measured(family: str) -> Iterator[tuple[str, Space, Plan, float]]:
         one = space(family, line["name"])
         first = next(iter(one.plans()))
         for plan in line["plans"]:
-            if "median_us" in plan:
+            if "median_us" in plan and plan.get("form") != "unfused":
                 yield (
                     line["name"],
                     one,
