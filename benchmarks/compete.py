@@ -12,6 +12,7 @@ import torch
 from benchmarks.family import Contestant, Family, Row, Tensors
 from benchmarks.timing import Timing, input_sets, measure
 from redalg.errors import RedalgError
+from redalg.runtime.lowering import lower_passes, unfused_for
 
 OWN = "redalg"
 
@@ -27,7 +28,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Result:
-    """One row: what was emitted for it (None: it does not lower), and every contestant's measurement."""
+    """One row: the hash of what runs for it (None: it does not lower), and every contestant's measurement."""
 
     row: Row
     source_sha256: str | None
@@ -78,9 +79,13 @@ def compete(family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors
 
 
 def source_sha256(family: Family, row: Row, target: str) -> str | None:
-    """The hash of what is emitted for a row; None where it does not lower."""
+    """The hash of what is emitted for a row, or of the unfused form where a call takes that; None for neither."""
+    fused = family.fused(row)
+    forms = fused.first, fused.form
     try:
-        text = family.fused(row).source(target=target, sizes=row.sizes, dtypes=row.dtypes, shapes=row.shapes)
+        plain = lower_passes(forms, target, row.sizes, row.dtypes, unfused_for, shapes=row.shapes)[-1]
+        text = fused.source(target=target, sizes=row.sizes, dtypes=row.dtypes, shapes=row.shapes)
     except RedalgError:
         return None
+    text = text if plain is None else plain.text
     return hashlib.sha256(text.encode()).hexdigest()

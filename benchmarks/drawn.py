@@ -9,6 +9,7 @@ from benchmarks.families import FAMILIES
 from benchmarks.sweep import FIELDS, space_of
 from redalg.strategies import Plan, Space
 from redalg.strategies.cost import H200, Constants, Prediction, predict
+from redalg.strategies.plan import UNFUSED
 
 Document = dict[str, Any]
 PREFIX = "sweep-"
@@ -34,7 +35,7 @@ def is_sweep(content: Document) -> bool:
 
 
 def drawn(content: Document) -> Iterator[Drawn]:
-    """Every draw that has a time, of those that the space still holds."""
+    """Every draw of a kernel that has a time, of those that the space still holds."""
     name, chip = content["benchmark"].removeprefix(PREFIX), content["environment"]["target"]
     family = FAMILIES[name]
     rows = {row.name: row for row in family.rows(device(chip))}
@@ -44,7 +45,7 @@ def drawn(content: Document) -> Iterator[Drawn]:
         space = space_of(family, rows[line["name"]], chip)
         first = next(space.plans())
         for one in line["plans"]:
-            if "median_us" in one:
+            if "median_us" in one and one.get("form") != UNFUSED:
                 plan = replace(first, **{field: one[field] for field in FIELDS if field in one})
                 if plan == first or space.admits(plan):
                     yield Drawn(name, line["name"], space, plan, one["median_us"])

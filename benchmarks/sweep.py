@@ -1,8 +1,9 @@
 """`python -m benchmarks.sweep FAMILY … [--rows H1] [--draws 20] [--seed 0] --out folder`: random plans, measured.
 
 Plans are drawn uniformly from a row's space (`redalg.strategies.space`), the rules' own first; those that a block
-cannot hold are counted and left out. All are compiled in parallel, each checked against the first one's result (which
-the family checks against the definition) before it is timed. The JSON holds every draw: what the model is judged by.
+cannot hold are counted and left out. With `--best`, the unfused form is measured too, where it is admitted. All are
+compiled in parallel, each checked against the first one's result (which the family checks against the definition)
+before it is timed. The JSON holds every draw: what the model is judged by.
 """
 
 import argparse
@@ -27,22 +28,29 @@ from benchmarks.timing import input_sets, measure
 from redalg.errors import RedalgError
 from redalg.lower_tile.compile import compile_source
 from redalg.runtime.lowering import Lowered, built, lower_passes, space_for
+from redalg.runtime.unfused import offered
 from redalg.strategies import Plan, Space
+from redalg.strategies.plan import UNFUSED
 
 SAMPLES = 7
 FIELDS = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
           "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge")  # fmt: skip
+"""Of a kernel's plan; a line whose `form` is `unfused` has none of them."""
 
 
 @dataclass
 class Draws:
-    """A row's plans that fit, what became of each, and how many of those drawn did not fit or were refused."""
+    """A row's plans that fit, what became of each, and how many of those drawn did not fit or were refused.
+
+    `plain` is the unfused form's plan, which is measured after the kernels.
+    """
 
     row: Row
     listed: int = 0
     lowered: list[Lowered] = field(default_factory=list)
     made: list[dict[str, Any]] = field(default_factory=list)
     unfit: dict[str, int] = field(default_factory=dict)
+    plain: Plan | None = None
 
 
 def space_of(family: Family, row: Row, chip: str) -> Space:
@@ -59,6 +67,8 @@ def draw(family: Family, row: Row, chip: str, count: int, seed: int, *, best: bo
     if best:
         listed = different(plan for _, plan in space.ranked())
         others = [plan for plan in dict.fromkeys([space.preferred(), *listed]) if plan != first]
+        plain = offered(family.fused(row).form, space)
+        found.plain = None if plain is None else plain.plan
     else:
         Random(seed).shuffle(others)
     for plan in (first, *others):
@@ -95,14 +105,15 @@ def run(family: Family, found: Draws, failures: Sequence[str]) -> None:
     generator = torch.Generator(where).manual_seed(0)
     inputs = [family.inputs(row, generator) for _ in range(input_sets(row.in_bytes, where))]
     call, wanted = partial(family.fused(row), backend="tilelang"), None
-    for lowered, failure in zip(found.lowered, failures, strict=True):
-        line: dict[str, Any] = {"plan": str(lowered.plan)} | {one: getattr(lowered.plan, one) for one in FIELDS}
+    plans = [one.plan for one in found.lowered]
+    for plan, failure in [*zip(plans, failures, strict=True), *([(found.plain, "")] if found.plain else [])]:
+        line = line_of(plan)
         found.made.append(line)
         if failure:
             line["failure"] = failure
             continue
         try:
-            out = outputs(call(**inputs[0], plan=lowered.plan))
+            out = outputs(call(**inputs[0], plan=plan))
             first = out[0] if len(out) == 1 else out
             error = family.error(row, first, inputs[0]) if wanted is None else against(out, wanted)
             line["error"] = error
@@ -110,10 +121,16 @@ def run(family: Family, found: Draws, failures: Sequence[str]) -> None:
                 line["failure"] = f"wrong: error {error:.1e}"
                 continue
             wanted = wanted or out
-            timing = measure([partial(call, **one, plan=lowered.plan) for one in inputs], where, samples=SAMPLES)
+            timing = measure([partial(call, **one, plan=plan) for one in inputs], where, samples=SAMPLES)
             line |= {"median_us": timing.median_us, "samples_us": timing.samples_us, "method": timing.method}
         except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result
             line["failure"] = f"{type(wrong).__name__}: {wrong}"[:300]
+
+
+def line_of(plan: Plan) -> dict[str, Any]:
+    """A plan as the JSON has it: the unfused form has no fields of a kernel."""
+    chosen = {} if plan.form == UNFUSED else {one: getattr(plan, one) for one in FIELDS}
+    return {"plan": str(plan), "form": plan.form} | chosen
 
 
 def against(out: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> float:

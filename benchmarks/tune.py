@@ -1,7 +1,8 @@
 """`python -m benchmarks.tune FAMILY … [--rows H1] [--budget-s 35] [--seed 0] --out folder`: rows tuned, winners packed.
 
 Every row is tuned as a user would, by `fused.tune`. The JSON, one a family, holds where, every candidate that was
-measured or failed, and the wall time. The winners go into a pack (`--pack`; by default the card's that ships with
+measured or failed, and the wall time. The winners (the fastest kernel, and the unfused form's time beside it where it
+was measured) go into a pack (`--pack`; by default the card's that ships with
 redalg), each in place of the one before it. `--from sweep.json …` takes the winners of sweeps instead, without a GPU.
 """
 
@@ -22,8 +23,9 @@ from benchmarks.report import Document, load, save
 from redalg.runtime.lowering import lower_passes, space_for
 from redalg.runtime.tuned import Entry, key_of, merge, pack_file, sizes_of
 from redalg.runtime.tuner import Tuned
+from redalg.runtime.unfused import admitted
 from redalg.strategies import Plan, Space, card_of
-from redalg.strategies.plan import CHOICES
+from redalg.strategies.plan import CHOICES, UNFUSED
 from redalg.strategies.search import Trial
 
 
@@ -57,17 +59,25 @@ def entries_of(content: Document) -> Iterator[Entry]:
     versions, chip = where["versions"], chip_of(where["device"], where["target"])
     rows = {row.name: row for row in family.rows(device(where["target"]))}
     for line in content["rows"]:
-        best = winner(line)
-        if best is None or line["name"] not in rows or dict(rows[line["name"]].sizes) != line["sizes"]:
+        if line["name"] not in rows or dict(rows[line["name"]].sizes) != line["sizes"]:
             continue
         fused, row = family.fused(rows[line["name"]]), rows[line["name"]]
         space = space_of(fused, row, chip)
-        chosen: dict[str, Any] = {name: best[name] for name in CHOICES if name in best}
-        plan = replace(next(space.plans()), **chosen)
         key = replace(key_of(fused.form, space.problem, space.device), redalg=versions["redalg"],
                       tilelang=versions["tilelang"] or "")  # fmt: skip
-        predicted_us = space.predict(plan).time_us
-        yield Entry(key, sizes_of(fused.form, space.problem), plan.choices(), time_of(best), predicted_us)
+        for best in winners(line):
+            plan, predicted_us = packed_plan(fused, space, best)
+            yield Entry(key, sizes_of(fused.form, space.problem), plan.choices(), time_of(best), predicted_us)
+
+
+def packed_plan(fused: Any, space: Space, line: dict[str, Any]) -> tuple[Plan, float]:
+    """A plan as a document has it, and its predicted time."""
+    if line.get("form") == UNFUSED:
+        plain = admitted(fused.form, space)
+        return plain.plan, plain.said.time_us
+    chosen: dict[str, Any] = {name: line[name] for name in CHOICES if name in line}
+    plan = replace(next(space.plans()), **chosen)
+    return plan, space.predict(plan).time_us
 
 
 def space_of(fused: Any, row: Row, chip: str) -> Space:
@@ -76,10 +86,12 @@ def space_of(fused: Any, row: Row, chip: str) -> Space:
     return lower_passes(forms, chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
 
 
-def winner(line: dict[str, Any]) -> dict[str, Any] | None:
-    """The fastest plan of a row."""
+def winners(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The fastest kernel of a row, and the unfused form."""
     measured = [one for one in line.get("plans", line.get("trials", ())) if not one.get("failure")]
-    return min(measured, key=time_of, default=None)
+    for plain in (False, True):
+        same = [one for one in measured if (one.get("form") == UNFUSED) == plain]
+        yield from sorted(same, key=time_of)[:1]
 
 
 def time_of(plan: dict[str, Any]) -> float:

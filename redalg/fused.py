@@ -249,7 +249,10 @@ class Fused:
     def compile(
         self, target: str, *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", **options: Any
     ) -> Any:
-        """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it."""
+        """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it.
+
+        Where no kernel is as fast as the unfused form (`plan` tells), calls take that.
+        """
         from redalg.runtime.kernels import kernel_for
         from redalg.runtime.lowering import lower_passes
         from redalg.runtime.sizes import ahead
@@ -259,7 +262,9 @@ class Fused:
 
     def plans(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", device: str = "sm_90a",
               **options: Any) -> Any:  # fmt: skip
-        """The plans that a kernel could have, best first by predicted time (of the second of two passes).
+        """The plans that a call could have, best first by predicted time (of the second of two passes).
+
+        They are kernels; and, where it is as accurate, the unfused form as operations of PyTorch.
 
         Args:
             sizes, dtypes, options: as those of `source`.
@@ -278,6 +283,18 @@ class Fused:
         from redalg.runtime.lowering import candidates, lower_passes
 
         return lower_passes((self.first, self.form), device, sizes, self._dtypes(dtypes), candidates, **options)[-1]
+
+    def plan(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", device: str = "sm_90a",
+             **options: Any) -> Any:  # fmt: skip
+        """The plan that a call takes (of the second of two passes): its `form`, `origin` and text tell which it is.
+
+        >>> from redalg.library import chained_product
+        >>> print(chained_product().plan(dict(b=1, m=64, n=64, k=64, h=64), "bfloat16", "H200").form)
+        online
+        """
+        from redalg.runtime.lowering import chosen, lower_passes
+
+        return lower_passes((self.first, self.form), device, sizes, self._dtypes(dtypes), chosen, **options)[-1]
 
     def tune(self, /, *positional: Any, budget_s: float = 35.0, seed: int = 0, progress: bool = True,
              empty: str = "nan", precision: str = "ieee", sizes: Mapping[str, int] | None = None,

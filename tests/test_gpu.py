@@ -7,6 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.families import FAMILIES
+from redalg.library import chained_product
+from redalg.runtime import unfused
+from redalg.runtime.lowering import space_for, target_of
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 pytestmark = pytest.mark.gpu
@@ -99,3 +103,25 @@ def test_what_lies_beyond_a_length_is_never_read(dtype: torch.dtype) -> None:
         for row, size in enumerate((170, 33)):
             tensors["K"][row, :, size:] = tensors["V"][row, :, size:] = torch.nan
         assert worst_error(fused("lengths")(**tensors), wanted) <= 2e-3
+
+
+@pytest.mark.parametrize("row", ["G1", "G6", "G11"])
+def test_chains_as_operations_of_pytorch_are_captured_in_a_graph(row: str) -> None:
+    """In bfloat16: the unfused form's plan, replayed on other tensors, beside the definition and the kernel."""
+    one = next(one for one in FAMILIES["chains"].rows(torch.device("cuda")) if one.name == row)
+    form, bound = chained_product(), 4 * 2.0**-8
+    tensors = {name: torch.randn(shape, device="cuda", dtype=torch.bfloat16) for name, shape in one.shapes.items()}
+    plan = unfused.admitted(form.form, space_for(form.form, target_of("cuda:0"), one.sizes, one.dtypes)).plan
+    assert worst_error(form(**tensors, plan=plan), form.reference(**tensors)) <= bound
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = form(**tensors, plan=plan)
+    kernel = form.lower(target_of("cuda:0"), one.sizes, one.dtypes).plan
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        for tensor in tensors.values():
+            tensor.copy_(torch.randn_like(tensor))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert worst_error(made, form.reference(**tensors)) <= bound
+        assert worst_error(made, form(**tensors, plan=kernel)) <= 2 * bound

@@ -133,7 +133,8 @@ def test_a_plan_names_its_form() -> None:
     with pytest.raises(PlanError) as error:
         lowered("attention", plan=plan)
     assert str(error.value) == (
-        "the plan asks for the unfused form, and the tile program holds the online form alone so far."
+        "the plan `unfused form: 0 operations by PyTorch` has no kernel: it is PyTorch's operations. "
+        "Pass it to a call, or leave plan= out."
     )
 
 

@@ -13,7 +13,7 @@ import redalg as ra
 from redalg.lower_tile.compile import compile_source
 from redalg.lower_tile.interpret import interpret
 from redalg.runtime import kernels, sizes
-from redalg.runtime.lowering import problem_of
+from redalg.runtime.lowering import Lowered, problem_of
 from redalg.strategies import DEVICES, may_vary
 from tests.kernel_cases import SCORE, K, Q, V, attention, fused, problem, worst_error
 
@@ -141,6 +141,7 @@ def test_domains_that_bound_the_loop_keep_constant_sizes_on_a_gpu(
         wanted = {"empty": "nan", "precision": "ieee"}
         asked = problem_of(form.form, "sm_90a", known["sizes"], known["dtypes"], shapes=known["shapes"], **wanted)
         lowered = sizes.newly(form.form, "sm_90a", asked, None)
+    assert isinstance(lowered, Lowered)
     assert (lowered.program.sizes == ()) == constant
 
 

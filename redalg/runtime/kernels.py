@@ -11,7 +11,7 @@ from redalg.errors import BackendError
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.compile import Kernel, compile_source, entry_of
 from redalg.lower_tile.program import Parameter, sized, sizes_in
-from redalg.runtime import arrays
+from redalg.runtime import arrays, unfused
 from redalg.runtime.counters import Counters
 from redalg.runtime.gathers import check_gathers, gathers_any
 from redalg.runtime.inputs import Bound, native
@@ -25,7 +25,7 @@ Make = Callable[[Any], Any]
 
 
 def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
-    """What runs the generated kernel on tensors bound like these, compiled now.
+    """What runs the generated kernel on tensors bound like these, compiled now; or the unfused form, by its plan.
 
     Tensors without elements are finished by the interpreter: nothing to launch.
     """
@@ -38,6 +38,8 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
     if checked:  # before anything is compiled
         check_indices(form, bound)
     lowered = lowered_for(form, bound, tensors, options)
+    if isinstance(lowered, unfused.Unfused):
+        return unfused.step(lowered, bound)
     return Launch(form, held, recipe_of(lowered, kernel_for(lowered), bound, tensors), checked, options["empty"])
 
 

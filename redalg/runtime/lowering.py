@@ -24,6 +24,7 @@ from redalg.lower_tile.standalone import Example, checked
 from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
 from redalg.runtime.tuned import remembered
+from redalg.runtime.unfused import Unfused, admitted, offered, refusal
 from redalg.strategies import (
     Plan,
     Problem,
@@ -38,7 +39,7 @@ from redalg.strategies import (
 )
 from redalg.strategies.arranged import arranged
 from redalg.strategies.candidates import Candidates, ranked
-from redalg.strategies.plan import TUNED
+from redalg.strategies.plan import TUNED, UNFUSED
 
 Made = TypeVar("Made")
 UNRULED = (*TUNED, "model")
@@ -87,16 +88,65 @@ def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -
     """The form as the program holds it, the plans to try (the tuned ones, then the model's or the rules'), the problem
     with what its stages make."""
     known, (form, problem) = form, plannable(form, problem)
+    check_plan(plan, target)
+    if plan is not None and plan.form == UNFUSED:
+        raise PlanError(
+            f"the plan `{plan}` has no kernel: it is PyTorch's operations. Pass it to a call, or leave plan= out."
+        )
+    if plan is not None:
+        return form, [replace(plan, origin="given")], problem
+    space, ruled = Space(form, problem, target), choose(form, problem, target)
+    found = [one for one in remembered(known, space, ruled) if one.form != UNFUSED]
+    # where there is one, the model need not rank them all
+    promised = [] if problem.varying or found else [space.preferred()]
+    return form, [*found, *(one for one in promised if one != ruled), *smaller(ruled)], problem
+
+
+def check_plan(plan: Plan | None, target: str) -> None:
+    """Refuse what is no plan, and a plan for another target."""
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
     if plan is not None and plan.device.target != device_for(target).target:
         raise PlanError(f"the plan is for {plan.device.target}, and the kernel for {target}. Make a plan for {target}.")
+
+
+def unfused_at(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Unfused | None:
+    """The unfused form where a call takes it, None where it takes a kernel.
+
+    It takes it where the plan asks for it (`PlanError` where it is not admitted), where it is the fastest that is
+    remembered of these sizes, or where nothing is and the model promises more than it errs by.
+    """
+    check_plan(plan, target)
+    if (plan is not None and plan.form != UNFUSED) or (plan is None and refusal(form, problem)):
+        return None
+    space = Space(*plannable(form, problem), target)
     if plan is not None:
-        return form, [replace(plan, origin="given")], problem
-    space, ruled = Space(form, problem, target), choose(form, problem, target)
-    found = list(remembered(known, space, ruled))  # where there is one, the model need not rank them all
-    promised = [] if problem.varying or found else [space.preferred()]
-    return form, [*found, *(one for one in promised if one != ruled), *smaller(ruled)], problem
+        return admitted(form, space).by("given")
+    known = next(remembered(form, space, choose(space.form, space.problem, target)), None)
+    if known is not None and known.form != UNFUSED:
+        return None
+    made = offered(form, space)
+    if made is not None and known is not None:
+        return made.by(known.origin, known.predicted_us)
+    return made if made is not None and space.outdone(made.said.time_us) else None
+
+
+def unfused_for(
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *, plan: Plan | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee",
+    varying: Collection[str] = (),
+) -> Unfused | None:  # fmt: skip
+    """The unfused form where a call of these sizes takes it, None where it takes a kernel."""
+    if varying:
+        return None
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
+    return unfused_at(form, target, problem, plan)
+
+
+def chosen(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Plan:
+    """The plan that a call takes: a kernel's, or the unfused form."""
+    plain = unfused_for(form, target, sizes, dtypes, **options)
+    return plain.plan if plain is not None else lower(form, target, sizes, dtypes, **options).plan
 
 
 def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
@@ -218,8 +268,10 @@ def standalone(
 def candidates(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
 ) -> Candidates:
-    """The plans that a pass could have, best first by predicted time."""
-    return ranked(space_for(form, target, sizes, dtypes, **options))
+    """The plans that a pass could have, best first by predicted time; the unfused form too where it is admitted."""
+    space = space_for(form, target, sizes, dtypes, **options)
+    plain = offered(form, space)
+    return ranked(space, [plain.candidate] if plain is not None else [])
 
 
 def fitting(candidates: Iterable[tuple[Plan, TileProgram]]) -> tuple[Plan, TileProgram]:

@@ -6,6 +6,7 @@
     sizes compiled ahead by `Fused.compile`      the kernel compiled for them
     sizes for which the call gives a plan        the kernel of that plan for them: a plan is made for sizes
     sizes that were tuned                        the kernel of the plan that was found for them, likewise
+    sizes at which no kernel is as fast          none: PyTorch's operations (`redalg.runtime.unfused`)
 
 A family is one form, target, dtypes and options, with one size of every axis that tiles hold whole: another size of
 such an axis begins a family. Plans depend on sizes (few rows, many segments): run-time sizes share a kernel where they
@@ -25,21 +26,35 @@ from typing import Any
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.parameters import shape_of
 from redalg.runtime.inputs import Bound
-from redalg.runtime.lowering import Lowered, built, lower, options_of, planned, problem_of, sized_axes, target_of
+from redalg.runtime.lowering import (
+    Lowered,
+    built,
+    lower,
+    options_of,
+    planned,
+    problem_of,
+    sized_axes,
+    target_of,
+    unfused_at,
+    unfused_for,
+)
 from redalg.runtime.tuned import measured_at
+from redalg.runtime.unfused import Unfused
 from redalg.strategies import Plan, Problem, device_for, fits_launch, may_vary, trims, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
 
-_LOWERED: dict[Hashable, tuple[FusedForm, Lowered]] = {}
+_LOWERED: dict[Hashable, tuple[FusedForm, Lowered | Unfused]] = {}
 """By the form's identity (kept alive beside the result): hashing a form's expressions would cost more than a call."""
 _FIRST: dict[Hashable, Mapping[Any, int]] = {}
 _VARIED: dict[Hashable, frozenset[Any]] = {}
 
 
-def lowered_for(form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> Lowered:
-    """The lowering for a call's sizes, kept in process by what it depends on."""
+def lowered_for(
+    form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]
+) -> Lowered | Unfused:
+    """The lowering for a call's sizes, or the unfused form, kept in process by what it depends on."""
     shapes = {name: tuple(array.shape) or (1,) for name, array in tensors.items()}
     target, wanted = target_of(bound.device), options_of(options)
     key = key_of(form, target, bound.sizes, bound.dtypes, shapes, wanted)
@@ -55,8 +70,11 @@ def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
     return (id(form), device_for(target).target, *(frozenset(part.items()) for part in parts))
 
 
-def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered:
+def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered | Unfused:
     """The lowering of sizes not met before: of its own for the first of a family, else the one that they share."""
+    plain = unfused_at(form, target, problem, plan)
+    if plain is not None:
+        return plain
     asked = problem
     planable, plans, problem = planned(form, target, asked, plan)
     if plan is not None or measured_at(form, problem, plans[0]):
@@ -103,10 +121,10 @@ def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozen
 
 
 def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Lowered:
-    """Lower now; calls of these sizes take this lowering."""
+    """Lower now; calls of these sizes take this lowering, unless they take the unfused form."""
     lowered = lower(form, target, sizes, dtypes, **options)
     wanted = {name: options.get(name, default) for name, default in DEFAULTS.items()}
-    if not lowered.program.sizes:
+    if not lowered.program.sizes and unfused_for(form, target, sizes, dtypes, **options) is None:
         given, of_call = options.get("shapes") or {}, replace(lowered.problem, sizes=sized_axes(form, sizes), shapes={})
         shapes = {name: tuple(given.get(name) or shape_of(name, form, of_call)) or (1,)
                   for name in form.cascade.inputs()}  # fmt: skip

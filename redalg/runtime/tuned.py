@@ -29,7 +29,7 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.cache import folder, one_at_a_time
 from redalg.runtime.naming import naming
 from redalg.strategies import DeviceSpec, Plan, Problem, Space
-from redalg.strategies.plan import CHOICES, TUNED
+from redalg.strategies.plan import CHOICES, TUNED, UNFUSED, unfused_plan
 from redalg.strategies.rules import power_of_two
 from redalg.version import VERSION
 
@@ -81,8 +81,14 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What a file knows it by: a bucket may hold results of several sizes."""
-        return " ".join([self.key.digest, *(f"{axis}={size}" for axis, size in sorted(self.sizes.items()))])
+        """What a file knows it by: a bucket may hold results of several sizes, each of a kernel and of none."""
+        sizes = (f"{axis}={size}" for axis, size in sorted(self.sizes.items()))
+        return " ".join([self.key.digest, *sizes, *([UNFUSED] if self.unfused else [])])
+
+    @property
+    def unfused(self) -> bool:
+        """Whether it is the time of the unfused form, which has no choices."""
+        return self.plan.get("form") == UNFUSED
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -122,15 +128,19 @@ def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
     """The remembered plans of a problem: `ruled` with their choices.
 
     First those measured at these very sizes, the fastest first; then those of the bucket's other sizes, where the space
-    of these sizes holds them. Of equals, the pack's first.
+    of these sizes holds them. Of equals, the pack's first. The unfused form is taken at the very sizes alone.
     """
     if space.problem.varying:
         return
     found = list(known(form, space.problem, ruled.device))
     sizes = sizes_of(form, space.problem) if found else {}
     for origin, entry in sorted(found, key=lambda one: one[1].measured_us if one[1].sizes == sizes else inf):
-        chosen: dict[str, Any] = {**entry.plan, "predicted_us": entry.predicted_us, "origin": origin}
-        plan = replace(ruled, **chosen)
+        said: dict[str, Any] = {"predicted_us": entry.predicted_us, "origin": origin}
+        if entry.unfused:
+            if entry.sizes == sizes:
+                yield unfused_plan(ruled.device, ruled.binding, **said)
+            continue
+        plan = replace(ruled, **{**entry.plan, **said})
         if entry.sizes == sizes or space.admits(plan):
             yield plan
 
@@ -233,8 +243,10 @@ def parsed(path: Path) -> dict[str, Entry] | None:
 
 def entry_of(line: Mapping[str, Any]) -> Entry:
     """An entry as it was written; raises `KeyError`, `TypeError` or `ValueError` for anything else."""
-    plan = {**LATER, **line["plan"]}
-    if plan.keys() != set(CHOICES) or not all(isinstance(one, int | str) for one in plan.values()):
+    plan = dict(line["plan"])
+    plan = plan if plan == {"form": UNFUSED} else {**LATER, **plan}
+    known = plan == {"form": UNFUSED} or plan.keys() == set(CHOICES)
+    if not known or not all(isinstance(one, int | str) for one in plan.values()):
         raise ValueError(f"a plan has the choices {', '.join(CHOICES)}, not {', '.join(map(str, plan))}")
     parts = line["key"]
     key = Key(str(parts["cascade"]), dict(parts["dtypes"]), dict(parts["bucket"]), dict(parts["options"]),

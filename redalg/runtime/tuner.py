@@ -1,6 +1,7 @@
 """Plans measured on a device, the fastest remembered: what `Fused.tune` does.
 
-    task      form and tensors of the last pass, its space of plans, the unfused definition's outputs
+    task      form and tensors of the last pass, its space of plans, the unfused definition's outputs; the unfused form
+              as a plan where it is admitted, which needs no compiler
     measure   build → compile, side by side, until a deadline → check → time (graph replay, inputs rotated past L2)
     result    every trial; the fastest is kept in the cache folder, and calls of this process take it from now on
 
@@ -21,16 +22,18 @@ from redalg.errors import InputError, RedalgError
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.cache import one_at_a_time
 from redalg.lower_tile.compile import compile_source
-from redalg.runtime import arrays, prepared, sizes, tuned
+from redalg.runtime import arrays, prepared, sizes, tuned, unfused
 from redalg.runtime.compiling import Compilers, Job
 from redalg.runtime.dispatch import began_first, define
 from redalg.runtime.gathers import gathers_any
 from redalg.runtime.inputs import Bound, bind, check_choice
 from redalg.runtime.kernels import check_indices, recipe_of, refuse_missing_torch
 from redalg.runtime.lowering import Lowered, built, space_for, target_of
-from redalg.runtime.prepared import scalars_of
+from redalg.runtime.prepared import Step, scalars_of
+from redalg.runtime.unfused import Unfused
 from redalg.strategies import Plan, Space
 from redalg.strategies.candidates import Neighbourhood
+from redalg.strategies.plan import UNFUSED
 from redalg.strategies.search import Found, Limits, Outcome, Trial, search
 from redalg.strategies.table import Table
 
@@ -45,6 +48,7 @@ FEW = Limits(population=16, batch=4, patience=1)
 """On the CPU, where plans are compiled beside each other on few cores."""
 Given = Mapping[str, Any]
 Forms = tuple[FusedForm | None, FusedForm]
+Begun = tuple[Lowered, Job] | Unfused | str
 
 
 @final
@@ -125,6 +129,7 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
     task = task_of(forms, given, extents, how)
     rules, *_ = task.space.plans()
     estimates = {plan: said.time_us for said, plan in task.space.ranked()}
+    estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
     listed, on_cpu, end = list(estimates), task.bound.device == "cpu", began + how.budget_s
     limits = FEW if on_cpu else Limits(population=len(listed))  # all are estimated: the model's best are the first
     with Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers, shown(how.budget_s, enabled=how.progress) as tell:
@@ -136,19 +141,26 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
 
 
 def starts(task: Task, rules: Plan) -> list[Plan]:
-    """What is measured first: the plan of the rules and those remembered. The result is no slower than they are."""
-    known = tuned.remembered(task.form, task.space, rules)
-    return [rules, *(replace(one, predicted_us=None, origin=rules.origin) for one in known)]
+    """What is measured first: the plan of the rules, no kernel at all, the plans remembered.
+
+    The result is no slower than they are.
+    """
+    known = (one for one in tuned.remembered(task.form, task.space, rules) if one.form != UNFUSED)
+    plain = [] if task.plain is None else [task.plain.plan]
+    return [rules, *plain, *(replace(one, predicted_us=None, origin=rules.origin) for one in known)]
 
 
 def kept(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
-    """Remember the fastest, and let calls of this process take it."""
-    best, path = found.best, None
-    if best is not None and best.measured_us is not None:
-        problem = task.space.problem
-        key = tuned.key_of(task.form, problem, task.space.device)
-        sized = tuned.sizes_of(task.form, problem)
-        path = tuned.remember(tuned.Entry(key, sized, best.candidate.choices(), best.measured_us, best.predicted_us))
+    """Remember the fastest kernel, and the unfused form's time beside it; let calls of this process take the faster."""
+    path, problem = None, task.space.problem
+    for plain in (False, True):
+        same = [one for one in found.trials if (one.candidate.form == UNFUSED) == plain]
+        best = Found(tuple(same), found.listed, found.stopped).best
+        if best is not None and best.measured_us is not None:
+            key = tuned.key_of(task.form, problem, task.space.device)
+            sized, chosen = tuned.sizes_of(task.form, problem), best.candidate.choices()
+            path = tuned.remember(tuned.Entry(key, sized, chosen, best.measured_us, best.predicted_us))
+    if path is not None:
         sizes.forget(task.form)
         prepared.forget(task.form)
     return Tuned(found, rules, tuned.card(task.space.device), monotonic() - began, path)
@@ -160,7 +172,7 @@ def kept(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
 @final
 @dataclass(frozen=True)
 class Task:
-    """What is tuned: the last pass, its tensors, its space of plans, and what its outputs should be."""
+    """What is tuned: the last pass, its tensors, its plans (`plain`: the unfused form), what its outputs should be."""
 
     forms: Forms
     whole: Given
@@ -168,6 +180,7 @@ class Task:
     given: Given
     bound: Bound
     space: Space
+    plain: Unfused | None
 
     @property
     def form(self) -> FusedForm:
@@ -225,7 +238,7 @@ def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning)
     shapes = {name: tuple(one.shape) or (1,) for name, one in arrays.tensors_for(bound, "torch").items()}
     space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
                       precision=how.precision)  # fmt: skip
-    return Task(forms, given, extents, taken, bound, space)
+    return Task(forms, given, extents, taken, bound, space, unfused.offered(form, space))
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
@@ -252,15 +265,17 @@ class Measuring:
                 waited(one, deadline)
         return [self.finished(one, deadline) for one in jobs]
 
-    def began(self, plan: Plan) -> tuple[Lowered, Job] | str:
-        """A plan's program, being compiled; or why it has none."""
+    def began(self, plan: Plan) -> Begun:
+        """A plan's program, being compiled; or why it has none. The unfused form needs none."""
+        if plan.form == UNFUSED and self.task.plain is not None:
+            return self.task.plain
         try:
             lowered = built(self.task.space.form, [replace(plan, origin="given")], self.task.space.problem)
         except RedalgError as refusal:
             return f"{refusal}"
         return lowered, self.compilers.submit(lowered.source)
 
-    def finished(self, begun: tuple[Lowered, Job] | str, deadline: float) -> Outcome:
+    def finished(self, begun: Begun, deadline: float) -> Outcome:
         """The time of a plan that is compiled."""
         said = waited(begun, deadline)
         if said or isinstance(begun, str):
@@ -268,34 +283,40 @@ class Measuring:
         if monotonic() > self.end and self.times:
             return Outcome(None, "not measured: the time was over")
         try:
-            made = self.timed(begun[0])
+            made = self.timed(self.step(begun))
         except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result
             return Outcome(None, short(f"{type(wrong).__name__}: {wrong}"))
         self.times.extend([made.measured_us] if made.measured_us is not None else [])
         self.tell(min(self.times, default=None), len(self.times))
         return made
 
-    def timed(self, lowered: Lowered) -> Outcome:
+    def step(self, begun: Unfused | tuple[Lowered, Job]) -> Step:
+        """What runs a plan that is compiled."""
+        task = self.task
+        if isinstance(begun, Unfused):
+            return unfused.step(begun, task.bound)
+        lowered, tensors = begun[0], arrays.tensors_for(task.bound, "torch")
+        recipe = recipe_of(lowered, compile_source(lowered.source), task.bound, tensors)
+        return partial(recipe.launch, scalars=[task.scalars[name] for name in recipe.scalars])
+
+    def timed(self, step: Step) -> Outcome:
         """Check a plan's result, then time it."""
         import torch
 
         from redalg.runtime.timing import measure
 
         task = self.task
-        kernel, tensors = compile_source(lowered.source), arrays.tensors_for(task.bound, "torch")
-        recipe = recipe_of(lowered, kernel, task.bound, tensors)
-        scalars = [task.scalars[name] for name in recipe.scalars]
-        wrong = task.verifier.check(recipe.launch(task.given, scalars))
+        wrong = task.verifier.check(step(task.given))
         if wrong:
             return Outcome(None, wrong)
-        calls = [partial(recipe.launch, one, scalars) for one in task.sets]
+        calls = [partial(step, one) for one in task.sets]
         return Outcome(measure(calls, torch.device(task.bound.device), samples=SAMPLES).median_us)
 
 
-def waited(begun: tuple[Lowered, Job] | str, deadline: float) -> str:
-    """Why a plan has no kernel, at the deadline at the latest; empty where it has one."""
-    if isinstance(begun, str):
-        return begun
+def waited(begun: Begun, deadline: float) -> str:
+    """Why a plan has no kernel, at the deadline at the latest; empty where it has one, or needs none."""
+    if isinstance(begun, str | Unfused):
+        return begun if isinstance(begun, str) else ""
     return begun[1].wait(deadline - monotonic())
 
 

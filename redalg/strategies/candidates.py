@@ -82,9 +82,10 @@ class Candidates(Sequence[Candidate]):
         return self.table()._repr_html_()
 
 
-def ranked(space: Space) -> Candidates:
-    """Every plan of a space, best first by predicted time."""
-    found = (candidate(space, plan, said) for said, plan in space.ranked())
+def ranked(space: Space, others: Iterable[Candidate] = ()) -> Candidates:
+    """Every plan of a space, and others that are no kernels, best first by predicted time."""
+    found = [*(candidate(space, plan, said) for said, plan in space.ranked()), *others]
+    found.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
     return Candidates(tuple(found), f"plans for {space.device.part}, predicted")
 
 

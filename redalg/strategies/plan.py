@@ -48,6 +48,8 @@ MERGES = ("kernel", "launch")
 CHOICES = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
            "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge")  # fmt: skip
 """What is chosen of a plan: the rest follows from form, sizes and device."""
+UNFUSED = "unfused"
+"""The form that is no kernel: the definition, as operations of PyTorch."""
 TUNED = ("pack", "cache")
 """Where remembered plans come from: such a plan gives way to the rules' where it has no program."""
 
@@ -60,7 +62,7 @@ class Plan:
     Attributes:
         device: the target's limits.
         binding: the role of every axis.
-        form: `online`.
+        form: `online`; or `unfused`, of which the fields of a kernel say nothing (`unfused_plan` makes it).
         strategy: `single-segment` (one block streams a row) or `multi-segment` (parts in parallel, then the merge).
         block_row, block_streamed, block_column: tile lengths (elements).
         stages: depth of the load pipeline.
@@ -79,6 +81,7 @@ class Plan:
         block_merged: most rows that a block merges at a time, of parts of the streamed axis.
         merge: where parts are merged: by a `kernel` of its own, or in the same `launch`, by the block of a tile that is
             done last (which saves a launch; a tile's parts are then merged by one block).
+        operations: of the unfused form, how many operations of PyTorch it is; equality does not see it.
         predicted_us: predicted time in microseconds, None while no model is asked; equality does not see it.
         origin: who chose it: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans; equality
             does not see it.
@@ -102,6 +105,7 @@ class Plan:
     level: str = "block"
     block_merged: int = MERGED_ROWS
     merge: str = "kernel"
+    operations: int = field(default=0, compare=False)
     predicted_us: float | None = field(default=None, compare=False)
     origin: str = field(default="rules", compare=False)
 
@@ -112,9 +116,13 @@ class Plan:
 
     def choices(self) -> dict[str, int | str | bool]:
         """What was chosen, by name: `replace` on another plan of the form makes this one of it."""
+        if self.form == UNFUSED:
+            return {"form": UNFUSED}
         return {name: getattr(self, name) for name in CHOICES}
 
     def __str__(self) -> str:
+        if self.form == UNFUSED:
+            return f"unfused form: {self.operations} operations by PyTorch"
         rows = f"{self.binding.row or 'one row'} {self.block_row}"
         columns = f" x {self.binding.column} {self.block_column}" if self.binding.column else ""
         grid = " ".join(map(str, self.binding.grid)) or "-"
@@ -170,3 +178,8 @@ class Plan:
             )
         if self.warp_specialized and not self.device.wgmma:
             raise PlanError(f"plan `{self}` specialises warps, which {self.device.target} cannot. Turn it off.")
+
+
+def unfused_plan(device: DeviceSpec, binding: Binding, operations: int = 0, **said: Any) -> Plan:
+    """The definition as so many operations of PyTorch; `said` are `predicted_us` and `origin`."""
+    return Plan(device, binding, 1, 1, 1, 0, 0, 1, False, False, False, form=UNFUSED, operations=operations, **said)

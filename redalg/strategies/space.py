@@ -135,12 +135,23 @@ class Space:
         that are powers of two, and parts that a kernel merges: others keep the rules' plan.
         """
         ruled = choose(self.form, self.problem, self.target)
-        fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else not self.form.places
-        if not self.device.wgmma or not fitted:
+        if not self.fitted(ruled):
             return ruled
         promise, best = next(one for one in self.ranked((ruled.merge,)) if is_power_of_two(one[1].block_streamed))
-        better = DOUBT * promise.time_us + LAUNCH_US < self.predict(ruled).time_us
+        better = doubted(promise.time_us) < self.predict(ruled).time_us
         return replace(best, origin="model", predicted_us=promise.time_us) if better else ruled
+
+    def fitted(self, ruled: Plan) -> bool:
+        """Whether the model was fitted to kernels like those of this space."""
+        fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else not self.form.places
+        return self.device.wgmma and bool(fitted)
+
+    def outdone(self, promise_us: float) -> bool:
+        """Whether what is no kernel promises more than the model errs by, beside the plan taken without measuring."""
+        ruled = choose(self.form, self.problem, self.target)
+        if not self.fitted(ruled) or doubted(promise_us) >= self.predict(ruled).time_us:
+            return False
+        return doubted(promise_us) < self.predict(self.preferred()).time_us
 
     def may_fit(self, plan: Plan) -> bool:
         """Whether its tiles are estimated to fit a block's shared memory (rule 4)."""
@@ -280,6 +291,11 @@ class Space:
             return ()
         longest = min(self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
         return [parts for parts in (2, 4, 8, 16) if parts * plan.block_inner <= longest]
+
+
+def doubted(time_us: float) -> float:
+    """A predicted time, and by how much the model errs."""
+    return DOUBT * time_us + LAUNCH_US
 
 
 def is_power_of_two(length: int) -> bool:
