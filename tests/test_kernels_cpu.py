@@ -11,7 +11,8 @@ from sympy import Expr, Integer, exp
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.program import Bind, Load, Loop, ReduceTile, statements
+from redalg.lower_tile.program import Bind, Loop, ReduceTile, statements
+from redalg.lower_tile.scalars import Load
 from redalg.strategies import Plan
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 

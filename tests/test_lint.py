@@ -11,19 +11,8 @@ from sympy import Integer, Min, floor
 
 from redalg.errors import PlanError
 from redalg.lower_tile.lint import lint
-from redalg.lower_tile.program import (
-    Buffer,
-    Copy,
-    Fill,
-    Kernel,
-    Load,
-    Loop,
-    Parallel,
-    Statement,
-    Store,
-    TileProgram,
-    index,
-)
+from redalg.lower_tile.program import Buffer, Copy, Fill, Kernel, Loop, Parallel, Statement, Store, TileProgram, index
+from redalg.lower_tile.scalars import Load
 from redalg.strategies import Plan
 from tests.kernel_cases import fused
 

@@ -22,7 +22,8 @@ from redalg.errors import PlanError
 from redalg.lower_tile.compile import compile_only, compile_source
 from redalg.lower_tile.interpret import interpret
 from redalg.lower_tile.lint import lint
-from redalg.lower_tile.program import Kernel, Load, Parallel, Store, TileProgram
+from redalg.lower_tile.program import Kernel, Parallel, Store, TileProgram
+from redalg.lower_tile.scalars import Load
 from redalg.lower_tile.space import I
 from redalg.lower_tile.verify import verify
 from redalg.runtime import counters

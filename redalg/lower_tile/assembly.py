@@ -12,7 +12,8 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
 from redalg.lower_tile.names import Names
-from redalg.lower_tile.program import Buffer, Load, Parallel, ReduceTile, Statement, Store
+from redalg.lower_tile.program import Buffer, Parallel, ReduceTile, Statement, Store
+from redalg.lower_tile.scalars import Load
 from redalg.lower_tile.space import E_, I, J
 from redalg.strategies import Plan
 

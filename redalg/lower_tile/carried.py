@@ -28,7 +28,8 @@ from redalg.lower_tile.epilogue import or_zero
 from redalg.lower_tile.loops import over_tiles
 from redalg.lower_tile.operands import Operands
 from redalg.lower_tile.producers import Production
-from redalg.lower_tile.program import Load, Parallel, ScaledExp, Statement, Store
+from redalg.lower_tile.program import Parallel, Statement, Store
+from redalg.lower_tile.scalars import Load, ScaledExp
 from redalg.lower_tile.space import I, J, Space
 from redalg.lower_tile.split import Sums, added_up
 

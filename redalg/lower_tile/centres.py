@@ -21,7 +21,8 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Where
 from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.program import IsFinite, Load, ReduceTile, Statement
+from redalg.lower_tile.program import ReduceTile, Statement
+from redalg.lower_tile.scalars import IsFinite, Load
 from redalg.lower_tile.space import I
 
 

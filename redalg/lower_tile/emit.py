@@ -16,7 +16,6 @@ from redalg.lower_tile.program import (
     Fill,
     Kernel,
     Last,
-    Load,
     Loop,
     Parallel,
     Parameter,
@@ -28,6 +27,7 @@ from redalg.lower_tile.program import (
     expressions,
     statements,
 )
+from redalg.lower_tile.scalars import Load
 from redalg.strategies import GRID_LIMIT, Plan
 from redalg.strategies.products import EIGHT_BITS
 

@@ -11,7 +11,8 @@ from redalg.expression import Cast, Where
 from redalg.incremental.form import FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.moves import safe, usable
-from redalg.lower_tile.program import Copy, Load, Parallel, RankedIndex, Region, Statement, Store
+from redalg.lower_tile.program import Copy, Parallel, Region, Statement, Store
+from redalg.lower_tile.scalars import Load, RankedIndex
 from redalg.lower_tile.selection import padded_places
 from redalg.lower_tile.selection import read as read_selected
 from redalg.lower_tile.slots import Slots

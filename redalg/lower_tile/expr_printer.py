@@ -40,18 +40,8 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import UNDEFINED, Cast, Where
-from redalg.lower_tile.program import (
-    NO_ELEMENT,
-    IsFinite,
-    IsNaN,
-    Kept,
-    Load,
-    Ranked,
-    RankedIndex,
-    RankedValue,
-    ScaledExp,
-    Wide,
-)
+from redalg.lower_tile.program import NO_ELEMENT
+from redalg.lower_tile.scalars import IsFinite, IsNaN, Kept, Load, Ranked, RankedIndex, RankedValue, ScaledExp, Wide
 
 FUNCTIONS = {
     "tanh": "T.tanh",

@@ -11,7 +11,6 @@ from redalg.lower_tile.program import (
     Copy,
     Kernel,
     Last,
-    Load,
     Loop,
     Parallel,
     Region,
@@ -19,6 +18,7 @@ from redalg.lower_tile.program import (
     TileProgram,
     statements,
 )
+from redalg.lower_tile.scalars import Load
 from redalg.strategies import Plan
 
 BYTES = {

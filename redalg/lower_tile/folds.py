@@ -21,7 +21,8 @@ from redalg.expression import Value, Where
 from redalg.incremental.form import FusedForm, Structure
 from redalg.incremental.structured import NOWHERE, join_of, lifted, parts_of
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.program import Copy, Fill, IsFinite, Kept, Load, Parallel, Statement, Store
+from redalg.lower_tile.program import Copy, Fill, Parallel, Statement, Store
+from redalg.lower_tile.scalars import IsFinite, Kept, Load
 from redalg.lower_tile.selection import ranked
 from redalg.lower_tile.space import I, J, Space
 from redalg.monoids.functions import Lost

@@ -13,7 +13,8 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.extent import needed_tiles
 from redalg.lower_tile.hoist import bound_names
 from redalg.lower_tile.names import Names, kernel_name
-from redalg.lower_tile.program import Bind, Kernel, Load, index
+from redalg.lower_tile.program import Bind, Kernel, index
+from redalg.lower_tile.scalars import Load
 from redalg.lower_tile.space import E_, PLACE, I, Space, output_name
 from redalg.lower_tile.split import Sums
 from redalg.strategies import Binding, Plan, Problem, tiles_of

@@ -13,7 +13,8 @@ from sympy import Expr
 from sympy.core.basic import Basic
 
 from redalg.lower_tile.names import Names
-from redalg.lower_tile.program import Bind, Kernel, Load, Parameter, rewritten
+from redalg.lower_tile.program import Bind, Kernel, Parameter, rewritten
+from redalg.lower_tile.scalars import Load
 
 
 @final

@@ -25,27 +25,19 @@ from redalg.lower_tile.program import (
     Contract,
     Copy,
     Fill,
-    IsFinite,
-    IsNaN,
-    Kept,
     Kernel,
     Last,
-    Load,
     Loop,
     Parallel,
-    Ranked,
-    RankedIndex,
-    RankedValue,
     ReduceTile,
     Region,
-    ScaledExp,
     Statement,
     Store,
     TileProgram,
-    Wide,
     sized,
     sizes_in,
 )
+from redalg.lower_tile.scalars import IsFinite, IsNaN, Kept, Load, Ranked, RankedIndex, RankedValue, ScaledExp, Wide
 
 UNWRITTEN = 113
 """What an array of integers holds before it is written."""

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from sympy import S
 
-from redalg.lower_tile.program import Last, Load, Loop, Parallel, Statement
+from redalg.lower_tile.program import Last, Loop, Parallel, Statement
+from redalg.lower_tile.scalars import Load
 
 
 def joined(body: tuple[Statement, ...], *, tiles: bool = False) -> tuple[Statement, ...]:

@@ -27,7 +27,8 @@ from redalg.lower_tile.centres import Centred, found, is_local, local, start
 from redalg.lower_tile.folds import Folds
 from redalg.lower_tile.frames import TILE
 from redalg.lower_tile.moves import Merge, Side, first_of, steps, triangular
-from redalg.lower_tile.program import Fill, IsFinite, IsNaN, Kept, Load, Loop, ReduceTile, Statement, index
+from redalg.lower_tile.program import Fill, Loop, ReduceTile, Statement, index
+from redalg.lower_tile.scalars import IsFinite, IsNaN, Kept, Load
 from redalg.lower_tile.slots import Slots, allocate, stands_alone
 from redalg.lower_tile.space import I, J, Space
 from redalg.lower_tile.stream import Step

@@ -39,7 +39,6 @@ from redalg.lower_tile.program import (
     Fill,
     Kernel,
     Last,
-    Load,
     Loop,
     Parallel,
     ReduceTile,
@@ -50,6 +49,7 @@ from redalg.lower_tile.program import (
     expressions,
     statements,
 )
+from redalg.lower_tile.scalars import Load
 from redalg.strategies import Plan
 
 Kind = TypeVar("Kind")

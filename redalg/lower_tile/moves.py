@@ -22,7 +22,8 @@ from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, Sweep
 from redalg.lower_tile.centres import found, is_local, kept
-from redalg.lower_tile.program import IsFinite, Load, ScaledExp, Statement, Wide
+from redalg.lower_tile.program import Statement
+from redalg.lower_tile.scalars import IsFinite, Load, ScaledExp, Wide
 from redalg.lower_tile.space import Space
 
 

@@ -19,7 +19,8 @@ from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Where
 from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.assembly import Assembly
-from redalg.lower_tile.program import Copy, Load, Parallel, Region, Statement, Store
+from redalg.lower_tile.program import Copy, Parallel, Region, Statement, Store
+from redalg.lower_tile.scalars import Load
 from redalg.lower_tile.space import E_, I, J, Space
 from redalg.strategies.dag import within
 from redalg.strategies.products import EIGHT_BITS

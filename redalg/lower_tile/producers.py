@@ -23,7 +23,8 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.moves import buffer_of, numeric_factor
 from redalg.lower_tile.operands import Operands, operand_dtype
-from redalg.lower_tile.program import Contract, Fill, Load, Loop, Statement, index
+from redalg.lower_tile.program import Contract, Fill, Loop, Statement, index
+from redalg.lower_tile.scalars import Load
 from redalg.lower_tile.space import I, J, Space, U
 from redalg.strategies.products import EIGHT_BITS, HOLDS
 from redalg.strategies.tiles import padded

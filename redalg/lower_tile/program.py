@@ -18,11 +18,9 @@
     store     := target[index*] = expr, where guard
     region    := parameter[index or (start, length)]
 
-Scalar expressions are SymPy's, with `Load(buffer, index*)`, `ScaledExp(u, c, q)` = exp(q·(u − c)), `Kept(e)`,
-`Wide(e)`, `Where`, and `Ranked(x, n)`, an integer that orders as x does, and of equal ones by the lower n
-(`RankedValue`, `RankedIndex` of it). Where an index varies, reading outside a parameter gives 0 and storing outside is
-dropped (as TileLang guards them); constant indices are checked at the call. All loop variables are integer symbols. A
-bound number is read as `Load(name)`, without indices.
+Scalar expressions are SymPy's, with the nodes of `scalars`. Where an index varies, reading outside a parameter gives 0
+and storing outside is dropped (as TileLang guards them); constant indices are checked at the call. All loop variables
+are integer symbols.
 """
 
 from __future__ import annotations
@@ -35,115 +33,9 @@ from typing import Any, final
 
 from sympy import Expr, Integer, S, Symbol, sympify
 from sympy.core.basic import Basic
-from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
 from redalg.strategies import Plan
-
-
-@final
-class Load(Expr):
-    """A buffer's or parameter's element: `args = (name, index, …)`."""
-
-    is_extended_real = True
-    is_commutative = True
-
-    def __new__(cls, name: Any, *indices: Any) -> Load:
-        made: Load = Expr.__new__(cls, name if isinstance(name, Str) else Str(name), *map(sympify, indices))
-        return made
-
-    @property
-    def name(self) -> str:
-        """What is read."""
-        return str(self.args[0].name)
-
-    @property
-    def indices(self) -> tuple[Expr, ...]:
-        """Where."""
-        return tuple(self.args[1:])
-
-    def _sympystr(self, printer: Any) -> str:
-        return f"{self.name}[{', '.join(map(printer._print, self.indices))}]"
-
-
-@final
-class ScaledExp(Expr):
-    """exp(q·(u − c)) as one node: SymPy must not distribute q over the difference, which is what keeps the digits."""
-
-    is_extended_real = True
-    is_commutative = True
-
-    def __new__(cls, u: Any, c: Any, q: Any) -> ScaledExp:
-        made: ScaledExp = Expr.__new__(cls, sympify(u), sympify(c), sympify(q))
-        return made
-
-    def _sympystr(self, printer: Any) -> str:
-        u, c, q = map(printer._print, self.args)
-        return f"exp({q} * ({u} - {c}))"
-
-
-@final
-class Kept(Expr):
-    """u − c or u/c as one node: SymPy must add nothing to it first, and not take its powers apart."""
-
-    is_extended_real = True
-    is_commutative = True
-
-    def __new__(cls, inner: Any) -> Kept:
-        made: Kept = Expr.__new__(cls, sympify(inner))
-        return made
-
-    def _sympystr(self, printer: Any) -> str:
-        return f"({printer._print(self.args[0])})"
-
-
-@final
-class Wide(Expr):
-    """An expression of buffers, computed in float64 and rounded once."""
-
-    is_extended_real = True
-    is_commutative = True
-
-
-@final
-class IsFinite(Boolean):
-    """Whether a number is finite."""
-
-    def _sympystr(self, printer: Any) -> str:
-        return f"isfinite({printer._print(self.args[0])})"
-
-
-@final
-class IsNaN(Boolean):
-    """Whether a number is not a number."""
-
-    def _sympystr(self, printer: Any) -> str:
-        return f"isnan({printer._print(self.args[0])})"
-
-
-@final
-class Ranked(Expr):
-    """(x, n) as one 64-bit integer: NaN above every number, a larger x above a smaller, of equal ones the lower n."""
-
-    is_integer = True
-    is_commutative = True
-
-
-@final
-class RankedValue(Expr):
-    """The x of a `Ranked`; −∞ of no element."""
-
-    is_extended_real = True
-    is_commutative = True
-
-
-@final
-class RankedIndex(Expr):
-    """The n of a `Ranked`; −1 of no element."""
-
-    is_integer = True
-    is_commutative = True
-
 
 NO_ELEMENT = Integer(-(2**63))
 """What stands below every `Ranked`."""

@@ -26,20 +26,8 @@ from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.frames import SEGMENT, Frame, Job, frame, names_after, taken
 from redalg.lower_tile.moves import Merge, Side, triangular
 from redalg.lower_tile.names import Names
-from redalg.lower_tile.program import (
-    Copy,
-    IsNaN,
-    Kernel,
-    Last,
-    Load,
-    Loop,
-    Parallel,
-    Parameter,
-    Statement,
-    Store,
-    index,
-    rewritten,
-)
+from redalg.lower_tile.program import Copy, Kernel, Last, Loop, Parallel, Parameter, Statement, Store, index, rewritten
+from redalg.lower_tile.scalars import IsNaN, Load
 from redalg.lower_tile.selection import part_of, selected_part, width
 from redalg.lower_tile.single import AGAIN, finished, streamed
 from redalg.lower_tile.slots import Slots, allocate

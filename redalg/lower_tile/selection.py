@@ -17,21 +17,8 @@ from redalg.expression import Where
 from redalg.incremental.form import FusedForm, Structure
 from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.program import (
-    NO_ELEMENT,
-    Copy,
-    Fill,
-    Load,
-    Loop,
-    Parallel,
-    Ranked,
-    RankedIndex,
-    RankedValue,
-    ReduceTile,
-    Statement,
-    Store,
-    index,
-)
+from redalg.lower_tile.program import NO_ELEMENT, Copy, Fill, Loop, Parallel, ReduceTile, Statement, Store, index
+from redalg.lower_tile.scalars import Load, Ranked, RankedIndex, RankedValue
 from redalg.lower_tile.space import PLACE, I, J, Space
 from redalg.strategies import Plan, Problem
 from redalg.strategies.rules import power_of_two

@@ -11,7 +11,8 @@ from redalg.expression import RunningCast, Value, Where
 from redalg.expression.contents import is_indicator, values_of
 from redalg.incremental.form import Extremum, FusedForm, Structure
 from redalg.lower_tile.assembly import Assembly
-from redalg.lower_tile.program import Fill, Load, Statement
+from redalg.lower_tile.program import Fill, Statement
+from redalg.lower_tile.scalars import Load
 from redalg.lower_tile.selection import emptied, held, ranked
 from redalg.lower_tile.space import E_, I, J
 from redalg.strategies import Problem

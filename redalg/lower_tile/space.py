@@ -13,7 +13,8 @@ from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Sca
 from redalg.expression.contents import free_axes, is_indicator
 from redalg.incremental.evaluate import infinite_terms
 from redalg.lower_tile.names import kernel_name
-from redalg.lower_tile.program import IsFinite, IsNaN, Kept, Load, Region, index
+from redalg.lower_tile.program import Region, index
+from redalg.lower_tile.scalars import IsFinite, IsNaN, Kept, Load
 from redalg.strategies import Plan, Problem, tiles_of
 
 I, J, E_, U, PLACE = index("i"), index("j"), index("e"), index("u"), index("place")

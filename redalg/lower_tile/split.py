@@ -19,7 +19,8 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.operands import Operands
 from redalg.lower_tile.producers import Production
-from redalg.lower_tile.program import Kernel, Load, Parallel, Parameter, Statement, Store, index
+from redalg.lower_tile.program import Kernel, Parallel, Parameter, Statement, Store, index
+from redalg.lower_tile.scalars import Load
 from redalg.lower_tile.space import I, J, Space
 from redalg.strategies import Plan, Problem
 from redalg.strategies.rules import power_of_two, splittable

@@ -28,7 +28,8 @@ from redalg.lower_tile.folds import Folds
 from redalg.lower_tile.moves import Merge, Side, first_of, numeric_factor, scaled_exp, steps, triangular
 from redalg.lower_tile.operands import Operands, nonzero
 from redalg.lower_tile.producers import Production, added
-from redalg.lower_tile.program import Contract, Copy, IsFinite, IsNaN, Load, ReduceTile, Statement
+from redalg.lower_tile.program import Contract, Copy, ReduceTile, Statement
+from redalg.lower_tile.scalars import IsFinite, IsNaN, Load
 from redalg.lower_tile.selection import candidates, selected
 from redalg.lower_tile.slots import Slots
 from redalg.lower_tile.space import E_, I, J, Space, usable_scale

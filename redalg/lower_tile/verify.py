@@ -24,7 +24,6 @@ from redalg.lower_tile.program import (
     Copy,
     Fill,
     Last,
-    Load,
     Loop,
     Parallel,
     Parameter,
@@ -35,6 +34,7 @@ from redalg.lower_tile.program import (
     TileProgram,
     statements,
 )
+from redalg.lower_tile.scalars import Load
 
 READ_ONLY = ("input", "scalar", "counter")
 """Roles of what no statement stores to (a counter changes by `Last`)."""

@@ -1,0 +1,121 @@
+"""Scalar expressions of a tile program: SymPy's, with what they read and what SymPy must not take apart.
+
+Load(buffer, index*)             an element; a bound number, without indices
+ScaledExp(u, c, q)               exp(q·(u − c))
+Kept(e), Wide(e)                 a difference or quotient as one number; an expression in float64, rounded once
+IsFinite(e), IsNaN(e)            conditions
+Ranked(x, n)                     an integer that orders as x does, and of equal ones by the lower n
+RankedValue(r), RankedIndex(r)   the two of it
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from sympy import Expr, sympify
+from sympy.core.symbol import Str
+from sympy.logic.boolalg import Boolean
+
+
+@final
+class Load(Expr):
+    """A buffer's or parameter's element: `args = (name, index, …)`."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, name: Any, *indices: Any) -> Load:
+        made: Load = Expr.__new__(cls, name if isinstance(name, Str) else Str(name), *map(sympify, indices))
+        return made
+
+    @property
+    def name(self) -> str:
+        """What is read."""
+        return str(self.args[0].name)
+
+    @property
+    def indices(self) -> tuple[Expr, ...]:
+        """Where."""
+        return tuple(self.args[1:])
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"{self.name}[{', '.join(map(printer._print, self.indices))}]"
+
+
+@final
+class ScaledExp(Expr):
+    """exp(q·(u − c)) as one node: SymPy must not distribute q over the difference, which is what keeps the digits."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, u: Any, c: Any, q: Any) -> ScaledExp:
+        made: ScaledExp = Expr.__new__(cls, sympify(u), sympify(c), sympify(q))
+        return made
+
+    def _sympystr(self, printer: Any) -> str:
+        u, c, q = map(printer._print, self.args)
+        return f"exp({q} * ({u} - {c}))"
+
+
+@final
+class Kept(Expr):
+    """u − c or u/c as one node: SymPy must add nothing to it first, and not take its powers apart."""
+
+    is_extended_real = True
+    is_commutative = True
+
+    def __new__(cls, inner: Any) -> Kept:
+        made: Kept = Expr.__new__(cls, sympify(inner))
+        return made
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"({printer._print(self.args[0])})"
+
+
+@final
+class Wide(Expr):
+    """An expression of buffers, computed in float64 and rounded once."""
+
+    is_extended_real = True
+    is_commutative = True
+
+
+@final
+class IsFinite(Boolean):
+    """Whether a number is finite."""
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"isfinite({printer._print(self.args[0])})"
+
+
+@final
+class IsNaN(Boolean):
+    """Whether a number is not a number."""
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"isnan({printer._print(self.args[0])})"
+
+
+@final
+class Ranked(Expr):
+    """(x, n) as one 64-bit integer: NaN above every number, a larger x above a smaller, of equal ones the lower n."""
+
+    is_integer = True
+    is_commutative = True
+
+
+@final
+class RankedValue(Expr):
+    """The x of a `Ranked`; −∞ of no element."""
+
+    is_extended_real = True
+    is_commutative = True
+
+
+@final
+class RankedIndex(Expr):
+    """The n of a `Ranked`; −1 of no element."""
+
+    is_integer = True
+    is_commutative = True
