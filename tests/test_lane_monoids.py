@@ -91,7 +91,7 @@ def test_each_step_of_a_compensated_sum_has_a_buffer() -> None:
 def test_in_several_segments_it_is_refused_by_name() -> None:
     known: Any = {"sizes": {"b": 2, "n": 100}, "dtypes": {"x": "float32"}}
     plan = replace(SUM.lower("c", **known).plan, segments=3)
-    with pytest.raises(PlanError, match="component of compensated_sum, whose elements are joined lane by lane in one"):
+    with pytest.raises(PlanError, match="component of compensated_sum, whose elements are joined in one"):
         SUM.lower("c", **known, plan=plan)
 
 
