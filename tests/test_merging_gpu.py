@@ -13,11 +13,11 @@ from redalg.lower_tile.compile import compile_source
 from redalg.lower_tile.program import sized as sized_by
 from redalg.lower_tile.program import sizes_in
 from redalg.runtime.lowering import target_of
-from redalg.strategies import device_for
+from redalg.strategies import Plan, device_for
 from tests.kernel_cases import fused, problem, worst_error
 
 pytestmark = pytest.mark.gpu
-REPEATS = 200
+REPEATS = 60
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -61,11 +61,12 @@ SEGMENTS = [4, 16]
 
 def fresh(one: Merged, generator: torch.Generator) -> dict[str, torch.Tensor]:
     """Tensors that no launch before has seen."""
+    where = generator.device
 
     def make(shape: tuple[int, ...]) -> torch.Tensor:
         if one.whole:
-            return torch.randint(-2, 3, shape, generator=generator, device="cuda").to(one.dtype)
-        return torch.randn(shape, generator=generator, device="cuda").to(one.dtype)
+            return torch.randint(-2, 3, shape, generator=generator, device=where).to(one.dtype)
+        return torch.randn(shape, generator=generator, device=where).to(one.dtype)
 
     return {name: make(shape) for name, shape in one.shapes.items()}
 
@@ -75,10 +76,14 @@ def called(one: Merged, segments: int) -> Callable[[Tensors], Any]:
     form, chip = fused(one.form), target_of("cuda:0")
     if one.plan.get("warp_specialized") and not device_for(chip).wgmma:
         pytest.skip(f"{chip} has no warps that load alone")
-    tensors = fresh(one, torch.Generator("cuda").manual_seed(0))
-    plan = form.lower(chip, **problem(form, tensors)).plan
-    plan = replace(plan, **{"segments": segments, "merge": "launch", "warp_specialized": False, **one.plan})
+    plan = plan_of(one, segments, chip, fresh(one, torch.Generator("cuda").manual_seed(0)))
     return lambda given: form(**given, plan=plan)
+
+
+def plan_of(one: Merged, segments: int, chip: str, tensors: Tensors) -> Plan:
+    """The rules' plan with these parts, merged in the launch."""
+    plan = fused(one.form).lower(chip, **problem(fused(one.form), tensors)).plan
+    return replace(plan, **{"segments": segments, "merge": "launch", "warp_specialized": False, **one.plan})
 
 
 def draws(one: Merged, seed: int) -> Iterator[dict[str, torch.Tensor]]:

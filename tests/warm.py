@@ -13,25 +13,43 @@ from os import cpu_count
 import torch
 
 from tests.kernel_cases import CASES, cast, fused, problem, tensors_of
+from tests.test_merging_gpu import MERGED, SEGMENTS, fresh, plan_of
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def jobs() -> Iterator[tuple[int, int]]:
-    """(case, dtype) by number."""
+def jobs() -> Iterator[tuple[int | str, int]]:
+    """(case, dtype) by number; (what is merged in the launch, segments)."""
+    yield from ((name, segments) for name in MERGED for segments in SEGMENTS)
     yield from ((case, dtype) for case in range(len(CASES)) for dtype in range(len(DTYPES)))
 
 
-def warm(job: tuple[int, int]) -> str:
+def warm(job: tuple[int | str, int]) -> str:
     """Compile one; gives back what went wrong, if anything."""
-    case, dtype = CASES[job[0]], DTYPES[job[1]]
-    tensors = cast(tensors_of(case), dtype)
-    form = fused(case.form)
+    first, second = job
     try:
-        form.compile("sm_90a", **problem(form, tensors, case.sizes), empty=case.empty)
+        if isinstance(first, str):
+            merged(first, second)
+        else:
+            chosen(first, DTYPES[second])
     except Exception as error:  # noqa: BLE001 - reported, and met again by the test itself
-        return f"{case.name}, {dtype}: {type(error).__name__}: {str(error)[-300:]}"
+        name = first if isinstance(first, str) else f"{CASES[first].name}, {DTYPES[second]}"
+        return f"{name}: {type(error).__name__}: {str(error)[-300:]}"
     return ""
+
+
+def chosen(case: int, dtype: torch.dtype) -> None:
+    """A case by the plan that is chosen."""
+    one = CASES[case]
+    form = fused(one.form)
+    form.compile("sm_90a", **problem(form, cast(tensors_of(one), dtype), one.sizes), empty=one.empty)
+
+
+def merged(name: str, segments: int) -> None:
+    """Parts that are merged in the launch."""
+    one, form = MERGED[name], fused(MERGED[name].form)
+    tensors = fresh(one, torch.Generator().manual_seed(0))
+    form.compile("sm_90a", **problem(form, tensors), plan=plan_of(one, segments, "sm_90a", tensors))
 
 
 def main() -> int:
