@@ -69,9 +69,10 @@ def test_the_last_block_makes_what_a_merging_kernel_makes(drawn: Problem, parts:
     name, tensors, small, extents = drawn
     form = fused(name)
     known = problem(form, tensors, extents)
-    ruled = form.lower("c", **known).plan
+    lowered = form.lower("c", **known)
+    ruled, sizes = lowered.plan, lowered.problem.sizes
     tile: dict[str, Any] = {**small, "segments": parts, "splits": 1, "level": "block", "block_merged": rows}
-    plan = levelled(ruled, {**tile, "block_row": 1} if ruled.binding.row is None else tile, known["sizes"], form.form)
+    plan = levelled(ruled, {**tile, "block_row": 1} if ruled.binding.row is None else tile, sizes, form.form)
     assume(plan.segments > 1)
     arguments = {one: array.numpy() for one, array in tensors.items()}
     programs = [form.lower("c", **known, plan=replace(plan, merge=one)).program for one in ("kernel", "launch")]

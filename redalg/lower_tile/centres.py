@@ -21,7 +21,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Where
 from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, masked
-from redalg.lower_tile.program import ReduceTile, Statement
+from redalg.lower_tile.program import Copy, ReduceTile, Statement
 from redalg.lower_tile.scalars import IsFinite, Load
 from redalg.lower_tile.space import I
 
@@ -62,13 +62,24 @@ def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], 
         held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
         body.append(assembly.over_rows((held.name, Where(Eq(of.count, 0), S.NegativeInfinity, S.Zero))))
         return held
-    total = Load(assembly.summed(f"{pivot.value.name}_total", masked(of.live, of.u, S.Zero), body), I)
+    total = apart(
+        Load(assembly.summed(f"{pivot.value.name}_total", masked(of.live, of.u, S.Zero), body), I), assembly, body
+    )
     held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
     finite = Where(Eq(of.count, 0), S.NegativeInfinity, Where(IsFinite(held), held, S.Zero))
     body.append(assembly.over_rows((held.name, total / of.count), (held.name, finite)))
     if pivot.policy is PivotPolicy.MEMBER:
         _to_member(pivot, of, held, assembly, body)
     return held
+
+
+def apart(made: Load, assembly: Assembly, body: list[Statement]) -> Load:
+    """What a tile was reduced to, for rows that lie as the operand of a product does: the tile lies otherwise."""
+    if not assembly.plan.tensor_cores:
+        return made
+    there = assembly.buffer(f"{made.name}_shared", "shared", (assembly.plan.block_row,))
+    body.append(Copy(made.name, there))  # a loop of its own: rows are stored in one
+    return Load(there, I)
 
 
 def _to_member(pivot: Pivot, of: Centred, mean: Load, assembly: Assembly, body: list[Statement]) -> None:

@@ -181,6 +181,12 @@ class Space:
         size = self.problem.sizes[streamed.name]
         return S.true if covered == size else self.at[streamed] < size
 
+    def left(self) -> Expr:
+        """How many elements of the tile exist."""
+        streamed = self.plan.binding.streamed
+        rest = self.problem.sizes[streamed.name] - self.start[streamed][0]
+        return Max(0, Min(self.plan.block_streamed, rest))
+
     def alike(self, domain: Boolean) -> Boolean:
         """The part of the domain that says the same for every row and column of the block."""
         streamed = self.plan.binding.streamed

@@ -240,13 +240,13 @@ class Step:
         return self.assembly.summed(f"{one.value.name}_{suffix}", self.summand(one, merge), self.body)
 
     def _count(self, wanted: str) -> str:
-        """The tile's live elements: as many as it is long, where no mask hides any and none hangs over the end."""
-        if self.live is not S.true:
+        """The tile's live elements: as many as it is long, or as are left, where no mask hides any."""
+        if self.live not in (S.true, self.space.inside()):
             return self.assembly.summed(wanted, masked(self.live, S.One, S.Zero), self.body)
         key = Load("count of the tile")
         if key not in self.assembly.made:
             self.assembly.made[key] = self.assembly.row(wanted)
-            length = Integer(self.space.plan.block_streamed)
+            length = Integer(self.space.plan.block_streamed) if self.live is S.true else self.space.left()
             self.body.append(self.assembly.over_rows((self.assembly.made[key], length)))
         return self.assembly.made[key]
 
