@@ -1,12 +1,12 @@
-"""Compile the kernels of the GPU tests in parallel, into TileLang's cache on disk: `python -m tests.warm`.
+"""Compile the kernels of the GPU tests in parallel, into TileLang's cache on disk: `python -m tests.warm [WORD …]`.
 
-The tests then load them instead of compiling one after the other.
+The tests then load them instead of compiling one after the other. With words: those whose names have one of them.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from os import cpu_count
 
@@ -18,10 +18,15 @@ from tests.test_merging_gpu import MERGED, SEGMENTS, fresh, plan_of
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def jobs() -> Iterator[tuple[int | str, int]]:
+def jobs(words: Sequence[str]) -> Iterator[tuple[int | str, int]]:
     """(case, dtype) by number; (what is merged in the launch, segments)."""
-    yield from ((name, segments) for name in MERGED for segments in SEGMENTS)
-    yield from ((case, dtype) for case in range(len(CASES)) for dtype in range(len(DTYPES)))
+
+    def wanted(name: str) -> bool:
+        return not words or any(word in name for word in words)
+
+    yield from ((name, segments) for name in MERGED for segments in SEGMENTS if wanted(name))
+    cases = [place for place, one in enumerate(CASES) if wanted(one.name)]
+    yield from ((case, dtype) for case in cases for dtype in range(len(DTYPES)))
 
 
 def warm(job: tuple[int | str, int]) -> str:
@@ -54,9 +59,10 @@ def merged(name: str, segments: int) -> None:
 
 def main() -> int:
     """Compile all; report failures."""
+    wanted = list(jobs(sys.argv[1:]))
     with get_context("spawn").Pool(cpu_count()) as pool:
-        failures = [line for line in pool.imap_unordered(warm, list(jobs())) if line]
-    sys.stdout.write("\n".join([*failures, f"{len(list(jobs())) - len(failures)} kernels compiled"]) + "\n")
+        failures = [line for line in pool.imap_unordered(warm, wanted) if line]
+    sys.stdout.write("\n".join([*failures, f"{len(wanted) - len(failures)} kernels compiled"]) + "\n")
     return 0
 
 
