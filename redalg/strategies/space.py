@@ -131,8 +131,9 @@ class Space:
     def preferred(self) -> Plan:
         """The plan that is taken without measuring: the rules', unless the model promises more than it errs by.
 
-        It was fitted on an H200, to producers on tensor cores and to elementwise terms, with tiles of the streamed axis
-        that are powers of two, and parts that a kernel merges: others keep the rules' plan.
+        It was fitted on an H200, to producers on tensor cores and to elementwise terms whose outputs do not carry the
+        streamed axis, with tiles of that axis that are powers of two, and parts that a kernel merges: others keep the
+        rules' plan.
         """
         ruled = choose(self.form, self.problem, self.target)
         if not self.fitted(ruled):
@@ -143,7 +144,8 @@ class Space:
 
     def fitted(self, ruled: Plan) -> bool:
         """Whether the model was fitted to kernels like those of this space."""
-        fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else not self.form.places
+        rows = not self.form.places and not self.outline.carried and not self.binding.plain
+        fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else rows
         return self.device.wgmma and bool(fitted)
 
     def outdone(self, promise_us: float) -> bool:
