@@ -18,7 +18,7 @@ import redalg as ra
 from redalg.lower_tile import cache
 from redalg.runtime import compiling, kernels, timing, tuned, tuner
 from redalg.strategies import device_for
-from redalg.strategies.search import Limits
+from redalg.strategies.search import Found, Limits, Trial
 from tests.kernel_cases import fused
 
 SIZES = {"b": 1, "h": 2, "q": 32, "k": 64, "d": 16, "e": 16}
@@ -197,6 +197,23 @@ def test_compilers_compile_and_report_and_stop(monkeypatch: pytest.MonkeyPatch, 
         assert again is not None
         assert process.poll() is not None
     assert again.poll() is not None
+
+
+def test_a_lucky_moment_is_no_speed() -> None:
+    """The three fastest are timed once more: what was fast once is not chosen; the fourth keeps its time."""
+    first = {"lucky": 5.0, "steady": 6.0, "slower": 7.0, "slow": 9.0}
+    second = {"lucky": 20.0, "steady": 6.2, "slower": 7.0}
+
+    class Clock:
+        def again(self, one: Any) -> float:
+            return (first[one.candidate] + second[one.candidate]) / 2
+
+    trials = tuple(Trial(name, 1.0, time, "", 1) for name, time in first.items())
+    found: Any = Found(trials, 4, "converged")
+    clock: Any = Clock()
+    made: Any = tuner.settled(found, clock)
+    assert made.best.candidate == "steady"
+    assert [one.measured_us for one in made.trials] == [12.5, 6.1, 7.0, 9.0]
 
 
 # ---- the clock -------------------------------------------------------------------------------------------------------
