@@ -95,11 +95,11 @@ class Constants:
 
 
 H200 = Constants(
-    product=1.0, narrow=33.1, exponential=1.0, arithmetic=0.597, scalar=1.0, loads=0.101, memory=1.0, cache=2.91,
-    launch_us=2.57, merge_us=1.42, part_us=0.129, arrive_us=0.75, step_us=0.604, ahead_us=0.259, deeper=0.45,
-    inner_us=0.403, first=176.0, turn_us=0.787, row_turn_us=0.68, lane_us=0.0019, chain_us=0.0013, join_us=0.0639,
-    reduce_us=0.0243, alone=0.631, scalar_alone=0.14, lanes=0.0175, spill=1.045, columns=1.266, special=0.804,
-    uneven=1.892, staged=1.487,
+    product=1.0, narrow=36.2, exponential=1.0, arithmetic=0.608, scalar=1.0, loads=0.101, memory=1.0, cache=2.74,
+    launch_us=2.563, merge_us=1.41, part_us=0.1268, arrive_us=0.75, step_us=0.5885, ahead_us=0.2521, deeper=0.5344,
+    inner_us=0.393, first=199.0, turn_us=0.9, row_turn_us=0.697, lane_us=0.0018, chain_us=0.0013, join_us=0.0647,
+    reduce_us=0.0261, alone=0.6393, scalar_alone=0.1402, lanes=0.0161, spill=1.072, columns=1.261, special=0.792,
+    uneven=1.907, staged=1.475,
 )  # fmt: skip
 CLOCKS_US = 1755.0
 """Clocks a microsecond: the boost clock of the SXM cards; others are within a tenth of it."""
