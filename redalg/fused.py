@@ -292,9 +292,9 @@ class Fused:
         >>> print(chained_product().plan(dict(b=1, m=64, n=64, k=64, h=64), "bfloat16", "H200").form)
         online
         """
-        from redalg.runtime.lowering import chosen, lower_passes
+        from redalg.runtime.lowering import lower_passes, plan_taken
 
-        return lower_passes((self.first, self.form), device, sizes, self._dtypes(dtypes), chosen, **options)[-1]
+        return lower_passes((self.first, self.form), device, sizes, self._dtypes(dtypes), plan_taken, **options)[-1]
 
     def tune(self, /, *positional: Any, budget_s: float = 35.0, seed: int = 0, progress: bool = True,
              empty: str = "nan", precision: str = "ieee", sizes: Mapping[str, int] | None = None,

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from sympy import Expr, Integer
 
-from redalg.decompose import Cascade
 from redalg.expression import Axis, Element
-from redalg.incremental.form import Accumulator, FusedForm, Pivot
+from redalg.incremental.form import FusedForm
+from redalg.incremental.replaced import replaced
 from redalg.lower_tile.parameters import shape_of
 from redalg.strategies import Problem
 
@@ -38,7 +37,7 @@ def flattened(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
         found |= {one: flat(one, place, shape) for one in elements}
     if not found or form.cascade.producers:
         return form, problem
-    return substituted(form, found), replace(problem, shapes=shapes)
+    return replaced(form, found), replace(problem, shapes=shapes)
 
 
 def streamed_place(elements: list[Element], streamed: Axis) -> int | None:
@@ -57,38 +56,3 @@ def flat(one: Element, place: int, shape: tuple[int, ...]) -> Element:
     for number, length in zip(one.indices[place + 1 :], shape[place + 1 :], strict=True):
         index = index * Integer(length) + number
     return Element(one.args[0], *one.indices[:place], index.expand())
-
-
-def substituted(form: FusedForm, found: dict[Expr, Expr]) -> FusedForm:
-    """Every part of a form with elements replaced."""
-
-    def of(node: Any) -> Any:
-        return node.xreplace(found)
-
-    def pivot(one: Pivot) -> Pivot:
-        return replace(one, base=of(one.base), source=of(one.source))
-
-    def accumulator(one: Accumulator) -> Accumulator:
-        weight = tuple((pivot(c), q) for c, q in one.weight)
-        return replace(one, weight=weight, factors=tuple(map(of, one.factors)))
-
-    return replace(
-        form,
-        cascade=cascade(form.cascade, found),
-        extrema=tuple(replace(one, term=of(one.term)) for one in form.extrema),
-        structures=tuple(replace(one, term=of(one.term)) for one in form.structures),
-        pivots=tuple(map(pivot, form.pivots)),
-        accumulators=tuple(map(accumulator, form.accumulators)),
-        assignments=tuple(replace(one, expr=of(one.expr)) for one in form.assignments),
-        outputs=tuple(replace(one, expr=of(one.expr)) for one in form.outputs),
-    )
-
-
-def cascade(given: Cascade, found: dict[Expr, Expr]) -> Cascade:
-    """The definition, with the same elements."""
-    return replace(
-        given,
-        reductions=tuple(replace(one, term=one.term.xreplace(found)) for one in given.reductions),
-        outputs=tuple(replace(one, expr=one.expr.xreplace(found)) for one in given.outputs),
-        domain=given.domain.xreplace(found),
-    )

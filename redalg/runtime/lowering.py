@@ -143,7 +143,9 @@ def unfused_for(
     return unfused_at(form, target, problem, plan)
 
 
-def chosen(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Plan:
+def plan_taken(
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
+) -> Plan:
     """The plan that a call takes: a kernel's, or the unfused form."""
     plain = unfused_for(form, target, sizes, dtypes, **options)
     return plain.plan if plain is not None else lower(form, target, sizes, dtypes, **options).plan

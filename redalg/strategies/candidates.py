@@ -91,8 +91,7 @@ def ranked(space: Space, others: Iterable[Candidate] = ()) -> Candidates:
 
 def candidate(space: Space, plan: Plan, said: Prediction) -> Candidate:
     """A plan with what the model says of it."""
-    traffic = Traffic(space.outline, plan)
-    return Candidate(plan, said.time_us, said.bound, str(traffic.nest), traffic.smem_bytes)
+    return Candidate(plan, said.time_us, said.bound, str(Traffic(space.outline, plan).nest), said.smem_bytes)
 
 
 @final

@@ -118,10 +118,12 @@ class Prediction:
     Attributes:
         time_us: of the whole, launches included.
         terms: what each unit would take alone, in microseconds.
+        smem_bytes: shared memory of a block, estimated.
     """
 
     time_us: float
     terms: Mapping[str, float]
+    smem_bytes: int = 0
 
     @property
     def bound(self) -> str:
@@ -146,7 +148,8 @@ def predict(outline: Outline, plan: Plan, constants: Constants = H200) -> Predic
     units, moved = one.units_us(busiest), {"memory": one.memory_us(), "L2": one.cache_us(busiest)}
     launched = constants.launch_us + one.merge_us()
     total = launched + hypot(one.slower() * max(units.values()), one.waves_us(waves), *moved.values())
-    return Prediction(total, {**units, **moved, "latency": one.waiting_us() * waves, "launch": launched})
+    terms = {**units, **moved, "latency": one.waiting_us() * waves, "launch": launched}
+    return Prediction(total, terms, one.traffic.smem_bytes)
 
 
 @final

@@ -126,7 +126,8 @@ class Space:
         Those that are estimated to need more shared memory than a block has, which rule 4 leaves in, are the last.
         """
         made = [(self.predict(plan), plan) for plan in self.plans(merges)]
-        return sorted(made, key=lambda one: (self.exceeds(one[1]), one[0].time_us, abs(one[1].stages - STAGES)))
+        most = self.device.smem_bytes
+        return sorted(made, key=lambda one: (one[0].smem_bytes > most, one[0].time_us, abs(one[1].stages - STAGES)))
 
     def preferred(self) -> Plan:
         """The plan that is taken without measuring: the rules', unless the model promises more than it errs by.
@@ -157,11 +158,7 @@ class Space:
 
     def may_fit(self, plan: Plan) -> bool:
         """Whether its tiles are estimated to fit a block's shared memory (rule 4)."""
-        return not self.exceeds(plan, SLACK)
-
-    def exceeds(self, plan: Plan, slack: float = 1.0) -> bool:
-        """Whether its tiles are estimated to need more than so many times a block's shared memory."""
-        return Traffic(self.outline, plan).smem_bytes > slack * self.device.smem_bytes
+        return Traffic(self.outline, plan).smem_bytes <= SLACK * self.device.smem_bytes
 
     @property
     def multiplies(self) -> bool:
