@@ -34,7 +34,7 @@ from redalg.strategies.plan import UNFUSED
 
 SAMPLES = 7
 FIELDS = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
-          "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge")  # fmt: skip
+          "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge", "persistent")  # fmt: skip
 """Of a kernel's plan; a line whose `form` is `unfused` has none of them."""
 
 

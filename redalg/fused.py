@@ -220,11 +220,11 @@ class Fused:
 
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
-    def lower(self, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Any:
+    def lower(self, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str, **options: Any) -> Any:
         """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the second of two passes)."""
         from redalg.runtime.lowering import lower, lower_passes
 
-        return lower_passes((self.first, self.form), target, sizes, dtypes, each=lower, **options)[-1]
+        return lower_passes((self.first, self.form), target, sizes, self._dtypes(dtypes), each=lower, **options)[-1]
 
     def source(self, target: str = "sm_90a", *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16",
                **options: Any) -> str:  # fmt: skip

@@ -156,7 +156,8 @@ class _Emitter:
         self.shapes = {one.name: one.shape for one in kernel.buffers}
         plans = staged_plans(self.program)
         self.suffix = stage_suffix(plans.index(kernel.plan) + 1) if kernel.plan is not None else ""
-        lines, body = launch(kernel, self.printer, f"launch{self.suffix}")
+        lines, unfolding = launch(kernel, self.printer, f"launch{self.suffix}")
+        body = [] if kernel.blocks else unfolding
         for one in kernel.buffers:
             scope = "spread" if kernel.spread and one.scope == "fragment" else one.scope
             scope += self.suffix if scope != "shared" else ""
@@ -165,9 +166,12 @@ class _Emitter:
             )
         if written := left_to_others(kernel, self.program.parameters):
             body.append(f"T.annotate_restrict_buffers({', '.join(written)})  # which other blocks change meanwhile")
-        for statement in kernel.body:
-            body += self.statement(statement)
-        return [*lines, *("    " + line for line in body)]
+        inner = [line for statement in kernel.body for line in self.statement(statement)]
+        if kernel.blocks:
+            points = self.printer.integer(Mul(*(extent for _, extent in kernel.grid)))
+            turns = f"for turn in T.serial(T.ceildiv({points} - worker, {kernel.blocks})):"
+            inner = [turns, *("    " + line for line in (*unfolding, *inner))]
+        return [*lines, *("    " + line for line in (*body, *inner))]
 
     def statement(self, one: Statement) -> list[str]:
         """A statement's lines."""
@@ -265,6 +269,9 @@ def left_to_others(kernel: Kernel, parameters: tuple[Parameter, ...]) -> list[st
 
 def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[list[str], list[str]]:
     """The `with` line, and the lines that unfold what its three dimensions cannot hold one by one."""
+    if kernel.blocks:  # the points of the grid by one number
+        line = f"with T.Kernel({kernel.blocks}, **{threads}) as worker:  # {kernel.title}"
+        return [line], [f"block = turn * {kernel.blocks} + worker", *unfolded(kernel.grid, printer)]
     folded, kept = folding(kernel.grid)
     variables = [*(["block"] if folded else []), *(str(name) for name, _ in kept)]
     extents = [Mul(*(extent for _, extent in folded))] if folded else []

@@ -78,7 +78,8 @@ def smem_bytes(kernel: Kernel, plan: Plan) -> int:
     }
     if plan.device.target == "c":
         return sum(sizes.values())
-    return largest_together(kernel, sizes) + turned_bytes(kernel, plan)
+    together = sum(sizes.values()) if kernel.blocks else largest_together(kernel, sizes)  # a turn's are the next one's
+    return together + turned_bytes(kernel, plan)
 
 
 def largest_together(kernel: Kernel, sizes: Mapping[str, int]) -> int:

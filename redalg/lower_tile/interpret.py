@@ -5,7 +5,7 @@ It runs what the generated kernel runs, in the same order and dtypes, without Ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, final
 
@@ -58,11 +58,13 @@ PARTS: dict[str, Callable[..., Any]] = {
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
-Places = Iterable[tuple[int, ...]]
+Point = tuple[int, ...]
+Blocks = Iterable[Sequence[Point]]
+"""Of a launch: the points of the grid that each takes."""
 
 
 def interpret(
-    program: TileProgram, arguments: Mapping[str, Any], *, order: Callable[[Places], Places] = iter
+    program: TileProgram, arguments: Mapping[str, Any], *, order: Callable[[Blocks], Blocks] = iter
 ) -> dict[str, Any]:
     """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces, counters) by name.
 
@@ -83,10 +85,18 @@ def interpret(
             memory[one.name] = np.zeros(sized(one.shape, sizes), one.dtype)
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
-            for place in order(product(*map(range, sized(tuple(extent for _, extent in kernel.grid), sizes)))):
-                point = {**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))}
-                _Block(kernel, memory, point, program.compute).run()
+            for points in order(shared_out(kernel, sized(tuple(extent for _, extent in kernel.grid), sizes))):
+                block = _Block(kernel, memory, program.compute)
+                for place in points:
+                    block.run({**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))})
     return {one.key: memory[one.name] for one in program.parameters if one.role not in ("input", "scalar")}
+
+
+def shared_out(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:
+    """The points of the grid that each block of a launch takes, in order."""
+    points = [place[::-1] for place in product(*map(range, reversed(extents)))]
+    stride = kernel.blocks or len(points)
+    return [points[block::stride] for block in range(stride)]
 
 
 def numpy_dtype(dtype: str) -> str:
@@ -96,13 +106,14 @@ def numpy_dtype(dtype: str) -> str:
 
 @final
 class _Block:
-    def __init__(self, kernel: Kernel, memory: dict[str, Any], point: Mapping[Symbol, int], compute: str) -> None:
+    def __init__(self, kernel: Kernel, memory: dict[str, Any], compute: str) -> None:
         self.kernel, self.memory, self.compute = kernel, memory, np.dtype(compute)
-        self.variables: dict[Symbol, Any] = dict(point)
+        self.variables: dict[Symbol, Any] = {}
         self.rounding = {one.name: one.dtype for one in kernel.buffers if one.dtype in NARROW}
         self.tiles = {one.name: np.zeros(one.shape, numpy_dtype(one.dtype)) for one in kernel.buffers}
 
-    def run(self) -> None:
+    def run(self, point: Mapping[Symbol, int]) -> None:
+        self.variables = dict(point)
         for one in self.kernel.body:
             self.execute(one)
 

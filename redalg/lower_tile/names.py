@@ -59,6 +59,8 @@ RESERVED = NATIVE | frozenset(
         "local",
         "arrive",
         "chunk",
+        "worker",
+        "turn",
         "ranked",
         "ranked_value",
         "ranked_index",

@@ -4,7 +4,7 @@
     parameter := name, shape, dtype, role (input | scalar | output | workspace | counter)
     size      := a symbol in shapes of parameters, bound by the arguments of a call; extents of grids and stops of loops
                  are expressions of sizes, tiles are not
-    kernel    := grid (variable, extent)*, buffer*, statement*
+    kernel    := grid (variable, extent)*, blocks, buffer*, statement*
     buffer    := name, scope (shared | fragment), shape, dtype
     statement := Bind(name, value, dtype)                      a number of the block's own, read once
                | Copy(source, target)                          one of them a Region of a parameter
@@ -243,6 +243,8 @@ Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop | Last
 class Kernel:
     """One launch: a block for every point of the grid; `spread` where no matrix product lays its register tiles out.
 
+    Or so many `blocks`, where they are not 0: block w runs the body for the points w, w + blocks, w + 2·blocks …, of
+    which the grid's first variable varies fastest, and finds its buffers as the point before left them.
     `plan` is its own where it is a stage before or after the loop's, and None where the program's plan is.
     """
 
@@ -252,10 +254,12 @@ class Kernel:
     title: str
     spread: bool = False
     plan: Plan | None = None
+    blocks: int = 0
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.grid)
-        lines = [f"kernel ({head}): {self.title}", *(f"  {one}" for one in self.buffers)]
+        turns = f" by {self.blocks} blocks in turn" if self.blocks else ""
+        lines = [f"kernel ({head}){turns}: {self.title}", *(f"  {one}" for one in self.buffers)]
         return "\n".join(lines + ["  " + line for one in self.body for line in str(one).splitlines()])
 
 

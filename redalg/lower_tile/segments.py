@@ -29,7 +29,7 @@ from redalg.lower_tile.names import Names
 from redalg.lower_tile.program import Copy, Kernel, Last, Loop, Parallel, Parameter, Statement, Store, index, rewritten
 from redalg.lower_tile.scalars import IsNaN, Load
 from redalg.lower_tile.selection import part_of, selected_part, width
-from redalg.lower_tile.single import AGAIN, finished, streamed
+from redalg.lower_tile.single import AGAIN, finished, in_turn, streamed
 from redalg.lower_tile.slots import Slots, allocate
 from redalg.lower_tile.space import E_, PLACE, I, Space
 from redalg.strategies import tiles_of
@@ -103,7 +103,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
         workspaces.append(counter.name)
         kernels = [finished(job, place, assembly, body, f"{title}, merge the parts" + ", finish" * (not wholes))]
     else:
-        kernels = [finished(job, place, assembly, body, title)]
+        kernels = [in_turn(finished(job, place, assembly, body, title), job.plan)]
         kernels.append(merging(job, names_after(job, kernels, workspaces), parts))
     if wholes:
         whole = [(value, name, (1, *state_shape(value, slots, job))) for value, name in wholes.items()]

@@ -26,7 +26,7 @@ from redalg.lower_tile.slots import Slots, allocate
 from redalg.lower_tile.space import Space
 from redalg.lower_tile.split import Sums, adding, parameter, summing, sums_of, tiled
 from redalg.lower_tile.stream import Step
-from redalg.strategies import tiles_of
+from redalg.strategies import Plan, tiles_of
 
 AGAIN = index("again")
 
@@ -43,13 +43,18 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
         held = seen if job.plan.level == "row" else place.space.streaming(AGAIN)
         body += Carried(job.form, assembly, held.with_values(epilogue.space.values), job.sums).build(AGAIN)
     title = f"stream {job.form.cascade.axis}, finish"
-    return (finished(job, place, assembly, body, title),), ()
+    return (in_turn(finished(job, place, assembly, body, title), job.plan),), ()
 
 
 def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
     """A kernel, with what is the same for a whole block read once."""
     kernel = Kernel(place.grid, tuple(assembly.buffers), tuple(body), title)
     return hoisted(kernel, inputs(job.form, job.problem), assembly.names)
+
+
+def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
+    """The streaming kernel, its grid's points shared out among blocks that stay where the plan asks for them."""
+    return replace(kernel, blocks=plan.persistent * plan.device.multiprocessors)
 
 
 def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement], Space]:

@@ -200,7 +200,7 @@ def merge(path: Path, entries: Iterable[Entry]) -> Path:
     return path
 
 
-LATER = {"merge": "kernel"}
+LATER = {"merge": "kernel", "persistent": 0}
 """Choices that older files do not name, as their plans had them."""
 _READ: dict[Path, tuple[tuple[int, int, int], dict[str, Entry]]] = {}
 """What files held, and the stamp that they had then."""

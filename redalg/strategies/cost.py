@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from math import hypot, prod
 from typing import final
 
-from redalg.strategies.plan import Plan
+from redalg.strategies.plan import RESIDENT, Plan
 from redalg.strategies.traffic import Outline, Traffic
 from redalg.strategies.work import Work
 
@@ -254,7 +254,8 @@ class Kernel:
         threads = self.plan.threads + (128 if self.plan.warp_specialized else 0)
         registers = min(self.most_registers(), self.registers()) * threads
         by_memory = self.plan.device.smem_bytes // max(1024, self.traffic.smem_bytes + 1024)
-        return max(1, min(int(REGISTERS // registers), 2048 // threads, by_memory, 32))
+        most = self.plan.persistent or RESIDENT
+        return max(1, min(int(REGISTERS // registers), 2048 // threads, by_memory, most))
 
     def waves_us(self, waves: int) -> float:
         """Waves of blocks, each from its first tile to its last step."""

@@ -45,8 +45,10 @@ MERGED_ROWS = 16
 """Most rows that one block of the merging kernel takes."""
 LEVELS = ("thread", "warp", "block", "row")
 MERGES = ("kernel", "launch")
+RESIDENT = 32
+"""Most blocks that live on a multiprocessor together, of any chip that redalg knows."""
 CHOICES = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
-           "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge")  # fmt: skip
+           "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge", "persistent")  # fmt: skip
 """What is chosen of a plan: the rest follows from form, sizes and device."""
 UNFUSED = "unfused"
 """The form that is no kernel: the definition, as operations of PyTorch."""
@@ -81,6 +83,8 @@ class Plan:
         block_merged: most rows that a block merges at a time, of parts of the streamed axis.
         merge: where parts are merged: by a `kernel` of its own, or in the same `launch`, by the block of a tile that is
             done last (which saves a launch; a tile's parts are then merged by one block).
+        persistent: blocks of a multiprocessor that stay and take one tile after another until none is left; 0: a block
+            for every tile.
         operations: of the unfused form, how many operations of PyTorch it is; equality does not see it.
         predicted_us: predicted time in microseconds, None while no model is asked; equality does not see it.
         origin: who chose it: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans; equality
@@ -105,6 +109,7 @@ class Plan:
     level: str = "block"
     block_merged: int = MERGED_ROWS
     merge: str = "kernel"
+    persistent: int = 0
     operations: int = field(default=0, compare=False)
     predicted_us: float | None = field(default=None, compare=False)
     origin: str = field(default="rules", compare=False)
@@ -130,6 +135,7 @@ class Plan:
         parts = [
             f"{self.form} form, {self.strategy}" + (f" ({self.segments})" if self.segments > 1 else ""),
             *(["merged in the launch"] if self.merge == "launch" else []),
+            *([f"persistent ({self.persistent} blocks a multiprocessor)"] if self.persistent else []),
             f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}",
             *([] if self.level == "block" else [f"{self.level} level"]),
             f"grid {grid}",
@@ -146,6 +152,11 @@ class Plan:
 
     def verify(self) -> None:
         """Refuse what no kernel can have."""
+        self._verify_parts()
+        self._verify_tiles()
+
+    def _verify_parts(self) -> None:
+        """Levels, parts, and the blocks that take them."""
         if self.level not in LEVELS:
             raise PlanError(f"plan `{self}` asks for level {self.level!r}. Use one of {', '.join(map(repr, LEVELS))}.")
         if self.level in ("row", "thread", "warp") and self.multiplies:
@@ -156,6 +167,20 @@ class Plan:
             raise PlanError(f"plan `{self}` merges by {self.merge!r}. Use one of {', '.join(map(repr, MERGES))}.")
         if self.merge == "launch" and self.segments == 1:
             raise PlanError(f"plan `{self}` merges parts in the launch and has one. Use merge='kernel', or segments.")
+        if self.persistent and (self.merge == "launch" or self.splits > 1):
+            other = "the last block to come merges" if self.merge == "launch" else "contractions are split"
+            raise PlanError(f"plan `{self}` has blocks that take tiles in turn, and {other}. Use persistent=0.")
+        if not 0 <= self.persistent <= RESIDENT:
+            raise PlanError(
+                f"plan `{self}` has {self.persistent} blocks that stay on a multiprocessor. Use 0 to {RESIDENT}."
+            )
+        if self.splits < 1 or (self.splits > 1 and (self.segments > 1 or not self.block_inner)):
+            raise PlanError(
+                f"plan `{self}` has {self.splits} splits. Use one; or several, one segment and a block_inner."
+            )
+
+    def _verify_tiles(self) -> None:
+        """Tiles, and the threads that work on one."""
         if self.level == "warp" and self.threads != 32 and self.device.target != "c":
             raise PlanError(f"plan `{self}` gives a tile to one warp and has {self.threads} threads. Use 32.")
         if self.segments < 1 or self.block_row < 1 or self.block_streamed < 1 or self.stages < 0:
@@ -166,10 +191,6 @@ class Plan:
             raise PlanError(f"plan `{self}` cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16.")
         if self.block_inner and self.warp_specialized and self.splits == 1:
             raise PlanError(f"plan `{self}` specialises warps in a loop within a loop, which sums wrongly. Use it off.")
-        if self.splits < 1 or (self.splits > 1 and (self.segments > 1 or not self.block_inner)):
-            raise PlanError(
-                f"plan `{self}` has {self.splits} splits. Use one; or several, one segment and a block_inner."
-            )
         cuda_cores = self.multiplies and not self.tensor_cores and self.device.target != "c"
         if cuda_cores and (self.block_streamed % 16 or self.block_column % 16 or self.block_row % (self.threads // 16)):
             raise PlanError(

@@ -3,6 +3,7 @@
     matrix products     rows × streamed × columns × inner tiles, stages, threads, loading warps; segments or splits
     elementwise terms   level (row, thread, warp, block), rows, streamed tile, threads; segments
     segments            merged by a kernel of their own, or in the launch
+    blocks              one for every tile, or as many as live on the chip together, which take tiles in turn
 
 Tile lengths follow MCFuser (SC '24), section III: multiples of the chip's granularity, without padding where an extent
 is a power of two, else with at most 5 % (rule 3). What no kernel can have (`Plan.verify`) is left out here, and so is
@@ -20,9 +21,9 @@ from typing import final
 from redalg.errors import PlanError
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
-from redalg.strategies.cost import Prediction, predict
+from redalg.strategies.cost import H200, Kernel, Prediction, predict
 from redalg.strategies.device import DeviceSpec, device_for
-from redalg.strategies.plan import MERGES, Plan, Problem
+from redalg.strategies.plan import MERGES, RESIDENT, Plan, Problem
 from redalg.strategies.rules import (
     aligned,
     blocks,
@@ -112,20 +113,26 @@ class Space:
         """The time of a plan by the model."""
         return predict(self.outline, plan)
 
-    def plans(self, merges: Collection[str] = MERGES) -> Iterator[Plan]:
+    def plans(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> Iterator[Plan]:
         """Every plan, the rules' own first; of parts, those that merge in one of the given ways."""
         ruled = choose(self.form, self.problem, self.target)
         yield ruled
         for plan in self.grown(merges):
-            if plan != ruled and legal(plan) and self.may_fit(plan):
+            if not legal(plan) or not self.may_fit(plan):
+                continue
+            if plan != ruled:
                 yield plan
+            if persistent and (blocks := self.staying(plan)):
+                twin = replace(plan, persistent=blocks)
+                if self.may_fit(twin):
+                    yield twin
 
-    def ranked(self, merges: Collection[str] = MERGES) -> list[tuple[Prediction, Plan]]:
+    def ranked(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> list[tuple[Prediction, Plan]]:
         """Plans with their predictions, the fastest first (of equals, those of two stages).
 
         Those that are estimated to need more shared memory than a block has, which rule 4 leaves in, are the last.
         """
-        made = [(self.predict(plan), plan) for plan in self.plans(merges)]
+        made = [(self.predict(plan), plan) for plan in self.plans(merges, persistent=persistent)]
         most = self.device.smem_bytes
         return sorted(made, key=lambda one: (one[0].smem_bytes > most, one[0].time_us, abs(one[1].stages - STAGES)))
 
@@ -133,13 +140,14 @@ class Space:
         """The plan that is taken without measuring: the rules', unless the model promises more than it errs by.
 
         It was fitted on an H200, to producers on tensor cores and to elementwise terms whose outputs do not carry the
-        streamed axis, with tiles of that axis that are powers of two, and parts that a kernel merges: others keep the
-        rules' plan.
+        streamed axis, with tiles of that axis that are powers of two, parts that a kernel merges, and a block for every
+        tile: others keep the rules' plan.
         """
         ruled = choose(self.form, self.problem, self.target)
         if not self.fitted(ruled):
             return ruled
-        promise, best = next(one for one in self.ranked((ruled.merge,)) if is_power_of_two(one[1].block_streamed))
+        ranked = self.ranked((ruled.merge,), persistent=False)
+        promise, best = next(one for one in ranked if is_power_of_two(one[1].block_streamed))
         better = doubted(promise.time_us) < self.predict(ruled).time_us
         return replace(best, origin="model", predicted_us=promise.time_us) if better else ruled
 
@@ -168,6 +176,8 @@ class Space:
     def admits(self, plan: Plan) -> bool:
         """Whether a plan, made for other sizes perhaps, is one of this space: the same rules, asked of one plan."""
         if not legal(plan) or plan.segments not in self.parts(plan):
+            return False
+        if plan.persistent and plan.persistent != self.staying(replace(plan, persistent=0)):
             return False
         if plan.splits > 1 and plan.splits not in self.splits(plan):
             return False
@@ -290,6 +300,15 @@ class Space:
             return ()
         longest = min(self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
         return [parts for parts in (2, 4, 8, 16) if parts * plan.block_inner <= longest]
+
+    # ---- blocks that stay --------------------------------------------------------------------------------------------
+
+    def staying(self, plan: Plan) -> int:
+        """Blocks of a multiprocessor that could take a plan's tiles in turn; 0 where they would be done after one."""
+        if plan.device.target == "c" or plan.merge == "launch" or plan.splits > 1:
+            return 0
+        kernel = Kernel(Traffic(self.outline, replace(plan, persistent=RESIDENT)), H200)
+        return resident if (resident := kernel.resident()) * plan.device.multiprocessors < kernel.traffic.grid else 0
 
 
 def doubted(time_us: float) -> float:

@@ -69,6 +69,7 @@ class Outline:
         inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
         self.read_bytes = sum(self.width(one) * prod(self.sizes.get(loop, 1) for loop in one.loops) for one in inputs)
         self.moved_bytes = made + self.read_bytes
+        self.stored_width = sum(BYTES.get(problem.result, 4) for one in form.outputs if binding.column in one.axes)
         self.carried = any(binding.streamed in one.axes for one in form.outputs)
 
     def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:
@@ -192,7 +193,8 @@ class Traffic:
     def smem_bytes(self) -> int:
         """Shared memory of a block: staged tiles, those of the pipelined loop once a stage, and computed operands.
 
-        Where the streamed loop runs once there is no loop, and a computation's tiles make room for the next one's.
+        Where the streamed loop runs once there is no loop, and a computation's tiles make room for the next one's. The
+        results' tiles take the room of operands, unless the block goes on to the next tile.
         """
         loops = (*self.outline.inner, self.outline.streamed)
         deepest = next((loop for loop in loops if self.trips[loop] > 1), self.outline.streamed)
@@ -203,6 +205,8 @@ class Traffic:
                 ahead = max(1, self.plan.stages) if one.around[-1:] == (deepest,) else 1
                 found[self.outline.takers[tensor]] += self.elements(tensor) * self.outline.width(tensor) * ahead
         found[-1] += self.operand_bytes
+        if self.plan.persistent and self.outline.contracted and self.plan.segments == 1:
+            found[-1] += self.plan.block_row * self.plan.block_column * self.outline.stored_width
         return sum(found) if self.steps > 1 else max(found)
 
     @property
