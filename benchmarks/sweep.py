@@ -1,9 +1,10 @@
 """`python -m benchmarks.sweep FAMILY … [--rows H1] [--draws 20] [--seed 0] --out folder`: random plans, measured.
 
 Plans are drawn uniformly from a row's space (`redalg.strategies.space`), the rules' own first; those that a block
-cannot hold are counted and left out. With `--best`, the unfused form is measured too, where it is admitted. All are
-compiled in parallel, each checked against the first one's result (which the family checks against the definition)
-before it is timed. The JSON holds every draw: what the model is judged by.
+cannot hold are counted and left out. Blocks that stay are another space, drawn from with `--persistent`. With `--best`,
+the unfused form is measured too, where it is admitted. All are compiled in parallel (`--compile-only` ends there), each
+checked against the first one's result (which the family checks against the definition) before it is timed. The JSON
+holds every draw: what the model is judged by.
 """
 
 import argparse
@@ -59,20 +60,30 @@ def space_of(family: Family, row: Row, chip: str) -> Space:
     return lower_passes((fused.first, fused.form), chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
 
 
-def draw(family: Family, row: Row, chip: str, count: int, seed: int, *, best: bool = False) -> Draws:
-    """The rules' plan, and as many others: drawn at random, or those that the model takes for the best."""
+@dataclass(frozen=True)
+class Wish:
+    """How many plans of a row are drawn beside the rules', from what seed; `best`: those that the model takes for the
+    best instead; `persistent`: of those whose blocks stay."""
+
+    count: int
+    seed: int = 0
+    best: bool = False
+    persistent: bool = False
+
+
+def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
+    """The rules' plan, and others."""
     space, found = space_of(family, row, chip), Draws(row)
-    first, *others = space.plans()
+    first, others = next(space.plans()), listed(space, wish)
     found.listed = 1 + len(others)
-    if best:
-        listed = different(plan for _, plan in space.ranked())
-        others = [plan for plan in dict.fromkeys([space.preferred(), *listed]) if plan != first]
+    if wish.best:
+        others = [plan for plan in dict.fromkeys([space.preferred(), *different(others)]) if plan != first]
         plain = offered(family.fused(row).form, space)
         found.plain = None if plain is None else plain.plan
     else:
-        Random(seed).shuffle(others)
+        Random(wish.seed).shuffle(others)
     for plan in (first, *others):
-        if len(found.lowered) > count:
+        if len(found.lowered) > wish.count:
             break
         try:
             found.lowered.append(built(space.form, [replace(plan, origin="given")], space.problem))
@@ -80,6 +91,20 @@ def draw(family: Family, row: Row, chip: str, count: int, seed: int, *, best: bo
             said = "shared memory" if "shared memory for kernel" in str(refusal) else str(refusal)[-160:]
             found.unfit[said] = found.unfit.get(said, 0) + 1
     return found
+
+
+def listed(space: Space, wish: Wish) -> list[Plan]:
+    """What is drawn from, beside the rules' plan; by predicted time where the best are wished for."""
+    stay = wish.persistent
+    plans = (plan for _, plan in space.ranked(persistent=stay)) if wish.best else space.plans(persistent=stay)
+    ruled = next(space.plans())
+    return [plan for plan in plans if plan != ruled and bool(plan.persistent) == stay]
+
+
+def drawn_by_name(family: str, row: str, chip: str, wish: Wish) -> Draws:
+    """The same, in a process of its own."""
+    known = {one.name: one for one in FAMILIES[family].rows(device(chip))}
+    return draw(FAMILIES[family], known[row], chip, wish)
 
 
 def different(plans: Iterable[Plan]) -> list[Plan]:
@@ -161,11 +186,15 @@ def compile_all(wanted: Sequence[Lowered], seconds: float) -> list[str]:
 
 def sweep(families: Sequence[Family], options: argparse.Namespace) -> None:
     """Draw and compile everything, then measure family by family, writing each when it is done."""
-    chip = target()
+    chip, wish = target(), Wish(options.draws, options.seed, options.best, options.persistent)
     wanted = [(family, row) for family in families for row in family.rows(device())
               if not options.rows or row.name in options.rows]  # fmt: skip
-    found = [draw(family, row, chip, options.draws, options.seed, best=options.best) for family, row in wanted]
+    with multiprocessing.get_context("spawn").Pool(cpu_count()) as pool:
+        jobs = [(family.name, row.name, chip, wish) for family, row in wanted]
+        found = pool.starmap(drawn_by_name, jobs, chunksize=1)
     failures = iter(compile_all([one for draws in found for one in draws.lowered], options.compile_s))
+    if options.compile_only:
+        return
     for family in families:
         mine = [draws for (other, _), draws in zip(wanted, found, strict=True) if other is family]
         for draws in mine:
@@ -180,8 +209,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rows", nargs="+", default=[])
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--best", action="store_true", help="those that the model takes for the best, not random ones")
+    parser.add_argument("--persistent", action="store_true", help="of those whose blocks stay")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compile-s", type=float, default=300.0, help="time for compiling all, in seconds")
+    parser.add_argument("--compile-only", action="store_true", help="into the cache on disk; a later run measures")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     sweep([FAMILIES[name] for name in options.families], options)

@@ -392,10 +392,10 @@ def test_a_later_tuning_may_find_a_faster_kernel() -> None:
 def test_a_sweep_of_the_best_has_it() -> None:
     family = FAMILIES["chains"]
     row = next(one for one in family.rows(torch.device("cpu")) if one.name == "C1")
-    found = sweep.draw(family, row, "c", 1, 0, best=True)
+    found = sweep.draw(family, row, "c", sweep.Wish(1, best=True))
     assert found.plain is not None
     assert sweep.line_of(found.plain) == {"plan": "unfused form: 2 operations by PyTorch", "form": "unfused"}
-    assert sweep.draw(family, row, "c", 0, 0).plain is None
+    assert sweep.draw(family, row, "c", sweep.Wish(0)).plain is None
     assert sweep.line_of(found.lowered[0].plan)["form"] == "online"
 
 
