@@ -46,7 +46,7 @@ def way(space: Space, plan: Plan) -> tuple[int, str] | None:
 def plans_of(space: Space) -> Iterable[Plan]:
     """The space; on the C target, which has one plan, that one with one tile or four in every segment."""
     if space.device.target != "c":
-        return space.plans()
+        return space.plans(("kernel",), persistent=False)
     (ruled,), length = space.plans(), int(space.extent(space.binding.streamed))
     return [replace(ruled, segments=parts, block_streamed=length // parts // tiles)
             for parts in SEGMENTS_ON_C for tiles in (1, 4)]  # fmt: skip

@@ -48,7 +48,7 @@ def sizes() -> list[Row]:
 def plans_of(space: Space) -> Iterable[Plan]:
     """The space; on the C target, which has one plan, that one at every level."""
     if space.device.target != "c":
-        return space.plans()
+        return space.plans(("kernel",), persistent=False)
     (ruled,), length = space.plans(), int(space.extent(space.binding.streamed))
     tile = max(1, length // 4)
     return [replace(ruled, level=name, block_row=1, block_streamed=length if name == "row" else tile)
