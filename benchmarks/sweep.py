@@ -63,12 +63,13 @@ def space_of(family: Family, row: Row, chip: str) -> Space:
 @dataclass(frozen=True)
 class Wish:
     """How many plans of a row are drawn beside the rules', from what seed; `best`: those that the model takes for the
-    best instead; `persistent`: of those whose blocks stay."""
+    best instead; `persistent`: of those whose blocks stay; `skip`: of those drawn, how many another run measures."""
 
     count: int
     seed: int = 0
     best: bool = False
     persistent: bool = False
+    skip: int = 0
 
 
 def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
@@ -90,6 +91,7 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
         except RedalgError as refusal:
             said = "shared memory" if "shared memory for kernel" in str(refusal) else str(refusal)[-160:]
             found.unfit[said] = found.unfit.get(said, 0) + 1
+    del found.lowered[1 : 1 + wish.skip]
     return found
 
 
@@ -186,7 +188,7 @@ def compile_all(wanted: Sequence[Lowered], seconds: float) -> list[str]:
 
 def sweep(families: Sequence[Family], options: argparse.Namespace) -> None:
     """Draw and compile everything, then measure family by family, writing each when it is done."""
-    chip, wish = target(), Wish(options.draws, options.seed, options.best, options.persistent)
+    chip, wish = target(), Wish(options.draws, options.seed, options.best, options.persistent, options.skip)
     wanted = [(family, row) for family in families for row in family.rows(device())
               if not options.rows or row.name in options.rows]  # fmt: skip
     with multiprocessing.get_context("spawn").Pool(cpu_count()) as pool:
@@ -211,6 +213,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--best", action="store_true", help="those that the model takes for the best, not random ones")
     parser.add_argument("--persistent", action="store_true", help="of those whose blocks stay")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first of those draws: another run's")
     parser.add_argument("--compile-s", type=float, default=300.0, help="time for compiling all, in seconds")
     parser.add_argument("--compile-only", action="store_true", help="into the cache on disk; a later run measures")
     parser.add_argument("--out", type=Path, required=True)

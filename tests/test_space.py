@@ -16,7 +16,7 @@ from benchmarks import report
 from benchmarks.agreement import TOP, lost
 from benchmarks.drawn import drawn
 from benchmarks.families import FAMILIES
-from benchmarks.sweep import space_of
+from benchmarks.sweep import Wish, drawn_by_name, space_of
 from redalg.errors import PlanError
 from redalg.lower_tile.fit import smem_bytes
 from redalg.lower_tile.program import Copy, Kernel, Loop, Region, Statement
@@ -183,6 +183,19 @@ def test_predictions_are_positive_and_say_what_bounds_them(family: str, row: str
         assert found.time_us > 0
         assert found.bound in found.terms
         assert max(found.terms["memory"], found.terms["L2"]) <= found.time_us
+
+
+def test_sweeps_share_out_their_draws() -> None:
+    """The first of a seed's draws, and those after them by another run, are one run's; each begins with the rules'."""
+    whole, first, rest = (
+        [one.plan for one in drawn_by_name("mha", "H1", "sm_90a", wish).lowered]
+        for wish in (Wish(9, seed=3), Wish(4, seed=3), Wish(9, seed=3, skip=4))
+    )
+    assert whole == [*first, *rest[1:]]
+    assert first[0] == rest[0] == replace(next(space("mha", "H1").plans()), origin="given")
+    assert not any(one.persistent for one in whole)
+    staying = [one.plan for one in drawn_by_name("mha", "H1", "sm_90a", Wish(4, persistent=True)).lowered]
+    assert [bool(one.persistent) for one in staying] == [False, True, True, True, True]
 
 
 def test_twice_the_work_takes_no_less() -> None:
