@@ -96,8 +96,12 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def smalls() -> Iterator[Small]:
-    """Every launch, in order."""
+def smalls(words: Sequence[str] = ()) -> list[Small]:
+    """Every launch, in order; with words, of the kinds whose names have one of them."""
+    return [one for one in every() if not words or any(word in one.kind for word in words)]
+
+
+def every() -> Iterator[Small]:
     known = {one.name: one for one in CASES}
     for kind, (dtype, plan, names) in OF_CASES.items():
         for name in names:
@@ -107,6 +111,9 @@ def smalls() -> Iterator[Small]:
     for words, options in QUANTIZED.items():
         yield Small("8-bit floats", words, partial(quantized_product, **options), quantized, HALF)
     yield Small("products of products", "one kernel", chained_product, chained, BFLOAT)
+    for words, plan in STAYING.items():
+        yield Small("blocks that stay", words, partial(fused, "attention"), heads, HALF, {"persistent": 1, **plan})
+    yield Small("blocks that stay", "rows", partial(fused, "softmax"), rows, SINGLE, {"persistent": 1})
     for queries in (70, 33):
         yield Small("run-time sizes", f"{queries} queries", runs, partial(drawn, queries), HALF)
 
@@ -114,6 +121,12 @@ def smalls() -> Iterator[Small]:
 QUANTIZED: dict[str, dict[str, Any]] = {
     "online": {}, "power of two": {"power_of_two": True}, "two passes": {"exact": True}
 }  # fmt: skip
+STAYING: dict[str, dict[str, Any]] = {
+    "products": {"stages": 2, "warp_specialized": False},
+    "loading warps": {"stages": 2, "warp_specialized": True, "threads": 128, "block_row": 64, "block_streamed": 64},
+    "parts": {"stages": 1, "segments": 2, "warp_specialized": False},
+}
+"""More tiles than there are blocks, on any card."""
 RUNS = ra.fuse(ra.sum(ra.softmax(ra.sum(ra.tensor("Q[h,q,d]") * ra.tensor("K[h,k,d]"), ra.axes("d")), ra.axes("k"))
                       * ra.tensor("K[h,k,e]"), ra.axes("k")), axes="h q e")  # fmt: skip
 """Keys that are values too; other sizes of a form met before take its kernel of run-time sizes."""
@@ -136,6 +149,16 @@ def quantized() -> dict[str, torch.Tensor]:
     g = generator()
     W = (50 * torch.randn(80, 200, generator=g)).to(torch.float8_e4m3fn)
     return {"x": torch.randn(70, 200, generator=g), "W": W, "w": torch.rand(80, generator=g)}
+
+
+def heads() -> dict[str, torch.Tensor]:
+    g = generator()
+    return {"Q": torch.randn(8, 40, 64, 32, generator=g), "K": torch.randn(8, 40, 128, 32, generator=g),
+            "V": torch.randn(8, 40, 128, 32, generator=g)}  # fmt: skip
+
+
+def rows() -> dict[str, torch.Tensor]:
+    return {"x": torch.randn(500, 300, generator=generator())}
 
 
 def chained() -> dict[str, torch.Tensor]:
@@ -192,11 +215,11 @@ def launch(one: Small, device: str, chip: str) -> str:
     return "right" if error <= bound else f"wrong by {error:.1e}"
 
 
-def launches(device: str, chip: str) -> None:
+def launches(device: str, chip: str, listed: Sequence[Small]) -> None:
     """What runs under the tool: every launch between two marks, its kernel found on disk beforehand."""
-    for one in smalls():
+    for one in listed:
         warm(one, chip)
-    for place, one in enumerate(smalls()):
+    for place, one in enumerate(listed):
         say(f"{BEGIN}{place}")
         say(f"{DONE}{place} {launch(one, device, chip)}")
 
@@ -255,7 +278,7 @@ def run(command: Sequence[str], seconds: int) -> str:
         return (late.stdout or b"").decode(errors="replace") + f"\nstopped after {seconds} s\n"
 
 
-def table(runs: Mapping[str, list[Outcome]]) -> Table:
+def table(listed: Sequence[Small], runs: Mapping[str, list[Outcome]]) -> Table:
     """A line a kind: for each tool its errors, and launches whose result is right."""
     made = Table(title="small kernels of every kind")
     made.add_column("kind")
@@ -263,7 +286,6 @@ def table(runs: Mapping[str, list[Outcome]]) -> Table:
     for tool in runs:
         made.add_column(f"{tool}: errors", justify="right")
         made.add_column("right", justify="right")
-    listed = list(smalls())
     for kind in dict.fromkeys(one.kind for one in listed):
         places = [place for place, one in enumerate(listed) if one.kind == kind]
         figures = []
@@ -274,11 +296,11 @@ def table(runs: Mapping[str, list[Outcome]]) -> Table:
     return made
 
 
-def problems(tool: str, outcomes: list[Outcome]) -> list[str]:
+def problems(listed: Sequence[Small], tool: str, outcomes: list[Outcome]) -> list[str]:
     """Launches that are not clean, with what is known."""
     return [
         f"{tool}: {one.kind}, {one.name}: {outcome.errors} errors; {outcome.result or 'it did not run to its end'}"
-        for one, outcome in zip(smalls(), outcomes, strict=True)
+        for one, outcome in zip(listed, outcomes, strict=True)
         if outcome.errors or outcome.result != "right"
     ]
 
@@ -286,6 +308,9 @@ def problems(tool: str, outcomes: list[Outcome]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sanitize", description=__doc__)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
+    parser.add_argument(
+        "--kinds", nargs="+", default=[], metavar="WORD", help="those whose names have one of the words"
+    )
     parser.add_argument("--dry", action="store_true", help="launch without a tool")
     parser.add_argument("--seconds", type=int, default=270, help="after which a tool is stopped")
     parser.add_argument("--out", type=Path, help="the folder that sanitize.json and the tools' words are written into")
@@ -293,7 +318,7 @@ def main() -> int:
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.launch:
-        launches(device, target())
+        launches(device, target(), smalls(options.kinds))
         return 0
     tool = sanitizer()
     if not options.dry and (device == "cpu" or tool is None):
@@ -306,36 +331,39 @@ def main() -> int:
 def checked(tools: Sequence[str | None], tool: str | None, options: argparse.Namespace) -> int:
     """Warm, run, show, write; 1 where anything is not clean."""
     console = Console() if sys.stdout.isatty() else Console(width=120)
-    listed = list(smalls())
+    listed = smalls(options.kinds)
     with ThreadPoolExecutor(1 if target() == "c" else os.cpu_count()) as pool:
         for line in filter(None, pool.map(lambda one: warm(one, target()), listed)):
             console.print(f"not compiled: {line}", markup=False)
-    own = [sys.executable, "-m", "tests.sanitize", "--launch"]
+    own = [sys.executable, "-m", "tests.sanitize", "--launch", *(["--kinds", *options.kinds] if options.kinds else [])]
     runs, wrong, words = dict[str, list[Outcome]](), list[str](), dict[str, str]()
     for name in tools:
         shown = name or "no tool"
         command = own if name is None else [str(tool), "--tool", name, *OPTIONS[name], "--print-limit", "1000", *own]
         words[shown] = run(command, options.seconds)
         runs[shown], outside, total = read(words[shown], len(listed))
-        wrong += problems(shown, runs[shown])
+        wrong += problems(listed, shown, runs[shown])
         if name is not None and total != 0:
             said = f"{total} in all" if total > 0 else "no summary: " + words[shown][-300:]
             wrong.append(f"{shown}: {outside} errors outside of all launches; {said}")
-    console.print(table(runs))
+    console.print(table(listed, runs))
     for line in wrong:
         console.print(line, style="red", markup=False)
-    write(options.out, runs, wrong, words)
+    write(options.out, listed, runs, wrong, words)
     return int(bool(wrong))
 
 
-def write(out: Path | None, runs: Mapping[str, list[Outcome]], wrong: list[str], words: Mapping[str, str]) -> None:
+def write(
+    out: Path | None, listed: Sequence[Small], runs: Mapping[str, list[Outcome]], wrong: list[str],
+    words: Mapping[str, str],
+) -> None:  # fmt: skip
     """The outcomes as JSON, and what each tool said."""
     if out is None:
         return
     out.mkdir(parents=True, exist_ok=True)
     rows = [{"kind": one.kind, "name": one.name, "dtype": str(one.dtype).removeprefix("torch."),
              "plan": dict(one.plan), "tools": {tool: asdict(found[place]) for tool, found in runs.items()}}
-            for place, one in enumerate(smalls())]  # fmt: skip
+            for place, one in enumerate(listed)]  # fmt: skip
     content = {"benchmark": "sanitize", "environment": environment(), "rows": rows, "wrong": wrong}
     (out / "sanitize.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     for tool, text in words.items():

@@ -45,8 +45,9 @@ def test_errors_belong_to_their_launch() -> None:
 
 def test_kinds_hold_every_way_that_kernels_are_built() -> None:
     changed = {key for one in smalls() for key in one.plan}
-    assert {"segments", "splits", "level"} <= changed
-    assert len({(one.kind, one.name) for one in smalls()}) == len(list(smalls()))
+    assert {"segments", "splits", "level", "merge", "persistent"} <= changed
+    assert len({(one.kind, one.name) for one in smalls()}) == len(smalls())
+    assert {one.kind for one in smalls(["stay", "masks"])} == {"blocks that stay", "masks"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to check on")
