@@ -47,6 +47,12 @@ def test_source(name: str, golden) -> None:
     golden(f"{name}.source", lowered(name).source.text)
 
 
+def test_one_dtype_for_all_tensors() -> None:
+    form, sizes = fused("attention"), {"b": 1, "h": 2, "q": 8, "k": 16, "d": 4, "e": 4}
+    by_name = form.lower("c", sizes, dict.fromkeys("QKV", "float32"))
+    assert form.lower("c", sizes, "float32").source.text == by_name.source.text
+
+
 def test_source_of_several_segments(golden) -> None:
     made = lowered("attention")
     made = lowered("attention", plan=replace(made.plan, segments=2))
