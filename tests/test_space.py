@@ -23,7 +23,7 @@ from redalg.lower_tile.program import Copy, Kernel, Loop, Region, Statement
 from redalg.runtime.lowering import built, lower_passes, space_for
 from redalg.strategies import Plan, Space, choose
 from redalg.strategies.cost import mcfuser, predict
-from redalg.strategies.space import SLACK
+from redalg.strategies.space import DOUBT, DOUBT_US, SLACK, is_power_of_two
 from redalg.strategies.traffic import Traffic
 from tests.kernel_cases import fused
 
@@ -158,11 +158,12 @@ def test_the_models_choice_is_near_the_best_that_was_measured() -> None:
     """Over every plan that was measured, drawn or taken for the best: what the choice costs that measures nothing, and
     the best of the eight that a search measures first."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for family in SWEPT:
+    for family in FAMILIES:
         for path in sorted([*RESULTS.glob(f"sweep-{family}*.json"), *RESULTS.glob(f"best-{family}*.json")]):
             for one in drawn(report.load(path)):
                 found.setdefault((family, one.row), []).append((one.time_us, one.predicted().time_us))
-    assert len(found) == 54
+    rows = {(family, row.name) for family in FAMILIES for row in FAMILIES[family].rows(torch.device("cuda"))}
+    assert set(found) == rows
     assert sum(lost(row, 1) <= 1.15 for row in found.values()) >= 0.9 * len(found)
     assert sum(lost(row, TOP) <= 1.03 for row in found.values()) >= 0.9 * len(found)
 
@@ -210,8 +211,10 @@ def test_the_preferred_plan_is_the_rules_or_promises_more() -> None:
         one = space(family, row)
         ruled, taken = next(iter(one.plans())), one.preferred()
         if taken != ruled:
-            assert one.predict(taken).time_us * 1.25 < one.predict(ruled).time_us
-            assert taken == one.ranked(("kernel",))[0][1]
+            assert DOUBT * one.predict(taken).time_us + DOUBT_US < one.predict(ruled).time_us
+            ranked = (plan for _, plan in one.ranked(("kernel",), persistent=False))
+            assert taken == next(plan for plan in ranked if is_power_of_two(plan.block_streamed))
+            assert not taken.persistent
             assert taken.merge == "kernel"
 
 

@@ -51,6 +51,12 @@ def compile_source(source: Source) -> Kernel:
             ) from cause
 
 
+def is_kept(source: Source) -> bool:
+    """Whether an earlier process left the kernel of a text on disk."""
+    note = stored.note_of(digest(source))
+    return note is not None and note.is_file()
+
+
 def entry_of(kernel: Kernel) -> Callable[..., Any]:
     """What launches a kernel on arguments that the caller has checked: TileLang's own entry looks at each once more."""
     adapter: Any = getattr(kernel.run, "adapter", None)

@@ -17,8 +17,9 @@ memory, registers and threads allow, in waves. Four things hold it up, and none 
 Merged by a kernel of its own, parts cost its launch, and all multiprocessors read them; merged in the launch, they cost
 what a block waits for the counter, and one block of every tile reads its tile's.
 
-Rates per multiprocessor come from `device`, efficiencies and latencies from `Constants`, fitted to an H200's times
-(benchmarks/results/sweep-*.json, by `python -m benchmarks.calibrate`). All times are in microseconds.
+Rates per multiprocessor come from `device`, efficiencies and latencies from `Constants`, fitted to an H200's times and
+to which plan was the fastest (benchmarks/results/sweep-*.json and best-*.json, by `python -m benchmarks.calibrate
+--refine`). All times are in microseconds.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Constants:
         memory: share of memory's bandwidth; cache: L2's bandwidth, as a multiple of what memory reaches.
         launch_us: of a kernel in a graph; merge_us, part_us: of the one that merges, and of every part, beside bytes.
         arrive_us: of merging in the launch instead: until what a block stored is seen, and it has counted. (Three trips
-            to L2, of about 0.25 µs each on an H200; not fitted.)
+            to L2, of about 0.25 µs each on an H200.)
         step_us: what a step waits for its loads; ahead_us: where they are fetched one step ahead; deeper: the exponent
             by which that falls with further steps ahead; inner_us: as `step_us`, of half a step of a producer's loop.
         first: kilobytes a microsecond at which a block's first tiles arrive; turn_us, row_turn_us: from one wave of
@@ -56,9 +57,11 @@ class Constants:
         alone, scalar_alone: how much longer the units take of a block that has a multiprocessor for itself (without
             products, times 512 / threads).
         lanes: share of a merge of two states that a lane does for every element.
-        spill: exponent of the excess of registers; columns, special, uneven, staged: factors of warps by columns, of
-            loading warps, of streamed tiles whose length is no power of two, of tiles that several warps take from
-            shared memory without products (their elements lie apart).
+        copies: of a tile, beside itself, that a thread holds where outputs carry the streamed axis.
+        spill, spilled: exponent of the excess of registers, and factor of any.
+        columns, special, uneven, staged: factors of warps by columns, of loading warps, of streamed tiles whose length
+            is no power of two, of tiles that several warps take from shared memory without products (their elements lie
+            apart); stays: of blocks that take tiles in turn.
     """
 
     product: float
@@ -87,19 +90,22 @@ class Constants:
     alone: float
     scalar_alone: float
     lanes: float
+    copies: float
     spill: float
+    spilled: float
     columns: float
     special: float
     uneven: float
     staged: float
+    stays: float
 
 
 H200 = Constants(
-    product=1.0, narrow=36.2, exponential=1.0, arithmetic=0.608, scalar=1.0, loads=0.101, memory=1.0, cache=2.74,
-    launch_us=2.563, merge_us=1.41, part_us=0.1268, arrive_us=0.75, step_us=0.5885, ahead_us=0.2521, deeper=0.5344,
-    inner_us=0.393, first=199.0, turn_us=0.9, row_turn_us=0.697, lane_us=0.0018, chain_us=0.0013, join_us=0.0647,
-    reduce_us=0.0261, alone=0.6393, scalar_alone=0.1402, lanes=0.0161, spill=1.072, columns=1.261, special=0.792,
-    uneven=1.907, staged=1.475,
+    product=0.8, narrow=45.25, exponential=1.0, arithmetic=0.8407, scalar=0.9403, loads=0.1042, memory=1.0, cache=2.74,
+    launch_us=2.714, merge_us=1.41, part_us=0.1193, arrive_us=0.7059, step_us=0.4708, ahead_us=0.2241, deeper=0.5678,
+    inner_us=0.3828, first=199.0, turn_us=0.81, row_turn_us=0.0924, lane_us=0.0022, chain_us=0.0007, join_us=0.1011,
+    reduce_us=0.0326, alone=0.4959, scalar_alone=0.2191, lanes=0.0161, copies=0.625, spill=0.6861, spilled=1.2,
+    columns=1.0088, special=0.792, uneven=1.5733, staged=1.475, stays=1.35,
 )  # fmt: skip
 CLOCKS_US = 1755.0
 """Clocks a microsecond: the boost clock of the SXM cards; others are within a tenth of it."""
@@ -186,7 +192,8 @@ class Kernel:
             found["loads"] = self.cells * traffic.outline.loads / (fitted.loads * LOADS * CLOCKS_US)
         if self.work.exponentials:
             special = fitted.exponential * SPECIAL * CLOCKS_US
-            found["special functions"] = self.cells * self.work.exponentials / special
+            each = self.work.exponentials + (self.work.rescaling if plan.level == "thread" else 0)
+            found["special functions"] = self.cells * each / special
         if traffic.flops and plan.tensor_cores:
             peak = plan.device.product_tflops * 1e6 / plan.device.multiprocessors
             found["tensor cores"] = traffic.flops / traffic.steps / (peak * fitted.product * self.rate())
@@ -246,7 +253,7 @@ class Kernel:
         if plan.level == "thread":
             held += self.cells * self.work.slots
         elif not plan.multiplies:
-            held += self.cells
+            held += self.cells * (1 + self.constants.copies * self.traffic.outline.carried)
         return max(LOADING if plan.warp_specialized else 0, held / plan.threads + 40)
 
     def resident(self) -> int:
@@ -271,9 +278,11 @@ class Kernel:
     def slower(self) -> float:
         """By how much spilled registers, columns' and loading warps and uneven tiles slow the units."""
         fitted, plan = self.constants, self.plan
-        found = max(1.0, self.registers() / self.most_registers()) ** fitted.spill
+        excess = self.registers() / self.most_registers()
+        found = fitted.spilled * excess**fitted.spill if excess > 1 else 1.0
         found *= fitted.columns if plan.warps == "columns" else 1.0
         found *= fitted.special if plan.warp_specialized else 1.0
+        found *= fitted.stays if plan.persistent else 1.0
         if plan.multiplies:
             return found * (fitted.uneven if plan.block_streamed & (plan.block_streamed - 1) else 1.0)
         apart = plan.level != "thread" and any(not beside for _, beside in self.work.reads)
@@ -281,7 +290,7 @@ class Kernel:
 
     def most_registers(self) -> float:
         """That a thread may have."""
-        return min(255.0, REGISTERS / self.plan.threads)
+        return min(240.0 if self.plan.warp_specialized else 255.0, REGISTERS / self.plan.threads)
 
     def units_us(self, blocks: int) -> dict[str, float]:
         """What every unit takes for a multiprocessor's blocks."""

@@ -67,7 +67,7 @@ class Outline:
         made = sum(BYTES.get(problem.result, 4) * prod(self.sizes.get(str(axis), 1) for axis in one.axes)
                    for one in form.outputs)  # fmt: skip
         inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
-        self.read_bytes = sum(self.width(one) * prod(self.sizes.get(loop, 1) for loop in one.loops) for one in inputs)
+        self.read_bytes = sum(self.width(one) * self.held(one, problem) for one in inputs)
         self.moved_bytes = made + self.read_bytes
         self.stored_width = sum(BYTES.get(problem.result, 4) for one in form.outputs if binding.column in one.axes)
         self.carried = any(binding.streamed in one.axes for one in form.outputs)
@@ -75,6 +75,12 @@ class Outline:
     def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:
         """A tensor's loops but rows, and whether it has rows."""
         return tuple(loop for loop in tensor.loops if loop not in self.rows), bool(self.rows & set(tensor.loops))
+
+    def held(self, tensor: Tensor, problem: Problem) -> int:
+        """Elements of an input that are read: one for every point of its loops, or fewer where some read the same."""
+        points = prod(self.sizes.get(loop, 1) for loop in tensor.loops)
+        shape = problem.shapes.get(tensor.name, ())
+        return min(points, prod(shape)) if shape and all(isinstance(one, int) for one in shape) else points
 
     def width(self, tensor: Tensor) -> int:
         """Bytes of an element."""

@@ -19,7 +19,7 @@ class Work:
 
     Attributes:
         operations: plain operations on an element of a row: those of the terms, and one for every ⊕.
-        exponentials: special functions on it.
+        exponentials: special functions on it; rescaling: those of a merge of an element into a lane's state.
         merging: operations of a merge of two states of a row, which lanes do for every element.
         rescaled: accumulators with columns that an exponential rescales in every step.
         reductions: reductions along a tile.
@@ -29,6 +29,7 @@ class Work:
 
     operations: int
     exponentials: int
+    rescaling: int
     merging: int
     rescaled: int
     reductions: int
@@ -54,6 +55,7 @@ def work_of(form: FusedForm) -> Work:
     return Work(
         operations=sum(1 + int(count_ops(term)) for term in terms),
         exponentials=len(weights) or len(inner),
+        rescaling=len(weights),
         merging=sum(2 + int(count_ops(one)) for one in moved) + 4 * len(form.pivots),
         rescaled=sum(bool(one.weight) for one in wide),
         reductions=len(form.extrema) + len(form.structures) + len(narrow) + len(form.shifted),
