@@ -19,6 +19,7 @@ from itertools import product
 from typing import final
 
 from redalg.errors import PlanError
+from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.cost import H200, Kernel, Prediction, predict
@@ -145,7 +146,7 @@ class Space:
 
         It was fitted on an H200, to producers on tensor cores and to elementwise terms whose outputs do not carry the
         streamed axis, with tiles of that axis that are powers of two, parts that a kernel merges, and a block for every
-        tile: others keep the rules' plan.
+        tile: others, and what is read by pages, keep the rules' plan.
         """
         ruled = choose(self.form, self.problem, self.target)
         if not self.fitted(ruled):
@@ -157,6 +158,8 @@ class Space:
 
     def fitted(self, ruled: Plan) -> bool:
         """Whether the model was fitted to kernels like those of this space."""
+        if not in_order(self.form):
+            return False
         rows = not self.form.places and not self.outline.carried and not self.binding.plain
         fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else rows
         return self.device.wgmma and bool(fitted)
@@ -314,6 +317,13 @@ class Space:
             return 0
         kernel = Kernel(Traffic(self.outline, replace(plan, persistent=RESIDENT)), H200)
         return resident if (resident := kernel.resident()) * plan.device.multiprocessors < kernel.traffic.grid else 0
+
+
+def in_order(form: FusedForm) -> bool:
+    """Whether tensors are read along the streamed axis itself: none by pages, or else by what is computed of it."""
+    axis = form.cascade.axis
+    indices = (index for one in form.cascade.elements() for index in one.indices)
+    return all(index == axis or axis not in free_axes(index) for index in indices)
 
 
 def is_power_of_two(length: int) -> bool:
