@@ -103,7 +103,7 @@ def cost(draws: Sequence[Drawn], constants: Constants) -> float:
     for one in draws:
         predicted = one.predicted(constants).time_us
         error = abs(log(predicted / one.time_us))
-        families.setdefault(one.family, []).append(min(error, SOFT + SOFT * (error - SOFT)) if error > SOFT else error)
+        families.setdefault(one.family, []).append(error if error <= SOFT else SOFT + SOFT * (error - SOFT))
         rows.setdefault((one.family, one.row), []).append((one.time_us, predicted))
     first, top = ([lost(row, count) for row in rows.values()] for count in (1, TOP))
     chosen = FIRST * fmean(log(one) + 0.1 * (one > GOOD) for one in first)
@@ -124,8 +124,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--refine", action="store_true", help="one constant at a time, by what choices lose too")
     options = parser.parse_args(arguments)
     draws, console = [one for file in options.files for one in drawn(report.load(file))], Console()
-    made = fit(draws, evaluations=options.evaluations) if options.evaluations and not options.refine else H200
-    made = refine(draws) if options.refine else made
+    made = H200
+    if options.refine:
+        made = refine(draws)
+    elif options.evaluations:
+        made = fit(draws, evaluations=options.evaluations)
     console.print("Constants(", ", ".join(f"{name}={value:.3g}" for name, value in asdict(made).items()), ")",
                   highlight=False)  # fmt: skip
     for name, found in judged(draws, made).items():

@@ -32,12 +32,8 @@ from redalg.lower_tile.emit import Source
 from redalg.runtime.lowering import Lowered, built, lower_passes, space_for
 from redalg.runtime.unfused import offered
 from redalg.strategies import Plan, Space
-from redalg.strategies.plan import UNFUSED
 
 SAMPLES = 7
-FIELDS = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
-          "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge", "persistent")  # fmt: skip
-"""Of a kernel's plan; a line whose `form` is `unfused` has none of them."""
 
 
 @dataclass
@@ -76,7 +72,8 @@ class Wish:
 def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
     """The rules' plan, and others."""
     space, found = space_of(family, row, chip), Draws(row)
-    first, others = next(space.plans()), listed(space, wish)
+    first = next(space.plans())
+    others = listed(space, wish, first)
     found.listed = 1 + len(others)
     if wish.best:
         others = [plan for plan in dict.fromkeys([space.preferred(), *different(others)]) if plan != first]
@@ -96,11 +93,10 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
     return found
 
 
-def listed(space: Space, wish: Wish) -> list[Plan]:
+def listed(space: Space, wish: Wish, ruled: Plan) -> list[Plan]:
     """What is drawn from, beside the rules' plan; by predicted time where the best are wished for."""
     stay = wish.persistent
     plans = (plan for _, plan in space.ranked(persistent=stay)) if wish.best else space.plans(persistent=stay)
-    ruled = next(space.plans())
     return [plan for plan in plans if plan != ruled and bool(plan.persistent) == stay]
 
 
@@ -157,8 +153,7 @@ def run(family: Family, found: Draws, failures: Sequence[str]) -> None:
 
 def line_of(plan: Plan) -> dict[str, Any]:
     """A plan as the JSON has it: the unfused form has no fields of a kernel."""
-    chosen = {} if plan.form == UNFUSED else {one: getattr(plan, one) for one in FIELDS}
-    return {"plan": str(plan), "form": plan.form} | chosen
+    return {"plan": str(plan), "form": plan.form} | plan.choices()
 
 
 def against(out: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> float:

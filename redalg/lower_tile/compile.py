@@ -53,8 +53,7 @@ def compile_source(source: Source) -> Kernel:
 
 def is_kept(source: Source) -> bool:
     """Whether an earlier process left the kernel of a text on disk."""
-    note = stored.note_of(digest(source))
-    return note is not None and note.is_file()
+    return stored.library_of(digest(source)) is not None
 
 
 def entry_of(kernel: Kernel) -> Callable[..., Any]:

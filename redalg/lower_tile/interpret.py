@@ -85,14 +85,14 @@ def interpret(
             memory[one.name] = np.zeros(sized(one.shape, sizes), one.dtype)
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
-            for points in order(shared_out(kernel, sized(tuple(extent for _, extent in kernel.grid), sizes))):
+            for points in order(points_of_blocks(kernel, sized(tuple(extent for _, extent in kernel.grid), sizes))):
                 block = _Block(kernel, memory, program.compute)
                 for place in points:
                     block.run({**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))})
     return {one.key: memory[one.name] for one in program.parameters if one.role not in ("input", "scalar")}
 
 
-def shared_out(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:
+def points_of_blocks(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:
     """The points of the grid that each block of a launch takes, in order."""
     points = [place[::-1] for place in product(*map(range, reversed(extents)))]
     stride = kernel.blocks or len(points)

@@ -25,15 +25,21 @@ NEEDED = "__tvm_tensormap_create_tiled"
 
 def find(digest: str) -> Any:
     """What launches the kernel of a text, from disk; None where none was kept."""
-    note = note_of(digest)
-    if note is None or not note.is_file() or not runtime_loaded():
-        return None
-    library = Path(json.loads(note.read_text(encoding="utf-8"))["library"])
-    if not library.is_file():  # TileLang's own cache was emptied
+    library = library_of(digest)
+    if library is None or not runtime_loaded():
         return None
     import tvm_ffi
 
     return tvm_ffi.load_module(str(library))["main"]
+
+
+def library_of(digest: str) -> Path | None:
+    """The library of a text's kernel; None where none was kept, or TileLang's own cache was emptied."""
+    note = note_of(digest)
+    if note is None or not note.is_file():
+        return None
+    library = Path(json.loads(note.read_text(encoding="utf-8"))["library"])
+    return library if library.is_file() else None
 
 
 def keep(digest: str, compiled: Any) -> None:
