@@ -6,11 +6,15 @@ Needs nvcc and no GPU.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
+from redalg.errors import PlanError
 from redalg.library import quantized_product
 from redalg.lower_tile.compile import compile_only
+from redalg.lower_tile.fit import smem_bytes
+from redalg.runtime.lowering import Lowered
 from redalg.strategies import DEVICES
 from tests.kernel_cases import fused
 
@@ -91,3 +95,25 @@ def test_products_of_eight_bits_compile(target: str, power_of_two: bool) -> None
         assert 0 < kernel.smem_bytes <= DEVICES[target].smem_bytes
         assert kernel.spill_bytes == 0 or target != "sm_90a", f"{kernel.name} spills {kernel.spill_bytes} bytes"
         assert ("wgmma" in kernel.cuda) == (target == "sm_90a")
+
+
+def of_one_row(block: int, threads: int) -> Lowered:
+    """Moments of 32768 particles, so many of them at a time by all of a block's threads."""
+    one, known = fused("inertia"), {"shapes": {"r": (512, 32768, 3)}}
+    ruled = one.lower("sm_90a", {"b": 512, "n": 32768}, "float32", **known).plan
+    tile = {"block_row": 1, "block_streamed": block, "threads": threads, "segments": 1, "stages": 0}
+    plan = replace(ruled, origin="given", level="block", **tile)
+    return one.lower("sm_90a", {"b": 512, "n": 32768}, "float32", plan=plan, **known)
+
+
+@pytest.mark.parametrize(("block", "threads"), [(4096, 1024), (8192, 512), (2048, 128)])
+def test_what_warps_hand_each_other_is_counted(block: int, threads: int) -> None:
+    """A reduction of a row that lies in several warps takes a cell of every thread, beside the loop's tile."""
+    lowered = of_one_row(block, threads)
+    (made,) = compile_only(lowered.source)
+    assert smem_bytes(lowered.program.kernels[0], lowered.plan) == made.smem_bytes > 3 * 4 * block
+
+
+def test_what_warps_hand_each_other_may_be_too_much() -> None:
+    with pytest.raises(PlanError, match=r"needs \d+ bytes of shared memory .* has 232448"):
+        of_one_row(16384, 1024)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from redalg.errors import PlanError
 from redalg.lower_tile.program import (
+    Buffer,
     Contract,
     Copy,
     Kernel,
     Last,
     Loop,
     Parallel,
+    ReduceTile,
     Region,
     Statement,
     TileProgram,
@@ -25,6 +27,9 @@ BYTES = {
     "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1,
     "float8_e5m2": 1, "uint8": 1, "int8": 1,
 }  # fmt: skip
+
+
+WARP = 32
 
 
 def fits(program: TileProgram, plan: Plan) -> bool:
@@ -78,19 +83,24 @@ def smem_bytes(kernel: Kernel, plan: Plan) -> int:
     }
     if plan.device.target == "c":
         return sum(sizes.values())
-    together = sum(sizes.values()) if kernel.blocks else largest_together(kernel, sizes)  # a turn's are the next one's
+    scratch = [scratch_bytes(one, kernel, plan) for one in kernel.body]
+    if kernel.blocks:  # a turn's are the next one's
+        together = sum(sizes.values()) + max(scratch, default=0)
+    else:
+        together = largest_together(kernel, sizes, scratch)
     return together + turned_bytes(kernel, plan)
 
 
-def largest_together(kernel: Kernel, sizes: Mapping[str, int]) -> int:
-    """The most bytes that live at once: a buffer lives from the first statement that names it to the last one."""
+def largest_together(kernel: Kernel, sizes: Mapping[str, int], scratch: Sequence[int]) -> int:
+    """The most bytes that live at once: a buffer lives from the first statement that names it to the last one, and a
+    statement's scratch while it runs."""
     named = [set(sizes) & names_in(one) for one in kernel.body]
     spans = {}
     for name in sizes:
         places = [place for place, names in enumerate(named) if name in names]
         spans[name] = (places[0], places[-1]) if places else (0, 0)
     alive = ([name for name, (first, last) in spans.items() if first <= place <= last] for place in range(len(named)))
-    return max((sum(sizes[name] for name in names) for names in alive), default=0)
+    return max((own + sum(sizes[name] for name in names) for own, names in zip(scratch, alive, strict=True)), default=0)
 
 
 def names_in(one: Statement) -> set[str]:
@@ -101,6 +111,22 @@ def names_in(one: Statement) -> set[str]:
         reads = {load.name for store in one.body for load in store.expr.atoms(Load)}
         return reads | {store.target for store in one.body}
     return {str(getattr(side, "name", side)) for side in vars(one).values()}
+
+
+def scratch_bytes(one: Statement, kernel: Kernel, plan: Plan) -> int:
+    """What a statement's reductions pass from warp to warp: a cell of every thread for each, where a row's elements lie
+    in several warps. (Those of one loop all live while it runs.)"""
+    shapes = {buffer.name: buffer for buffer in kernel.buffers}
+    reduced = (shapes[other.source] for other in statements((one,)) if isinstance(other, ReduceTile))
+    return sum(plan.threads * BYTES[tile.dtype] for tile in reduced if spans_warps(tile, kernel, plan))
+
+
+def spans_warps(tile: Buffer, kernel: Kernel, plan: Plan) -> bool:
+    """Whether a row of a register tile lies in several warps: a product's layout by the plan, else by its lanes."""
+    if plan.tensor_cores and not kernel.spread:
+        return plan.warps == "columns"
+    rows, width = prod(tile.shape[:-1]), tile.shape[-1]
+    return min(plan.threads // max(1, rows), width) > WARP
 
 
 def turned_bytes(kernel: Kernel, plan: Plan) -> int:
