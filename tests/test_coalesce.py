@@ -87,8 +87,8 @@ TILES = st.fixed_dictionaries({
 
 def planned(plan: Plan, tile: dict[str, Any], form: ra.Fused) -> Plan:
     """The plan with a tile that it can have."""
-    if plan.level == "thread" and form.form.structures:  # joined lane by lane, in one segment
-        return replace(plan, block_streamed=tile["block_streamed"])
+    if plan.level == "thread" and form.form.structures:  # joined lane by lane
+        return replace(plan, block_streamed=tile["block_streamed"], segments=tile["segments"])
     keep = {"level": plan.level} if plan.multiplies or form.form.places else {}
     rows = {} if plan.binding.row is not None else {"block_row": 1}
     return replace(plan, **{**tile, **rows, **keep, **({"level": "block"} if plan.level == "row" else {})})

@@ -88,11 +88,18 @@ def test_each_step_of_a_compensated_sum_has_a_buffer() -> None:
     assert "fast_math" not in text
 
 
-def test_in_several_segments_it_is_refused_by_name() -> None:
-    known: Any = {"sizes": {"b": 2, "n": 100}, "dtypes": {"x": "float32"}}
-    plan = replace(SUM.lower("c", **known).plan, segments=3)
-    with pytest.raises(PlanError, match="component of compensated_sum, whose elements are joined in one"):
-        SUM.lower("c", **known, plan=plan)
+@pytest.mark.parametrize("merge", ["kernel", "launch"])
+def test_parts_of_a_long_row_are_compensated_too(merge: str) -> None:
+    values = cancelling(2, 3000, 2)
+    plan = replace(SUM.lower("c", **problem(SUM, {"x": values})).plan, segments=5, merge=merge, block_merged=1)
+    for level in ("thread", "block"):
+        got = SUM(x=values, backend="tilelang", plan=replace(plan, level=level))
+        assert bool(((got.double() - exact(values)).abs() <= bound(values, plan.block_streamed)).all())
+
+
+def test_a_long_row_is_cut_by_the_rules() -> None:
+    known: Any = {"sizes": {"b": 1, "n": 1 << 24}, "dtypes": {"x": "float32"}}
+    assert SUM.lower("sm_90a", **known).plan.segments > 32
 
 
 # ---- monoids that a user registers -----------------------------------------------------------------------------------
@@ -161,31 +168,45 @@ def registered() -> Iterator[Callable[[str], ra.Fused]]:
     MONOIDS.update(before)
 
 
+PLANS: list[dict[str, Any]] = [
+    {"level": level, "block_streamed": lanes, "segments": segments, "merge": merge, "block_merged": rows}
+    for level in ("thread", "block") for lanes in (1, 3, 16) for segments in (1, 2, 5)
+    for merge, rows in (("kernel", 1), ("launch", 1), ("launch", 3)) if segments > 1 or merge == "kernel"
+    if level == "thread" or lanes != 3
+]  # fmt: skip
+
+
 def drawn(form: ra.Fused, length: int, seed: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return {name: torch.randn(3, length, generator=generator) for name in form.cascade.inputs()}
 
 
 @relaxed
-@given(st.sampled_from([1, 2, 7, 100]), st.integers(0, 99), st.sampled_from([1, 3, 16]))
+@given(st.sampled_from([1, 2, 7, 100]), st.integers(0, 99), st.sampled_from(PLANS))
 @pytest.mark.parametrize("name", OWN)
 def test_a_registered_monoid_in_the_tile_program(
-    registered: Callable[[str], ra.Fused], name: str, length: int, seed: int, lanes: int
+    registered: Callable[[str], ra.Fused], name: str, length: int, seed: int, changes: dict[str, Any]
 ) -> None:
+    """By lanes and tile by tile, in one part and several, which are merged in their order."""
     form = registered(name)
     tensors = drawn(form, length, seed)
     known, wanted = problem(form, tensors), form.reference(**tensors)
-    plan = replace(form.lower("c", **known).plan, block_streamed=lanes)
+    plan = replace(form.lower("c", **known).plan, **changes)
     made = interpret(form.lower("c", **known, plan=plan).program, {key: one.numpy() for key, one in tensors.items()})
     for key, one in outputs_of(wanted).items():
         got = torch.from_numpy(made[key])
         assert worst_error(got, one) <= (0 if not one.dtype.is_floating_point else 1e-5)
 
 
-def test_a_registered_monoid_on_the_c_target(registered: Callable[[str], ra.Fused]) -> None:
-    form = registered("own_moments")
+@pytest.mark.parametrize("name", ["own_moments", "own_matrices", "own_places"])
+def test_a_registered_monoid_on_the_c_target(registered: Callable[[str], ra.Fused], name: str) -> None:
+    form = registered(name)
     tensors = drawn(form, 300, 0)
-    assert worst_error(form(**tensors, backend="tilelang"), form.reference(**tensors)) <= 1e-5
+    plan, wanted = form.lower("c", **problem(form, tensors)).plan, outputs_of(form.reference(**tensors))
+    for segments in (1, 3):
+        made = outputs_of(form(**tensors, backend="tilelang", plan=replace(plan, segments=segments)))
+        for key, one in wanted.items():
+            assert worst_error(made[key], one) <= (0 if not one.dtype.is_floating_point else 1e-5)
 
 
 @pytest.mark.parametrize("lift", [lambda x, n: n**2, lambda x, n: n * 3, lambda x, n: x])

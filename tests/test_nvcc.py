@@ -38,6 +38,8 @@ PROBLEMS = {
     "argmax": ("argmax", {"b": 1024, "n": 8192}, "float16"),
     "last": ("last", {"b": 1024, "n": 8192}, "float32"),
     "compensated": ("compensated", {"b": 1024, "n": 8192}, "float32"),
+    "compensated, segments": ("compensated", {"b": 2, "n": 1 << 20}, "float32"),
+    "argmax, segments": ("argmax", {"b": 2, "n": 1 << 20}, "float16"),
     "batch norm of planes": ("batch norm of planes", {"b": 32, "c": 64, "n": 784}, "float32"),
     "inertia": ("inertia", {"b": 1024, "n": 8192}, "float32"),
     "latent": ("latent", {"b": 32, "h": 128, "k": 4096, "c": 512, "r": 64, "e": 512}, "float16"),

@@ -46,12 +46,15 @@ JOINS = {
 
 @settings(relaxed, max_examples=12)
 @given(
-    st.sampled_from([1, 5, 16, 40]), st.integers(0, 99), st.sampled_from([1, 4, 16]), st.sampled_from(["block", "row"])
+    st.sampled_from([1, 5, 16, 40]),
+    st.integers(0, 99),
+    st.sampled_from([1, 4, 16]),
+    st.sampled_from([("block", 1), ("block", 3), ("row", 1)]),
 )
 @pytest.mark.parametrize("name", JOINS)
-def test_elements_are_joined_tile_by_tile(name: str, length: int, seed: int, tile: int, level: str) -> None:
-    """e ⊕ (a tree of neighbours) at every level, in order, beside ranks and matrix products."""
-    fused, rng = JOINS[name], np.random.default_rng(seed)
+def test_elements_are_joined_tile_by_tile(name: str, length: int, seed: int, tile: int, by: tuple[str, int]) -> None:
+    """e ⊕ (a tree of neighbours) at every level and part by part, in order, beside ranks and matrix products."""
+    fused, rng, (level, segments) = JOINS[name], np.random.default_rng(seed), by
     data = {
         "x": rng.uniform(-2, 2, (3, length)).astype("float32"),
         "v": rng.uniform(-1, 1, (length, 5)).astype("float32"),
@@ -63,6 +66,7 @@ def test_elements_are_joined_tile_by_tile(name: str, length: int, seed: int, til
     plan = fused.lower("c", **known).plan
     whole = level == "row" and not plan.multiplies
     plan = replace(plan, level="row" if whole else "block", block_streamed=max(tile, length) if whole else tile)
+    plan = replace(plan, segments=segments)
     made, wanted = interpret(fused.lower("c", **known, plan=plan).program, data), fused.reference(**data)
     for one in fused.cascade.outputs:
         want = getattr(wanted, one.name) if len(fused.cascade.outputs) > 1 else wanted
@@ -70,16 +74,12 @@ def test_elements_are_joined_tile_by_tile(name: str, length: int, seed: int, til
 
 
 LANES, BLOCK = {"level": "thread"}, {"level": "block"}
-JOINED = "whose elements are joined in one segment"
 
 
 @pytest.mark.parametrize(
     ("fused", "dtype", "changes", "message"),
     [
         (FUSED["topk values"], "float32", LANES, "which keeps several elements, .* Use level 'block'"),
-        (FUSED["argmax"], "float32", {**LANES, "segments": 2}, f"component of argmax, {JOINED}"),
-        (FUSED["first"], "float32", {**BLOCK, "segments": 2}, f"component of first, {JOINED}"),
-        (BOTH, "float32", {**BLOCK, "segments": 2}, f"component of first, {JOINED}"),
         (FUSED["topk values"], "float64", BLOCK, "selects elements in float64; .* Pass tensors of float32 or narrower"),
     ],
 )

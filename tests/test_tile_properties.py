@@ -181,8 +181,8 @@ TILES = st.fixed_dictionaries(
 
 def levelled(plan: Plan, tile: dict[str, Any], sizes: Mapping[str, int], form: FusedForm) -> Plan:
     """The plan with that tile, at a level that it can have: one tile for a row is as long as the row."""
-    if plan.multiplies or plan.level == "thread":  # by choice of the rules: structures of lanes, in one segment
-        return replace(plan, **{**tile, "level": plan.level, **({} if plan.multiplies else {"segments": 1})})
+    if plan.multiplies or plan.level == "thread":  # by choice of the rules: structures of lanes
+        return replace(plan, **{**tile, "level": plan.level})
     if form.places and tile["level"] == "thread":
         return replace(plan, **{**tile, "level": "block"})
     whole = {"segments": 1, "block_streamed": max(tile["block_streamed"], sizes[plan.binding.streamed.name])}

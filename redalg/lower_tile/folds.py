@@ -3,6 +3,7 @@
     lane     e_j = e_j ⊕ lift(u(x_j), n)                    the monoid's own join, component by component
     tree     e_j = e_j ⊕ e_{j + 2^k},  j = 0 mod 2^(k+1)     neighbours, so that order is kept, in shared memory
     tile     e = e ⊕ (the tree of a tile's elements)        where a tile becomes one state a row
+    part     e = e ⊕ (what a segment found)                 segment after segment, so that order is kept
     lost     t = a + b;  s = t − a;  (a − (t − s)) + (b − s)    what rounding loses of a sum, 0 where it is not finite
 
 Where the monoid is not commutative a lane takes neighbouring elements (x[j·tiles + t]), else every block_streamed-th.
@@ -34,29 +35,23 @@ INDEX, WHOLE = "int32", "int64"
 
 @final
 class Folds:
-    """The structures of a form, by lane and then by row."""
+    """The structures of a form, by lane and then by row (`by_row`: where there are no lanes, parts being merged)."""
 
-    def __init__(self, form: FusedForm, assembly: Assembly, space: Space) -> None:
+    def __init__(self, form: FusedForm, assembly: Assembly, space: Space, *, by_row: bool = False) -> None:
         self.form, self.assembly, self.space = form, assembly, space
         self.structures = [one for one in form.structures if one not in ranked(form, assembly.plan)]
         self.lanes: dict[Value, str] = {}
-        if assembly.plan.level == "thread":
+        if assembly.plan.level == "thread" and not by_row:
             self.lanes = {value: self._buffer(f"{value.name}_lanes", value, rows=False) for value in self._values()}
         self.rows = {value: self._buffer(value.name, value, rows=True) for value in self._values()}
 
     def _values(self) -> list[Value]:
         return [value for one in self.structures for value in one.values]
 
-    def _dtype(self, value: Value) -> str | None:
-        parts = [part for one in self.structures
-                 for own, part in zip(one.values, one.monoid.components, strict=True) if own == value]  # fmt: skip
-        own = any(one.monoid in KNOWN for one in self.structures if value in one.values)
-        return (INDEX if own else WHOLE) if parts[0].integer else None
-
     def _buffer(self, wanted: str, value: Value, *, rows: bool, scope: str = "fragment") -> str:
         plan = self.assembly.plan
         shape = (plan.block_row,) if rows else (plan.block_row, plan.block_streamed)
-        return self.assembly.buffer(wanted, scope, shape, self._dtype(value))
+        return self.assembly.buffer(wanted, scope, shape, integer_dtype(value, self.form))
 
     def emptied(self) -> list[Statement]:
         """Every state without elements."""
@@ -77,15 +72,23 @@ class Folds:
         """A tile's elements, joined by a tree of neighbours, joined to what the row has."""
         body = list[Statement]()
         tree = self._tree(one, self._lifted(one, space, body), body)
+        return [*body, *self._onto_rows(one, [Load(tree[value], I, S.Zero) for value in one.values])]
+
+    def part(self, held: Mapping[Value, str]) -> list[Statement]:
+        """What a segment found, which row buffers hold, joined to what the row has."""
+        return [statement for one in self.structures
+                for statement in self._onto_rows(one, [Load(held[value], I) for value in one.values])]  # fmt: skip
+
+    def _onto_rows(self, one: Structure, after: list[Load]) -> list[Statement]:
+        """The row's state := itself ⊕ after, through buffers of their own."""
         parts = (*parts_of(one.monoid, "a"), *parts_of(one.monoid, "b"))
-        reads = [*(Load(self.rows[value], I) for value in one.values),
-                 *(Load(tree[value], I, S.Zero) for value in one.values)]  # fmt: skip
+        reads = dict(zip(parts, [*(Load(self.rows[value], I) for value in one.values), *after], strict=True))
         made = [self._buffer(f"{value.name}_joined", value, rows=True) for value in one.values]
-        exprs = [space.read(expr.xreplace(dict(zip(parts, reads, strict=True)))) for expr in join_of(one.monoid)]
+        exprs = [self.space.read(expr.xreplace(reads)) for expr in join_of(one.monoid)]
         sums, exprs = self._with_lost(exprs, rows=True)
         stores = [(self.rows[value], Load(name, I)) for value, name in zip(one.values, made, strict=True)]
         rows = self.assembly.rows
-        return [*body, *sums, rows.stores(*zip(made, exprs, strict=True)), rows.stores(*stores)]
+        return [*sums, rows.stores(*zip(made, exprs, strict=True)), rows.stores(*stores)]
 
     def _lifted(self, one: Structure, space: Space, body: list[Statement]) -> dict[Value, str]:
         """The elements of a tile, the identity where the streamed axis has ended."""
@@ -146,6 +149,15 @@ class Folds:
         here = [Load(tree[value], I, J) for value in one.values]
         there = [Load(tree[value], I, Mod(J + step, width)) for value in one.values]  # only what the guard keeps counts
         return self._joined(one, here, there, tree, And(Eq(Mod(J, 2 * step), 0), J + step < width))
+
+
+def integer_dtype(value: Value, form: FusedForm) -> str | None:
+    """The dtype of a component that is an integer; None of other values, which have the arithmetic's."""
+    for one in form.structures:
+        for own, part in zip(one.values, one.monoid.components, strict=True):
+            if own == value and part.integer:
+                return INDEX if one.monoid in KNOWN else WHOLE
+    return None
 
 
 def identities(one: Structure) -> list[Expr]:

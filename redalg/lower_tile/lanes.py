@@ -55,11 +55,12 @@ def is_still(one: Accumulator) -> bool:
     return one.transition == ((one.value, S.One),)
 
 
-def in_order(space: Space) -> Space:
-    """The place where a lane takes neighbouring elements, for what is joined in order."""
+def in_order(space: Space, step: Expr, first: Expr) -> Space:
+    """The place where a lane takes neighbouring elements, one a step, from a first tile on: what is joined in order."""
     streamed = space.plan.binding.streamed
     start = {axis: span for axis, span in space.start.items() if axis != streamed}
-    return replace(space, at={**space.at, streamed: J * space.tiles + TILE}, start=start)
+    place = first * space.plan.block_streamed + J * space.tiles + step
+    return replace(space, at={**space.at, streamed: place}, start=start)
 
 
 @final
@@ -78,11 +79,8 @@ class Lanes:
         self.lagged = bool(self.local) and is_counted(form)
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
-        self.space = (
-            in_order(space)
-            if form.ordered
-            else space.streaming(GROUP_NUMBER * GROUP + TILE if self.grouped else TILE, first)
-        )
+        step = GROUP_NUMBER * GROUP + TILE if self.grouped else TILE
+        self.space = in_order(space, step, first) if form.ordered else space.streaming(step, first)
         self.folds = Folds(form, assembly, self.space)
         self.slots, self.starts = Slots(lanes=True), Slots()
         self.before: list[Statement] = []
@@ -181,12 +179,13 @@ class Lanes:
             step.body.append(self.assembly.lanes.stores(*(self._first(step, one) for one in self.shared)))
         merge.pivots(self.slots.reads())
         self._flush(step, merge)
-        if self.local and not self.lagged:
+        if self.lagged:
+            merge.deltas.update({(0, one.value): S.Zero for one in self.local})
+        elif self.local:
             self._follow(step, merge)
         merge.merged.update({one.value: merge.merged.get(one.value, self._c(one)) for one in self.form.shifted})
         terms = {one.value: self._summand(step, one, merge) for one in self.form.accumulators}
-        moved = {one.value: Load(self._name(one), I, J) if self.lagged else merge.moved(0, one)
-                 for one in self.form.accumulators}  # fmt: skip
+        moved = {one.value: merge.moved(0, one) for one in self.form.accumulators}
         self._flush(step, merge)
         stores = [(self._name(one), moved[one.value] + terms[one.value])
                   for one in triangular(list(self.form.accumulators))]  # fmt: skip
@@ -273,9 +272,10 @@ class Lanes:
         return merge.held(f"delta_{one.value.name}", Where(Eq(holds, 0), S.Zero, displaced))
 
     def _recentred(self) -> list[Statement]:
-        """Every lane to its own natural centre."""
+        """Every lane to its own natural centre; where its extrema are, it stays."""
         reads = self.slots.reads()
-        merge = self._merge(reads)
+        here = (Side(reads, moves=False), Side({}, moves=False))
+        merge = Merge(self.form, self.assembly, self.space, here, self.assembly.lanes)
         self._move(merge, reads)
         moving = [one for one in triangular(list(self.form.accumulators)) if not one.is_count]
         stores = [(self._name(one), merge.moved(0, one)) for one in moving]

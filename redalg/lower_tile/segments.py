@@ -23,6 +23,7 @@ from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.carried import Carried, carries
 from redalg.lower_tile.epilogue import Epilogue
+from redalg.lower_tile.folds import Folds, integer_dtype
 from redalg.lower_tile.frames import SEGMENT, Frame, Job, frame, names_after, taken
 from redalg.lower_tile.moves import Merge, Side, triangular
 from redalg.lower_tile.names import Names
@@ -93,7 +94,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     for value, name in named.items():
         where, alone = parts.place(value, place.space, SEGMENT), parts.own(value) is None
         body.append(stored(value, slots, (name, where), place.space, alone=alone))
-    made = [parameter(value, name, parts.shape(value, job), slots, job) for value, name in named.items()]
+    made = [parameter(value, name, parts.shape(value, job), job) for value, name in named.items()]
     workspaces = [*named.values(), *wholes.values()]
     title = f"stream a part of {job.form.cascade.axis}"
     if job.plan.merge == "launch":
@@ -107,14 +108,15 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
         kernels.append(merging(job, names_after(job, kernels, workspaces), parts))
     if wholes:
         whole = [(value, name, (1, *state_shape(value, slots, job))) for value, name in wholes.items()]
-        made += [parameter(*one, slots, job) for one in whole]
+        made += [parameter(*one, job) for one in whole]
         kernels.append(writing(job, names_after(job, kernels, workspaces), wholes, slots))
     return tuple(kernels), tuple(made)
 
 
-def parameter(value: State, name: str, shape: tuple[Any, ...], slots: Slots, job: Job) -> Parameter:
+def parameter(value: State, name: str, shape: tuple[Any, ...], job: Job) -> Parameter:
     """A workspace as a parameter."""
-    return Parameter(name, shape, "int64" if value in slots.best else job.problem.compute, "workspace", name)
+    own = "int64" if isinstance(value, Structure) else integer_dtype(value, job.form)
+    return Parameter(name, shape, own or job.problem.compute, "workspace", name)
 
 
 def state_shape(value: State, slots: Slots, job: Job) -> tuple[Any, ...]:
@@ -174,11 +176,14 @@ def merging(job: Job, names: Names, parts: Parts) -> Kernel:
 def merged(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
     """The derived merge, part after part, then finish; the merged state is kept where a further kernel reads it."""
     slots, body = allocate(job.form, assembly, job.problem)
-    slots = replace(slots, scale=parts.slots.scale)
+    folds = Folds(job.form, assembly, space, by_row=True)
+    body += folds.emptied()
+    slots = replace(slots, names=slots.names | folds.rows, scale=parts.slots.scale)
     places = {value: (name, parts.place(value, space, PART)) for value, name in parts.names.items()}
-    loop, held, best = taken_from(places, slots, assembly, space)
+    loop, held, best = taken_from(places, slots, job.form, assembly, space)
     for one, part in best.items():
         loop += selected_part(one, assembly, job.problem, slots.best[one], part)
+    loop += folds.part(held)
     loop += merge_step(assembly, space, slots, held, job.form)
     together = min(PARTS_TOGETHER, job.plan.segments)
     stop = Integer(job.plan.segments)
@@ -239,7 +244,11 @@ def by_the_last(job: Job, place: Frame, assembly: Assembly, counter: Parameter, 
 
 
 def taken_from(
-    places: Mapping[State, tuple[str, tuple[Expr, ...]]], slots: Slots, assembly: Assembly, space: Space
+    places: Mapping[State, tuple[str, tuple[Expr, ...]]],
+    slots: Slots,
+    form: FusedForm,
+    assembly: Assembly,
+    space: Space,
 ) -> tuple[list[Statement], dict[Value, str], dict[Structure, str]]:
     """A part's slots from their places in workspaces into row and column buffers."""
     body, held, best = list[Statement](), dict[Value, str](), dict[Structure, str]()
@@ -257,7 +266,7 @@ def taken_from(
             held[value] = assembly.columns(name)
             body.append(assembly.over_columns(held[value], read))
         else:
-            held[value] = assembly.row(name)
+            held[value] = assembly.buffer(name, "fragment", (space.plan.block_row,), integer_dtype(value, form))
             body.append(assembly.over_rows((held[value], read)))
     return body, held, best
 
@@ -269,7 +278,7 @@ def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -
     slots, _ = allocate(job.form, assembly, job.problem)
     assembly.buffers.clear()
     whole = {value: (name, (S.Zero, *state_place(value, slots, place.space))) for value, name in wholes.items()}
-    body, held, best = taken_from(whole, slots, assembly, place.space)
+    body, held, best = taken_from(whole, slots, job.form, assembly, place.space)
     slots = replace(slots, names=held, best=best, scale=parts.scale, nan={})
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
     body += epilogue.values()

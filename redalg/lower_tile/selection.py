@@ -32,16 +32,11 @@ def ranked(form: FusedForm, plan: Plan) -> list[Structure]:
 
 
 def check_selections(form: FusedForm, plan: Plan, problem: Problem) -> None:
-    """Refuse what a level does not hold: of lanes, several places or segments; of ranks, other monoids, 64 bits."""
+    """Refuse what a level does not hold: of lanes, several places; of ranks, 64 bits."""
     for one in form.structures:
         name, lanes = f"`{one.values[0]}` is a component of {one.monoid}", plan.level == "thread"
         if lanes and one.place is not None:
             raise PlanError(f"{name}, which keeps several elements, and the plan is `{plan}`. Use level 'block'.")
-        if plan.segments > 1 and one not in ranked(form, plan):
-            raise PlanError(
-                f"{name}, whose elements are joined in one segment, and the plan is `{plan}`. Use segments=1, or run "
-                'it with backend="torch".'
-            )
         if one in ranked(form, plan) and problem.compute != "float32":
             raise PlanError(
                 f"{name}, which selects elements in {problem.compute}; kernels rank elements of 32 bits and less with "

@@ -42,18 +42,12 @@ def chosen(form: FusedForm, problem: Problem, device: DeviceSpec) -> Plan:
     multiplies = binding.contracted or form.cascade.producers
     plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(form, problem, device, binding)
     plan = replace(plan, splits=splits(plan, form, problem))
-    whole = plan.splits > 1 or (form.structures and plan.level == "thread") or joins(form)
-    plan = replace(plan, segments=1 if whole else segments(plan, problem))
+    plan = replace(plan, segments=1 if plan.splits > 1 else segments(plan, problem))
     if plan.segments > 1 and not plan.tensor_cores:
         plan = replace(plan, stages=0)
     plan = replace(plan, block_merged=merged(plan, problem))
     plan.verify()
     return plan
-
-
-def joins(form: FusedForm) -> bool:
-    """Whether elements of several components are joined one by one, in the one segment that does so."""
-    return not all(one.ranked for one in form.structures)
 
 
 def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:

@@ -29,7 +29,6 @@ from redalg.strategies.rules import (
     aligned,
     blocks,
     choose,
-    joins,
     merged,
     power_of_two,
     splittable,
@@ -299,8 +298,7 @@ class Space:
         grid = blocks(plan.binding, self.sized, plan.block_row, plan.block_column)
         tiles = -(-max(1, self.extent(plan.binding.streamed)) // plan.block_streamed)
         most = min(MOST_SEGMENTS, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
-        whole = (self.form.structures and plan.level == "thread") or joins(self.form)
-        return [1] if whole else [1 << power for power in range(most.bit_length())]
+        return [1 << power for power in range(most.bit_length())]
 
     def splits(self, plan: Plan) -> Iterable[int]:
         """Parts of the producers' axes, where their tiles are few."""
