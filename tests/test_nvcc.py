@@ -86,6 +86,17 @@ def test_compiles_within_limits(name: str, target: str) -> None:
             assert "tma_load" in kernel.cuda
 
 
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("name", ["causal", "window", "lengths"])
+def test_run_time_sizes_compile(name: str, target: str) -> None:
+    """Where the domain bounds the loop too, whose trip count is no number then."""
+    one, sizes = fused(name), {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 64, "e": 64}
+    dtypes = {tensor: INTEGERS.get(tensor, "float16") for tensor in one.cascade.inputs()}
+    for kernel in compile_only(one.lower(target, sizes, dtypes, varying="bhqk").source):
+        assert 0 < kernel.smem_bytes <= DEVICES[target].smem_bytes
+        assert kernel.spill_bytes == 0 or target != "sm_90a", f"{kernel.name} spills {kernel.spill_bytes} bytes"
+
+
 @pytest.mark.parametrize("target", ["sm_90a", "sm_86", "sm_80"])
 @pytest.mark.parametrize("power_of_two", [False, True])
 def test_products_of_eight_bits_compile(target: str, power_of_two: bool) -> None:

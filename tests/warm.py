@@ -12,33 +12,43 @@ from os import cpu_count
 
 import torch
 
+from redalg.lower_tile.compile import compile_source
 from tests.kernel_cases import CASES, cast, fused, problem, tensors_of
 from tests.test_merging_gpu import MERGED, SEGMENTS, fresh, plan_of
+from tests.test_varying_gpu import FORMS, SIZES, sources
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def jobs(words: Sequence[str]) -> Iterator[tuple[int | str, int]]:
-    """(case, dtype) by number; (what is merged in the launch, segments)."""
+Job = tuple[int | str, int | str]
+
+
+def jobs(words: Sequence[str]) -> Iterator[Job]:
+    """(case, dtype) by number; (what is merged in the launch, segments); (what is called at many sizes, which)."""
 
     def wanted(name: str) -> bool:
         return not words or any(word in name for word in words)
 
+    yield from ((name, calls) for name in FORMS for calls in SIZES if wanted(name))
     yield from ((name, segments) for name in MERGED for segments in SEGMENTS if wanted(name))
     cases = [place for place, one in enumerate(CASES) if wanted(one.name)]
     yield from ((case, dtype) for case in cases for dtype in range(len(DTYPES)))
 
 
-def warm(job: tuple[int | str, int]) -> str:
-    """Compile one; gives back what went wrong, if anything."""
+def warm(job: Job) -> str:
+    """Compile one (of what is called at many sizes, all); gives back what went wrong, if anything."""
     first, second = job
+    name = str(first)
     try:
-        if isinstance(first, str):
+        if isinstance(second, str):
+            for source in sources(name, second, "sm_90a"):
+                compile_source(source)
+        elif isinstance(first, str):
             merged(first, second)
         else:
+            name = f"{CASES[first].name}, {DTYPES[second]}"
             chosen(first, DTYPES[second])
     except Exception as error:  # noqa: BLE001 - reported, and met again by the test itself
-        name = first if isinstance(first, str) else f"{CASES[first].name}, {DTYPES[second]}"
         return f"{name}: {type(error).__name__}: {str(error)[-300:]}"
     return ""
 

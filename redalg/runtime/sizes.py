@@ -11,9 +11,6 @@
 A family is one form, target, dtypes and options, with one size of every axis that tiles hold whole: another size of
 such an axis begins a family. Plans depend on sizes (few rows, many segments): run-time sizes share a kernel where they
 share a plan, chosen for the powers of two above them, so that there are as many kernels as plans, not as sizes.
-
-Constant on CUDA whatever changes: sizes of a form whose domain bounds the loop (a causal mask, lengths). Run-time ones
-have been checked there for other domains alone; `lower(…, varying=)` gives the kernel all the same.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ from redalg.runtime.lowering import (
 )
 from redalg.runtime.tuned import measured_at
 from redalg.runtime.unfused import Unfused
-from redalg.strategies import Plan, Problem, device_for, fits_launch, may_vary, trims, unnamed, with_symbols
+from redalg.strategies import Plan, Problem, device_for, fits_launch, may_vary, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
@@ -89,8 +86,7 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
         & free,
     )
     large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
-    bounded = target != "c" and trims(planable, replace(problem, varying=frozenset()))
-    if not problem.varying or large or bounded or not fits_launch(plans[0].binding, problem):
+    if not problem.varying or large or not fits_launch(plans[0].binding, problem):
         return built(planable, plans, replace(problem, varying=frozenset()))
     asked = replace(asked, varying=problem.varying)
     planable, plans, problem = planned(form, target, asked, None)  # trip counts are no longer known
