@@ -90,6 +90,8 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
     "routing": (HALF, {}, ("routing", "routing to one")),
     "rows": (SINGLE, {}, ("rows", "logsumexp", "variance", "weighted mean", "inertia", "cross_entropy", "any")),
     "lane by lane": (SINGLE, {}, ("first", "last", "prod, of which parts overflow")),
+    "lane by lane, merged": (SINGLE, {"segments": 3}, ("compensated, 1e8 of both signs", "last")),
+    "lane by lane, merged in the launch": (SINGLE, {"segments": 3, **LAUNCH}, ("argmax of equal numbers", "first")),
     "thread level": (SINGLE, {"level": "thread"}, ("rows", "weighted variance")),
     "carried outputs": (SINGLE, {}, ("softmax", "masked softmax, zero", "log_softmax", "layer_norm", "rms_norm")),
     "carried outputs, bfloat16": (BFLOAT, {}, ("softmax", "layer_norm", "weights and mean")),
