@@ -30,6 +30,8 @@ STEP, LEAST_STEP = 1.25, 1.02
 """Factors by which a constant is moved when refining: at first, and at least."""
 FIRST, TOP_EIGHT = 1.5, 1.0
 """Weights of the logs that are lost by the first choice and by the best of eight, beside the mean error's."""
+MISSED, MISSED_BY_EIGHT = 0.1, 0.05
+"""Beside these logs, for a row whose first choice is not good, whose best of eight is not near."""
 SOFT = 0.3
 """log of the factor beyond which an error counts linearly."""
 PULL = 0.05
@@ -106,8 +108,8 @@ def cost(draws: Sequence[Drawn], constants: Constants) -> float:
         families.setdefault(one.family, []).append(error if error <= SOFT else SOFT + SOFT * (error - SOFT))
         rows.setdefault((one.family, one.row), []).append((one.time_us, predicted))
     first, top = ([lost(row, count) for row in rows.values()] for count in (1, TOP))
-    chosen = FIRST * fmean(log(one) + 0.1 * (one > GOOD) for one in first)
-    chosen += TOP_EIGHT * fmean(log(one) + 0.05 * (one > NEAR) for one in top)
+    chosen = FIRST * fmean(log(one) + MISSED * (one > GOOD) for one in first)
+    chosen += TOP_EIGHT * fmean(log(one) + MISSED_BY_EIGHT * (one > NEAR) for one in top)
     return fmean(fmean(one) for one in families.values()) + chosen
 
 

@@ -1,15 +1,15 @@
 """The draws of a sweep's document as plans again, with the time that each took and the one that is predicted."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.environment import device
 from benchmarks.families import FAMILIES
-from benchmarks.sweep import space_of
+from benchmarks.spaces import plan_of, space_of
 from redalg.strategies import Plan, Space
 from redalg.strategies.cost import H200, Constants, Prediction, predict
-from redalg.strategies.plan import CHOICES, UNFUSED
+from redalg.strategies.plan import UNFUSED
 
 Document = dict[str, Any]
 PREFIX = "sweep-"
@@ -46,7 +46,7 @@ def drawn(content: Document) -> Iterator[Drawn]:
         first = next(space.plans())
         for one in line["plans"]:
             if "median_us" in one and one.get("form") != UNFUSED:
-                plan = replace(first, **{field: one[field] for field in CHOICES if field in one})
+                plan = plan_of(one, first)
                 if plan == first or space.admits(plan):
                     yield Drawn(name, line["name"], space, plan, one["median_us"])
 

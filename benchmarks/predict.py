@@ -21,7 +21,7 @@ from benchmarks.environment import device, environment
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
-from benchmarks.sweep import space_of
+from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
 from redalg.strategies import CARDS, Plan, Space, device_for
 from redalg.strategies.cost import Prediction

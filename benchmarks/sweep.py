@@ -25,11 +25,12 @@ from benchmarks.environment import device, environment, target
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row, outputs, relative_error
 from benchmarks.report import save
+from benchmarks.spaces import space_of
 from benchmarks.timing import input_sets, measure
 from redalg.errors import RedalgError
 from redalg.lower_tile.compile import compile_source, is_kept
 from redalg.lower_tile.emit import Source
-from redalg.runtime.lowering import Lowered, built, lower_passes, space_for
+from redalg.runtime.lowering import Lowered, built
 from redalg.runtime.unfused import offered
 from redalg.strategies import Plan, Space
 
@@ -49,12 +50,6 @@ class Draws:
     made: list[dict[str, Any]] = field(default_factory=list)
     unfit: dict[str, int] = field(default_factory=dict)
     plain: Plan | None = None
-
-
-def space_of(family: Family, row: Row, chip: str) -> Space:
-    """The plans of a row (of the last pass where there are two)."""
-    fused = family.fused(row)
-    return lower_passes((fused.first, fused.form), chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from benchmarks.environment import device, environment
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.report import Document, load, save
-from redalg.runtime.lowering import lower_passes, space_for
+from benchmarks.spaces import plan_of, space_of
 from redalg.runtime.tuned import Entry, key_of, merge, pack_file, sizes_of
 from redalg.runtime.tuner import Tuned
 from redalg.runtime.unfused import admitted
 from redalg.strategies import Plan, Space, card_of
-from redalg.strategies.plan import CHOICES, UNFUSED
+from redalg.strategies.plan import UNFUSED
 from redalg.strategies.search import Trial
 
 
@@ -62,7 +62,7 @@ def entries_of(content: Document) -> Iterator[Entry]:
         if line["name"] not in rows or dict(rows[line["name"]].sizes) != line["sizes"]:
             continue
         fused, row = family.fused(rows[line["name"]]), rows[line["name"]]
-        space = space_of(fused, row, chip)
+        space = space_of(family, row, chip)
         key = replace(key_of(fused.form, space.problem, space.device), redalg=versions["redalg"],
                       tilelang=versions["tilelang"] or "")  # fmt: skip
         for best in winners(line):
@@ -75,15 +75,8 @@ def packed_plan(fused: Any, space: Space, line: dict[str, Any]) -> tuple[Plan, f
     if line.get("form") == UNFUSED:
         plain = admitted(fused.form, space)
         return plain.plan, plain.said.time_us
-    chosen: dict[str, Any] = {name: line[name] for name in CHOICES if name in line}
-    plan = replace(next(space.plans()), **chosen)
+    plan = plan_of(line, next(space.plans()))
     return plan, space.predict(plan).time_us
-
-
-def space_of(fused: Any, row: Row, chip: str) -> Space:
-    """The plans of a row (of the last pass where there are two)."""
-    forms = (fused.first, fused.form)
-    return lower_passes(forms, chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
 
 
 def winners(line: dict[str, Any]) -> Iterator[dict[str, Any]]:

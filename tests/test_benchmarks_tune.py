@@ -12,6 +12,7 @@ import torch
 from benchmarks import tune
 from benchmarks.families import FAMILIES
 from benchmarks.report import load, save
+from benchmarks.spaces import space_of
 from redalg.lower_tile import cache
 from redalg.runtime import tuned, tuner
 from redalg.strategies.plan import TUNED
@@ -37,7 +38,7 @@ def test_a_call_looks_up_what_is_packed_of_a_row(name: str, row: str) -> None:
     fused = family.fused(one)
     inputs = family.inputs(one, torch.Generator().manual_seed(0))
     task = tuner.task_of((fused.first, fused.form), inputs, {}, tuner.Tuning())
-    space = tune.space_of(fused, one, "c")
+    space = space_of(family, one, "c")
     assert tuned.key_of(fused.form, space.problem, space.device) == tuned.key_of(
         fused.form, task.space.problem, task.space.device
     )
@@ -48,7 +49,7 @@ def sweep(where: str = "NVIDIA H200", target: str = "sm_90a") -> dict[str, Any]:
     """A sweep of a row of which two plans were measured, and one failed."""
     family = FAMILIES["variance"]
     row = next(one for one in family.rows(torch.device("cuda")) if one.name == "V4")
-    plans = list(tune.space_of(family.fused(row), row, tune.chip_of(where, target)).plans())[:3]
+    plans = list(space_of(family, row, tune.chip_of(where, target)).plans())[:3]
     lines = [{**plan.choices(), "median_us": time} for plan, time in zip(plans, (9.0, 7.0, 1.0), strict=True)]
     lines[2]["failure"] = "wrong: error 1"
     versions = {"redalg": VERSION, "tilelang": tuned.tilelang_version()}

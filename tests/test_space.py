@@ -16,7 +16,8 @@ from benchmarks import report
 from benchmarks.agreement import TOP, lost
 from benchmarks.drawn import drawn
 from benchmarks.families import FAMILIES
-from benchmarks.sweep import Wish, drawn_by_name, space_of
+from benchmarks.spaces import space_of
+from benchmarks.sweep import Wish, drawn_by_name
 from redalg.errors import PlanError
 from redalg.lower_tile.fit import smem_bytes
 from redalg.lower_tile.program import Copy, Kernel, Loop, Region, Statement

@@ -17,7 +17,7 @@ from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.plots.lines import lines
-from benchmarks.sweep import space_of
+from benchmarks.spaces import space_of
 from redalg.strategies import device_for
 from redalg.strategies.chain import Block, Chain, Tensor, chain_of, products
 from redalg.strategies.pruning import Funnel, funnel

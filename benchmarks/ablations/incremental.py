@@ -19,7 +19,7 @@ from benchmarks.families import attention_small, rows
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.plots.lines import lines
-from benchmarks.sweep import space_of
+from benchmarks.spaces import space_of
 from redalg.strategies import Plan, Space
 from redalg.strategies.traffic import Traffic
 

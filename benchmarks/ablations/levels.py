@@ -25,7 +25,7 @@ from benchmarks.families.rows import Rows, row
 from benchmarks.family import Row
 from benchmarks.markdown import Table
 from benchmarks.plots.lines import lines
-from benchmarks.sweep import space_of
+from benchmarks.spaces import space_of
 from benchmarks.timing import input_sets, measure
 from redalg.strategies import Plan, Space
 

@@ -19,7 +19,7 @@ from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.plots.scatter import scatter
-from benchmarks.sweep import space_of
+from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
 from redalg.lower_tile.build import build
 from redalg.lower_tile.compile import compile_only
