@@ -18,13 +18,14 @@ pytestmark = pytest.mark.gpu
 SIZES = {
     "queries": [(2, 8, 512, 512), (3, 8, 512, 512), (2, 8, 500, 700), (1, 8, 77, 77), (4, 8, 1000, 1000),
                 (1, 8, 130, 64), (2, 8, 64, 1), (1, 8, 300, 2000), (5, 8, 333, 129)],
+    "many queries": [(2, 16, 1500, 1500), (1, 16, 2048, 2048), (2, 16, 1999, 1999), (1, 16, 1030, 3001)],
     "one query": [(4, 8, 1, 512), (4, 8, 1, 513), (3, 8, 1, 514), (4, 8, 1, 1000), (1, 8, 1, 7), (4, 8, 1, 4096)],
 }  # fmt: skip
 """Sizes of b, h, q, k, from call to call."""
 FORMS = ["attention", "causal", "window", "band", "lengths", "spans", "shared heads", "shared heads, causal", "sinks",
          "linear bias", "soft cap", "masked", "additive"]  # fmt: skip
 GROUPS = {"shared heads": 4, "shared heads, causal": 2}
-WIDTHS = {"queries": 64, "one query": 128}
+WIDTHS = {"queries": 64, "many queries": 128, "one query": 128}
 
 
 def drawn(name: str, sized: tuple[int, int, int, int], width: int, where: str = "cuda") -> dict[str, torch.Tensor]:
