@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,19 @@ from sympy import Integer, Min, floor
 
 from redalg.errors import PlanError
 from redalg.lower_tile.lint import lint
-from redalg.lower_tile.program import Buffer, Copy, Fill, Kernel, Loop, Parallel, Statement, Store, TileProgram, index
+from redalg.lower_tile.program import (
+    Buffer,
+    Copy,
+    Fill,
+    Kernel,
+    Loop,
+    Parallel,
+    Region,
+    Statement,
+    Store,
+    TileProgram,
+    index,
+)
 from redalg.lower_tile.scalars import Load
 from redalg.strategies import Plan
 from tests.kernel_cases import fused
@@ -95,6 +107,49 @@ def test_a_varying_number_of_tiles_takes_one_stage_without_loading_warps() -> No
     assert plan.stages == 2
     with pytest.raises(PlanError, match="one stage only"):
         lint(program, replace(plan, warp_specialized=False))
+
+
+def copied(name: str, sizes: Mapping[str, int], **options: Any) -> tuple[TileProgram, Plan]:
+    """A program whose warps load alone."""
+    one = fused(name)
+    dtypes = {key: "int32" if key in ("begin", "length") else "float16" for key in one.cascade.inputs()}
+    plan = replace(one.lower("sm_90a", sizes, dtypes).plan, origin="given", stages=2, warp_specialized=True,
+                   block_row=64, block_streamed=64, threads=128, segments=options.pop("segments", 1))  # fmt: skip
+    made = one.lower("sm_90a", sizes, dtypes, plan=plan, **options)
+    return made.program, made.plan
+
+
+LONG = {"b": 2, "h": 2, "q": 512, "k": 512, "d": 64, "e": 64}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "options", "late"),
+    [
+        ("attention", LONG, {}, False),
+        ("attention", LONG, {"varying": "bhqk"}, False),
+        ("causal", LONG, {}, False),
+        ("causal", LONG, {"varying": "bhqk"}, False),
+        ("window", LONG, {}, False),
+        ("window", LONG | {"q": 900}, {}, True),  # queries beyond every key's window
+        ("window", LONG, {"varying": "bhqk"}, True),
+        ("lengths", LONG, {}, True),
+        ("spans", LONG, {}, True),
+        ("causal", LONG, {"segments": 4}, True),  # parts without a tile
+    ],
+)
+def test_what_may_arrive_late_is_copied_by_threads(
+    name: str, sizes: dict[str, int], options: dict[str, Any], late: bool
+) -> None:
+    """Nobody waits for the load unit where the loop takes no step."""
+    program, plan = copied(name, sizes, **options)
+    ahead = [one for one in program.kernels[0].body if isinstance(one, Copy) and isinstance(one.source, Region)]
+    assert ahead
+    assert all(one.by_threads == late for one in ahead)
+    if late:
+        hasty = changed(program, lambda k: replace(k, body=tuple(
+            replace(one, by_threads=False) if isinstance(one, Copy) else one for one in k.body)))  # fmt: skip
+        with pytest.raises(PlanError, match="`Q_tile` is loaded ahead of a loop that may take no step"):
+            lint(hasty, plan)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ WIDTHS = {"queries": 64, "many queries": 128, "one query": 128}
 
 
 def drawn(name: str, sized: tuple[int, int, int, int], width: int, where: str = "cuda") -> dict[str, torch.Tensor]:
-    """Tensors of a call; the first row of a mask is dead."""
+    """Tensors of a call; the first row of a mask is dead, and the second length is 0."""
     (nb, nh, nq, nk), form, groups = sized, fused(name), GROUPS.get(name, 1)
     g = torch.Generator(where).manual_seed(nb + 10 * nh + 100 * nq + 1000 * nk)
 
@@ -43,7 +43,8 @@ def drawn(name: str, sized: tuple[int, int, int, int], width: int, where: str = 
     makers: dict[str, Any] = {
         "Q": lambda: normal(nb, nh, nq, width), "K": lambda: normal(*cache), "V": lambda: normal(*cache),
         "M": lambda: (whole(10, nq, nk) < 7) & (torch.arange(nq, device=where) > 0)[:, None],
-        "A": lambda: normal(nq, nk), "length": lambda: whole(nk + 1, nb), "begin": lambda: whole(nk, nb),
+        "A": lambda: normal(nq, nk), "begin": lambda: whole(nk, nb),
+        "length": lambda: whole(nk + 1, nb) * (torch.arange(nb, device=where) != 1).int(),
         "slope": lambda: normal(nh) / 50, "sinks": lambda: normal(nh),
     }  # fmt: skip
     return {name: makers[name]() for name in form.cascade.inputs()}

@@ -178,7 +178,8 @@ class _Emitter:
         if isinstance(one, Bind):
             return [f"{one.name} = {self.bound(one)}"]
         if isinstance(one, Copy):
-            return [f"T.copy({self.side(one.source)}, {self.side(one.target)})"]
+            unit = ", disable_tma=True" * one.by_threads
+            return [f"T.copy({self.side(one.source)}, {self.side(one.target)}{unit})"]
         if isinstance(one, Fill):
             return [f"T.fill({one.buffer}, {self.printer.stored(one.value, self.printer.dtypes[one.buffer])})"]
         if isinstance(one, Contract):

@@ -10,6 +10,7 @@ turned to shared     registers that enter a contraction are not copied to shared
 trip count           bounds that vary from block to block go with one stage where loads are not a warp's own
 quotients            a number of tiles is no quotient of a minimum or maximum, which is taken for a constant: seen with
                      ⌊min(99, 64·q + 63) / 64⌋ + 1, q < 2, which became 2
+arriving late        what some warps load alone ahead of a loop that may take no step is waited for by nobody (`ahead`)
 filled               shared memory is not filled where warps are specialised
 accumulators         contractions sum in float32 or float64
 matrix units         rows are a multiple of 16 for every warp (of 64 for all, where warpgroups share out the columns of
@@ -31,6 +32,7 @@ from typing import TypeVar, final
 from sympy import Max, Min, Symbol, floor
 
 from redalg.errors import PlanError
+from redalg.lower_tile.ahead import arriving_late
 from redalg.lower_tile.program import (
     Bind,
     Buffer,
@@ -147,6 +149,15 @@ def trip_count(one: Subject) -> Iterator[str]:
             )
 
 
+def late(one: Subject) -> Iterator[str]:
+    """The load unit's copies are waited for in the loop alone."""
+    for copy in arriving_late(one.kernel, one.plan):
+        yield (
+            f"`{copy.target}` is loaded ahead of a loop that may take no step, and would arrive when its memory holds "
+            "something else. Let the threads copy it (by_threads=True), or specialise no warps."
+        )
+
+
 def quotients(one: Subject) -> Iterator[str]:
     """Minima are taken of quotients, not the other way round."""
     bounds = [bind.value for bind in one.each(Bind)]
@@ -250,6 +261,7 @@ RULES: tuple[Callable[[Subject], Iterator[str]], ...] = (
     loaded_ahead,
     turned_to_shared,
     trip_count,
+    late,
     quotients,
     filled,
     accumulators,

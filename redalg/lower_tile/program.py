@@ -113,13 +113,17 @@ class Bind:
 @final
 @dataclass(frozen=True)
 class Copy:
-    """target := source; outside the parameter reads give 0 and writes are dropped."""
+    """target := source; outside the parameter reads give 0 and writes are dropped.
+
+    `by_threads`: by all of the block's threads before they go on, whoever else could fetch it (`ahead`).
+    """
 
     source: Region | str
     target: Region | str
+    by_threads: bool = False
 
     def __str__(self) -> str:
-        return f"{self.target} <- {self.source}"
+        return f"{self.target} <- {self.source}" + " by threads" * self.by_threads
 
 
 @final
@@ -316,7 +320,7 @@ def rewritten(one: Statement, change: Callable[[Any], Any]) -> Statement:
     if isinstance(one, Bind):
         return replace(one, value=change(one.value))
     if isinstance(one, Copy):
-        return Copy(_side(one.source, change), _side(one.target, change))
+        return Copy(_side(one.source, change), _side(one.target, change), one.by_threads)
     if isinstance(one, Parallel):
         return replace(one, body=tuple(_stored(store, change) for store in one.body))
     if isinstance(one, Loop):

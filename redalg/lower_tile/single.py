@@ -11,6 +11,7 @@ from sympy import S
 
 from redalg.decompose import Producer
 from redalg.expression import Value
+from redalg.lower_tile.ahead import settled
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.carried import Carried, carries
 from redalg.lower_tile.epilogue import Epilogue
@@ -47,9 +48,9 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
 
 
 def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
-    """A kernel, with what is the same for a whole block read once."""
+    """A kernel, with what is the same for a whole block read once, and nothing that arrives late."""
     kernel = Kernel(place.grid, tuple(assembly.buffers), tuple(body), title)
-    return hoisted(kernel, inputs(job.form, job.problem), assembly.names)
+    return settled(hoisted(kernel, inputs(job.form, job.problem), assembly.names), job.plan)
 
 
 def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
