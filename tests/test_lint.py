@@ -10,6 +10,7 @@ import pytest
 from sympy import Integer, Min, floor
 
 from redalg.errors import PlanError
+from redalg.library import chained_product
 from redalg.lower_tile.lint import lint
 from redalg.lower_tile.program import (
     Buffer,
@@ -171,3 +172,15 @@ def test_a_width_that_reductions_do_not_take() -> None:
     plan = replace(lowered("rows", "float32")[1], block_streamed=96)
     with pytest.raises(PlanError, match=f"reduce a power of two or a multiple of {4 * plan.threads}"):
         fused("rows").lower("sm_90a", {"b": 2, "n": 4096}, {"x": "float32"}, plan=plan)
+
+
+def test_warpgroups_share_out_no_few_columns() -> None:
+    """A plan of a chain of products that was wrong on an H200 with every input."""
+    sizes, dtypes = {"b": 1, "m": 512, "n": 256, "k": 64, "h": 64}, dict.fromkeys("ABD", "bfloat16")
+    ruled = chained_product().lower("sm_90a", sizes, dtypes).plan
+    tile = {"block_row": 64, "block_streamed": 32, "block_column": 64, "stages": 2, "segments": 4}
+    plan = replace(ruled, origin="given", threads=256, warp_specialized=False, merge="kernel", **tile)
+    with pytest.raises(PlanError, match="makes 64 x 32 by 2 warpgroups, which share out its columns"):
+        chained_product().lower("sm_90a", sizes, dtypes, plan=plan)
+    for right in ({"threads": 128}, {"block_row": 128}, {"block_streamed": 64}):
+        chained_product().lower("sm_90a", sizes, dtypes, plan=replace(plan, **right))

@@ -15,6 +15,8 @@ filled               shared memory is not filled where warps are specialised
 accumulators         contractions sum in float32 or float64
 matrix units         rows are a multiple of 16 for every warp (of 64 for all, where warpgroups share out the columns of
                      operands in shared memory), columns and depth of 16
+few columns          warpgroups that share out a product's columns take 32 each at least: of 16, two tiles of a pipeline
+                     were summed wrongly, every time and by one of the texts that say the same (nvcc 13.0, an H200)
 last block           what several blocks leave to the last of them comes at the kernel's end, for all of its threads;
                      every block of a tile comes to the tile's place, once; none but the last writes outputs, or reads
                      what the kernel stores
@@ -55,6 +57,11 @@ from redalg.lower_tile.scalars import Load
 from redalg.strategies import Plan
 
 Kind = TypeVar("Kind")
+
+WARPGROUP, GROUP_ROWS = 128, 64
+"""Threads that multiply matrices together on sm_90, and the rows that they take."""
+LEAST_SHARE = 32
+"""Columns that a warpgroup takes at least where several share out those of the same rows."""
 
 
 @final
@@ -198,11 +205,25 @@ def matrix_units(one: Subject) -> Iterator[str]:
             )
 
 
+def few_columns(one: Subject) -> Iterator[str]:
+    """Warpgroups that share out the columns of few rows take more than 16 each."""
+    groups = one.plan.threads // WARPGROUP
+    if not (one.plan.tensor_cores and one.plan.device.wgmma and one.plan.warps == "rows"):
+        return
+    for contract in one.each(Contract):
+        rows, columns = one.buffers[contract.c].shape
+        if rows < GROUP_ROWS * groups and columns * rows < LEAST_SHARE * GROUP_ROWS * groups:
+            yield (
+                f"`{contract}` makes {rows} x {columns} by {groups} warpgroups, which share out its columns; two tiles "
+                f"of so few were seen summed wrongly. Use {WARPGROUP} threads, or wider tiles."
+            )
+
+
 def rows_of_threads(one: Subject, contract: Contract) -> int:
     """The rows that all warps take together; warpgroups whose operands lie in shared memory may share out columns."""
-    columns, groups = one.buffers[contract.c].shape[1], one.plan.threads // 128
+    columns, groups = one.buffers[contract.c].shape[1], one.plan.threads // WARPGROUP
     apart = one.plan.device.wgmma and one.scope(contract.a) == "shared" and groups > 1 and columns % (16 * groups) == 0
-    return 64 if apart else one.plan.threads // 2
+    return GROUP_ROWS if apart else one.plan.threads // 2
 
 
 def last_block(one: Subject) -> Iterator[str]:
@@ -266,6 +287,7 @@ RULES: tuple[Callable[[Subject], Iterator[str]], ...] = (
     filled,
     accumulators,
     matrix_units,
+    few_columns,
     last_block,
     reduced_width,
 )
