@@ -103,7 +103,7 @@ class Constants:
 H200 = Constants(
     product=0.8, narrow=45.25, exponential=1.0, arithmetic=0.8407, scalar=0.7522, loads=0.1042, memory=1.0, cache=2.74,
     launch_us=2.714, merge_us=1.41, part_us=0.1193, arrive_us=0.7059, step_us=0.4708, ahead_us=0.2241, deeper=0.5678,
-    inner_us=0.371, first=199.0, turn_us=0.81, row_turn_us=0.0924, lane_us=0.0022, chain_us=0.0007, join_us=0.1011,
+    inner_us=0.35, first=199.0, turn_us=0.81, row_turn_us=0.0924, lane_us=0.0022, chain_us=0.0007, join_us=0.1011,
     reduce_us=0.0326, alone=0.4959, scalar_alone=0.2191, lanes=0.0161, copies=0.879, spill=0.6861, spilled=1.2,
     columns=1.0088, special=0.792, uneven=1.5733, staged=1.52, stays=1.35,
 )  # fmt: skip
