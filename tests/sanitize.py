@@ -59,7 +59,7 @@ class Small:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-LAUNCH = {"merge": "launch", "warp_specialized": False}
+LAUNCH = {"merge": "launch", "warp_specialized": False, "splits": 1}
 LOADING = {"merge": "launch", "warp_specialized": True, "stages": 2}
 OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
     "single segment, float16": (HALF, {}, ("ragged, d ≠ e", "one of everything", "width 80", "width 256", "causal")),

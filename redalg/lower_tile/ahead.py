@@ -2,7 +2,7 @@
 
 Where some warps load alone, TileLang has the load unit fetch it, and waits before its first use, which is in the loop.
 A block whose loop takes no step never waits: the result, which is laid where the tile was, is then overwritten by what
-arrives late. (Seen on an H200: attention to keys between two bounds, of which one lies behind the other.)
+arrives late. (Seen on an H200, where a sum ran between two bounds, of which one lay behind the other.)
 
     tile <- x;  for t from a to b: …   →   tile <- x by threads;  for t from a to b: …      where a < b is not known
 """
