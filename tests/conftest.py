@@ -9,6 +9,7 @@ import random
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +49,18 @@ def fixed_seeds() -> None:
     np.random.seed(0)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Caches of lowerings and kernels that know nothing yet; the kernels that a test's calls compile."""
+    from redalg.runtime import kernels, sizes
+
+    for name in ("_LOWERED", "_FIRST", "_VARIED"):
+        monkeypatch.setattr(sizes, name, {})
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(kernels, "_KERNELS", made)
+    return made
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from sympy import oo
 import redalg as ra
 from redalg.lower_tile.compile import compile_source
 from redalg.lower_tile.interpret import interpret
-from redalg.runtime import kernels, sizes
+from redalg.runtime import sizes
 from redalg.runtime.lowering import Lowered, problem_of
 from redalg.strategies import DEVICES, may_vary
 from tests.kernel_cases import SCORE, K, Q, V, attention, fused, problem, worst_error
@@ -65,16 +65,6 @@ def drawn(form: ra.Fused, nb: int, nh: int, nq: int, nk: int) -> dict[str, torch
     }
     made["M"][:1] = False
     return {name: made[name] for name in form.cascade.inputs()}
-
-
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Caches of lowerings and kernels that know nothing yet."""
-    for name in ("_LOWERED", "_FIRST", "_VARIED"):
-        monkeypatch.setattr(sizes, name, {})
-    made: dict[str, Any] = {}
-    monkeypatch.setattr(kernels, "_KERNELS", made)
-    return made
 
 
 @pytest.mark.parametrize("name", ["plain", "lengths", "grouped"])

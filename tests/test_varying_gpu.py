@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from redalg.lower_tile.emit import Source
-from redalg.runtime import kernels, sizes
+from redalg.runtime import sizes
 from redalg.runtime.lowering import Lowered, problem_of
 from tests.kernel_cases import fused, problem, worst_error
 
@@ -48,16 +48,6 @@ def drawn(name: str, sized: tuple[int, int, int, int], width: int, where: str = 
         "slope": lambda: normal(nh) / 50, "sinks": lambda: normal(nh),
     }  # fmt: skip
     return {name: makers[name]() for name in form.cascade.inputs()}
-
-
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Caches of lowerings and kernels that know nothing yet."""
-    for name in ("_LOWERED", "_FIRST", "_VARIED"):
-        monkeypatch.setattr(sizes, name, {})
-    made: dict[str, Any] = {}
-    monkeypatch.setattr(kernels, "_KERNELS", made)
-    return made
 
 
 def sources(name: str, calls: str, chip: str) -> Iterator[Source]:
