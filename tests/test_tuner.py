@@ -96,6 +96,43 @@ def test_a_wrong_plan_is_reported_and_never_chosen(monkeypatch: pytest.MonkeyPat
     assert result.best.candidate != result.found.failed[0].candidate
 
 
+def test_a_plan_that_breaks_the_device_ends_the_measuring_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a context that a kernel broke nothing more is asked; what was measured before is remembered."""
+    form, broken, run = fused("attention"), list[str](), list[int]()
+    timed = tuner.Measuring.timed
+
+    def breaking(self: tuner.Measuring, step: Any) -> Any:
+        run.append(1)
+        if len(run) == 3:
+            broken.append("an illegal memory access was encountered")
+        if broken:
+            raise RuntimeError(broken[0])
+        return timed(self, step)
+
+    monkeypatch.setattr(tuner.Measuring, "timed", breaking)
+    monkeypatch.setattr(tuner, "is_lost", lambda device: bool(broken))
+    result = form.tune(**tensors(), budget_s=120.0)
+    assert len(run) == 3
+    assert [one.measured_us is not None for one in result.trials][:2] == [True, True]
+    failures = [one.failure for one in result.trials[2:]]
+    assert failures[0] == "RuntimeError: an illegal memory access was encountered"
+    assert failures[1:]
+    assert all(said.startswith("not measured: this process lost the device to plan `") for said in failures[1:])
+    assert result.best is not None
+    assert result.path is not None
+
+
+def test_a_device_is_lost_where_it_cannot_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: str) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", refuse)
+    assert tuner.is_lost("cuda:0")
+    assert not tuner.is_lost("cpu")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    assert not tuner.is_lost("cuda:0")
+
+
 def test_without_time_nothing_is_measured_nor_remembered() -> None:
     """Compilers have half of no time: what they do not finish is reported."""
     form, given = fused("attention"), tensors()

@@ -259,7 +259,10 @@ def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning)
 @final
 @dataclass(frozen=True)
 class Measuring:
-    """Measures batches of plans: all are compiled at once, then run one after another."""
+    """Measures batches of plans: all are compiled at once, then run one after another.
+
+    `lost`: why nothing runs any more, where a kernel broke the device's context.
+    """
 
     task: Task
     compilers: Compilers
@@ -267,6 +270,7 @@ class Measuring:
     tell: Any
     times: list[float] = field(default_factory=list)
     steps: dict[Plan, Step] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
 
     def __call__(self, plans: Sequence[Plan]) -> list[Outcome]:
         now = monotonic()
@@ -293,12 +297,16 @@ class Measuring:
         said = waited(begun, deadline)
         if said or isinstance(begun, str):
             return Outcome(None, short(said))
+        if self.lost:
+            return Outcome(None, self.lost[0])
         if monotonic() > self.end and self.times:
             return Outcome(None, "not measured: the time was over")
         try:
             self.steps[plan] = self.step(begun)
             made = self.timed(self.steps[plan])
         except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result
+            if is_lost(self.task.bound.device):
+                self.lost.append(f"not measured: this process lost the device to plan `{plan}`")
             return Outcome(None, short(f"{type(wrong).__name__}: {wrong}"))
         self.times.extend([made.measured_us] if made.measured_us is not None else [])
         self.tell(min(self.times, default=None), len(self.times))
@@ -307,6 +315,8 @@ class Measuring:
     def again(self, one: Trial[Plan]) -> float:
         """The mean of a trial's time and of one more, in microseconds."""
         first = time_of(one)
+        if self.lost:
+            return first
         second = self.timed(self.steps[one.candidate]).measured_us if one.candidate in self.steps else None
         return first if second is None else (first + second) / 2
 
@@ -331,6 +341,19 @@ class Measuring:
             return Outcome(None, wrong)
         calls = [partial(step, one) for one in task.sets]
         return Outcome(measure(calls, torch.device(task.bound.device), samples=SAMPLES).median_us)
+
+
+def is_lost(device: str) -> bool:
+    """Whether a kernel broke the device's context, so that nothing more runs on it in this process."""
+    if device == "cpu":
+        return False
+    import torch
+
+    try:
+        torch.cuda.synchronize(device)
+    except Exception:  # noqa: BLE001 - whatever it says: nothing can be waited for
+        return True
+    return False
 
 
 def waited(begun: Begun, deadline: float) -> str:
