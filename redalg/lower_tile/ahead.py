@@ -34,10 +34,9 @@ def settled(kernel: Kernel, plan: Plan) -> Kernel:
 
 def arriving_late(kernel: Kernel, plan: Plan) -> tuple[Copy, ...]:
     """The copies of parameters to tiles that nothing may wait for."""
-    if not plan.warp_specialized or always_steps(kernel):
-        return ()
     copies = (one for one in kernel.body if isinstance(one, Copy))
-    return tuple(one for one in copies if isinstance(one.source, Region) and not one.by_threads)
+    fetched = tuple(one for one in copies if isinstance(one.source, Region) and not one.by_threads)
+    return fetched if plan.warp_specialized and fetched and not always_steps(kernel) else ()
 
 
 def always_steps(kernel: Kernel) -> bool:

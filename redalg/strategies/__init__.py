@@ -6,7 +6,7 @@ Plan := target, form kind, Binding (which axis is a row, a column, the grid), ti
 from redalg.strategies.binding import Binding, bind_axes, column_axis
 from redalg.strategies.device import CARDS, DEVICES, DeviceSpec, card_of, device_for
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules import choose, chosen, smaller, trims
+from redalg.strategies.rules import choose, chosen, smaller
 from redalg.strategies.space import Space
 from redalg.strategies.varying import GRID_LIMIT, check_varying, fits_launch, may_vary, tiles_of, unnamed, with_symbols
 
@@ -30,7 +30,6 @@ __all__ = [
     "may_vary",
     "smaller",
     "tiles_of",
-    "trims",
     "unnamed",
     "with_symbols",
 ]
