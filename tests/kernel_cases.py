@@ -267,6 +267,12 @@ def whole(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
     return lambda g: torch.randint(-2, 3, shape, generator=g).float()
 
 
+def doubles(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
+    """Small integers in float64, and now and then the next double beside one."""
+    even = whole(*shape)
+    return lambda g: even(g).double() * (1 + torch.randint(0, 2, shape, generator=g) * torch.finfo(torch.float64).eps)
+
+
 def weights(*shape: int) -> Callable[[torch.Generator], torch.Tensor]:
     """Positive weights."""
     return lambda g: torch.randn(shape, generator=g).abs() + 0.1
@@ -370,6 +376,8 @@ CASES = (
     Case("long inner axis, maximum", "long inner axis, maximum", one(X=randn(33, 530), W=randn(530, 40))),
     Case("best of rows", "best of rows", one(x=whole(33, 600)), 0.0),
     Case("best of rows, too few", "best of rows", one(x=whole(5, 2)), 0.0),
+    Case("best of rows of doubles", "best of rows", one(x=doubles(33, 600)), 0.0),
+    Case("20 best of rows of doubles", "20 best of rows", one(x=doubles(7, 1000)), 0.0),
     Case("rows and their best", "rows and their best", one(x=whole(33, 600)), 1e-6),
     Case("20 best of rows", "20 best of rows", one(x=whole(7, 1000)), 0.0),
     Case("latent", "latent", latent(2, 5, 77, 32, 16)),

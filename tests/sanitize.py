@@ -37,8 +37,8 @@ from tests.kernel_cases import CASES, cast, fused, problem, tensors_of, worst_er
 
 TOOLS = ("memcheck", "racecheck")
 OPTIONS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ("--racecheck-report", "analysis")}
-HALF, BFLOAT, SINGLE = torch.float16, torch.bfloat16, torch.float32
-BOUNDS = {SINGLE: 1e-4, HALF: 1e-2, BFLOAT: 5e-2}
+HALF, BFLOAT, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
+BOUNDS = {DOUBLE: 1e-6, SINGLE: 1e-4, HALF: 1e-2, BFLOAT: 5e-2}
 """Of relative errors: that a kernel ran, not how near it is (`benchmarks.accuracy` says that)."""
 BEGIN, DONE = "### begin ", "### done "
 PROBLEM = re.compile(r"^=+ (?!.*SUMMARY)(?:Invalid|Error|Warning|Race|Potential|Program hit|Address|Uninitialized)")
@@ -87,6 +87,9 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
     "selection": (SINGLE, {}, (
         "best of rows", "20 best of rows", "rows and their best", "argmax of equal numbers", "argmax and maximum")),
     "selection in segments": (SINGLE, {"segments": 3}, ("best of rows", "20 best of rows")),
+    "selection of doubles": (DOUBLE, {}, ("best of rows of doubles", "20 best of rows of doubles")),
+    "selection of doubles, merged in the launch": (DOUBLE, {"segments": 3, **LAUNCH}, ("best of rows of doubles",)),
+    "stages": (SINGLE, {}, ("what keys are given", "shares of all", "norm of attention")),
     "routing": (HALF, {}, ("routing", "routing to one")),
     "rows": (SINGLE, {}, ("rows", "logsumexp", "variance", "weighted mean", "inertia", "cross_entropy", "any")),
     "lane by lane": (SINGLE, {}, ("first", "last", "prod, of which parts overflow")),

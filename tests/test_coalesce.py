@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -65,6 +64,12 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     ),
     "squares of a product": lambda: ra.fuse(ra.sum(ra.sum(Q * K, d, e) ** 2, k), axes="q"),
     "product and extrema": lambda: ra.fuse({"p": (ra.sum(Q * K, d, e), "q k"), "m": (ra.max(Q, d, e), "q")}),
+    "a marginal": lambda: ra.fuse(ra.sum(ra.softmax(x, n, c), n), axes="b c"),
+    "a marginal of both, largest": lambda: ra.fuse(
+        {"o": (ra.sum(ra.softmax(x, n, c) ** 2, c) + ra.max(x, n, c), "b n"), "z": (ra.logsumexp(x, n, c), "b")}
+    ),
+    "a marginal of three": lambda: ra.fuse(ra.sum(ra.softmax(z, n, c, d), n, d), axes="c e"),
+    "over its marginal": lambda: ra.fuse(ra.softmax(z, n, c, d) / ra.sum(ra.softmax(z, n, c, d), n, c), axes="n c d e"),
     "best over two": lambda: ra.fuse({"v": (ra.topk(SCORE, k, ra.axis("j", size=2))[0], "q j")}),
 }
 FUSED = {name: make() for name, make in FORMS.items()}
@@ -257,9 +262,8 @@ def test_more_elements_than_32_bits_number_are_refused() -> None:
         FUSED["Frobenius norm"].lower("sm_90a", {"b": 1, "n": 65536, "c": 65536}, {"image": "float32"})
 
 
-def test_a_marginal_of_what_is_reduced_is_refused() -> None:
-    marginal = ra.fuse({"o": (ra.sum(ra.softmax(x, n, c), n), "b c")})
-    with pytest.raises(PlanError, match="sums over an axis that is reduced together with others"):
-        marginal.lower("c", {"b": 2, "n": 3, "c": 4}, {"x": "float32"})
-    got = marginal(x=np.ones((2, 3, 4), np.float32))
-    np.testing.assert_allclose(got.o, 0.25, rtol=1e-6)
+def test_a_marginal_of_what_is_reduced_is_a_stage_of_its_own() -> None:
+    """The largest and the sum of both axes, then the sum along one of them alone, of the same tensor."""
+    form = FUSED["a marginal"].lower("sm_90a", {"b": 2, "n": 3, "c": 4}, {"x": "float32"}).form
+    assert [[str(one) for one in stage.cascade.reduced] for stage in form.stages] == [["n_c"], ["n"]]
+    assert [[one.name for one in stage.outputs] for stage in form.stages][1] == ["out"]

@@ -124,11 +124,6 @@ def test_a_split_of_what_is_no_sum_is_refused() -> None:
         form.lower("c", **known, plan=plan)
 
 
-def test_selection_in_float64_is_refused() -> None:
-    with pytest.raises(PlanError, match="32 bits"):
-        fused("best of rows")(x=torch.zeros(2, 3, dtype=torch.float64), backend="tilelang")
-
-
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("name", ["lengths", "spans", "no length"])
 def test_what_lies_beyond_a_length_is_never_read(name: str, segments: int) -> None:

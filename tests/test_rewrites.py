@@ -359,13 +359,17 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …": lambda: None,
     "Σ_k s·r, s and r computed": lambda: None,
     "out = Σ_j f(d[j]), d reduced": lambda: None,
+    "out[k] = f(x[k], Σ_j d[j])": lambda: None,
+    "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": lambda: None,
+    "Σ_i f(x[i,k], s), s[i] = Σ_k g": lambda: None,
     "out, out' of one loop": lambda: None,
     "Σ_k f(q,k)·g(k,e)·h(k,c)": lambda: None,
     "Σ_k f(q,k)·g(k,e)": lambda: None,
     "⊕_n ⊕_c f(n, c)": lambda: None,
     "x[b, ⌊p / |c|⌋, p mod |c|]": lambda: None,
 }
-WIDER = "tests/test_wider_forms.py::test_stages_and_sums_keep_their_meaning_under_any_plan"
+FORMS = "tests/test_wider_forms.py"
+WIDER = f"{FORMS}::test_stages_and_sums_keep_their_meaning_under_any_plan"
 ELSEWHERE = {
     "⊕_n ⊕_c f(n, c)": "tests/test_coalesce.py::test_the_program_equals_the_definition",
     "x[b, ⌊p / |c|⌋, p mod |c|]": "tests/test_coalesce.py::test_axes_side_by_side_are_one_dimension",
@@ -378,6 +382,9 @@ ELSEWHERE = {
     "Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …": WIDER,
     "Σ_k s·r, s and r computed": WIDER,
     "out = Σ_j f(d[j]), d reduced": WIDER,
+    "out[k] = f(x[k], Σ_j d[j])": WIDER,
+    "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": "tests/test_scaled.py::test_it_is_the_product",
+    "Σ_i f(x[i,k], s), s[i] = Σ_k g": f"{FORMS}::test_what_every_block_would_reduce_again_is_made_ahead",
     "out, out' of one loop": WIDER,
     "Σ_k f(q,k)·g(k,e)·h(k,c)": WIDER,
     "Σ_k f(q,k)·g(k,e)": WIDER,

@@ -122,15 +122,6 @@ def test_verify_refuses_a_broken_program(kind: type) -> None:
         verify(broken(lowered("attention").program, kind))
 
 
-def test_what_the_tile_program_does_not_hold_is_refused_by_name() -> None:
-    with pytest.raises(PlanError) as error:
-        fused("best of rows").source(target="c", sizes={"b": 2, "n": 8}, dtypes="float64")
-    assert str(error.value).endswith(
-        "which selects elements in float64; kernels rank elements of 32 bits and less with their places. "
-        'Pass tensors of float32 or narrower, or run it with backend="torch".'
-    )
-
-
 def test_a_plan_names_its_form() -> None:
     assert [one.kind for one in fused("causal").forms] == ["online", "unfused"]
     plan = replace(lowered("attention").plan, form="unfused")

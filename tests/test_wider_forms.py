@@ -123,6 +123,17 @@ def test_of_two_ways_apart_the_fewer_numbers_are_made() -> None:
     assert [one.outputs[0].axes for one in lowered("projected attention").form.ahead] == [ra.axes("e q")]
 
 
+@pytest.mark.parametrize("length", [256, 257])
+def test_what_every_block_would_reduce_again_is_made_ahead(length: int) -> None:
+    """Σ_i f(x[i,k], s), s[i] = Σ_k g: one loop where k is a tile or so, s ahead of it where it is more."""
+    made, rng = fused("shares of rows, of columns"), torch.Generator().manual_seed(0)
+    data = {"w": torch.rand(5, length, generator=rng) + 0.1}
+    one = made.lower("c", {"b": 5, "n": length}, {"w": "float32"})
+    assert bool(one.form.ahead) == (length > 256)
+    got = torch.as_tensor(interpret(one.program, {"w": data["w"].numpy()})["out"])
+    assert worst_error(got, made.reference(**data)) <= TOLERANCE
+
+
 def test_a_stage_reads_what_is_as_narrow_as_before() -> None:
     """A stage after the loop's, which reads float32, leaves the loop's own products to tensor cores."""
     sizes = {"q": 128, "k": 256, "d": 64, "e": 64}

@@ -49,6 +49,7 @@ PRODUCTS: dict[str, Callable[[], ra.Fused]] = {
 }
 """Products that are matrix products for a pair of their axes."""
 SUMS: dict[str, Callable[[], ra.Fused]] = {
+    "shares of rows, of columns": fuse(w / ra.sum(w, n) / ra.sum(w / ra.sum(w, n), b), "b n"),
     "a triangle": fuse(ra.sum(sides[0] * sides[1] * sides[2], k), "q e c"),
     "softmax of rows and of columns": fuse(
         ra.sum(ra.softmax(left, k) * right, k) * ra.logsumexp(right, k) - ra.sum(sides[0], k), "q e"
@@ -78,6 +79,10 @@ AHEAD: dict[str, Callable[[], ra.Fused]] = {
     "where the last is positive": fuse(ra.sum(ra.last(X, c) * x, n)),
     "where the third is largest": fuse(ra.sum(ra.where(ra.eq(ra.argmax(X, c), 2), x, 0), n)),
     "where any is large": fuse(ra.sum(ra.where(ra.any(X > 1, c), x, 0), n)),
+    "where any is large, of all": fuse(
+        ra.where(ra.any(X > 1, c), ra.logsumexp(X, c), 0) / ra.sum(ra.where(ra.any(X > 1, c), ra.max(X, c), 1), n),
+        "b n",
+    ),
     "a scan of scores": both(o=(ra.sum(ra.sum(Q * K, d), k), "q"), last=(ra.last(ra.sum(Q * K, d), k), "q")),
 }
 """Values that are made before the loop."""
@@ -90,6 +95,15 @@ AFTER: dict[str, Callable[[], ra.Fused]] = {
     "attention, normalised": fuse(ATTENDED / sqrt(ra.mean(ATTENDED**2, e) + 1), "q e"),
     "masked norm of attention": fuse(
         ra.sum(ra.sum(ra.softmax(ra.where(N, ra.sum(Q * K, d), -oo), k) * V, k) ** 2, e), "q"
+    ),
+    "what keys are given": fuse(ra.mean(WEIGHTS, q), "k"),
+    "shares of all": fuse(ra.softmax(x, n) / ra.sum(ra.logsumexp(x, n), b), "b n"),
+    "by the deviation of all": fuse((x - ra.mean(x, n)) / sqrt(ra.mean(ra.var(x, n), b) + 1), "b n"),
+    "weights by two sums": fuse(
+        (WEIGHTS - ra.mean(WEIGHTS, q)) / (1 + ra.sum(ra.logsumexp(ra.sum(Q * K, d), k), q)), "q k"
+    ),
+    "places of the largest": both(
+        t=(ra.sum(ra.argmax(X, c) * ra.logsumexp(X, c), n), "b"), o=(ra.softmax(X, c), "b n c")
     ),
     "inertia and its centre": both(i=(ra.sum(w * ra.sum((r - CENTRE) ** 2, j), n), "b"), c=(CENTRE, "b j")),
 }
@@ -118,6 +132,9 @@ def drawn(name: str) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
     return make
 
 
-TAKEN = ("log-sum-exp of rows and columns", "additive scores", "norm of attention")
+TAKEN = (
+    "log-sum-exp of rows and columns", "additive scores", "norm of attention", "what keys are given", "shares of all",
+    "shares of rows, of columns",
+)  # fmt: skip
 """Those that every test of kernels takes."""
 CASES: tuple[dict[str, Any], ...] = tuple(case(name, name, drawn(name), tolerance=5e-6) for name in TAKEN)

@@ -97,6 +97,11 @@ class Structure:
         return self.monoid.name in RANKED
 
     @property
+    def integers(self) -> tuple[Value, ...]:
+        """The components that are integers."""
+        return tuple(value for value, part in zip(self.values, self.monoid.components, strict=True) if part.integer)
+
+    @property
     def operands(self) -> tuple[Expr, ...]:
         """The terms that are lifted."""
         return tuple(self.term.args) if isinstance(self.term, Tuple) else (self.term,)
@@ -252,9 +257,12 @@ class FusedForm:
     @property
     def whole(self) -> dict[str, str]:
         """What one stage makes for another that is no number of the arithmetic: name -> `int64` or `bool`."""
-        made = {output.name: (output.expr, one.cascade) for one in self.stages for output in one.cascade.outputs}
-        found = {name: next((part.dtype for part in cascade.reductions if part.value == expr), "")
-                 for name, (expr, cascade) in made.items()}  # fmt: skip
+        found = dict[str, str]()
+        for one in self.stages:
+            known = {value: "int64" for part in one.structures for value in part.integers}
+            known |= {part.value: part.dtype for part in one.cascade.reductions}
+            found |= {output.name: known.get(output.expr, "") for output in one.outputs}
+            found |= {output.name: known.get(output.expr, "") for output in one.cascade.outputs}
         return {one.name: found[one.name] for one in self.handed_on if found.get(one.name)}
 
     @property

@@ -3,7 +3,9 @@
     Σ_k f(x, p), p = ⊕_m g(y)             →   p, then Σ_k f(x, p)            a parameter, made first
     Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …  →   t, then s = Σ_u g(t, u)        the fewer of t's and of s's numbers
     Σ_k s·r, s and r computed             →   r, then Σ_k s·r                one computed factor a product
+    Σ_i f(x[i,k], s), s[i] = Σ_k g        →   s, then Σ_i f                  where k is long: its blocks would repeat s
     out = Σ_j f(d[j]), d reduced          →   d, then out                    where j is not written out
+    out[k] = f(x[k], Σ_j d[j])            →   d, Σ_j d[j], then out          elementwise, where out carries k streamed
     out, out' of one loop                 →   out, then out'                 where no axes are rows and columns of both
 
 Exact: a change of where a value lies. A stage reads what another made as a tensor in the arithmetic's dtype.
@@ -17,12 +19,13 @@ from math import prod
 from typing import final
 
 from sympy import Abs, And, Eq, Expr, Max, Or, S
+from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Output, Producer, decompose, parse
 from redalg.decompose.parse import ordered
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
-from redalg.expression import Element, Label, Reduce, Value
+from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import free_axes, reductions_of, values_of
 from redalg.incremental.derive import derive
 from redalg.incremental.form import FormOutput, FusedForm
@@ -31,6 +34,8 @@ from redalg.incremental.two_pass import pruned
 
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
+REPEATED = 256
+"""Elements that a block may reduce again where its neighbours do: about those of one tile."""
 
 
 @final
@@ -38,7 +43,7 @@ class Stages:
     """The stages around a form, as they are found; `sizes` of its axes decide between two ways."""
 
     def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
-        self.form, self.sizes = form, sizes
+        self.given, self.form, self.sizes = form, form, sizes
         self.ahead, self.after = list[FusedForm](), list[FusedForm]()
         self.taken = set(names_of(form.cascade)) | {one.name for one in form.slots}
         self.taken |= {one.value.name for one in form.assignments} | {one.name for one in form.outputs}
@@ -50,7 +55,7 @@ class Stages:
         no tile of rows and streamed elements holds."""
         by_lane = any(not one.ranked for one in self.form.structures)
         for one in self.form.cascade.producers:
-            if by_lane or one in self.form.parameters or not tiled(one):
+            if by_lane or one in self.form.parameters or not tiled(one) or self.again(one):
                 self.hoist(one)
         while (nested := next((one for one in self.form.cascade.producers if one.cascade.producers), None)) is not None:
             inner = nested.cascade.producers
@@ -63,6 +68,16 @@ class Stages:
         for one in list(self.form.cascade.producers):
             if one.value in second_factors(self.form):
                 self.hoist(one)
+
+    def again(self, one: Producer) -> bool:
+        """Whether a producer reduces over a long axis along which the form's own numbers lie, so that each of many
+        blocks along it would reduce over all of it."""
+        cascade = self.form.cascade
+        free = {axis for part in cascade.reductions for axis in part.axes}
+        free |= {axis for part in self.form.outputs for axis in part.axes}
+        return any(
+            self.sizes[axis.name] > REPEATED for axis in free - {*cascade.reduced} if axis in one.cascade.reduced
+        )
 
     def numbers(self, one: Producer) -> int:
         """How many numbers a value is."""
@@ -120,45 +135,61 @@ class Stages:
 
     # ---- after the loop ----------------------------------------------------------------------------------------------
 
-    def afterwards(self) -> None:
-        """Outputs that reduce reduced values become stages after; the loop's own stage gives the values."""
-        later = [one for one in self.form.outputs if reductions_of(one.expr)]
-        if not later:
-            return
-        for one in later:
-            if one.carries:
-                raise PlanError(
-                    f"output `{one.name}` carries {self.form.cascade.axis} and reduces reduced values, which no stage "
-                    'of a kernel does yet. Run it with backend="torch".'
-                )
+    def afterwards(self, later: Collection[FormOutput]) -> None:
+        """Outputs become stages after; the loop's own stage gives the values that they read."""
         wanted = {value for one in later for node in (one.expr, *nothing(one)) for value in values_of(node)}
+        wanted -= {one.value for one in self.form.cascade.producers}
         found = {value: Element(Label(self.fresh(value.name)), *value.indices) for value in sorted(wanted, key=str)}
-        integers = {one.value for one in self.form.cascade.reductions if one.dtype}
-        if wanted & integers:
-            said = ", ".join(sorted(f"`{one}`" for one in wanted & integers))
-            raise PlanError(f'an output reduces {said}, no numbers of the arithmetic. Run it with backend="torch".')
         made = tuple(FormOutput(one.name, value, value.indices, S.false) for value, one in found.items())
         kept = tuple(one for one in self.form.outputs if one not in later)
         for one in later:
             self.after += self.forms_after(one, found)
-        self.form = replace(self.form, outputs=(*kept, *made))
+        defined = {one.name for one in kept}
+        cascade = replace(
+            self.form.cascade, outputs=tuple(one for one in self.form.cascade.outputs if one.name in defined)
+        )
+        self.form = replace(self.form, cascade=cascade, outputs=(*kept, *made))
 
     def forms_after(self, output: FormOutput, found: Mapping[Expr, Expr]) -> list[FusedForm]:
         """The stages of one output, from the tensors of the values."""
         alike, along = nothing(output)
-        wanted = {output.name: (output.expr.xreplace(found), output.axes)}
+        none = alike.xreplace(found)
+        written = {one.value: one.definition.xreplace(found) for one in self.form.cascade.producers}
+        sums = outermost(output.expr)
+        if output.carries and any(self.form.cascade.axis not in free_axes(one) for one in sums):
+            wanted = {one: self.fresh(f"{output.name}_sum") for one in sums}
+            wanted |= {along: self.fresh("largest")} if isinstance(along, Reduce) else {}
+            held: dict[Expr, Expr] = {node: Element(Label(name), *axes_of(node)) for node, name in wanted.items()}
+            stages = list[FusedForm]()
+            for bound in dict.fromkeys(node.bound for node in wanted):
+                group = {name: node for node, name in wanted.items() if node.bound == bound}
+                made = {name: (node.xreplace(found).xreplace(written), axes_of(node)) for name, node in group.items()}
+                stages += self.parsed(output, made)
+            expr = output.expr.xreplace(held).xreplace(found)
+            return [*stages, self.elementwise(output, expr, And(none, Eq(held.get(along, S.Zero), 0)))]
+        made = {output.name: (output.expr.xreplace(found).xreplace(written), output.axes)}
         if along is not S.Zero:
-            wanted[self.fresh("largest")] = (along.xreplace(found), ordered(free_axes(along)))
+            made[self.fresh("largest")] = (along.xreplace(found), axes_of(along))
+        *before, last = self.parsed(output, made)
+        none = And(none, *(Eq(one.expr, 0) for one in last.outputs[1:]))
+        first = last.outputs[0]
+        return [*before, replace(last, outputs=(replace(first, empty=Or(first.empty, none)),))]
+
+    def parsed(self, output: FormOutput, made: Mapping[str, tuple[Expr, tuple[Axis, ...]]]) -> list[FusedForm]:
+        """The stages of expressions of tensors, which `output` needs."""
         try:
-            *before, last = self.forms_of(parse(wanted))
+            return self.forms_of(parse(made))
         except RedalgError as refusal:
             raise PlanError(
                 f"output `{output.name}` reduces reduced values, for which no stage was found: {refusal} "
                 'Run it with backend="torch".'
             ) from refusal
-        made = last.outputs[0]
-        none = And(alike.xreplace(found), *(Eq(one.expr, 0) for one in last.outputs[1:]))
-        return [*before, replace(last, outputs=(replace(made, empty=Or(made.empty, none)),))]
+
+    def elementwise(self, output: FormOutput, expr: Expr, none: Boolean) -> FusedForm:
+        """The stage of an output that carries the streamed axis and reduces nothing."""
+        made = Output(output.name, expr, output.axes, carries=True)
+        form = derive(decompose(pruned(replace(self.form.cascade, reductions=(), outputs=(made,)))))
+        return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing bears."""
@@ -178,10 +209,32 @@ def staged(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
     """
     stages = Stages(form, sizes)
     stages.before()
-    stages.afterwards()
+    return _with(stages, [one for one in stages.form.outputs if reductions_of(one.expr)])
+
+
+def parted(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
+    """The form with the outputs that reduce along a part of the axes reduced at once as stages after it; the form
+    itself where there are none. Of several axes no loop is one of them alone.
+
+    Raises:
+        PlanError: a stage has no form of one pass.
+    """
+    together = set(form.cascade.inner and form.cascade.reduced)
+    return _with(Stages(form, sizes), [one for one in form.outputs if bound_in(one.expr) & together])
+
+
+def _with(stages: Stages, later: Collection[FormOutput]) -> FusedForm:
+    if later:
+        stages.afterwards(later)
     if not stages.ahead and not stages.after:
         return stages.form
-    return replace(stages.form, ahead=tuple(stages.ahead), after=tuple(stages.after), derived=form)
+    derived = stages.given.derived or stages.given
+    return replace(stages.form, ahead=tuple(stages.ahead), after=(*stages.after, *stages.given.after), derived=derived)
+
+
+def bound_in(expr: Expr) -> set[Axis]:
+    """The axes that an expression's reductions bind."""
+    return {axis for node in reductions_of(expr) for axis in node.bound}
 
 
 def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
@@ -248,11 +301,22 @@ def names_of(cascade: Cascade) -> Iterator[str]:
         yield from names_of(one.cascade)
 
 
+def axes_of(expr: Expr) -> tuple[Axis, ...]:
+    """The axes of an expression, in the order of a tensor that holds it."""
+    return ordered(free_axes(expr))
+
+
+def outermost(expr: Basic) -> list[Reduce]:
+    """The reductions of an expression that stand in no other."""
+    if isinstance(expr, Reduce):
+        return [expr]
+    return list(dict.fromkeys(found for one in expr.args for found in outermost(one)))
+
+
 def nothing(output: FormOutput) -> tuple[Boolean, Expr]:
     """Where an output that reduces values is over no element: the part of its condition that is the same along the axes
     that it reduces, and the largest of what must be 0 all along them (0 where nothing must)."""
-    nodes = sorted(reductions_of(output.expr), key=str)
-    bound = {axis for node in nodes for axis in node.bound}
+    bound = bound_in(output.expr)
     alike, along = list[Boolean](), list[Expr]()
     for each in And.make_args(output.empty):
         if isinstance(each, Eq) and isinstance(each.lhs, Value) and set(each.lhs.indices) & bound:

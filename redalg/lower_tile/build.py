@@ -53,7 +53,7 @@ def kernels_of(
         raise PlanError(
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
         )
-    check_selections(form, plan, problem)
+    check_selections(form, plan)
     check_splits(form, plan)
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
     job = Job(pruned(form), plan, problem, dtypes, also=also)

@@ -40,14 +40,14 @@ Runs = list[tuple[int, int]]
 
 def coalesced(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
     """The form and the problem with one reduced axis in the place of several; both as they are where there is one."""
-    while (several := next(reduced_together(form.cascade), None)) is not None:
-        form, problem = _once(form, problem, several)
+    while found := [several for stage in form.stages for several in reduced_together(stage.cascade)]:
+        form, problem = _once(form, problem, found[0])
     return form, problem
 
 
 def placed_again(form: FusedForm, coalesced: FusedForm) -> FusedForm:
     """A form in stages whose outputs lie where the coalesced form has them: stages are derived from its cascade."""
-    known = {one.name: one for one in coalesced.outputs if one.given}
+    known = {one.name: one for stage in coalesced.stages for one in stage.outputs if one.given}
 
     def placed(stage: FusedForm) -> FusedForm:
         made = tuple(replace(one, given=known[one.name].given, places=known[one.name].places, once=known[one.name].once)
@@ -105,8 +105,13 @@ def _once(form: FusedForm, problem: Problem, several: tuple[Axis, ...]) -> tuple
             )
         made = _Coalescing(order, Axis(name, total), problem.sizes, views)
         result = made.form(form)
-    gone = set(map(str, order)) - set(map(str, result.cascade.axes())) if not made.apart else set[str]()
+    left = {str(axis) for stage in result.stages for axis in stage.cascade.axes()}
+    gone = set(map(str, order)) - left if not made.apart else set[str]()
     problem = with_views(problem, form, order, views)
+    if result.derived is not None:
+        known = {one.name: one for stage in result.stages for one in stage.outputs}
+        returned = tuple(known[one.name] for one in result.derived.outputs)
+        result = replace(result, derived=replace(result.derived, outputs=returned))
     return result, replace(
         problem,
         sizes={key: size for key, size in problem.sizes.items() if key not in gone} | {name: total},
@@ -118,8 +123,9 @@ def _once(form: FusedForm, problem: Problem, several: tuple[Axis, ...]) -> tuple
 def with_views(problem: Problem, form: FusedForm, order: tuple[Axis, ...], views: Mapping[str, Runs]) -> Problem:
     """The problem with the shapes of the tensors that have one of the axes, as the kernel takes them."""
     shapes, folded = dict(problem.shapes), dict(problem.views)
-    for key in form.cascade.inputs():
-        if any(set(order) & free_axes(one) for one in form.cascade.elements() if one.name == key):
+    elements = [one for stage in form.stages for one in stage.cascade.elements()]
+    for key in dict.fromkeys(one.name for one in elements if set(order) & free_axes(one)):
+        if key not in {one.name for one in form.handed_on}:
             shape = shapes.get(key) or shape_of(key, form, problem)
             runs = views.get(key) or [(place, 1) for place in range(len(shape))]
             shapes[key] = tuple(prod(shape[first : first + count]) for first, count in runs)
@@ -152,6 +158,11 @@ def contexts(cascade: Cascade, outer: Axes, several: Axes) -> Iterator[tuple[Ele
         yield from ((element, free) for element in elements_of(expr))
 
 
+def occurrences(form: FusedForm, several: Axes) -> Iterator[tuple[Element, Axes]]:
+    """The same of every stage of a form."""
+    return (found for stage in form.stages for found in contexts(stage.cascade, NONE, several))
+
+
 def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
     """Which of the axes are those reduced at once within a cascade: it binds its own anew."""
     return several if frozenset(cascade.reduced) == several else outer - set(cascade.reduced)
@@ -160,7 +171,7 @@ def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
 def in_memory(form: FusedForm, several: Axes, otherwise: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """The axes in the order in which the tensor of most dimensions that has all of them has them."""
     found = []
-    for element, free in contexts(form.cascade, NONE, several):
+    for element, free in occurrences(form, several):
         order = tuple(one for one in element.indices if one in several & free)
         if frozenset(order) == several and len(order) == len(several):
             found.append((-len(element.indices), str(element), order))
@@ -170,7 +181,7 @@ def in_memory(form: FusedForm, several: Axes, otherwise: tuple[Axis, ...]) -> tu
 def viewed(form: FusedForm, order: tuple[Axis, ...]) -> dict[str, Runs]:
     """The tensors of which several dimensions can be one: every element has the same axes there, in order."""
     places: dict[str, set[tuple[int, ...]]] = {}
-    for element, free in contexts(form.cascade, NONE, frozenset(order)):
+    for element, free in occurrences(form, frozenset(order)):
         numbers = (order.index(one) if isinstance(one, Axis) and one in free and one in order else -1
                    for one in element.indices)  # fmt: skip
         places.setdefault(element.name, set()).add(tuple(numbers))
@@ -299,6 +310,7 @@ class _Coalescing:
             accumulators=tuple(self.accumulator(one, free) for one in form.accumulators),
             assignments=tuple(replace(one, expr=self.of(one.expr, free)) for one in form.assignments),
             outputs=tuple(self.output(one, free) for one in form.outputs),
+            after=tuple(map(self.form, form.after)),
         )
 
     def pivot(self, one: Pivot, free: Axes) -> Pivot:

@@ -71,7 +71,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         f'"""{header.strip()}\n"""',
         imports,
         BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + "".join(own) + END,
-        "\n" + (RANKED if "ranked" in function else "") + (MODULO if "modulo(" in function else "") + function,
+        "\n" + "".join(text for call, text in HELPERS.items() if call in function) + function,
         COMPILE,
         "\n" * functions + check.strip(),
     ]
@@ -108,6 +108,23 @@ def ranked_index(rank):  # n; -1 of no element
 
 """.lstrip()
 
+ORDERED = """
+def ordered(x):  # an integer that orders as x (NaN first, zeros equal): its bits, those of numbers below 0 turned round
+    bits = T.reinterpret(x, "int64")
+    order = T.if_then_else(bits < 0, bits ^ T.max_value("int64"), bits)
+    most = T.int64(0x7FF0000000000000)
+    order = T.if_then_else(order == T.int64(-1), T.int64(0), order)
+    return T.if_then_else((bits & T.max_value("int64")) > most, T.max_value("int64"), order)
+
+
+def ordered_value(order):  # x; -inf of no element
+    bits = T.if_then_else(order < 0, order ^ T.max_value("int64"), order)
+    least = T.reinterpret(T.int64(-0x10000000000000), "float64")
+    return T.if_then_else(order == T.min_value("int64"), least, T.reinterpret(bits, "float64"))
+
+
+""".lstrip()
+
 MODULO = """
 def modulo(x, y):  # the remainder that has the sign of y
     left = T.truncmod(x, y)
@@ -115,6 +132,9 @@ def modulo(x, y):  # the remainder that has the sign of y
 
 
 """.lstrip()
+
+HELPERS = {"ranked(": RANKED, "ordered(": ORDERED, "modulo(": MODULO}
+"""Functions of the kernel's text, by the call that needs them."""
 
 COMPILE = '''
 def compiled():

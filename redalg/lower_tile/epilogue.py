@@ -29,8 +29,8 @@ class Epilogue:
         self.form, self.assembly, self.dtypes = form, assembly, dtypes
         self.body: list[Statement] = []
         values = {value: slots.final(value) for value in slots.names}
-        for structure, name in slots.best.items():
-            values |= zip(structure.values, read_selected(structure, name, space.problem), strict=True)
+        for structure, names in slots.best.items():
+            values |= zip(structure.values, read_selected(structure, names, space.problem), strict=True)
         for pivot in form.pivots:
             if pivot.has_slot:
                 values[pivot.value] = safe(values[pivot.value])

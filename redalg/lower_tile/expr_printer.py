@@ -41,7 +41,19 @@ from sympy.core.relational import Relational
 from redalg.errors import PlanError
 from redalg.expression import UNDEFINED, Cast, Where
 from redalg.lower_tile.program import NO_ELEMENT
-from redalg.lower_tile.scalars import IsFinite, IsNaN, Kept, Load, Ranked, RankedIndex, RankedValue, ScaledExp, Wide
+from redalg.lower_tile.scalars import (
+    IsFinite,
+    IsNaN,
+    Kept,
+    Load,
+    Ordered,
+    OrderedValue,
+    Ranked,
+    RankedIndex,
+    RankedValue,
+    ScaledExp,
+    Wide,
+)
 
 FUNCTIONS = {
     "tanh": "T.tanh",
@@ -84,6 +96,8 @@ class Printer:
             return self.load(node)
         if isinstance(node, Ranked):
             return f"ranked({self.number(node.args[0])}, {self.integer(node.args[1])})"
+        if isinstance(node, Ordered):
+            return f"ordered({self.number(node.args[0])})"
         if isinstance(node, RankedIndex):
             return f"ranked_index({self.integer(node.args[0])})"
         if isinstance(node, Where):
@@ -143,7 +157,7 @@ class Printer:
         """Whether an expression is computed on integers alone."""
         if isinstance(node, Load):
             return "int" in self.dtypes[node.name]
-        if isinstance(node, Symbol | Integer | Ranked | RankedIndex):
+        if isinstance(node, Symbol | Integer | Ranked | RankedIndex | Ordered):
             return True
         if isinstance(node, Where):
             return all(self.is_integer(one) for one in node.args[1:])
@@ -187,8 +201,9 @@ class Printer:
             return f"mantissa({self.number(node.args[0])})"
         if type(node).__name__ == "Scaled":
             return f"scaled({self.number(node.args[0])}, {self.integer(node.args[1])})"
-        if isinstance(node, RankedValue):
-            return f"ranked_value({self.integer(node.args[0])})"
+        if isinstance(node, RankedValue | OrderedValue):
+            name = "ranked_value" if isinstance(node, RankedValue) else "ordered_value"
+            return f"{name}({self.integer(node.args[0])})"
         if isinstance(node, Wide):
             made = Printer(self.dtypes, "float64").number(node.args[0])
             return made if self.compute == "float64" else f'T.cast({made}, "{self.compute}")'

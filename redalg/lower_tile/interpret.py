@@ -37,7 +37,19 @@ from redalg.lower_tile.program import (
     sized,
     sizes_in,
 )
-from redalg.lower_tile.scalars import IsFinite, IsNaN, Kept, Load, Ranked, RankedIndex, RankedValue, ScaledExp, Wide
+from redalg.lower_tile.scalars import (
+    IsFinite,
+    IsNaN,
+    Kept,
+    Load,
+    Ordered,
+    OrderedValue,
+    Ranked,
+    RankedIndex,
+    RankedValue,
+    ScaledExp,
+    Wide,
+)
 
 UNWRITTEN = 113
 """What an array of integers holds before it is written."""
@@ -334,8 +346,23 @@ def ranked_index(rank: Any) -> Any:
     return np.where(rest == 0, -1, 0xFFFFFFFF - rest)
 
 
-LOW_BITS = np.int32(0x7FFFFFFF)
-RANKS: dict[type, Any] = {Ranked: ranked, RankedValue: ranked_value, RankedIndex: ranked_index}
+def ordered(x: Any) -> Any:
+    """The order of a double's bits (NaN first, both zeros as one)."""
+    bits = np.asarray(x, np.float64).view(np.int64)
+    order = np.where(bits < 0, bits ^ LOW_BITS_64, bits)
+    return np.where(np.isnan(x), LOW_BITS_64, np.where(order == -1, 0, order))
+
+
+def ordered_value(order: Any) -> Any:
+    """The double that an order was made of."""
+    found = np.asarray(np.where(order < 0, order ^ LOW_BITS_64, order), np.int64).view(np.float64)
+    return np.where(order == np.iinfo(np.int64).min, -np.inf, found)
+
+
+LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)
+RANKS: dict[type, Any] = {
+    Ranked: ranked, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: ordered, OrderedValue: ordered_value
+}  # fmt: skip
 
 
 def _order(term: Basic) -> tuple[bool, bool, str]:

@@ -6,6 +6,7 @@ Kept(e), Wide(e)                 a difference or quotient as one number; an expr
 IsFinite(e), IsNaN(e)            conditions
 Ranked(x, n)                     an integer that orders as x does, and of equal ones by the lower n
 RankedValue(r), RankedIndex(r)   the two of it
+Ordered(x), OrderedValue(o)      an integer that orders as x of 64 bits does; and x of it
 """
 
 from __future__ import annotations
@@ -118,4 +119,20 @@ class RankedIndex(Expr):
     """The n of a `Ranked`; −1 of no element."""
 
     is_integer = True
+    is_commutative = True
+
+
+@final
+class Ordered(Expr):
+    """x of 64 bits as an integer: NaN above every number, a larger x above a smaller."""
+
+    is_integer = True
+    is_commutative = True
+
+
+@final
+class OrderedValue(Expr):
+    """The x of an `Ordered`; −∞ of no element."""
+
+    is_extended_real = True
     is_commutative = True

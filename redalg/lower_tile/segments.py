@@ -29,9 +29,9 @@ from redalg.lower_tile.moves import Merge, Side, triangular
 from redalg.lower_tile.names import Names
 from redalg.lower_tile.program import Copy, Kernel, Last, Loop, Parallel, Parameter, Statement, Store, index, rewritten
 from redalg.lower_tile.scalars import IsNaN, Load
-from redalg.lower_tile.selection import part_of, selected_part, width
+from redalg.lower_tile.selection import Best, part_of, selected_part, width
 from redalg.lower_tile.single import AGAIN, finished, in_turn, streamed
-from redalg.lower_tile.slots import Slots, allocate
+from redalg.lower_tile.slots import Slots, State, allocate
 from redalg.lower_tile.space import E_, PLACE, I, Space
 from redalg.strategies import tiles_of
 
@@ -39,7 +39,6 @@ PART, CHUNK = index("part"), index("chunk")
 PARTS_TOGETHER = 8
 """Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
-State = Value | Structure
 """What a slot of the state holds."""
 
 
@@ -115,7 +114,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
 
 def parameter(value: State, name: str, shape: tuple[Any, ...], job: Job) -> Parameter:
     """A workspace as a parameter."""
-    own = "int64" if isinstance(value, Structure) else integer_dtype(value, job.form)
+    own = "int64" if isinstance(value, tuple) else integer_dtype(value, job.form)
     return Parameter(name, shape, own or job.problem.compute, "workspace", name)
 
 
@@ -126,7 +125,7 @@ def state_shape(value: State, slots: Slots, job: Job) -> tuple[Any, ...]:
         return (*(sizes[axis.name] for axis in binding.grid), sizes[binding.column.name])
     rows = sizes[binding.row.name] if binding.row else 1
     columns = [sizes[binding.column.name]] if value in slots.columns and binding.column else []
-    columns += [width(value, job.problem)] if isinstance(value, Structure) and width(value, job.problem) else []
+    columns += [width(value[0], job.problem)] if isinstance(value, tuple) and width(value[0], job.problem) else []
     return (*(sizes[axis.name] for axis in binding.grid), rows, *columns)
 
 
@@ -137,8 +136,8 @@ def state_place(value: State, slots: Slots, space: Space) -> tuple[Expr, ...]:
         return (*(space.at[axis] for axis in binding.grid), space.at[binding.column])
     row = space.at[binding.row] if binding.row else I
     place: tuple[Expr, ...] = (*(space.at[axis] for axis in binding.grid), row)
-    if isinstance(value, Structure):
-        return (*place, PLACE) if width(value, space.problem) else place
+    if isinstance(value, tuple):
+        return (*place, PLACE) if width(value[0], space.problem) else place
     return (*place, space.at[binding.column]) if value in slots.columns and binding.column else place
 
 
@@ -148,8 +147,8 @@ def stored(
     """A slot to a place of a workspace; `alone`: of blocks that hold the same, by one."""
     (workspace, where), source = at, slots.buffers()[value]
     once = And(space.rows_inside(), space.first_columns() if alone else S.true)
-    if isinstance(value, Structure):
-        sweep = [one for one in ((I, space.plan.block_row), (PLACE, width(value, space.problem))) if one[1]]
+    if isinstance(value, tuple):
+        sweep = [one for one in ((I, space.plan.block_row), (PLACE, width(value[0], space.problem))) if one[1]]
         read = Load(source, *(one for one, _ in sweep))
         return Parallel(tuple(sweep), (Store(workspace, where, read, once),))
     if value in slots.heads:
@@ -249,15 +248,18 @@ def taken_from(
     form: FusedForm,
     assembly: Assembly,
     space: Space,
-) -> tuple[list[Statement], dict[Value, str], dict[Structure, str]]:
+) -> tuple[list[Statement], dict[Value, str], dict[Structure, Best]]:
     """A part's slots from their places in workspaces into row and column buffers."""
-    body, held, best = list[Statement](), dict[Value, str](), dict[Structure, str]()
+    body, held, best = list[Statement](), dict[Value, str](), dict[Structure, Best]()
+    for one in slots.best:
+        taken = (places[one, number] for number in range(len(slots.best[one])))
+        reads = [Load(name, *where) for name, where in taken]
+        best[one], taking = part_of(one, assembly, space.problem, reads)
+        body += taking
     for value, (workspace, where) in places.items():
-        read = Load(workspace, *where)
-        if isinstance(value, Structure):
-            best[value], taking = part_of(value, assembly, space.problem, read)
-            body.append(taking)
+        if isinstance(value, tuple):
             continue
+        read = Load(workspace, *where)
         name = f"{value.name}_part"
         if value in slots.heads:
             held[value] = assembly.heads(name)

@@ -1,8 +1,9 @@
-"""The best elements with their places: one integer an element, which orders as the monoid does.
+"""The best elements with their places: one integer an element, which orders as the monoid does; of 64 bits, two.
 
     (x, n) as an integer     order of x's bits, then not n: NaN first, larger x, then lower n; no element is the least
     argmax, k = 1            best = max(best, max_j (x, n)[i, j])
     k places                 for nth < k: top = the largest of tile and old places; best[nth] = top; both lose it
+    x of 64 bits             order of x's bits, and −n beside it;  top = (the largest order, the largest −n of those)
 
 Different elements are different integers, since their places are: removing one removes no other, and merging is a
 maximum, in any order of merging.
@@ -10,7 +11,9 @@ maximum, in any order of merging.
 
 from __future__ import annotations
 
-from sympy import Eq, Expr, Integer, Max, S
+from collections.abc import Sequence
+
+from sympy import And, Eq, Expr, Integer, Max, Or, S
 
 from redalg.errors import PlanError
 from redalg.expression import Where
@@ -18,12 +21,14 @@ from redalg.incremental.form import FusedForm, Structure
 from redalg.incremental.structured import lifted
 from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.program import NO_ELEMENT, Copy, Fill, Loop, Parallel, ReduceTile, Statement, Store, index
-from redalg.lower_tile.scalars import Load, Ranked, RankedIndex, RankedValue
+from redalg.lower_tile.scalars import Load, Ordered, OrderedValue, Ranked, RankedIndex, RankedValue
 from redalg.lower_tile.space import PLACE, I, J, Space
 from redalg.strategies import Plan, Problem
 from redalg.strategies.rules import power_of_two
 
 NTH = index("nth")
+Best = tuple[str, ...]
+"""The buffers of elements: of their ranks; or of the order of their values, and of their places less than 0."""
 
 
 def ranked(form: FusedForm, plan: Plan) -> list[Structure]:
@@ -31,17 +36,19 @@ def ranked(form: FusedForm, plan: Plan) -> list[Structure]:
     return [one for one in form.structures if plan.level != "thread" and one.ranked]
 
 
-def check_selections(form: FusedForm, plan: Plan, problem: Problem) -> None:
-    """Refuse what a level does not hold: of lanes, several places; of ranks, 64 bits."""
+def check_selections(form: FusedForm, plan: Plan) -> None:
+    """Refuse what a level does not hold: of lanes, several places."""
     for one in form.structures:
-        name, lanes = f"`{one.values[0]}` is a component of {one.monoid}", plan.level == "thread"
-        if lanes and one.place is not None:
-            raise PlanError(f"{name}, which keeps several elements, and the plan is `{plan}`. Use level 'block'.")
-        if one in ranked(form, plan) and problem.compute != "float32":
+        if plan.level == "thread" and one.place is not None:
             raise PlanError(
-                f"{name}, which selects elements in {problem.compute}; kernels rank elements of 32 bits and less with "
-                'their places. Pass tensors of float32 or narrower, or run it with backend="torch".'
+                f"`{one.values[0]}` is a component of {one.monoid}, which keeps several elements, and the plan is "
+                f"`{plan}`. Use level 'block'."
             )
+
+
+def in_two(problem: Problem) -> bool:
+    """Whether a value and its place are an integer each."""
+    return problem.compute == "float64"
 
 
 def places(one: Structure, problem: Problem) -> int:
@@ -63,57 +70,103 @@ def padded_places(k: int) -> int:
     return max(16, power_of_two(k))
 
 
-def held(one: Structure, assembly: Assembly, problem: Problem, wanted: str = "best") -> str:
-    """A buffer for the best elements of every row."""
+def held(one: Structure, assembly: Assembly, problem: Problem, wanted: str = "best") -> Best:
+    """Buffers for the best elements of every row."""
     shape = [assembly.plan.block_row] + ([width(one, problem)] if width(one, problem) else [])
-    return assembly.buffer(wanted, "fragment", shape, "int64", note=f"{one.monoid} {one.term}")
+    return buffers(assembly, shape, problem, wanted, note=f"{one.monoid} {one.term}")
 
 
-def read(one: Structure, name: str, problem: Problem) -> tuple[Expr, Expr]:
+def buffers(assembly: Assembly, shape: Sequence[int], problem: Problem, wanted: str, note: str = "") -> Best:
+    """Buffers for elements."""
+    wanted_all = (wanted, f"{wanted}_place") if in_two(problem) else (wanted,)
+    return tuple(assembly.buffer(name, "fragment", shape, "int64", note) for name in wanted_all)
+
+
+def read(one: Structure, names: Best, problem: Problem) -> tuple[Expr, Expr]:
     """(value, place) of the best elements at row i (and place)."""
-    load = Load(name, I, PLACE) if width(one, problem) else Load(name, I)
-    return RankedValue(load), RankedIndex(load)
+    rank, *place = (Load(name, I, PLACE) if width(one, problem) else Load(name, I) for name in names)
+    if not place:
+        return RankedValue(rank), RankedIndex(rank)
+    return OrderedValue(rank), Where(Eq(rank, NO_ELEMENT), Integer(-1), -place[0])
 
 
-def candidates(one: Structure, assembly: Assembly, space: Space, read_term: Expr, body: list[Statement]) -> str:
+def candidates(one: Structure, assembly: Assembly, space: Space, read_term: Expr, body: list[Statement]) -> Best:
     """The tile's elements as integers; none where the streamed axis has ended."""
     number = space.read(lifted(one.monoid, one.operands, space.plan.binding.streamed)[1])
-    name = assembly.buffer("ranked", "fragment", (space.plan.block_row, space.plan.block_streamed), "int64")
-    body.append(assembly.over_tile(name, masked(space.live(S.true), Ranked(read_term, number), NO_ELEMENT)))
-    return name
+    shape = (space.plan.block_row, space.plan.block_streamed)
+    made = buffers(assembly, shape, space.problem, "ranked")
+    elements = (Ordered(read_term), -number) if in_two(space.problem) else (Ranked(read_term, number),)
+    for name, element in zip(made, elements, strict=True):
+        body.append(assembly.over_tile(name, masked(space.live(S.true), element, NO_ELEMENT)))
+    return made
 
 
 def selected(
-    one: Structure, assembly: Assembly, problem: Problem, best: str, tile: str, *, alone: bool
+    one: Structure, assembly: Assembly, problem: Problem, best: Best, tile: Best, *, alone: bool
 ) -> list[Statement]:
     """best ⊕ the elements of a tile, which it uses up; `alone` where best is empty so far."""
-    if not width(one, problem):
-        return [ReduceTile("max", tile, best, clear=False)]
-    top = assembly.buffer("top", "fragment", (assembly.plan.block_row,), "int64")
-    body: list[Statement] = []
-    rounds: list[Statement] = [ReduceTile("max", tile, top, clear=True)]
-    old = best
-    if not alone:
-        old = held(one, assembly, problem, "old")
-        body.append(Copy(best, old))
-        rounds.append(ReduceTile("max", old, top, clear=False))
-    here = Load(top, I)
-    rounds.append(over(assembly, best, Where(Eq(PLACE, NTH), here, Load(best, I, PLACE))))
-    rounds += [lost(assembly, name, here) for name in ([tile] if alone else [tile, old])]
+    single = not width(one, problem)
+    if single and not in_two(problem):
+        return [ReduceTile("max", tile[0], best[0], clear=False)]
+    body, sources = list[Statement](), [tile]
+    if not alone and not single:
+        sources.append(held(one, assembly, problem, "old"))
+        body += [Copy(*pair) for pair in zip(best, sources[1], strict=True)]
+    top = buffers(assembly, (assembly.plan.block_row,), problem, "top")
+    rounds = largest([source[0] for source in sources], top[0])
+    here = tuple(Load(name, I) for name in top)
+    if in_two(problem):
+        among = [among_equal(assembly, source, here[0], rounds) for source in sources]
+        rounds += largest(among, top[1])
+    if single:
+        return [*body, *rounds, larger(assembly, best, here)]
+    rounds += [over(assembly, name, Where(Eq(PLACE, NTH), found, Load(name, I, PLACE)))
+               for name, found in zip(best, here, strict=True)]  # fmt: skip
+    rounds += [lost(assembly, source, here) for source in sources]
     body.append(Loop(NTH, Integer(places(one, problem)), 0, tuple(rounds), pipelined=False))
     return body
 
 
-def part_of(one: Structure, assembly: Assembly, problem: Problem, source: Expr) -> tuple[str, Statement]:
-    """A buffer with the best elements of a part, which `source` reads."""
+def larger(assembly: Assembly, best: Best, other: Sequence[Expr]) -> Parallel:
+    """best := the larger of itself and another element, of every row; the place first, which the old value decides."""
+    held, *place = (Load(name, I) for name in best)
+    whole = (best[0], Max(held, other[0]))
+    if not place:
+        return assembly.over_rows(whole)
+    follows = Or(other[0] > held, And(Eq(other[0], held), other[1] > place[0]))
+    return assembly.over_rows((best[1], Where(follows, other[1], place[0])), whole)
+
+
+def largest(sources: Sequence[str], into: str) -> list[Statement]:
+    """A number a row := the largest of buffers."""
+    return [ReduceTile("max", name, into, clear=number == 0) for number, name in enumerate(sources)]
+
+
+def among_equal(assembly: Assembly, source: Best, top: Expr, body: list[Statement]) -> str:
+    """A buffer of the places of those elements alone whose values are the largest."""
+    order, place = source
+    rows, length = shape_of(assembly, place)
+    made = assembly.buffer(f"{place}_of_top", "fragment", (rows, length), "int64")
+    found = Where(Eq(Load(order, I, J), top), Load(place, I, J), NO_ELEMENT)
+    body.append(Parallel(((I, rows), (J, length)), (Store(made, (I, J), found),)))
+    return made
+
+
+def part_of(
+    one: Structure, assembly: Assembly, problem: Problem, sources: Sequence[Expr]
+) -> tuple[Best, list[Statement]]:
+    """Buffers with the best elements of a part, which `sources` read."""
     part = held(one, assembly, problem, "best_part")
-    return part, over(assembly, part, source) if width(one, problem) else assembly.over_rows((part, source))
-
-
-def selected_part(one: Structure, assembly: Assembly, problem: Problem, best: str, part: str) -> list[Statement]:
-    """best ⊕ a part in a buffer, which it uses up."""
+    pairs = zip(part, sources, strict=True)
     if not width(one, problem):
-        return [assembly.over_rows((best, Max(Load(best, I), Load(part, I))))]
+        return part, [assembly.over_rows(*pairs)]
+    return part, [over(assembly, *pair) for pair in pairs]
+
+
+def selected_part(one: Structure, assembly: Assembly, problem: Problem, best: Best, part: Best) -> list[Statement]:
+    """best ⊕ a part in buffers, which it uses up."""
+    if not width(one, problem):
+        return [larger(assembly, best, [Load(name, I) for name in part])]
     return selected(one, assembly, problem, best, part, alone=False)
 
 
@@ -123,11 +176,12 @@ def over(assembly: Assembly, name: str, expr: Expr) -> Parallel:
     return Parallel(((I, rows), (PLACE, length)), (Store(name, (I, PLACE), expr),))
 
 
-def lost(assembly: Assembly, name: str, top: Expr) -> Parallel:
+def lost(assembly: Assembly, names: Best, top: tuple[Expr, ...]) -> Parallel:
     """A tile without the element that was taken."""
-    rows, length = shape_of(assembly, name)
-    load = Load(name, I, J)
-    return Parallel(((I, rows), (J, length)), (Store(name, (I, J), Where(Eq(load, top), NO_ELEMENT, load)),))
+    rows, length = shape_of(assembly, names[0])
+    loads = [Load(name, I, J) for name in names]
+    taken = And(*(Eq(load, one) for load, one in zip(loads, top, strict=True)))
+    return Parallel(((I, rows), (J, length)), (Store(names[0], (I, J), Where(taken, NO_ELEMENT, loads[0])),))
 
 
 def shape_of(assembly: Assembly, name: str) -> tuple[int, ...]:
@@ -135,6 +189,6 @@ def shape_of(assembly: Assembly, name: str) -> tuple[int, ...]:
     return next(one.shape for one in assembly.buffers if one.name == name)
 
 
-def emptied(name: str) -> Fill:
-    """A buffer without elements."""
-    return Fill(name, NO_ELEMENT)
+def emptied(names: Best) -> list[Statement]:
+    """Buffers without elements."""
+    return [Fill(name, NO_ELEMENT) for name in names]

@@ -13,9 +13,12 @@ from redalg.incremental.form import Extremum, FusedForm, Structure
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.program import Fill, Statement
 from redalg.lower_tile.scalars import Load
-from redalg.lower_tile.selection import emptied, held, ranked
+from redalg.lower_tile.selection import Best, emptied, held, ranked
 from redalg.lower_tile.space import E_, I, J
 from redalg.strategies import Problem
+
+State = Value | tuple[Structure, int]
+"""What a buffer of the state holds: a slot, or a numbered part of selected elements."""
 
 
 @final
@@ -32,13 +35,14 @@ class Slots:
     columns: set[Value] = field(default_factory=set)
     heads: set[Value] = field(default_factory=set)
     scale: dict[Value, Expr] = field(default_factory=dict)
-    best: dict[Structure, str] = field(default_factory=dict)
+    best: dict[Structure, Best] = field(default_factory=dict)
     nan: dict[Value, str] = field(default_factory=dict)
     lanes: bool = False
 
-    def buffers(self) -> dict[Value | Structure, str]:
+    def buffers(self) -> dict[State, str]:
         """Every buffer of the state."""
-        return {**dict[Value | Structure, str](self.names), **self.best}
+        selected = {(one, number): name for one, names in self.best.items() for number, name in enumerate(names)}
+        return {**dict[State, str](self.names), **selected}
 
     def read(self, value: Value) -> Expr:
         """A slot's read at tile indices."""
@@ -73,7 +77,7 @@ def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slo
             body.append(Fill(slots.nan[one.value], S.Zero))
     for structure in ranked(form, assembly.plan):  # others are joined (`folds`)
         slots.best[structure] = held(structure, assembly, problem)
-        body.append(emptied(slots.best[structure]))
+        body += emptied(slots.best[structure])
     for pivot in form.shifted:
         slots.names[pivot.value] = assembly.row(pivot.value.name, note=f"pivot of {pivot.base}")
         body.append(Fill(slots.names[pivot.value], S.NegativeInfinity))

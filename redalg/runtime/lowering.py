@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.incremental.form import FusedForm
-from redalg.incremental.stages import apart, flat, staged
+from redalg.incremental.stages import apart, flat, parted, staged
 from redalg.incremental.unroll import may_unroll, summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.coalesce import coalesced, placed_again
@@ -154,7 +154,7 @@ def plan_taken(
 def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
     """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: one
     reduced axis, short sums unrolled, stages apart, factors in order, columns' pivots fixed."""
-    form, problem = coalesced(form, problem)
+    form, problem = coalesced(parted(form, problem.sizes), problem)
     made = placed_again(in_stages(form, problem.sizes), form)
     return made, reading(made, made, problem)
 

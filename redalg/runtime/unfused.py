@@ -13,6 +13,8 @@ it is as accurate as the kernel and takes about as much memory (`admitted` raise
     elements     every element counts and is read where it stands: no masks, gathers, roundings, selections, no order
     memory       the largest tensor in between has no more than 8 times the bytes of inputs and outputs
 
+A product of 8-bit floats with scales of rows and columns is admitted as well, where PyTorch has it (`scaled`).
+
 Float32 products take TF32 where `precision="tf32"` and PyTorch is allowed to; sums of bfloat16 products are in float32.
 """
 
@@ -40,6 +42,7 @@ from redalg.runtime.arrays import output_dtype
 from redalg.runtime.inputs import Bound, native
 from redalg.runtime.narrow import to_numpy
 from redalg.runtime.prepared import scalars_of
+from redalg.runtime.scaled import scaled_product, text_of
 from redalg.strategies import Plan, Problem, Space
 from redalg.strategies.candidates import Candidate
 from redalg.strategies.cost import Prediction
@@ -97,15 +100,22 @@ def admitted(form: FusedForm, space: Space) -> Unfused:
         form: as the definition is written; `space.form` is what the kernel makes of it.
     """
     problem = space.problem
+    if (product := scaled_product(form, problem)) is not None and space.device.fp8:
+        return unfused(form, space, text_of(product, form, problem), 0)
     said = refusal(form, problem) or (rounding(form, space) if "bfloat16" in problem.dtypes.values() else "")
     made = None if said else definition("definition", form.cascade, problem.sizes, problem.shapes)
     largest = 0 if made is None else bytes_between(form.cascade, problem, made.elements)
     if made is None or (said := unfit(made.text, largest, moved_bytes(form, problem))):
         raise PlanError(f"the unfused form is not offered: {said}. Take one of the kernels that `fused.plans` lists.")
-    count = operations(made.text)
-    time = predicted(form, problem, space.device, count, largest)
+    return unfused(form, space, made.text, largest)
+
+
+def unfused(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
+    """The unfused form of a definition's text, whose largest tensor in between has so many bytes."""
+    count = operations(text)
+    time = predicted(form, space.problem, space.device, count, largest)
     plan = unfused_plan(space.device, space.binding, count, predicted_us=time.time_us, origin="model")
-    return Unfused(form, problem, plan, made.text, time)
+    return Unfused(form, space.problem, plan, text, time)
 
 
 def offered(form: FusedForm, space: Space) -> Unfused | None:
@@ -121,6 +131,8 @@ def offered(form: FusedForm, space: Space) -> Unfused | None:
 def refusal(form: FusedForm, problem: Problem) -> str:
     """Why a form is no definition that PyTorch may run as it is written; empty where it may."""
     dtypes = set(problem.dtypes.values())
+    if scaled_product(form, problem) is not None:
+        return ""
     if len(dtypes) != 1 or not dtypes <= set(DTYPES):
         return (f"its tensors are of {', '.join(sorted(dtypes)) or 'no dtype'}, and it takes one of "
                 f"{', '.join(DTYPES)} for all of them")  # fmt: skip
@@ -227,7 +239,8 @@ def operations(text: str) -> int:
     2
     """
     nodes = list(ast.walk(ast.parse(text)))
-    calls = sum(isinstance(one, ast.Call) and word_of(one) not in VIEWS for one in nodes)
+    none = {*VIEWS, *(one.name for one in nodes if isinstance(one, ast.FunctionDef))}
+    calls = sum(isinstance(one, ast.Call) and word_of(one) not in none for one in nodes)
     signs = [one for one in nodes if isinstance(one, ast.BinOp | ast.UnaryOp | ast.Compare)]
     return calls + sum(any(isinstance(part, ast.Name | ast.Call) for part in ast.walk(one)) for one in signs)
 

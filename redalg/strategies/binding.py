@@ -132,6 +132,12 @@ def _row_without_contraction(form: FusedForm, free: list[Axis]) -> Axis | None:
 
 
 def _check_columns(form: FusedForm, binding: Binding) -> None:
+    for output in form.outputs:
+        if output.carries and binding.column in output.axes:
+            raise PlanError(
+                f"output `{output.name}` carries {binding.streamed} and the contraction's column axis "
+                f'{binding.column}, of which a tile of rows has no place. Run it with backend="torch".'
+            )
     for one in form.extrema:
         if binding.column in free_axes(one.term):
             raise PlanError(

@@ -6,7 +6,7 @@ A product's tiles of 64 x 64 results keep min(1, tiles / multiprocessors) of the
 once over the largest tensor there is, to read it and to write it.
 
 The constants were fitted to cuBLAS's pairs of products on an H200 (benchmarks/results/chains.json), which they predict
-within 12 %. Tensor cores multiply 16 bits alone: float32 is multiplied at the rate of CUDA cores.
+within 12 %. Tensor cores multiply 16 bits, and 8 at twice the rate: float32 is multiplied at the rate of CUDA cores.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPERATION_US, SHARE, TILE = 3.0, 0.5, 64 * 64
 def predicted(form: FusedForm, problem: Problem, device: DeviceSpec, operations: int, largest_bytes: int) -> Prediction:
     """The time of a definition of so many operations, whose largest tensor has so many bytes."""
     blocks = [one for one in chain_of(form).blocks if is_product(one)]
-    width = BYTES[next(iter(problem.dtypes.values()))]
+    width = min(map(BYTES.__getitem__, problem.dtypes.values()))
     rate = device.memory_gb_s * 1e3 * H200.memory
     moved = [width * sum(elements(one.loops, problem) for one in (block.output, *block.inputs)) for block in blocks]
     memory = [one / rate for one in moved]
@@ -35,7 +35,7 @@ def predicted(form: FusedForm, problem: Problem, device: DeviceSpec, operations:
     others = max(0, operations - len(blocks)) * 2 * largest_bytes / rate
     launch = operations * OPERATION_US
     total = launch + others + sum(map(max, memory, compute))
-    unit = "tensor cores" if width == 2 else "arithmetic"
+    unit = "tensor cores" if width <= 2 else "arithmetic"
     return Prediction(total, {"memory": sum(memory) + others, unit: sum(compute), "launch": launch})
 
 
@@ -47,7 +47,7 @@ def is_product(block: Block) -> bool:
 def product_us(block: Block, problem: Problem, device: DeviceSpec, width: int) -> float:
     """What a product takes where nothing but multiplying holds it up."""
     cores = device.multiprocessors * LANES * CLOCKS_US * 2
-    peak = device.product_tflops * 1e6 if width == 2 else cores
+    peak = device.product_tflops * 1e6 * 2 / width if width <= 2 else cores
     tiles = max(1.0, elements(block.output.loops, problem) / TILE)
     return 2 * elements(block.loops, problem) / (peak * SHARE * min(1.0, tiles / device.multiprocessors))
 
