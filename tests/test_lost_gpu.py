@@ -33,7 +33,7 @@ given = {name: torch.randn(1, 2, 64, 64, device="cuda", dtype=torch.float16) for
 made = fused("attention").tune(**given, budget_s=60.0)
 assert len(run) == 3, run
 assert [one.measured_us is not None for one in made.trials][:2] == [True, True]
-assert "assert" in made.trials[2].failure, made.trials[2].failure
+assert "assert" in made.trials[2].failure.lower(), made.trials[2].failure
 assert all(one.failure.startswith("not measured: this process lost the device") for one in made.trials[3:5])
 assert made.best is not None and made.path is not None
 try:

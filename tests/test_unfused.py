@@ -195,9 +195,9 @@ def test_of_the_kernels_cases_what_is_admitted_is_right() -> None:
     for case in CASES:
         form, tensors = fused(case.form), tensors_of(case)
         known = problem(form, tensors, dict(case.sizes))
-        if refused(form, known, case.empty):
+        plan = plan_admitted(form, known, case.empty)
+        if plan is None:
             continue
-        plan = unfused_plan(device_for("c"), bind_axes(form.form, known["sizes"]))
         made = form(**tensors, sizes=case.sizes, empty=case.empty, backend="tilelang", plan=plan)
         assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= max(case.tolerance, 4e-6)
         seen.append(case.name)
@@ -205,14 +205,11 @@ def test_of_the_kernels_cases_what_is_admitted_is_right() -> None:
     assert len(seen) < len(CASES) / 3
 
 
-def refused(form: ra.Fused, known: dict[str, Any], empty: str) -> bool:
+def plan_admitted(form: ra.Fused, known: dict[str, Any], empty: str) -> Plan | None:
     extents = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None}
-    try:
-        unfused.admitted(form.form, space_for(form.form, "c", extents | known["sizes"], known["dtypes"], empty=empty,
-                                              shapes=known["shapes"]))  # fmt: skip
-    except ra.PlanError:
-        return True
-    return False
+    options = {"empty": empty, "shapes": known["shapes"]}
+    made = unfused.offered(form.form, space_for(form.form, "c", extents | known["sizes"], known["dtypes"], **options))
+    return None if made is None else made.plan
 
 
 @pytest.mark.parametrize("what", ["source", "lower", "compile", "save"])

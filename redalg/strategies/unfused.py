@@ -6,7 +6,8 @@ A product's tiles of 64 x 64 results keep min(1, tiles / multiprocessors) of the
 once over the largest tensor there is, to read it and to write it.
 
 The constants were fitted to cuBLAS's pairs of products on an H200 (benchmarks/results/chains.json), which they predict
-within 12 %. Tensor cores multiply 16 bits, and 8 at twice the rate: float32 is multiplied at the rate of CUDA cores.
+within 12 %, and to its products of 8 bits (quant's Q1 to Q10), within 16 %. Tensor cores multiply 16 bits, and 8 at
+twice the rate: float32 is multiplied at the rate of CUDA cores.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules import BYTES
 
-OPERATION_US, SHARE, TILE = 3.0, 0.5, 64 * 64
-"""Of a graph's operation, launch and latency; the share of its peak that a product reaches; results of a tile."""
+OPERATION_US, SHARE, TILE = 3.0, {1: 0.75, 2: 0.5}, 64 * 64
+"""Of a graph's operation, launch and latency; the share of its peak that a product reaches, by bytes of an element (of
+more than 2: as of 2); results of a tile."""
 
 
 def predicted(form: FusedForm, problem: Problem, device: DeviceSpec, operations: int, largest_bytes: int) -> Prediction:
@@ -49,7 +51,7 @@ def product_us(block: Block, problem: Problem, device: DeviceSpec, width: int) -
     cores = device.multiprocessors * LANES * CLOCKS_US * 2
     peak = device.product_tflops * 1e6 * 2 / width if width <= 2 else cores
     tiles = max(1.0, elements(block.output.loops, problem) / TILE)
-    return 2 * elements(block.loops, problem) / (peak * SHARE * min(1.0, tiles / device.multiprocessors))
+    return 2 * elements(block.loops, problem) / (peak * SHARE[min(2, width)] * min(1.0, tiles / device.multiprocessors))
 
 
 def elements(loops: tuple[str, ...], problem: Problem) -> int:
