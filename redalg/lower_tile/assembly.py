@@ -52,9 +52,9 @@ class Assembly:
         self.buffers.append(Buffer(name, scope, tuple(shape), dtype or self.compute, note))
         return name
 
-    def row(self, wanted: str, note: str = "") -> str:
+    def row(self, wanted: str, note: str = "", dtype: str | None = None) -> str:
         """A buffer of one number for every row of the tile."""
-        return self.buffer(wanted, "fragment", (self.plan.block_row,), note=note)
+        return self.buffer(wanted, "fragment", (self.plan.block_row,), dtype, note)
 
     def tile(self, wanted: str, note: str = "") -> str:
         """A buffer of one number for every row and streamed element of the tile."""

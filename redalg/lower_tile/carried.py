@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from sympy import Eq, Expr, Mul, Pow, S, Symbol, exp, sympify
+from sympy import Expr, Mul, Pow, S, Symbol, exp, sympify
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Value, Where
@@ -29,7 +29,7 @@ from redalg.lower_tile.loops import over_tiles
 from redalg.lower_tile.operands import Operands
 from redalg.lower_tile.producers import Production
 from redalg.lower_tile.program import Parallel, Statement, Store
-from redalg.lower_tile.scalars import Load, ScaledExp
+from redalg.lower_tile.scalars import Is, Load, ScaledExp
 from redalg.lower_tile.space import I, J, Space
 from redalg.lower_tile.split import Sums, added_up
 
@@ -97,7 +97,7 @@ class Carried:
             for pivot, q in weights:
                 u = (node.args[0] + q * pivot.source) / q
                 if pivot.base in (u, live_term(u, self.form.cascade.domain)):
-                    safe = Where(Eq(pivot.source, S.NegativeInfinity), S.Zero, pivot.source)
+                    safe = Where(Is(pivot.source, S.NegativeInfinity), S.Zero, pivot.source)
                     found[node] = ScaledExp(u, safe, q)
         made: Expr = expr.xreplace(found)
         return made

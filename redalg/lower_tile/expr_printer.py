@@ -42,6 +42,7 @@ from redalg.errors import PlanError
 from redalg.expression import UNDEFINED, Cast, Where
 from redalg.lower_tile.program import NO_ELEMENT
 from redalg.lower_tile.scalars import (
+    Is,
     IsFinite,
     IsNaN,
     Kept,
@@ -143,6 +144,8 @@ class Printer:
         if isinstance(node, IsFinite):
             x, inf = self.number(node.args[0]), self.infinity()
             return f"(({x}) > -{inf}) & (({x}) < {inf})"
+        if isinstance(node, Is):
+            return f"{self.number(node.args[0])} == {self.number(node.args[1])}"
         if isinstance(node, IsNaN):
             return f"T.isnan({self.number(node.args[0])})"
         if isinstance(node, Relational):

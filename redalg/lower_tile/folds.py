@@ -49,9 +49,10 @@ class Folds:
         return [value for one in self.structures for value in one.values]
 
     def _buffer(self, wanted: str, value: Value, *, rows: bool, scope: str = "fragment") -> str:
-        plan = self.assembly.plan
-        shape = (plan.block_row,) if rows else (plan.block_row, plan.block_streamed)
-        return self.assembly.buffer(wanted, scope, shape, integer_dtype(value, self.form))
+        plan, dtype = self.assembly.plan, integer_dtype(value, self.form)
+        if rows:
+            return self.assembly.row(wanted, dtype=dtype)
+        return self.assembly.buffer(wanted, scope, (plan.block_row, plan.block_streamed), dtype)
 
     def emptied(self) -> list[Statement]:
         """Every state without elements."""
@@ -153,11 +154,8 @@ class Folds:
 
 def integer_dtype(value: Value, form: FusedForm) -> str | None:
     """The dtype of a component that is an integer; None of other values, which have the arithmetic's."""
-    for one in form.structures:
-        for own, part in zip(one.values, one.monoid.components, strict=True):
-            if own == value and part.integer:
-                return INDEX if one.monoid in KNOWN else WHOLE
-    return None
+    kinds = (INDEX if one.monoid in KNOWN else WHOLE for one in form.structures if value in one.integers)
+    return next(kinds, None)
 
 
 def identities(one: Structure) -> list[Expr]:

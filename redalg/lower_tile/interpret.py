@@ -38,6 +38,7 @@ from redalg.lower_tile.program import (
     sizes_in,
 )
 from redalg.lower_tile.scalars import (
+    Is,
     IsFinite,
     IsNaN,
     Kept,
@@ -271,8 +272,8 @@ class _Block:
             return args[0]
         if isinstance(node, Pow):
             return self._power(node, *args)
-        if type(node) in RANKS:
-            return RANKS[type(node)](*args)
+        if type(node) in OWN:
+            return OWN[type(node)](*args)
         if isinstance(node, And | Or):
             return (np.logical_and if isinstance(node, And) else np.logical_or).reduce(np.broadcast_arrays(*args))
         simple = {
@@ -360,7 +361,8 @@ def ordered_value(order: Any) -> Any:
 
 
 LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)
-RANKS: dict[type, Any] = {
+OWN: dict[type, Any] = {
+    Is: np.equal,
     Ranked: ranked, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: ordered, OrderedValue: ordered_value
 }  # fmt: skip
 

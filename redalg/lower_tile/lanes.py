@@ -28,7 +28,7 @@ from redalg.lower_tile.folds import Folds
 from redalg.lower_tile.frames import TILE
 from redalg.lower_tile.moves import Merge, Side, first_of, steps, triangular
 from redalg.lower_tile.program import Fill, Loop, ReduceTile, Statement, index
-from redalg.lower_tile.scalars import IsFinite, IsNaN, Kept, Load
+from redalg.lower_tile.scalars import Is, IsFinite, IsNaN, Kept, Load
 from redalg.lower_tile.slots import Slots, allocate, stands_alone
 from redalg.lower_tile.space import I, J, Space
 from redalg.lower_tile.stream import Step
@@ -196,7 +196,7 @@ class Lanes:
         """The first live element of a lane as its pivot (0 as its slope), where it has none yet."""
         u, c = step.term(one.base), self._c(one)
         begun = S.Zero if one.policy is PivotPolicy.SLOPE else Where(IsFinite(u), u, S.Zero)
-        return c.name, Where(And(Eq(c, S.NegativeInfinity), step.live), begun, c)
+        return c.name, Where(And(Is(c, S.NegativeInfinity), step.live), begun, c)
 
     def _name(self, one: Accumulator | Pivot) -> str:
         return self.slots.names[one.value]

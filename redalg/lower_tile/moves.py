@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, And, Eq, Expr, Mul, Or, S
+from sympy import Add, And, Expr, Mul, Or, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -23,7 +23,7 @@ from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly, Sweep
 from redalg.lower_tile.centres import found, is_local, kept
 from redalg.lower_tile.program import Statement
-from redalg.lower_tile.scalars import IsFinite, Load, ScaledExp, Wide
+from redalg.lower_tile.scalars import Is, IsFinite, Load, ScaledExp, Wide
 from redalg.lower_tile.space import Space
 
 
@@ -44,8 +44,8 @@ def safe(c: Expr, *, scales: bool = True) -> Expr:
 
 def is_empty(c: Expr, *, scales: bool = True) -> Boolean:
     """Whether a pivot is an empty state's."""
-    empty = Eq(c, S.NegativeInfinity)
-    return empty if scales else Or(empty, Eq(c, S.Infinity))
+    empty = Is(c, S.NegativeInfinity)
+    return empty if scales else Or(empty, Is(c, S.Infinity))
 
 
 def usable(c: Expr) -> Boolean:
@@ -227,7 +227,7 @@ class Merge:
 
 def first_of(a: Expr, b: Expr) -> Expr:
     """The pivot of the first of two states, unless that one is empty."""
-    return Where(Eq(a, S.NegativeInfinity), b, a)
+    return Where(Is(a, S.NegativeInfinity), b, a)
 
 
 Stores = list[tuple[str, Expr]]

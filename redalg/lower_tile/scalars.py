@@ -3,7 +3,7 @@
 Load(buffer, index*)             an element; a bound number, without indices
 ScaledExp(u, c, q)               exp(q·(u − c))
 Kept(e), Wide(e)                 a difference or quotient as one number; an expression in float64, rounded once
-IsFinite(e), IsNaN(e)            conditions
+IsFinite(e), IsNaN(e), Is(e, c)  conditions; the last is e = c
 Ranked(x, n)                     an integer that orders as x does, and of equal ones by the lower n
 RankedValue(r), RankedIndex(r)   the two of it
 Ordered(x), OrderedValue(o)      an integer that orders as x of 64 bits does; and x of it
@@ -88,6 +88,14 @@ class IsFinite(Boolean):
 
     def _sympystr(self, printer: Any) -> str:
         return f"isfinite({printer._print(self.args[0])})"
+
+
+@final
+class Is(Boolean):
+    """Whether an expression of data is ±∞, which SymPy must not decide: it takes −y² = −∞ and exp(y) = ∞ for true."""
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"Eq({printer._print(self.args[0])}, {printer._print(self.args[1])})"
 
 
 @final

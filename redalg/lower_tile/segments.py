@@ -268,7 +268,7 @@ def taken_from(
             held[value] = assembly.columns(name)
             body.append(assembly.over_columns(held[value], read))
         else:
-            held[value] = assembly.buffer(name, "fragment", (space.plan.block_row,), integer_dtype(value, form))
+            held[value] = assembly.row(name, dtype=integer_dtype(value, form))
             body.append(assembly.over_rows((held[value], read)))
     return body, held, best
 

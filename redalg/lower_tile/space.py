@@ -14,7 +14,7 @@ from redalg.expression.contents import free_axes, is_indicator
 from redalg.incremental.evaluate import infinite_terms
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Region, index
-from redalg.lower_tile.scalars import IsFinite, IsNaN, Kept, Load
+from redalg.lower_tile.scalars import Is, IsFinite, IsNaN, Kept, Load
 from redalg.strategies import Plan, Problem, tiles_of
 
 I, J, E_, U, PLACE = index("i"), index("j"), index("e"), index("u"), index("place")
@@ -103,7 +103,7 @@ class Space:
         if not node.args:
             return node
         if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
-            nothing = Or(*(Eq(self.read(one), S.NegativeInfinity) for one in infinite))
+            nothing = Or(*(Is(self.read(one), S.NegativeInfinity) for one in infinite))
             return Where(nothing, S.Zero, exp(self.read(node.args[0])))
         if isinstance(node, Max | Min) and not all(arg.is_integer for arg in node.args):
             return unforgetting(type(node), [self.read(arg) for arg in node.args])

@@ -6,7 +6,7 @@ A product's tiles of 64 x 64 results keep min(1, tiles / multiprocessors) of the
 once over the largest tensor there is, to read it and to write it.
 
 The constants were fitted to cuBLAS's pairs of products on an H200 (benchmarks/results/chains.json), which they predict
-within 12 %, and to its products of 8 bits (quant's Q1 to Q10), within 16 %. Tensor cores multiply 16 bits, and 8 at
+within 12 %, and to its products of 8 bits (rows Q1 to Q10), within 16 %. Tensor cores multiply 16 bits, and 8 at
 twice the rate: float32 is multiplied at the rate of CUDA cores.
 """
 

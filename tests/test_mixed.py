@@ -1,0 +1,104 @@
+"""Reductions of reductions over two and three axes, drawn at random: program and derived form against the definition.
+
+An element e of all axes; s = ⊕ e along one of them; an output of e, of s and of what reduces them along another. Loops
+of other axes, stages before and after, elementwise stages: what the engine fuses no kernel refuses, and all is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sympy import Expr, exp, sqrt
+
+import redalg as ra
+from redalg.expression.contents import free_axes
+from redalg.lower_tile.interpret import interpret
+
+i, k, b, n, c = ra.axes("i k b n c")
+x, w, v, z, u = ra.tensors("x[i,k] w[i] v[k] z[b,n,c] u[n]")
+SIZES = {"i": 5, "k": 7, "b": 3, "n": 4, "c": 6}
+SPACES = (((i, k), x, (w, v)), ((b, n, c), z, (u,)))
+
+MAPS: tuple[Callable[[Any], Any], ...] = (
+    lambda e: e, lambda e: e**2, lambda e: exp(-(e**2) / 4), lambda e: 1 / (1 + e**2), lambda e: sqrt(1 + e**2),
+    lambda e: ra.where(e > 0.3, e, 0.5 * e),
+)  # fmt: skip
+PAIRS: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda p, q: p + q, lambda p, q: p - q, lambda p, q: p * q, lambda p, q: p / (1 + q**2)
+)  # fmt: skip
+REDUCED: tuple[Callable[[Any, Any], Any], ...] = (
+    ra.sum, ra.mean, ra.max, ra.min, ra.var, ra.logsumexp, lambda e, axis: ra.sum(ra.softmax(e, axis) * e, axis)
+)  # fmt: skip
+
+
+@st.composite
+def outputs(draw: st.DrawFn) -> Expr:
+    """One output."""
+
+    def mapped(e: Any) -> Any:
+        return draw(st.sampled_from(MAPS))(e)
+
+    def paired(p: Any, q: Any) -> Any:
+        return draw(st.sampled_from(PAIRS))(p, q)
+
+    def reduced(e: Any, axis: ra.Axis) -> Any:
+        return draw(st.sampled_from(REDUCED))(e, axis)
+
+    axes, base, others = draw(st.sampled_from(SPACES))
+    e = paired(mapped(base), draw(st.sampled_from(others)))
+    first, second, *_ = draw(st.permutations(axes))
+    s = reduced(mapped(e), first)
+    made: Expr = draw(st.sampled_from((
+        lambda: reduced(paired(mapped(s), s), second),
+        lambda: paired(e, reduced(s, second)),
+        lambda: paired(s, reduced(s, second)),
+        lambda: reduced(paired(e, s), second),
+        lambda: paired(paired(e, s), reduced(paired(e, s), second)),
+        lambda: reduced(paired(s, reduced(e, second)), second),
+        lambda: paired(reduced(e, first), reduced(mapped(e), second)),
+    )))()  # fmt: skip
+    return made
+
+
+def example(form: ra.Fused, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = {one.name: [SIZES[str(axis)] for axis in one.indices] for one in form.cascade.elements()}
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def check(expr: Expr, seed: int, targets: tuple[str, ...] = ("c", "sm_90a")) -> None:
+    """The derived form and the programs of an output are the definition."""
+    try:
+        form = ra.fuse(expr, axes=" ".join(str(one) for axes, *_ in SPACES for one in axes if one in free_axes(expr)))
+    except (ra.NotFusible, ra.Undecided, ra.ExpressionError):  # said so, with the reason
+        return
+    data = example(form, seed)
+    wanted = np.asarray(form.reference(**data))
+    size = np.abs(wanted).max() + 1e-6
+    np.testing.assert_allclose(form(**data, backend="numpy"), wanted, rtol=1e-4, atol=2e-5 * size)
+    sizes = {axis.name: SIZES[axis.name] for axis in form.cascade.axes()}
+    for target in targets:
+        one = form.lower(target, sizes, dict.fromkeys(data, "float32"))
+        got = interpret(one.program, data)["out"].reshape(wanted.shape)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=5e-5 * size)
+
+
+quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@settings(max_examples=25, suppress_health_check=quiet)
+@given(outputs(), st.integers(0, 9))
+def test_reductions_of_reductions(expr: Expr, seed: int) -> None:
+    check(expr, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, suppress_health_check=quiet)
+@given(outputs(), st.integers(0, 9))
+def test_many_reductions_of_reductions(expr: Expr, seed: int) -> None:
+    check(expr, seed)
