@@ -251,13 +251,14 @@ def taken_from(
 ) -> tuple[list[Statement], dict[Value, str], dict[Structure, Best]]:
     """A part's slots from their places in workspaces into row and column buffers."""
     body, held, best = list[Statement](), dict[Value, str](), dict[Structure, Best]()
-    for one in slots.best:
-        taken = (places[one, number] for number in range(len(slots.best[one])))
-        reads = [Load(name, *where) for name, where in taken]
-        best[one], taking = part_of(one, assembly, space.problem, reads)
-        body += taking
     for value, (workspace, where) in places.items():
         if isinstance(value, tuple):
+            one, number = value
+            if number == 0:
+                taken = (places[one, number] for number in range(len(slots.best[one])))
+                reads = [Load(name, *at) for name, at in taken]
+                best[one], taking = part_of(one, assembly, space.problem, reads)
+                body += taking
             continue
         read = Load(workspace, *where)
         name = f"{value.name}_part"

@@ -109,10 +109,10 @@ def selected(
     if single and not in_two(problem):
         return [ReduceTile("max", tile[0], best[0], clear=False)]
     body, sources = list[Statement](), [tile]
+    top = buffers(assembly, (assembly.plan.block_row,), problem, "top")
     if not alone and not single:
         sources.append(held(one, assembly, problem, "old"))
         body += [Copy(*pair) for pair in zip(best, sources[1], strict=True)]
-    top = buffers(assembly, (assembly.plan.block_row,), problem, "top")
     rounds = largest([source[0] for source in sources], top[0])
     here = tuple(Load(name, I) for name in top)
     if in_two(problem):
