@@ -9,6 +9,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from sympy import Max
 
 import redalg as ra
 from redalg.errors import PlanError
@@ -141,3 +142,33 @@ def test_choices_within_choices_compile() -> None:
     lowered = form.lower("sm_90a", sizes, dict.fromkeys(form.cascade.inputs(), "float32"))
     assert "m_final" in lowered.source.text
     assert all(kernel.spill_bytes == 0 for kernel in compile_only(lowered.source))
+
+
+def test_the_largest_of_many_compiles() -> None:
+    """Each element stands twice, for its NaN and for itself, however many there are."""
+    n = ra.axes("n")
+    xs = [ra.tensor(f"x{number}[b,n]") for number in range(7)]
+    form = ra.fuse({"sum": (ra.sum(Max(*xs), n), "b"), "top": (Max(*(ra.sum(x, n) for x in xs)), "b")})
+    lowered = form.lower("sm_90a", {"b": 64, "n": 256}, "float32")
+    assert max(map(len, lowered.source.text.splitlines())) < 600
+    assert compile_only(lowered.source)
+
+
+def test_boxes_that_the_load_unit_does_not_take_compile() -> None:
+    """304 elements of a dimension that is not the last: TileLang would not divide them."""
+    i, k = ra.axes("i k")
+    form = ra.fuse(ra.max(ra.logsumexp(ra.tensor("x[i,k]"), i), k), axes="")
+    lowered = form.lower("sm_90a", {"i": 300, "k": 200}, "float32")
+    assert "x[0:+304, " in str(lowered.program)
+    assert "by threads" in str(lowered.program)
+    assert compile_only(lowered.source)
+
+
+def test_sums_that_no_row_shares_are_not_split() -> None:
+    """The kernel of the parts would have no row to tell which of them exist."""
+    i, k = ra.axes("i k")
+    x, v = ra.tensors("x[i,k] v[k]")
+    form = ra.fuse(ra.mean(1 / (1 + x**2 + v**2), k) + ra.mean(1 / (1 + x**2), i), axes="i k")
+    for one in form.plans({"i": 300, "k": 200}, "float32", "H200")[:50]:
+        assert one.plan.splits == 1
+    assert compile_only(form.lower("sm_90a", {"i": 300, "k": 200}, "float32").source)

@@ -65,9 +65,11 @@ def problems(draw: Any) -> Problem:
         "block_inner": draw(st.sampled_from([0, 16])),
         "level": draw(st.sampled_from(LEVELS)),
     }
-    if tile["segments"] == 1 and tile["block_inner"] and splittable(fused(name).form):
+    one, extents = fused(name), {"k": sizes["k"]} if "pages" in tensors else {}
+    binding = one.lower("c", **problem(one, tensors, extents)).plan.binding
+    if tile["segments"] == 1 and tile["block_inner"] and splittable(one.form, binding):
         tile["splits"] = draw(st.sampled_from([1, 2, 5]))
-    return name, tensors, tile, {"k": sizes["k"]} if "pages" in tensors else {}
+    return name, tensors, tile, extents
 
 
 Problem = tuple[str, dict[str, torch.Tensor], dict[str, int], dict[str, int]]

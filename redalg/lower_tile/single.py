@@ -13,6 +13,7 @@ from redalg.decompose import Producer
 from redalg.expression import Value
 from redalg.lower_tile.ahead import settled
 from redalg.lower_tile.assembly import Assembly
+from redalg.lower_tile.boxes import boxed
 from redalg.lower_tile.carried import Carried, carries
 from redalg.lower_tile.epilogue import Epilogue
 from redalg.lower_tile.folds import Folds
@@ -48,8 +49,8 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
 
 
 def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
-    """A kernel, with what is the same for a whole block read once, and nothing that arrives late."""
-    kernel = Kernel(place.grid, tuple(assembly.buffers), tuple(body), title)
+    """A kernel, with what is the same for a whole block read once, no box too long, and nothing that arrives late."""
+    kernel = boxed(Kernel(place.grid, tuple(assembly.buffers), tuple(body), title), job.plan)
     return settled(hoisted(kernel, inputs(job.form, job.problem), assembly.names), job.plan)
 
 

@@ -228,9 +228,15 @@ class Space:
 
 
 def unforgetting(kind: type[Max | Min], args: list[Expr]) -> Expr:
-    """max(a, b) as a where a ≥ b or a is NaN, else b (of a number b: b where a < b, else a): T.max forgets a NaN."""
+    """max(a, b) as a where a ≥ b or a is NaN, else b (of a number b: b where a < b, else a): T.max forgets a NaN.
+
+    Of three and more: NaN where any is, else T.max of all, which holds each of them twice and not 3ⁿ times.
+    """
     order, strict = (Ge, Lt) if kind is Max else (Le, Gt)
     first, *others = sorted(args, key=lambda one: (one.is_number, str(one)))
+    data = [one for one in args if not one.is_number]
+    if len(data) > 2:
+        return Where(Or(*map(IsNaN, data)), S.NaN, kind(*args))
     for one in others:
         first = Where(strict(first, one), one, first) if one.is_number else \
             Where(Or(order(first, one), IsNaN(first)), first, one)  # fmt: skip

@@ -53,7 +53,7 @@ def added_up(space: Space, producer: Producer, sums: Sums, assembly: Assembly, b
 
 def check_splits(form: FusedForm, plan: Plan) -> None:
     """Refuse a split of what is no plain sum."""
-    if plan.splits > 1 and not splittable(form):
+    if plan.splits > 1 and not splittable(form, plan.binding):
         raise PlanError(
             f"plan `{plan}` splits the inner axes of this form's producers, of which one is no plain sum over an axis "
             "for every row and streamed element. Use splits=1."

@@ -183,9 +183,11 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
     return (128, 64, 1, 256, False) if device.wgmma and one.width <= 128 else (64, 32, 1, 128, False)
 
 
-def splittable(form: FusedForm) -> bool:
+def splittable(form: FusedForm, binding: Binding) -> bool:
     """Whether every producer is one sum over its axis, for every row and streamed element."""
     producers = form.cascade.producers
+    if any(binding.rows and not binding.rows & set(one.axes) for one in producers):
+        return False
     terms = [one.cascade.sum_alone for one in producers if form.cascade.axis in one.axes]
     return (
         bool(producers)
@@ -380,7 +382,7 @@ SPLIT_TILES, MOST_SPLITS = 2, 16
 
 def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:
     """Parts of the producers' axes: enough that the tiles of their values fill the chip."""
-    if not plan.block_inner or not plan.tensor_cores or plan.binding.contracted or not splittable(form):
+    if not plan.block_inner or not plan.tensor_cores or plan.binding.contracted or not splittable(form, plan.binding):
         return 1
     along = -(-problem.sizes[plan.binding.streamed.name] // plan.block_streamed)
     inner = min(problem.sizes[one.cascade.axis.name] for one in form.cascade.producers) // plan.block_inner

@@ -302,7 +302,12 @@ class Space:
 
     def splits(self, plan: Plan) -> Iterable[int]:
         """Parts of the producers' axes, where their tiles are few."""
-        if not plan.block_inner or not plan.tensor_cores or plan.binding.contracted or not splittable(self.form):
+        if (
+            not plan.block_inner
+            or not plan.tensor_cores
+            or plan.binding.contracted
+            or not splittable(self.form, plan.binding)
+        ):
             return ()
         longest = min(self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
         return [parts for parts in (2, 4, 8, 16) if parts * plan.block_inner <= longest]

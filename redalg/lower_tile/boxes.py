@@ -1,0 +1,40 @@
+"""Boxes that the load unit does not take.
+
+It fetches at most 256 elements of a dimension at once. TileLang divides longer rows itself, but of the other dimensions
+those alone that are multiples of 256, and refuses to compile the rest.
+
+    tile <- x[n:+304, b:+16]   →   tile <- x[n:+304, b:+16] by threads        exact: the same elements, by other means
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redalg.lower_tile.program import Copy, Kernel, Last, Loop, Region, Statement
+from redalg.strategies import Plan
+
+LONGEST = 256
+"""Elements of a dimension that are fetched at once."""
+
+
+def boxed(kernel: Kernel, plan: Plan) -> Kernel:
+    """The kernel, in which the load unit fetches what it can."""
+    if not plan.device.wgmma:
+        return kernel
+    shared = {one.name for one in kernel.buffers if one.scope == "shared"}
+    return replace(kernel, body=tuple(by_threads(one, shared) for one in kernel.body))
+
+
+def by_threads(one: Statement, shared: set[str]) -> Statement:
+    """A statement, of whose copies those of boxes that are too long are made by threads."""
+    if isinstance(one, Loop | Last):
+        return replace(one, body=tuple(by_threads(inner, shared) for inner in one.body))
+    if isinstance(one, Copy) and one.target in shared and isinstance(one.source, Region) and is_long(one.source):
+        return replace(one, by_threads=True)
+    return one
+
+
+def is_long(region: Region) -> bool:
+    """Whether a dimension but the last is longer than the load unit takes, and no multiple of that."""
+    lengths = [int(place[1]) for place in region.place[:-1] if isinstance(place, tuple)]
+    return any(length > LONGEST and length % LONGEST != 0 for length in lengths)
