@@ -100,14 +100,17 @@ REFUSED: dict[str, tuple[ra.Fused, dict[str, str], dict[str, int]]] = {
 def test_other_forms_have_no_such_operation(name: str) -> None:
     form, dtypes, sizes = REFUSED[name]
     one = space(form, sizes=sizes, **dtypes)
-    assert scaled_product(form.form, one.problem) is None
+    assert scaled_product(form.form, one.problem, one.device) is None
     assert offered(form.form, one) is None
 
 
 def test_one_of_e5m2_is_taken_and_a_card_without_8_bits_has_none() -> None:
     form = FORMS["a scale each"]
     assert offered(form.form, space(form, B=E5)) is not None
-    assert offered(form.form, space(form, "sm_86")) is None
+    one = space(form, "sm_86")
+    assert offered(form.form, one) is None
+    with pytest.raises(ra.PlanError, match="its tensors are of float32, float8_e4m3fn"):
+        admitted(form.form, one)
 
 
 def test_it_is_listed_and_predicted_beside_the_kernels() -> None:

@@ -191,6 +191,15 @@ class Stages:
         form = derive(decompose(pruned(replace(self.form.cascade, reductions=(), outputs=(made,)))))
         return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
+    def finished(self, later: Collection[FormOutput]) -> FusedForm:
+        """The form with its stages, of which outputs `later` are the last; the form itself where there are none."""
+        if later:
+            self.afterwards(later)
+        if not self.ahead and not self.after:
+            return self.form
+        after, derived = (*self.after, *self.given.after), self.given.derived or self.given
+        return replace(self.form, ahead=tuple(self.ahead), after=after, derived=derived)
+
     def fresh(self, wanted: str) -> str:
         """A name that nothing bears."""
         name, number = wanted, 0
@@ -209,7 +218,7 @@ def staged(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
     """
     stages = Stages(form, sizes)
     stages.before()
-    return _with(stages, [one for one in stages.form.outputs if reductions_of(one.expr)])
+    return stages.finished([one for one in stages.form.outputs if reductions_of(one.expr)])
 
 
 def parted(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
@@ -220,16 +229,7 @@ def parted(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
         PlanError: a stage has no form of one pass.
     """
     together = set(form.cascade.inner and form.cascade.reduced)
-    return _with(Stages(form, sizes), [one for one in form.outputs if bound_in(one.expr) & together])
-
-
-def _with(stages: Stages, later: Collection[FormOutput]) -> FusedForm:
-    if later:
-        stages.afterwards(later)
-    if not stages.ahead and not stages.after:
-        return stages.form
-    derived = stages.given.derived or stages.given
-    return replace(stages.form, ahead=tuple(stages.ahead), after=(*stages.after, *stages.given.after), derived=derived)
+    return Stages(form, sizes).finished([one for one in form.outputs if bound_in(one.expr) & together])
 
 
 def bound_in(expr: Expr) -> set[Axis]:

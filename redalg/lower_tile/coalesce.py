@@ -123,9 +123,9 @@ def _once(form: FusedForm, problem: Problem, several: tuple[Axis, ...]) -> tuple
 def with_views(problem: Problem, form: FusedForm, order: tuple[Axis, ...], views: Mapping[str, Runs]) -> Problem:
     """The problem with the shapes of the tensors that have one of the axes, as the kernel takes them."""
     shapes, folded = dict(problem.shapes), dict(problem.views)
-    elements = [one for stage in form.stages for one in stage.cascade.elements()]
+    elements, made = [one for stage in form.stages for one in stage.cascade.elements()], form.handed_on
     for key in dict.fromkeys(one.name for one in elements if set(order) & free_axes(one)):
-        if key not in {one.name for one in form.handed_on}:
+        if key not in {one.name for one in made}:
             shape = shapes.get(key) or shape_of(key, form, problem)
             runs = views.get(key) or [(place, 1) for place in range(len(shape))]
             shapes[key] = tuple(prod(shape[first : first + count]) for first, count in runs)

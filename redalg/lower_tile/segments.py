@@ -39,8 +39,6 @@ PART, CHUNK = index("part"), index("chunk")
 PARTS_TOGETHER = 8
 """Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
-"""What a slot of the state holds."""
-
 
 @final
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sympy import And, Eq, Expr, Integer, Max, Or, S
+from sympy import And, Eq, Expr, Integer, Max, Or, S, Symbol
 
 from redalg.errors import PlanError
 from redalg.expression import Where
@@ -145,10 +145,9 @@ def largest(sources: Sequence[str], into: str) -> list[Statement]:
 def among_equal(assembly: Assembly, source: Best, top: Expr, body: list[Statement]) -> str:
     """A buffer of the places of those elements alone whose values are the largest."""
     order, place = source
-    rows, length = shape_of(assembly, place)
-    made = assembly.buffer(f"{place}_of_top", "fragment", (rows, length), "int64")
+    made = assembly.buffer(f"{place}_of_top", "fragment", shape_of(assembly, place), "int64")
     found = Where(Eq(Load(order, I, J), top), Load(place, I, J), NO_ELEMENT)
-    body.append(Parallel(((I, rows), (J, length)), (Store(made, (I, J), found),)))
+    body.append(over(assembly, made, found, J))
     return made
 
 
@@ -170,18 +169,17 @@ def selected_part(one: Structure, assembly: Assembly, problem: Problem, best: Be
     return selected(one, assembly, problem, best, part, alone=False)
 
 
-def over(assembly: Assembly, name: str, expr: Expr) -> Parallel:
-    """A buffer of places := an expression in i and place."""
+def over(assembly: Assembly, name: str, expr: Expr, along: Symbol = PLACE) -> Parallel:
+    """A buffer := an expression in i and place (or j)."""
     rows, length = shape_of(assembly, name)
-    return Parallel(((I, rows), (PLACE, length)), (Store(name, (I, PLACE), expr),))
+    return Parallel(((I, rows), (along, length)), (Store(name, (I, along), expr),))
 
 
 def lost(assembly: Assembly, names: Best, top: tuple[Expr, ...]) -> Parallel:
     """A tile without the element that was taken."""
-    rows, length = shape_of(assembly, names[0])
     loads = [Load(name, I, J) for name in names]
     taken = And(*(Eq(load, one) for load, one in zip(loads, top, strict=True)))
-    return Parallel(((I, rows), (J, length)), (Store(names[0], (I, J), Where(taken, NO_ELEMENT, loads[0])),))
+    return over(assembly, names[0], Where(taken, NO_ELEMENT, loads[0]), J)
 
 
 def shape_of(assembly: Assembly, name: str) -> tuple[int, ...]:

@@ -117,7 +117,7 @@ def unfused_at(form: FusedForm, target: str, problem: Problem, plan: Plan | None
     remembered of these sizes, or where nothing is and the model promises more than it errs by.
     """
     check_plan(plan, target)
-    if (plan is not None and plan.form != UNFUSED) or (plan is None and refusal(form, problem)):
+    if (plan is not None and plan.form != UNFUSED) or (plan is None and refusal(form, problem, device_for(target))):
         return None
     space = Space(*plannable(form, problem), target)
     if plan is not None:

@@ -22,7 +22,7 @@ from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.definition import TAKEN, definition
 from redalg.lower_tile.names import Names, kernel_name
-from redalg.strategies import Problem
+from redalg.strategies import DeviceSpec, Problem
 from redalg.strategies.products import EIGHT_BITS
 
 STEP = 16
@@ -39,9 +39,9 @@ class ScaledProduct:
     scales: tuple[Expr, Expr]
 
 
-def scaled_product(form: FusedForm, problem: Problem) -> ScaledProduct | None:
-    """The product that a form is, of these dtypes and sizes; None where PyTorch has no operation for it."""
-    found = product_of(form.cascade)
+def scaled_product(form: FusedForm, problem: Problem, device: DeviceSpec) -> ScaledProduct | None:
+    """The product that a form is, of these dtypes and sizes; None where PyTorch has no operation for it on a card."""
+    found = product_of(form.cascade) if device.fp8 else None
     if found is None or form.stages != (form,):
         return None
     dtypes = {problem.dtypes[one.name] for one in found.tensors}

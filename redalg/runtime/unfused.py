@@ -43,7 +43,7 @@ from redalg.runtime.inputs import Bound, native
 from redalg.runtime.narrow import to_numpy
 from redalg.runtime.prepared import scalars_of
 from redalg.runtime.scaled import scaled_product, text_of
-from redalg.strategies import Plan, Problem, Space
+from redalg.strategies import DeviceSpec, Plan, Problem, Space
 from redalg.strategies.candidates import Candidate
 from redalg.strategies.cost import Prediction
 from redalg.strategies.plan import unfused_plan
@@ -100,9 +100,11 @@ def admitted(form: FusedForm, space: Space) -> Unfused:
         form: as the definition is written; `space.form` is what the kernel makes of it.
     """
     problem = space.problem
-    if (product := scaled_product(form, problem)) is not None and space.device.fp8:
+    if (product := scaled_product(form, problem, space.device)) is not None:
         return unfused(form, space, text_of(product, form, problem), 0)
-    said = refusal(form, problem) or (rounding(form, space) if "bfloat16" in problem.dtypes.values() else "")
+    said = refusal(form, problem, space.device) or (
+        rounding(form, space) if "bfloat16" in problem.dtypes.values() else ""
+    )
     made = None if said else definition("definition", form.cascade, problem.sizes, problem.shapes)
     largest = 0 if made is None else bytes_between(form.cascade, problem, made.elements)
     if made is None or (said := unfit(made.text, largest, moved_bytes(form, problem))):
@@ -120,7 +122,7 @@ def unfused(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
 
 def offered(form: FusedForm, space: Space) -> Unfused | None:
     """The unfused form; None where it is not admitted."""
-    if refusal(form, space.problem):  # the cheap part: most forms end here
+    if refusal(form, space.problem, space.device):  # the cheap part: most forms end here
         return None
     try:
         return admitted(form, space)
@@ -128,10 +130,10 @@ def offered(form: FusedForm, space: Space) -> Unfused | None:
         return None
 
 
-def refusal(form: FusedForm, problem: Problem) -> str:
+def refusal(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
     """Why a form is no definition that PyTorch may run as it is written; empty where it may."""
     dtypes = set(problem.dtypes.values())
-    if scaled_product(form, problem) is not None:
+    if scaled_product(form, problem, device) is not None:
         return ""
     if len(dtypes) != 1 or not dtypes <= set(DTYPES):
         return (f"its tensors are of {', '.join(sorted(dtypes)) or 'no dtype'}, and it takes one of "

@@ -183,6 +183,12 @@ def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
     return (128, 64, 1, 256, False) if device.wgmma and one.width <= 128 else (64, 32, 1, 128, False)
 
 
+def may_split(plan: Plan, form: FusedForm) -> bool:
+    """Whether blocks of a plan may take parts of the producers' axes."""
+    product = plan.block_inner and plan.tensor_cores and not plan.binding.contracted
+    return bool(product) and splittable(form, plan.binding)
+
+
 def splittable(form: FusedForm, binding: Binding) -> bool:
     """Whether every producer is one sum over its axis, for every row and streamed element."""
     producers = form.cascade.producers
@@ -382,7 +388,7 @@ SPLIT_TILES, MOST_SPLITS = 2, 16
 
 def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:
     """Parts of the producers' axes: enough that the tiles of their values fill the chip."""
-    if not plan.block_inner or not plan.tensor_cores or plan.binding.contracted or not splittable(form, plan.binding):
+    if not may_split(plan, form):
         return 1
     along = -(-problem.sizes[plan.binding.streamed.name] // plan.block_streamed)
     inner = min(problem.sizes[one.cascade.axis.name] for one in form.cascade.producers) // plan.block_inner

@@ -29,9 +29,9 @@ from redalg.strategies.rules import (
     aligned,
     blocks,
     choose,
+    may_split,
     merged,
     power_of_two,
-    splittable,
     tensor_cores,
     trims,
     vector,
@@ -302,12 +302,7 @@ class Space:
 
     def splits(self, plan: Plan) -> Iterable[int]:
         """Parts of the producers' axes, where their tiles are few."""
-        if (
-            not plan.block_inner
-            or not plan.tensor_cores
-            or plan.binding.contracted
-            or not splittable(self.form, plan.binding)
-        ):
+        if not may_split(plan, self.form):
             return ()
         longest = min(self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
         return [parts for parts in (2, 4, 8, 16) if parts * plan.block_inner <= longest]
