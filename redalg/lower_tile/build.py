@@ -14,6 +14,7 @@ from redalg.errors import PlanError
 from redalg.incremental.form import FusedForm
 from redalg.incremental.pruned import pruned
 from redalg.incremental.stages import alone
+from redalg.lower_tile.common import shared
 from redalg.lower_tile.fit import smem_bytes
 from redalg.lower_tile.frames import Job, sizes_of, variables_of
 from redalg.lower_tile.join import joined
@@ -103,7 +104,7 @@ def checked(
     """The program, verified."""
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
     name = f"{form.returned[0].name}_over_{form.cascade.axis}"
-    program = TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem))
+    program = shared(TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem)))
     verify(program)
     lint(program, plan)
     return program

@@ -8,7 +8,7 @@ from typing import Any, final
 from sympy import Mod, Mul, S, Symbol, floor, sympify
 
 from redalg.lower_tile.bindings import BEGIN, END, MACROS, Used, binding, numbered, stage_suffix
-from redalg.lower_tile.expr_printer import HELPED, Printer
+from redalg.lower_tile.expr_printer import HELPED, Printer, dtypes_of
 from redalg.lower_tile.program import (
     Bind,
     Contract,
@@ -83,7 +83,7 @@ def gathers(program: TileProgram) -> bool:
     stores = (store for kernel in program.kernels for one in statements(kernel.body) if isinstance(one, Parallel)
               for store in one.body)  # fmt: skip
     inputs = {one.name for one in program.parameters}
-    reads = {read for store in stores for expr in (store.expr, store.guard) for read in expr.atoms(Load)}
+    reads = {read for store in stores for expr in (*store.exprs, store.guard) for read in expr.atoms(Load)}
     return any(read.name in inputs and any(one.has(floor, Mod, Load) for one in read.indices) for read in reads)
 
 
@@ -147,11 +147,7 @@ def compiled():
 class _Emitter:
     def __init__(self, program: TileProgram) -> None:
         self.program = program
-        dtypes = {one.name: one.dtype for one in program.parameters}
-        for kernel in program.kernels:
-            dtypes |= {one.name: one.dtype for one in kernel.buffers}
-            dtypes |= {one.name: one.dtype for one in statements(kernel.body) if isinstance(one, Bind)}
-        self.printer = Printer(dtypes, program.compute)
+        self.printer = Printer(dtypes_of(program), program.compute)
         self.suffix = ""
 
     def function(self) -> str:
@@ -254,14 +250,15 @@ class _Emitter:
         return [f"for {names} in parallel({extents}):", *("    " + line for line in inner)]
 
     def store(self, one: Store) -> list[str]:
-        """One assignment, guarded where it must be."""
+        """One assignment, guarded where it must be, after the numbers that it reads."""
+        bound = [f"{each.name} = {self.bound(each)}" for each in one.bound]
         target = f"{one.target}[{', '.join(map(self.printer.integer, one.indices))}]"
         stored = self.printer.dtypes[one.target]
         value = self.printer.stored(one.expr, stored)
         line = f"{target} = " + (f'T.cast({value}, "{stored}")' if stored in EIGHT_BITS else value)
         if one.guard == S.true:
-            return [line]
-        return [f"if {self.printer.condition(one.guard)}:", f"    {line}"]
+            return [*bound, line]
+        return [*bound, f"if {self.printer.condition(one.guard)}:", f"    {line}"]
 
 
 def staged_plans(program: TileProgram) -> tuple[Plan, ...]:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import final
 
 from sympy import And, Expr, S
-from sympy.core.basic import Basic
 
-from redalg.expression import Cast, Value, Where
+from redalg.expression import Cast, Where
 from redalg.incremental.form import FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.assembly import Assembly
 from redalg.lower_tile.moves import safe, usable
@@ -18,9 +17,6 @@ from redalg.lower_tile.selection import padded_places
 from redalg.lower_tile.selection import read as read_selected
 from redalg.lower_tile.slots import Slots
 from redalg.lower_tile.space import E_, PLACE, I, Space
-
-OFTEN = 4
-"""Places from which on a choice is made once: TileLang takes minutes for choices within choices within choices."""
 
 
 @final
@@ -32,7 +28,7 @@ class Epilogue:
     ) -> None:
         self.form, self.assembly, self.dtypes = form, assembly, dtypes
         self.body: list[Statement] = []
-        values = {value: self._once(value, slots.final(value)) for value in slots.names}
+        values = {value: slots.final(value) for value in slots.names}
         for structure, names in slots.best.items():
             values |= zip(structure.values, read_selected(structure, names, space.problem), strict=True)
         for pivot in form.pivots:
@@ -41,15 +37,6 @@ class Epilogue:
             elif pivot.value not in values:
                 values[pivot.value] = self._running(pivot, space.with_values(values).read(pivot.source))
         self.space = space.with_values(values)
-
-    def _once(self, value: Value, final: Expr) -> Expr:
-        """A slot's final value: in a buffer of its own where it is more than a read and stands often."""
-        exprs = [one.expr for one in self.form.assignments] + [one.expr for one in self.form.outputs]
-        if not isinstance(final, Where) or sum(places_of(value, expr) for expr in exprs) < OFTEN:
-            return final
-        name = self.assembly.row(f"{value.name}_final")
-        self.body.append(self.assembly.over_rows((name, final)))
-        return Load(name, I)
 
     def _running(self, pivot: Pivot, source: Expr) -> Expr:
         """A pivot that the state does not hold: safe to subtract, or to multiply by."""
@@ -128,11 +115,6 @@ class Epilogue:
 
     def _place(self, output: FormOutput) -> tuple[Expr, ...]:
         return tuple(self.space.at[axis] for axis in output.axes) or (S.Zero,)
-
-
-def places_of(value: Value, expr: Basic) -> int:
-    """How often a value stands in an expression as it is printed."""
-    return 1 if expr == value else sum(places_of(value, one) for one in expr.args)
 
 
 def or_zero(output: FormOutput, space: Space, read: Expr) -> Expr:

@@ -40,7 +40,7 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import UNDEFINED, Cast, Where
-from redalg.lower_tile.program import NO_ELEMENT
+from redalg.lower_tile.program import NO_ELEMENT, Bind, Parallel, TileProgram, statements
 from redalg.lower_tile.scalars import (
     Is,
     IsFinite,
@@ -78,6 +78,18 @@ EXTERNAL = ("erfc", "expm1")
 HELPED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Roundings by a function of the binding header: the C target has no such dtypes."""
 LOG2_E = 1.4426950408889634
+
+
+def dtypes_of(program: TileProgram) -> dict[str, str]:
+    """What the names of a program hold: parameters, buffers, bound numbers."""
+    found = {one.name: one.dtype for one in program.parameters}
+    for kernel in program.kernels:
+        found |= {one.name: one.dtype for one in kernel.buffers}
+        for one in statements(kernel.body):
+            stores = one.body if isinstance(one, Parallel) else ()
+            bound = (one,) if isinstance(one, Bind) else tuple(inner for store in stores for inner in store.bound)
+            found |= {each.name: each.dtype for each in bound}
+    return found
 
 
 @final
@@ -255,8 +267,8 @@ class Printer:
             rest = Mul(*(one for one in node.args if one not in (logs[0], 1 / log(2))))
             text = f"T.log2({self.number(logs[0].args[0])})"
             return text if rest is S.One else f"{text} * {self._factor(rest)}"
-        above = [one for one in node.args if not _reciprocal(one)]
-        below = [Pow(one.base, -one.exp) for one in node.args if _reciprocal(one)]
+        above = [one for one in node.args if not reciprocal(one)]
+        below = [Pow(one.base, -one.exp) for one in node.args if reciprocal(one)]
         if above and above[0] == -1:
             return f"-{self._factor(Mul(*above[1:], *(1 / one for one in below)))}"
         if above and isinstance(above[0], Rational) and not above[0].is_Integer and above[0].p == 1:
@@ -345,5 +357,6 @@ def _length(node: Basic) -> tuple[int, str]:
     return len(str(node)), str(node)
 
 
-def _reciprocal(node: Expr) -> bool:
+def reciprocal(node: Expr) -> bool:
+    """Whether a factor stands below a line of division."""
     return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)

@@ -15,7 +15,7 @@
                | Loop(variable, stop, stages, body, pipelined) in order
                | Last(counter, place, parts, flag, body)    the block comes to a place of a counter; the body, by the
                                                             one that comes last of `parts`
-    store     := target[index*] = expr, where guard
+    store     := (name := expr)*, target[index*] = expr, where guard      the numbers are the element's own
     region    := parameter[index or (start, length)]
 
 Scalar expressions are SymPy's, with the nodes of `scalars`. Where an index varies, reading outside a parameter gives 0
@@ -170,16 +170,23 @@ class ReduceTile:
 @final
 @dataclass(frozen=True)
 class Store:
-    """target[indices] := expr, where the guard holds."""
+    """target[indices] := expr, where the guard holds; `bound` are numbers that it reads, each after those it reads."""
 
     target: str
     indices: tuple[Expr, ...]
     expr: Expr
     guard: Boolean = S.true
+    bound: tuple[Bind, ...] = ()
 
     def __str__(self) -> str:
         tail = "" if self.guard == S.true else f" if {self.guard}"
-        return f"{self.target}[{', '.join(map(str, self.indices))}] = {self.expr}{tail}"
+        stored = f"{self.target}[{', '.join(map(str, self.indices))}] = {self.expr}{tail}"
+        return "\n".join([*map(str, self.bound), stored])
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """What is computed, in order."""
+        return (*(one.value for one in self.bound), self.expr)
 
 
 @final
@@ -192,7 +199,8 @@ class Parallel:
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
-        return "\n".join([f"parallel {head}:", *(f"  {store}" for store in self.body)])
+        lines = [line for store in self.body for line in str(store).splitlines()]
+        return "\n".join([f"parallel {head}:", *("  " + line for line in lines)])
 
 
 @final
@@ -339,7 +347,8 @@ def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
 
 
 def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
-    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard))
+    bound = tuple(replace(one, value=change(one.value)) for one in store.bound)
+    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard), bound)
 
 
 def expressions(one: Statement) -> Iterator[Basic]:

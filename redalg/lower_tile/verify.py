@@ -13,8 +13,12 @@ of nested loops one is pipelined
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, final
+
+from sympy import Tuple
+from sympy.core.basic import Basic
 
 from redalg.errors import PlanError
 from redalg.lower_tile.program import (
@@ -139,7 +143,19 @@ def _parallel(one: Parallel, names: _Names) -> str | None:
 
 
 def _unknown(store: Store, names: _Names) -> str | None:
-    for read in (Load(store.target, *store.indices), *sorted(store.expr.atoms(Load), key=str)):
+    own = set[str]()
+    for one in store.bound:
+        problem = _bind(one, names) or (f"`{one.name}` is bound twice" if one.name in own | names.bound else None)
+        if problem or (problem := _misread(one.value, names, own)):
+            return problem
+        own.add(one.name)
+    return _misread(Tuple(Load(store.target, *store.indices), store.expr), names, own)
+
+
+def _misread(expr: Basic, names: _Names, own: AbstractSet[str]) -> str | None:
+    for read in sorted(expr.atoms(Load), key=str):
+        if read.name in own:
+            continue
         dimensions = names.dimensions(read.name)
         if dimensions is None:
             return f"`{read.name}` is neither a buffer nor a parameter"
