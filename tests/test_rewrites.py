@@ -64,7 +64,8 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
            "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
-           "lower_tile/producers", "lower_tile/coalesce", "incremental/stages", "strategies/arranged")  # fmt: skip
+           "lower_tile/common", "lower_tile/producers", "lower_tile/coalesce", "incremental/stages",
+           "strategies/arranged")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -361,7 +362,8 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "out = Σ_j f(d[j]), d reduced": lambda: None,
     "out[k] = f(x[k], Σ_j d[j])": lambda: None,
     "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": lambda: None,
-    "Σ_i f(x[i,k], s), s[i] = Σ_k g": lambda: None,
+    "Σ_i f(x[i,k], s), s[i] = Σ_j g": lambda: None,
+    "x[i, j] = f(g, g)": lambda: None,
     "out, out' of one loop": lambda: None,
     "Σ_k f(q,k)·g(k,e)·h(k,c)": lambda: None,
     "Σ_k f(q,k)·g(k,e)": lambda: None,
@@ -384,7 +386,8 @@ ELSEWHERE = {
     "out = Σ_j f(d[j]), d reduced": WIDER,
     "out[k] = f(x[k], Σ_j d[j])": WIDER,
     "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": "tests/test_scaled.py::test_it_is_the_product",
-    "Σ_i f(x[i,k], s), s[i] = Σ_k g": f"{FORMS}::test_what_every_block_would_reduce_again_is_made_ahead",
+    "Σ_i f(x[i,k], s), s[i] = Σ_j g": f"{FORMS}::test_what_every_row_would_reduce_again_is_made_ahead",
+    "x[i, j] = f(g, g)": "tests/test_common.py::test_what_is_bound_changes_nothing",
     "out, out' of one loop": WIDER,
     "Σ_k f(q,k)·g(k,e)·h(k,c)": WIDER,
     "Σ_k f(q,k)·g(k,e)": WIDER,

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sympy import exp
 
 import redalg as ra
 from redalg.lower_tile.interpret import interpret
@@ -123,13 +124,13 @@ def test_of_two_ways_apart_the_fewer_numbers_are_made() -> None:
     assert [one.outputs[0].axes for one in lowered("projected attention").form.ahead] == [ra.axes("e q")]
 
 
-@pytest.mark.parametrize("length", [256, 257])
-def test_what_every_block_would_reduce_again_is_made_ahead(length: int) -> None:
-    """Σ_i f(x[i,k], s), s[i] = Σ_k g: one loop where k is a tile or so, s ahead of it where it is more."""
+@pytest.mark.parametrize("length", [32, 33])
+def test_what_every_row_would_reduce_again_is_made_ahead(length: int) -> None:
+    """Σ_i f(x[i,k], s), s[i] = Σ_k g: one loop where there are few k, s ahead of it where there are many."""
     made, rng = fused("shares of rows, of columns"), torch.Generator().manual_seed(0)
     data = {"w": torch.rand(5, length, generator=rng) + 0.1}
     one = made.lower("c", {"b": 5, "n": length}, {"w": "float32"})
-    assert bool(one.form.ahead) == (length > 256)
+    assert bool(one.form.ahead) == (length > 32)
     got = torch.as_tensor(interpret(one.program, {"w": data["w"].numpy()})["out"])
     assert worst_error(got, made.reference(**data)) <= TOLERANCE
 
@@ -138,6 +139,26 @@ def test_a_stage_reads_what_is_as_narrow_as_before() -> None:
     """A stage after the loop's, which reads float32, leaves the loop's own products to tensor cores."""
     sizes = {"q": 128, "k": 256, "d": 64, "e": 64}
     assert fused("norm of attention").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16")).plan.tensor_cores
+
+
+@pytest.mark.parametrize("rows", [1, 1024])
+def test_what_is_the_same_for_all_queries_is_made_ahead(rows: int) -> None:
+    """Σ_i f(x[i,k], s), s[i] = Σ_j g: sums of keys alone, which tiles of 16 queries and more would make for each; the
+    products that read them stay on tensor cores."""
+    one = fused("keys and their norms").lower(
+        "sm_90a", {"q": rows, "k": 256, "d": 64, "e": 64}, dict.fromkeys("QKV", "float16")
+    )
+    assert [stage.outputs[0].axes for stage in one.form.ahead] == [(ra.axes("k"),)]
+    assert one.plan.tensor_cores
+
+
+def test_what_few_rows_share_stays_in_the_loop() -> None:
+    """Without a matrix product a tile may be of one row."""
+    n, m = ra.axes("n m")
+    w, z = ra.tensors("w[b,n] z[n,m]")
+    made = ra.fuse(ra.sum(exp(w * ra.sum(z, m)), n), axes="b")
+    assert not made.lower("sm_90a", {"b": 32, "n": 100, "m": 50}, "float32").form.ahead
+    assert made.lower("sm_90a", {"b": 33, "n": 100, "m": 50}, "float32").form.ahead
 
 
 def test_an_empty_row_of_a_stage_is_zero_where_that_is_asked() -> None:

@@ -49,7 +49,6 @@ PRODUCTS: dict[str, Callable[[], ra.Fused]] = {
 }
 """Products that are matrix products for a pair of their axes."""
 SUMS: dict[str, Callable[[], ra.Fused]] = {
-    "shares of rows, of columns": fuse(w / ra.sum(w, n) / ra.sum(w / ra.sum(w, n), b), "b n"),
     "a triangle": fuse(ra.sum(sides[0] * sides[1] * sides[2], k), "q e c"),
     "softmax of rows and of columns": fuse(
         ra.sum(ra.softmax(left, k) * right, k) * ra.logsumexp(right, k) - ra.sum(sides[0], k), "q e"
@@ -69,9 +68,11 @@ APART: dict[str, Callable[[], ra.Fused]] = {
 """Outputs that no pair of axes serves together."""
 AHEAD: dict[str, Callable[[], ra.Fused]] = {
     "a parameter": fuse(ra.sum(ra.sum(A * ra.Tensor("C")[e, f], f) * ra.softmax(x, n), n), "b q e"),
+    "shares of rows, of columns": fuse(w / ra.sum(w, n) / ra.sum(w / ra.sum(w, n), b), "b n"),
     "a parameter of two passes": fuse(ra.sum(x * ra.mean(Abs(z - ra.mean(z, m)), m), n)),
     "projected queries": attend(ra.sum(ra.sum(A * B, f) * K, d)),
     "additive scores": attend(ra.sum(v * tanh(ra.sum(A * B, f) + ra.sum(H * U, g)), d)),
+    "keys and their norms": attend(ra.sum(Q * K, d) - ra.sum(K**2, d) / 2),
     "scores of three": attend(ra.sum(v * tanh(ra.sum(A * Z * B, f)), d)),
     "projected attention": fuse(ra.sum(ATTENDED * O, e), "q c"),
     "largest of attention": fuse(ra.max(ATTENDED, e), "q"),
@@ -114,7 +115,14 @@ ROUNDED: dict[str, Callable[[], ra.Fused]] = {
     ),
 }
 """A rounding at a running scale beside an exponential."""
-FORMS = {**PRODUCTS, **SUMS, **APART, **AHEAD, **BESIDE, **AFTER, **ROUNDED}
+CHOSEN = ra.where(x**2 / (1 + w**2) > 0.3, x**2 / (1 + w**2), x * w / 2)
+REPEATED: dict[str, Callable[[], ra.Fused]] = {
+    "a choice that stands often": fuse(
+        ra.sum(ra.softmax(CHOSEN, n) * CHOSEN / sqrt(1 + CHOSEN**2), n) + ra.max(Abs(CHOSEN - 1), n)
+    ),
+}
+"""Expressions that a text would write out again and again."""
+FORMS = {**PRODUCTS, **SUMS, **APART, **AHEAD, **BESIDE, **AFTER, **ROUNDED, **REPEATED}
 SIZES = {"b": 2, "c": 3, "d": 5, "e": 17, "f": 7, "g": 6, "j": 19, "k": 37, "m": 17, "n": 37, "q": 4}
 
 
@@ -134,7 +142,7 @@ def drawn(name: str) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
 
 TAKEN = (
     "log-sum-exp of rows and columns", "additive scores", "norm of attention", "what keys are given", "shares of all",
-    "shares of rows, of columns",
+    "shares of rows, of columns", "keys and their norms", "a choice that stands often",
 )  # fmt: skip
 """Those that every test of kernels takes."""
 CASES: tuple[dict[str, Any], ...] = tuple(case(name, name, drawn(name), tolerance=5e-6) for name in TAKEN)

@@ -3,7 +3,7 @@
     Σ_k f(x, p), p = ⊕_m g(y)             →   p, then Σ_k f(x, p)            a parameter, made first
     Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …  →   t, then s = Σ_u g(t, u)        the fewer of t's and of s's numbers
     Σ_k s·r, s and r computed             →   r, then Σ_k s·r                one computed factor a product
-    Σ_i f(x[i,k], s), s[i] = Σ_k g        →   s, then Σ_i f                  where k is long: its blocks would repeat s
+    Σ_i f(x[i,k], s), s[i] = Σ_j g        →   s, then Σ_i f                  where k is long: every k would repeat s
     out = Σ_j f(d[j]), d reduced          →   d, then out                    where j is not written out
     out[k] = f(x[k], Σ_j d[j])            →   d, Σ_j d[j], then out          elementwise, where out carries k streamed
     out, out' of one loop                 →   out, then out'                 where no axes are rows and columns of both
@@ -34,16 +34,17 @@ from redalg.incremental.two_pass import pruned
 
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
-REPEATED = 256
-"""Elements that a block may reduce again where its neighbours do: about those of one tile."""
+REPEATED = 32
+"""Rows that may reduce the same again, each for itself: fewer than pay for a launch of its own."""
 
 
 @final
 class Stages:
-    """The stages around a form, as they are found; `sizes` of its axes decide between two ways."""
+    """The stages around a form, as they are found; `sizes` of its axes decide between two ways, `rows` are those along
+    which the many rows of a tile lie."""
 
-    def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
-        self.given, self.form, self.sizes = form, form, sizes
+    def __init__(self, form: FusedForm, sizes: Mapping[str, int], rows: Collection[Axis] = ()) -> None:
+        self.given, self.form, self.sizes, self.rows = form, form, sizes, rows
         self.ahead, self.after = list[FusedForm](), list[FusedForm]()
         self.taken = set(names_of(form.cascade)) | {one.name for one in form.slots}
         self.taken |= {one.value.name for one in form.assignments} | {one.name for one in form.outputs}
@@ -70,14 +71,14 @@ class Stages:
                 self.hoist(one)
 
     def again(self, one: Producer) -> bool:
-        """Whether a producer reduces over a long axis along which the form's own numbers lie, so that each of many
-        blocks along it would reduce over all of it."""
+        """Whether a producer is the same for many rows, or reduces over a long axis along which the form's own numbers
+        lie: each of them would reduce it again."""
         cascade = self.form.cascade
         free = {axis for part in cascade.reductions for axis in part.axes}
         free |= {axis for part in self.form.outputs for axis in part.axes}
-        return any(
-            self.sizes[axis.name] > REPEATED for axis in free - {*cascade.reduced} if axis in one.cascade.reduced
-        )
+        free -= {*cascade.reduced}
+        long = any(self.sizes[axis.name] > REPEATED for axis in free & {*one.cascade.reduced})
+        return long or (bool(self.rows) and not {*self.rows} & {*one.axes})
 
     def numbers(self, one: Producer) -> int:
         """How many numbers a value is."""
@@ -210,13 +211,13 @@ class Stages:
         return name
 
 
-def staged(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
+def staged(form: FusedForm, sizes: Mapping[str, int], rows: Collection[Axis]) -> FusedForm:
     """The form of the loop, with the stages before and after it; the form itself where there are none.
 
     Raises:
         PlanError: a stage has no form of one pass.
     """
-    stages = Stages(form, sizes)
+    stages = Stages(form, sizes, rows)
     stages.before()
     return stages.finished([one for one in stages.form.outputs if reductions_of(one.expr)])
 

@@ -8,8 +8,9 @@ from functools import cache, partial
 from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
+from redalg.expression import Axis
 from redalg.incremental.form import FusedForm
-from redalg.incremental.stages import apart, flat, parted, staged
+from redalg.incremental.stages import REPEATED, apart, flat, parted, staged
 from redalg.incremental.unroll import may_unroll, summed_axes, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.coalesce import coalesced, placed_again
@@ -26,6 +27,7 @@ from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
 from redalg.runtime.tuned import remembered
 from redalg.runtime.unfused import Unfused, admitted, offered, refusal
 from redalg.strategies import (
+    Binding,
     Plan,
     Problem,
     Space,
@@ -164,7 +166,7 @@ def in_stages(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
     for axis in summed_axes(form):
         if may_unroll(form, axis, sizes[axis.name]):
             form = unrolled(form, axis, sizes[axis.name])
-    made = staged(form, sizes)
+    made = staged(form, sizes, many_rows(form, sizes))
     check_reductions(made)
     if not is_held(made, sizes):
         made = apart(made, partial(is_held, sizes=sizes))
@@ -174,10 +176,24 @@ def in_stages(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
 
 def is_held(form: FusedForm, sizes: Mapping[str, int]) -> bool:
     """Whether one loop holds a form's products as matrix products."""
+    binding = bound(form, sizes)
+    return binding is not None and not binding.plain
+
+
+def many_rows(form: FusedForm, sizes: Mapping[str, int]) -> frozenset[Axis]:
+    """The axes of the rows of a tile, where it has many: matrix products take 16 and more."""
+    binding = bound(form, sizes)
+    if binding is None or binding.row is None:
+        return frozenset()
+    return binding.rows if binding.contracted or sizes[binding.row.name] > REPEATED else frozenset()
+
+
+def bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:
+    """The binding of a form's axes in the loop; None where there is none."""
     try:
-        return not bind_axes(arranged(form, sizes), sizes).plain
+        return bind_axes(arranged(form, sizes), sizes)
     except PlanError:
-        return False
+        return None
 
 
 def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:

@@ -46,8 +46,10 @@ def product_dtype(left: str, right: str, problem: Problem, device: DeviceSpec) -
 
 
 def rounded_to(dtype: str, problem: Problem) -> set[str]:
-    """What may be rounded to a dtype: nothing where an input has more bits, and nothing to 8 bits."""
-    if dtype in EIGHT_BITS or {"float32", "float64"} & set(problem.dtypes.values()):
+    """What may be rounded to a dtype: nothing where an input of the call has more bits (a stage's tensor has, of inputs
+    of 16 bits too), and nothing to 8 bits."""
+    wide = {"float32", "float64"}
+    if dtype in EIGHT_BITS or (problem.result in wide and wide & set(problem.dtypes.values())):
         return set()
     return {BOUNDED, COMPUTED} if dtype == "bfloat16" else {BOUNDED}
 

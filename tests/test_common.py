@@ -1,0 +1,161 @@
+"""Common subexpressions: a program with them bound computes what it computed, and its text says nothing twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy import Abs, Expr, Max, Min, Mod, S, exp, log, sqrt
+
+import redalg as ra
+from redalg.errors import PlanError
+from redalg.expression import Where
+from redalg.lower_tile import common
+from redalg.lower_tile.common import shared
+from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.program import Bind, Buffer, Kernel, Parallel, Parameter, Store, TileProgram, index
+from redalg.lower_tile.scalars import IsFinite, Load, ScaledExp
+from redalg.lower_tile.verify import verify
+
+ROWS, COLUMNS = 4, 8
+I, J, BLOCK = index("i"), index("j"), index("block")
+READS = (Load("tile", I, J), Load("row", I), Load("x", I, J), Load("w", J), Load("s"))
+PAIRS: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a / (1 + b**2), Max, Min,
+    lambda a, b: Where(a > b, a, b), lambda a, b: Where(IsFinite(a * b), b - a, a),
+    lambda a, b: ScaledExp(-(a**2), b**2, S.Half),
+    lambda a, b: Where(J < 5, a * b, S.Zero),
+)  # fmt: skip
+MAPS: tuple[Callable[[Any], Any], ...] = (
+    lambda a: a**2, lambda a: exp(-(a**2)), lambda a: sqrt(1 + a**2), lambda a: log(2 + a**2), Abs, lambda a: -a,
+    lambda a: a**3 / (1 + a**4), lambda a: 1 / (2 + a**2),
+)  # fmt: skip
+
+
+def expressions() -> st.SearchStrategy[Expr]:
+    """Expressions of buffers, memory and a number, in which parts stand more than once."""
+    leaves: st.SearchStrategy[Any] = st.sampled_from(READS)
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds(lambda f, a: f(a), st.sampled_from(MAPS), inner),
+            st.builds(lambda f, a, b: f(a, b), st.sampled_from(PAIRS), inner, inner),
+            st.builds(lambda f, g, a: f(g(a), a), st.sampled_from(PAIRS), st.sampled_from(MAPS), inner),
+        ),
+        max_leaves=6,
+    )
+
+
+def program(expr: Expr) -> TileProgram:
+    """One elementwise loop that stores an expression, where it is asked for."""
+    parameters = (
+        Parameter("x", (ROWS, COLUMNS), "float64", "input", "x"),
+        Parameter("w", (COLUMNS,), "float64", "input", "w"),
+        Parameter("s", (), "float64", "scalar", "s"),
+        Parameter("out", (ROWS, COLUMNS), "float64", "output", "out"),
+    )
+    whole = ((I, ROWS), (J, COLUMNS))
+    body = (
+        Parallel(((I, ROWS),), (Store("row", (I,), Load("x", I, I) + 1),)),
+        Parallel(whole, (Store("tile", (I, J), Load("x", I, J) * Load("w", J)),)),
+        Parallel(whole, (Store("out", (I, J), expr, J < COLUMNS - 1),)),
+    )
+    buffers = (Buffer("row", "fragment", (ROWS,), "float64"), Buffer("tile", "fragment", (ROWS, COLUMNS), "float64"))
+    return TileProgram("p", parameters, (Kernel(((BLOCK, 1),), buffers, body, "test"),), "float64")
+
+
+def data() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {"x": rng.normal(size=(ROWS, COLUMNS)), "w": rng.normal(size=COLUMNS), "s": 0.7}
+
+
+def last_store(one: TileProgram) -> Store:
+    loop = one.kernels[0].body[-1]
+    assert isinstance(loop, Parallel)
+    return loop.body[0]
+
+
+@given(expressions())
+@settings(max_examples=200)
+def test_what_is_bound_changes_nothing(expr: Expr) -> None:
+    """x[i, j] = f(g, g)  →  common = g;  x[i, j] = f(common, common); sums alone may be in another order."""
+    before, after = program(expr), shared(program(expr))
+    verify(after)
+    want, got = interpret(before, data())["out"], interpret(after, data())["out"]
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@given(expressions())
+@settings(max_examples=200)
+def test_every_bound_number_is_read_again(expr: Expr) -> None:
+    store = last_store(shared(program(expr)))
+    text = str(store)
+    for one in store.bound:
+        assert len(re.findall(rf"\b{one.name}\b", text)) > 1
+
+
+@given(expressions())
+@settings(max_examples=100)
+def test_nothing_worth_it_is_left(expr: Expr) -> None:
+    one = shared(program(expr))
+    assert shared(one) == one or last_store(shared(one)).bound == ()
+
+
+def bound(expr: Expr) -> tuple[Bind, ...]:
+    return last_store(shared(program(expr))).bound
+
+
+TILE, WEIGHT = READS[0], READS[3]
+
+
+def test_a_reciprocal_is_divided_by() -> None:
+    """a·(1/b) would be rounded twice: b is bound, 1/b is not."""
+    below = 1 + exp(TILE) * TILE
+    [one] = bound(TILE / below - READS[1] / below)
+    assert one.value == below
+
+
+def test_memory_is_not_read_for_a_branch_that_data_may_not_take() -> None:
+    large = exp(WEIGHT) * WEIGHT + 1
+    assert not bound(Where(TILE > 0, large**2, S.Zero))
+    assert bound(Where(J < 5, large**2, S.Zero))  # outside, and inside of the tensor too, it is there to be read
+    assert bound(Where(TILE > 0, (exp(TILE) * TILE + 1) ** 2, S.Zero))
+
+
+def test_indices_are_no_numbers_of_their_own() -> None:
+    far = 3 * J + I + Mod(J, 3) * Mod(I, 2) + Mod(I + J, 3)
+    assert not bound(Where(far < 100, TILE, far + far * TILE))
+
+
+def test_chains_of_choices_grow_with_their_length_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written out they double with every choice, which TileLang's own passes do not end with."""
+    expr: Expr = TILE
+    for step in range(12):
+        expr = Where(expr > step, expr, exp(expr) * READS[1])
+    assert len(str(shared(program(expr)))) < 2000
+    monkeypatch.setattr(common, "WORTH", 10**9)
+    assert len(str(shared(program(expr)))) > 10**5
+
+
+def test_a_number_that_is_bound_twice_is_refused() -> None:
+    one = program(TILE)
+    kernel = one.kernels[0]
+    store = Store("out", (I, J), Load("a"), bound=(Bind("a", TILE, "float64"), Bind("a", TILE, "float64")))
+    body = (Parallel(((I, ROWS), (J, COLUMNS)), (store,)),)
+    with pytest.raises(PlanError, match="`a` is bound twice"):
+        verify(TileProgram("p", one.parameters, (Kernel(kernel.grid, kernel.buffers, body, "test"),), "float64"))
+
+
+def test_the_kernel_says_it_once() -> None:
+    """An exponential's argument that is chosen by data, in the weights and in the sum."""
+    n = ra.axes("n")
+    x, w = ra.tensors("x[b,n] w[n]")
+    chosen = ra.where(x * w > 0, x * w / (1 + w**2), w - x)
+    text = ra.fuse(ra.sum(chosen**2 + exp(-(chosen**2)), n)).lower("sm_90a", {"b": 64, "n": 64}, "float32").source.text
+    assert text.count("T.if_then_else(w") + text.count("T.if_then_else(x") == 1
+    assert "common = " in text
