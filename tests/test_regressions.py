@@ -254,3 +254,25 @@ def test_what_is_below_0_is_not_taken_for_minus_infinity(name: str, target: str)
     one = made.lower(target, **problem(made, data))
     got = interpret(one.program, {key: value.numpy() for key, value in data.items()})["out"]
     assert worst_error(torch.as_tensor(got), made.reference(**data)) <= 2e-6
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_that_cancel_do_not_round_their_weights_apart(dtype: str) -> None:
+    """Σ p·v moves Σ p·(x − c)·v: with p rounded to 16 bits in the one alone, (x − max y)² lost all its digits where the
+    weights lie far from c."""
+    d = ra.Axis("d")
+    v, Q, K = ra.tensors("v[n,e] Q[b,d] K[n,d]")
+    made = ra.fuse(ra.sum((x - ra.max(y, n)) ** 2 * ra.softmax(ra.sum(Q * K, d), n) * v, n), axes="b e")
+    rng = np.random.default_rng(3)
+    near = np.arange(32) % 2 == 0
+    given = {
+        "x": np.where(near, 0.3 * rng.normal(size=(4, 32)), -30), "y": 0.3 * rng.normal(size=(4, 32)),
+        "v": 1 + rng.random((32, 8)), "Q": 1 + rng.random((4, 1)), "K": np.where(near, -rng.random(32), -20.0)[:, None],
+    }  # fmt: skip
+    data = {name: torch.from_numpy(one).to(getattr(torch, dtype)) for name, one in given.items()}
+    known = problem(made, data)
+    one = made.lower("c", **known, plan=replace(made.lower("c", **known).plan, block_streamed=4))
+    got = torch.as_tensor(interpret(one.program, {key: value.double().numpy() for key, value in data.items()})["out"])
+    eps = torch.finfo(getattr(torch, dtype)).eps
+    torch.testing.assert_close(got.double(), made.reference(**data).double(), rtol=2 * eps, atol=0)
+    assert not made.lower("sm_90a", **known).plan.tensor_cores

@@ -295,7 +295,7 @@ class Step:
     def _contract(self, one: Accumulator, merge: Merge) -> None:
         """o = o·w + p · v, or o = o·w + r·(p · v) with p of 8 bits or rounded at a row's own scale 1/r."""
         accumulator = self.slots.names[one.value]
-        dtype = operands_dtype(one, self.space.problem, self.space.plan.device)
+        dtype = operands_dtype(one, self.form, self.space.problem, self.space.plan.device)
         left, scale = self._left(one, merge, dtype)
         rescale = merge.weight(0, one)
         self._flush(merge)

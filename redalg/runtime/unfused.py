@@ -170,7 +170,7 @@ def rounding(form: FusedForm, space: Space) -> str:
     if not bare or not returned or nested or within or cascade.parameters:
         return said
     products = space.form.accumulators
-    rounded = all(len(one.factors) == 2 and operands_dtype(one, space.problem, space.device) == "bfloat16"
+    rounded = all(len(one.factors) == 2 and operands_dtype(one, space.form, space.problem, space.device) == "bfloat16"
                   for one in products)  # fmt: skip
     return "" if rounded and space.form.stages == (space.form,) and not space.form.extrema else said
 

@@ -4,7 +4,8 @@
     float16, bfloat16            both operands' values are held exactly (of 8 bits too); a weight in [0, 1] is rounded
     the arithmetic's own dtype   otherwise: what is computed may exceed float16, and has more digits than 16 bits hold
 
-What is computed is rounded to a partner in bfloat16, whose range is the arithmetic's.
+What is computed is rounded to a partner in bfloat16, whose range is the arithmetic's. A weighted operand is not rounded
+where its sum moves with one of another operand: about a pivot far off the two sums cancel, and their roundings do not.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from sympy import Expr, S
 
 from redalg.expression import Cast, Element, RunningCast, Where
-from redalg.incremental.form import Accumulator
+from redalg.incremental.form import Accumulator, FusedForm
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 
@@ -54,7 +55,20 @@ def rounded_to(dtype: str, problem: Problem) -> set[str]:
     return {BOUNDED, COMPUTED} if dtype == "bfloat16" else {BOUNDED}
 
 
-def operands_dtype(one: Accumulator, problem: Problem, device: DeviceSpec) -> str:
-    """The dtype in which an accumulator that is a contraction multiplies."""
+def operands_dtype(one: Accumulator, form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
+    """The dtype in which an accumulator of a form that is a contraction multiplies."""
+    if one.weight and not alike(one, form):
+        return problem.compute
     left = BOUNDED if one.bounded else COMPUTED if one.weight else values_dtype(one.factors[0], problem)
     return product_dtype(left, values_dtype(one.factors[1], problem), problem, device)
+
+
+def alike(one: Accumulator, form: FusedForm) -> bool:
+    """Whether every sum that moves with a weighted one, by its transition or theirs, has the same first operand."""
+    moved = {value for value, _ in one.transition}
+    beside = (
+        other
+        for other in form.accumulators
+        if other.value in moved or any(value == one.value for value, _ in other.transition)
+    )
+    return all((other.weight, other.factors[:1]) == (one.weight, one.factors[:1]) for other in beside)

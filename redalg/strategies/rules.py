@@ -99,7 +99,7 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
             rows=problem.sizes[binding.row.name] if binding.row else 1,
             columns=problem.sizes[binding.column.name] if binding.column else 1,
             grid=prod(max(1, problem.sizes[axis.name]) for axis in binding.grid),
-            eight_bits=any(operands_dtype(one, problem, device) in EIGHT_BITS for one in products),
+            eight_bits=any(operands_dtype(one, form, problem, device) in EIGHT_BITS for one in products),
             plain=all(isinstance(factor, Element) for one in products for factor in one.factors),
             aligned=aligned(form, problem),
         ),
@@ -251,7 +251,7 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
     """Whether every contraction multiplies in a dtype of matrix instructions (or TF32 is allowed)."""
     if device.target == "c":
         return False
-    made = {operands_dtype(one, problem, device) for one in form.accumulators if len(one.factors) > 1}
+    made = {operands_dtype(one, form, problem, device) for one in form.accumulators if len(one.factors) > 1}
     terms = [one.term for producer in form.cascade.producers for one in producer.cascade.reductions]
     for term in terms:
         first, *others = (values_dtype(factor, problem) for factor in grouped(term, ()))

@@ -60,7 +60,7 @@ class Outline:
         self.widths = {name: BYTES.get(dtype, 1) for name, dtype in problem.dtypes.items()}
         wide = [one for one in form.accumulators if len(one.factors) > 1]
         self.weighted = any(one.weight for one in wide)
-        dtypes = {operands_dtype(one, problem, device) for one in wide}
+        dtypes = {operands_dtype(one, form, problem, device) for one in wide}
         self.eight_bits = bool(dtypes & set(EIGHT_BITS))
         self.operand_width = sum(BYTES.get(dtype, 4) for dtype in dtypes) if form.cascade.producers else 0
         self.loads = sum(self.widths[name] / VECTOR if beside else 1.0 for name, beside in self.work.reads)
