@@ -64,7 +64,7 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
            "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
-           "lower_tile/common", "lower_tile/producers", "lower_tile/coalesce", "incremental/stages",
+           "lower_tile/subexpressions", "lower_tile/producers", "lower_tile/coalesce", "incremental/stages",
            "strategies/arranged")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
@@ -387,7 +387,7 @@ ELSEWHERE = {
     "out[k] = f(x[k], Σ_j d[j])": WIDER,
     "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": "tests/test_scaled.py::test_it_is_the_product",
     "Σ_i f(x[i,k], s), s[i] = Σ_j g": f"{FORMS}::test_what_every_row_would_reduce_again_is_made_ahead",
-    "x[i, j] = f(g, g)": "tests/test_common.py::test_what_is_bound_changes_nothing",
+    "x[i, j] = f(g, g)": "tests/test_subexpressions.py::test_what_is_bound_changes_nothing",
     "out, out' of one loop": WIDER,
     "Σ_k f(q,k)·g(k,e)·h(k,c)": WIDER,
     "Σ_k f(q,k)·g(k,e)": WIDER,

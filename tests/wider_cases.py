@@ -24,6 +24,7 @@ A, B, H, U, v = ra.tensors("A[q,f] B[f,d] H[k,g] U[g,d] v[d]")
 Z, L = ra.tensors("Z[k,f] L[e,g]")
 WEIGHTS = ra.softmax(ra.sum(Q * K, d), k)
 ATTENDED = ra.sum(WEIGHTS * V, k)
+SHARES = ra.sum(Q * K, d) / sqrt(1 + ra.sum(K**2, d))
 CENTRE = ra.sum(w * r, n) / ra.sum(w, n)
 SCALE = 2 ** floor(log(448 / Max(ra.max(Abs(x), n), 1e-30), 2))
 
@@ -73,6 +74,7 @@ AHEAD: dict[str, Callable[[], ra.Fused]] = {
     "projected queries": attend(ra.sum(ra.sum(A * B, f) * K, d)),
     "additive scores": attend(ra.sum(v * tanh(ra.sum(A * B, f) + ra.sum(H * U, g)), d)),
     "keys and their norms": attend(ra.sum(Q * K, d) - ra.sum(K**2, d) / 2),
+    "deviations by scores": fuse(ra.sum((V - ra.sum(SHARES * V, k)) ** 2 * SHARES, k), "q e"),
     "scores of three": attend(ra.sum(v * tanh(ra.sum(A * Z * B, f)), d)),
     "projected attention": fuse(ra.sum(ATTENDED * O, e), "q c"),
     "largest of attention": fuse(ra.max(ATTENDED, e), "q"),
@@ -142,7 +144,7 @@ def drawn(name: str) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
 
 TAKEN = (
     "log-sum-exp of rows and columns", "additive scores", "norm of attention", "what keys are given", "shares of all",
-    "shares of rows, of columns", "keys and their norms", "a choice that stands often",
+    "shares of rows, of columns", "keys and their norms", "deviations by scores", "a choice that stands often",
 )  # fmt: skip
 """Those that every test of kernels takes."""
 CASES: tuple[dict[str, Any], ...] = tuple(case(name, name, drawn(name), tolerance=5e-6) for name in TAKEN)

@@ -40,23 +40,23 @@ REPEATED = 32
 
 @final
 class Stages:
-    """The stages around a form, as they are found; `sizes` of its axes decide between two ways, `rows` are those along
-    which the many rows of a tile lie."""
+    """The stages around a form, as they are found; `sizes` of its axes decide between two ways."""
 
-    def __init__(self, form: FusedForm, sizes: Mapping[str, int], rows: Collection[Axis] = ()) -> None:
-        self.given, self.form, self.sizes, self.rows = form, form, sizes, rows
+    def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
+        self.given, self.form, self.sizes = form, form, sizes
         self.ahead, self.after = list[FusedForm](), list[FusedForm]()
         self.taken = set(names_of(form.cascade)) | {one.name for one in form.slots}
         self.taken |= {one.value.name for one in form.assignments} | {one.name for one in form.outputs}
 
     # ---- before the loop ---------------------------------------------------------------------------------------------
 
-    def before(self) -> None:
+    def before(self, tile_of: TileOf) -> None:
         """Parameters, producers' own producers, and second factors that are computed become stages ahead; so does what
-        no tile of rows and streamed elements holds."""
+        no tile of rows and streamed elements holds, or holds once for every row."""
         by_lane = any(not one.ranked for one in self.form.structures)
+        rows, _ = tile_of(self.form)
         for one in self.form.cascade.producers:
-            if by_lane or one in self.form.parameters or not tiled(one) or self.again(one):
+            if by_lane or one in self.form.parameters or not tiled(one) or self.again(one, rows):
                 self.hoist(one)
         while (nested := next((one for one in self.form.cascade.producers if one.cascade.producers), None)) is not None:
             inner = nested.cascade.producers
@@ -69,8 +69,11 @@ class Stages:
         for one in list(self.form.cascade.producers):
             if one.value in second_factors(self.form):
                 self.hoist(one)
+        for one in list(self.form.cascade.producers):
+            if one.value in of_columns(self.form, *tile_of(self.form)):
+                self.hoist(one)
 
-    def again(self, one: Producer) -> bool:
+    def again(self, one: Producer, rows: Collection[Axis]) -> bool:
         """Whether a producer is the same for many rows, or reduces over a long axis along which the form's own numbers
         lie: each of them would reduce it again."""
         cascade = self.form.cascade
@@ -78,7 +81,7 @@ class Stages:
         free |= {axis for part in self.form.outputs for axis in part.axes}
         free -= {*cascade.reduced}
         long = any(self.sizes[axis.name] > REPEATED for axis in free & {*one.cascade.reduced})
-        return long or (bool(self.rows) and not {*self.rows} & {*one.axes})
+        return long or (bool(rows) and not {*rows} & {*one.axes})
 
     def numbers(self, one: Producer) -> int:
         """How many numbers a value is."""
@@ -211,14 +214,18 @@ class Stages:
         return name
 
 
-def staged(form: FusedForm, sizes: Mapping[str, int], rows: Collection[Axis]) -> FusedForm:
+TileOf = Callable[[FusedForm], tuple[Collection[Axis], Axis | None]]
+"""Of a form: the axes of a tile's rows, where it has many, and the axis of its columns."""
+
+
+def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf) -> FusedForm:
     """The form of the loop, with the stages before and after it; the form itself where there are none.
 
     Raises:
         PlanError: a stage has no form of one pass.
     """
-    stages = Stages(form, sizes, rows)
-    stages.before()
+    stages = Stages(form, sizes)
+    stages.before(tile_of)
     return stages.finished([one for one in stages.form.outputs if reductions_of(one.expr)])
 
 
@@ -289,6 +296,12 @@ def second_factors(form: FusedForm) -> set[Value]:
         for factor in one.factors[1:]
         for value in values_of(factor)
     }
+
+
+def of_columns(form: FusedForm, rows: Collection[Axis], column: Axis | None) -> set[Value]:
+    """The values that sums of a number for every column read: no tile of columns and streamed elements has them."""
+    sums = (one for one in form.accumulators if len(one.factors) == 1 and column in one.value.indices)
+    return {value for one in sums if not {*rows} & {*one.value.indices} for value in values_of(one.factors[0])}
 
 
 def names_of(cascade: Cascade) -> Iterator[str]:

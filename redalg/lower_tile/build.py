@@ -14,7 +14,6 @@ from redalg.errors import PlanError
 from redalg.incremental.form import FusedForm
 from redalg.incremental.pruned import pruned
 from redalg.incremental.stages import alone
-from redalg.lower_tile.common import shared
 from redalg.lower_tile.fit import smem_bytes
 from redalg.lower_tile.frames import Job, sizes_of, variables_of
 from redalg.lower_tile.join import joined
@@ -26,6 +25,7 @@ from redalg.lower_tile.segments import multi_segment
 from redalg.lower_tile.selection import check_selections
 from redalg.lower_tile.single import single_segment, split
 from redalg.lower_tile.split import check_splits
+from redalg.lower_tile.subexpressions import shared
 from redalg.lower_tile.verify import verify
 from redalg.strategies import Plan, Problem, chosen, smaller
 

@@ -166,7 +166,7 @@ def in_stages(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
     for axis in summed_axes(form):
         if may_unroll(form, axis, sizes[axis.name]):
             form = unrolled(form, axis, sizes[axis.name])
-    made = staged(form, sizes, many_rows(form, sizes))
+    made = staged(form, sizes, partial(tile_of, sizes=sizes))
     check_reductions(made)
     if not is_held(made, sizes):
         made = apart(made, partial(is_held, sizes=sizes))
@@ -180,12 +180,13 @@ def is_held(form: FusedForm, sizes: Mapping[str, int]) -> bool:
     return binding is not None and not binding.plain
 
 
-def many_rows(form: FusedForm, sizes: Mapping[str, int]) -> frozenset[Axis]:
-    """The axes of the rows of a tile, where it has many: matrix products take 16 and more."""
+def tile_of(form: FusedForm, sizes: Mapping[str, int]) -> tuple[frozenset[Axis], Axis | None]:
+    """The axes of a tile's rows, where it has many (matrix products take 16 and more), and the axis of its columns."""
     binding = bound(form, sizes)
     if binding is None or binding.row is None:
-        return frozenset()
-    return binding.rows if binding.contracted or sizes[binding.row.name] > REPEATED else frozenset()
+        return frozenset(), binding.column if binding is not None else None
+    many = binding.contracted or sizes[binding.row.name] > REPEATED
+    return binding.rows if many else frozenset(), binding.column
 
 
 def bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:

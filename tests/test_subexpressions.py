@@ -15,11 +15,11 @@ from sympy import Abs, Expr, Max, Min, Mod, S, exp, log, sqrt
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.expression import Where
-from redalg.lower_tile import common
-from redalg.lower_tile.common import shared
+from redalg.lower_tile import subexpressions
 from redalg.lower_tile.interpret import interpret
 from redalg.lower_tile.program import Bind, Buffer, Kernel, Parallel, Parameter, Store, TileProgram, index
 from redalg.lower_tile.scalars import IsFinite, Load, ScaledExp
+from redalg.lower_tile.subexpressions import shared
 from redalg.lower_tile.verify import verify
 
 ROWS, COLUMNS = 4, 8
@@ -138,7 +138,7 @@ def test_chains_of_choices_grow_with_their_length_alone(monkeypatch: pytest.Monk
     for step in range(12):
         expr = Where(expr > step, expr, exp(expr) * READS[1])
     assert len(str(shared(program(expr)))) < 2000
-    monkeypatch.setattr(common, "WORTH", 10**9)
+    monkeypatch.setattr(subexpressions, "WORTH", 10**9)
     assert len(str(shared(program(expr)))) > 10**5
 
 
