@@ -29,6 +29,7 @@ from sympy import (
     log,
     oo,
     sinh,
+    sqrt,
     tan,
     tanh,
 )
@@ -270,3 +271,38 @@ def test_every_elementary_function(dtype: str) -> None:
         bound = 33 * float(np.finfo(dtype).eps) * max(4.0, float(np.abs(getattr(wanted, name)).max()))
         np.testing.assert_allclose(tiles[name], getattr(wanted, name), rtol=0, atol=bound, err_msg=name)
         np.testing.assert_allclose(getattr(made, name), getattr(wanted, name), rtol=0, atol=bound, err_msg=name)
+
+
+POWERS = {
+    "square": x**2, "cube": x**3, "root": sqrt(x), "reciprocal": 1 / x, "of_a_sum": 1 / (1 + x**2), "beside": x**4 - 3,
+    "of_two": x**2 * y, "scaled": -x**2 / 7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_a_power_is_shifted_as_a_whole(name: str) -> None:
+    """Σ (x² − v)² about a pivot of x², far from 0: Σ x⁴ and Σ x² lose all digits beside each other."""
+    u = POWERS[name]
+    form = ra.fuse({"spread": (ra.var(u, n), "b"), "product": (ra.mean((u - ra.mean(u, n)) * y, n), "b")})
+    rng = np.random.default_rng(0)
+    given = {"x": 1e3 + rng.normal(size=(3, 700)), "y": 1 + 1e-3 * rng.normal(size=(3, 700))}
+    given = {one: array.astype("float32") for one, array in given.items()}
+    wanted = form.reference(**given)
+    tiles = interpret(form.lower("sm_90a", **known(form, given)).program, given)
+    for made in (form(**given, backend="numpy").spread, tiles["spread"]):
+        np.testing.assert_allclose(made, wanted.spread, rtol=1e-5)
+    size = np.sqrt(np.asarray(wanted.spread))
+    assert (np.abs(tiles["product"] - wanted.product) <= 1e-4 * size).all()
+
+
+@given(st.sampled_from(sorted(POWERS)), st.integers(1, 40), st.integers(1, 3))
+@settings(max_examples=20)
+def test_a_power_beside_its_base_is_right(name: str, length: int, parts: int) -> None:
+    """x² is a generator of its own beside x: moments of both, and of the two together."""
+    u = POWERS[name]
+    form = ra.fuse({"o": (ra.mean((u - ra.mean(u, n)) * (x - ra.mean(x, n)), n) + ra.mean(u**2, n), "b")})
+    rng = np.random.default_rng(length)
+    given = {one: 2 + rng.random((3, length)) for one in form.cascade.inputs()}
+    plan = replace(form.lower("c", **known(form, given)).plan, segments=parts, block_streamed=16, level="block")
+    tiles = interpret(form.lower("c", **known(form, given), plan=plan).program, given)
+    np.testing.assert_allclose(tiles["o"], form.reference(**given).o, rtol=1e-10)

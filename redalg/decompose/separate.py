@@ -18,7 +18,8 @@
     cast(g(x)·h(d))  ≈ cast(g·h')/h' · h                               h' the running h: `rounding` has the bound
 
 What has kinks and jumps has its rewrites in `piecewise`. Maximal subtrees of x alone or of d alone are opaque atoms, so
-that masks, gathers, tanh(x) and the like cost nothing.
+that masks, gathers, tanh(x) and the like cost nothing; so is a product or a power of x that stands beside a value in a
+sum, as in (x² − v)²: it is what a pivot shifts.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Separator(Separating):
         if isinstance(node, exp):
             return self.exponential(node.args[0])
         if node.is_Pow and (value := rational(node.exp)) is not None:
-            return self._pure_power(node.base, value, on_x)
+            return self._kept_power(node.base, value) or self._pure_power(node.base, value, on_x)
         if node.is_Pow and not self.side(node.base) and self.side(node.exp) and is_nonnegative(node.base, self.facts):
             return self.exponential(node.exp * log(node.base))
         if isinstance(node, log) and not on_x:
@@ -141,25 +142,34 @@ class Separator(Separating):
     def _pure_product(self, node: Expr) -> Polynomial:
         """The factors' product; those of a product that is shifted somewhere are one generator together."""
         left, out = list(node.args), laurent.ONE
-        for whole in self.products:
+        for whole in (one for one in self.products if one.is_Mul):
             if all(factor in left for factor in whole.args):
                 left = [factor for factor in left if factor not in whole.args]
                 out = laurent.multiply(out, self._opaque(whole))
         return laurent.multiply(out, self._product(left))
 
+    def _kept_power(self, base: Expr, exponent: Ratio) -> Polynomial | None:
+        """A power of one that is shifted somewhere, as a power of that generator."""
+        for whole in (one for one in self.products if one.is_Pow and one.base == base):
+            often = laurent.ratio(exponent, rational(whole.exp) or 1)
+            if often.denominator == 1 and often > 0:
+                return self.atoms.polynomial(Atom(whole, on_x=True, exponential=False), often)
+        return None
+
     def keep_products(self, terms: Iterable[Expr]) -> None:
-        """Products of x that stand beside values in a sum, x·y − v(d), are generators of their own."""
+        """Products and powers of x that stand beside values in a sum, x·y − v(d), are generators of their own."""
         for term in terms:
             found = {node: whole for node in of_kind(Add, term) if (whole := self._whole(node)) is not None}
             self.products |= {found[node]: None for node in sorted(found, key=str)}
 
     def _whole(self, node: Expr) -> Expr | None:
-        """The product of x that stands alone beside what is free of x."""
+        """The product or power of x that stands alone beside what is free of x."""
         of_x = [one for one in node.args if self.side(one) == X]
         if len(of_x) != 1 or self.side(node) != X | D or any(self.side(one) == X | D for one in node.args):
             return None
         whole = of_x[0].as_coeff_Mul()[1]
-        return whole if whole.is_Mul and len(whole.args) > 1 and not whole.has(exp, Where) else None
+        power = whole.is_Pow and rational(whole.exp) is not None
+        return whole if (power or (whole.is_Mul and len(whole.args) > 1)) and not whole.has(exp, Where) else None
 
     def _opaque(self, node: Expr) -> Polynomial:
         return self.atoms.polynomial(Atom(node, self.side(node) == X, exponential=False))

@@ -83,7 +83,7 @@ def gathers(program: TileProgram) -> bool:
     stores = (store for kernel in program.kernels for one in statements(kernel.body) if isinstance(one, Parallel)
               for store in one.body)  # fmt: skip
     inputs = {one.name for one in program.parameters}
-    reads = {read for store in stores for expr in (*store.exprs, store.guard) for read in expr.atoms(Load)}
+    reads = {read for store in stores for expr in (store.expr, store.guard) for read in expr.atoms(Load)}
     return any(read.name in inputs and any(one.has(floor, Mod, Load) for one in read.indices) for read in reads)
 
 
@@ -250,15 +250,18 @@ class _Emitter:
         return [f"for {names} in parallel({extents}):", *("    " + line for line in inner)]
 
     def store(self, one: Store) -> list[str]:
-        """One assignment, guarded where it must be, after the numbers that it reads."""
-        bound = [f"{each.name} = {self.bound(each)}" for each in one.bound]
+        """One assignment, guarded where it must be, after what it computes once."""
+        printer, once = self.printer, list[str]()
+        for name, node in one.once:
+            once.append(f"{name} = {printer.number(node)}")
+            printer = printer.knowing(node, name)
         target = f"{one.target}[{', '.join(map(self.printer.integer, one.indices))}]"
         stored = self.printer.dtypes[one.target]
-        value = self.printer.stored(one.expr, stored)
+        value = printer.stored(one.expr, stored)
         line = f"{target} = " + (f'T.cast({value}, "{stored}")' if stored in EIGHT_BITS else value)
         if one.guard == S.true:
-            return [*bound, line]
-        return [*bound, f"if {self.printer.condition(one.guard)}:", f"    {line}"]
+            return [*once, line]
+        return [*once, f"if {self.printer.condition(one.guard)}:", f"    {line}"]
 
 
 def staged_plans(program: TileProgram) -> tuple[Plan, ...]:

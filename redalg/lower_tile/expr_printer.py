@@ -40,7 +40,7 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import UNDEFINED, Cast, Where
-from redalg.lower_tile.program import NO_ELEMENT, Bind, Parallel, TileProgram, statements
+from redalg.lower_tile.program import NO_ELEMENT, Bind, TileProgram, statements
 from redalg.lower_tile.scalars import (
     Is,
     IsFinite,
@@ -85,19 +85,20 @@ def dtypes_of(program: TileProgram) -> dict[str, str]:
     found = {one.name: one.dtype for one in program.parameters}
     for kernel in program.kernels:
         found |= {one.name: one.dtype for one in kernel.buffers}
-        for one in statements(kernel.body):
-            stores = one.body if isinstance(one, Parallel) else ()
-            bound = (one,) if isinstance(one, Bind) else tuple(inner for store in stores for inner in store.bound)
-            found |= {each.name: each.dtype for each in bound}
+        found |= {one.name: one.dtype for one in statements(kernel.body) if isinstance(one, Bind)}
     return found
 
 
 @final
 class Printer:
-    """Prints for a kernel whose buffers and parameters have the given dtypes."""
+    """Prints for a kernel whose buffers and parameters have the given dtypes, numbers that have a name by it."""
 
-    def __init__(self, dtypes: Mapping[str, str], compute: str) -> None:
-        self.dtypes, self.compute = dtypes, compute
+    def __init__(self, dtypes: Mapping[str, str], compute: str, named: Mapping[Basic, str] | None = None) -> None:
+        self.dtypes, self.compute, self.named = dtypes, compute, named or {}
+
+    def knowing(self, node: Basic, name: str) -> Printer:
+        """The printer that has a name for one more number."""
+        return Printer(self.dtypes, self.compute, {**self.named, node: name})
 
     # ---- integers ----------------------------------------------------------------------------------------------------
 
@@ -200,6 +201,8 @@ class Printer:
 
     def number(self, node: Basic) -> str:
         """A floating-point expression."""
+        if node in self.named:
+            return self.named[node]
         if node.is_Number or (isinstance(node, Expr) and node.is_number):
             return self._constant(node)
         if isinstance(node, Load):

@@ -108,7 +108,7 @@ def names_in(one: Statement) -> set[str]:
     if isinstance(one, Loop | Last):
         return {name for inner in one.body for name in names_in(inner)}
     if isinstance(one, Parallel):
-        reads = {load.name for store in one.body for expr in store.exprs for load in expr.atoms(Load)}
+        reads = {load.name for store in one.body for load in store.expr.atoms(Load)}
         return reads | {store.target for store in one.body}
     return {str(getattr(side, "name", side)) for side in vars(one).values()}
 

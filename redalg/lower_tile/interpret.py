@@ -211,8 +211,6 @@ class _Block:
             del self.variables[name]
 
     def _store(self, one: Store, shape: tuple[int, ...]) -> None:
-        for bound in one.bound:
-            self._bind(bound)
         value = np.broadcast_to(self.value(one.expr), shape)
         where = [np.broadcast_to(self.value(index), shape) for index in one.indices]
         target = self.tiles[one.target] if one.target in self.tiles else self.memory[one.target]

@@ -111,8 +111,7 @@ def registers(one: Subject) -> Iterator[str]:
 
 def reads(store: Store) -> set[Load]:
     """What a store reads."""
-    found = {read for expr in store.exprs for read in expr.atoms(Load)}
-    found |= {read for one in store.indices for read in one.atoms(Load)}
+    found = set(store.expr.atoms(Load)) | {read for one in store.indices for read in one.atoms(Load)}
     return found | set(store.guard.atoms(Load))
 
 

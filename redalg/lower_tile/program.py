@@ -15,7 +15,7 @@
                | Loop(variable, stop, stages, body, pipelined) in order
                | Last(counter, place, parts, flag, body)    the block comes to a place of a counter; the body, by the
                                                             one that comes last of `parts`
-    store     := (name := expr)*, target[index*] = expr, where guard      the numbers are the element's own
+    store     := target[index*] = expr, where guard; of its subexpressions some are computed once, under a name
     region    := parameter[index or (start, length)]
 
 Scalar expressions are SymPy's, with the nodes of `scalars`. Where an index varies, reading outside a parameter gives 0
@@ -170,23 +170,25 @@ class ReduceTile:
 @final
 @dataclass(frozen=True)
 class Store:
-    """target[indices] := expr, where the guard holds; `bound` are numbers that it reads, each after those it reads."""
+    """target[indices] := expr, where the guard holds.
+
+    `once` are subexpressions that the text computes once, by name, each after those within it.
+    """
 
     target: str
     indices: tuple[Expr, ...]
     expr: Expr
     guard: Boolean = S.true
-    bound: tuple[Bind, ...] = ()
+    once: tuple[tuple[str, Expr], ...] = ()
 
     def __str__(self) -> str:
         tail = "" if self.guard == S.true else f" if {self.guard}"
-        stored = f"{self.target}[{', '.join(map(str, self.indices))}] = {self.expr}{tail}"
-        return "\n".join([*map(str, self.bound), stored])
-
-    @property
-    def exprs(self) -> tuple[Expr, ...]:
-        """What is computed, in order."""
-        return (*(one.value for one in self.bound), self.expr)
+        named, lines = dict[Expr, Symbol](), list[str]()
+        for name, node in self.once:
+            lines.append(f"{name} := {node.func(*(one.xreplace(named) for one in node.args))}")
+            named[node] = Symbol(name)
+        lines.append(f"{self.target}[{', '.join(map(str, self.indices))}] = {self.expr.xreplace(named)}{tail}")
+        return "\n".join(lines)
 
 
 @final
@@ -347,8 +349,8 @@ def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
 
 
 def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
-    bound = tuple(replace(one, value=change(one.value)) for one in store.bound)
-    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard), bound)
+    once = tuple((name, change(node)) for name, node in store.once)
+    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard), once)
 
 
 def expressions(one: Statement) -> Iterator[Basic]:

@@ -1,11 +1,13 @@
 """Common subexpressions: what stands often in the expression of a store is computed once for the element.
 
-x[i, j] = f(g, g)   →   common = g;  x[i, j] = f(common, common)      exact: what a store reads, it reads before it
+x[i, j] = f(g, g)   →   common = g;  x[i, j] = f(common, common)      exact: a store reads before it writes
 
 Uses are counted as the text has them (a square stands twice, |x| too), and those within a subexpression that is bound
-itself once. A reciprocal is not bound: a/b is rounded once, a·(1/b) twice. A choice computes what is bound whichever
-branch it takes; so what reads memory is bound only where some use of it is in no branch of a choice by data (by indices
-it may be: what is read outside of a tensor is 0).
+itself once. What is bound is the text's own: terms and factors keep the order that they have written out, so that what
+is compared with its own maximum is still equal to it; and of 1/b it is b, since a/b is rounded once, a·(1/b) twice.
+
+A choice computes what is bound whichever branch it takes; so what reads memory is bound only where some use of it is in
+no branch of a choice by data (by indices it may be: what is read outside of a tensor is 0).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Cast, Where
 from redalg.lower_tile.expr_printer import Printer, dtypes_of, reciprocal
 from redalg.lower_tile.names import Names
-from redalg.lower_tile.program import Bind, Last, Loop, Parallel, Statement, Store, TileProgram, statements
+from redalg.lower_tile.program import Last, Loop, Parallel, Statement, Store, TileProgram, statements
 from redalg.lower_tile.scalars import IsFinite, Load, ScaledExp, Wide
 
 WORTH = 6
@@ -56,13 +58,8 @@ class _Shared:
         return replace(one, body=tuple(map(self.store, one.body))) if isinstance(one, Parallel) else one
 
     def store(self, store: Store) -> Store:
-        """A store with its common subexpressions bound, each after those within it."""
-        made, binds = dict[Basic, Load](), list[Bind]()
-        for node in self.common(store.expr):
-            name = self.names.fresh("common")
-            binds.append(Bind(name, under(node, made), self.printer.compute))
-            made[node] = Load(name)
-        return replace(store, expr=store.expr.xreplace(made), bound=tuple(binds)) if binds else store
+        """A store with the names of its common subexpressions."""
+        return replace(store, once=tuple((self.names.fresh("common"), node) for node in self.common(store.expr)))
 
     def common(self, expr: Expr) -> list[Expr]:
         """What is worth to be bound, each after what is within it."""
@@ -104,24 +101,19 @@ class _Shared:
         if isinstance(node, Load | Wide) or (isinstance(node, Expr) and self.printer.is_integer(node)):
             return
         doubled = isinstance(node, Abs | sign | IsFinite)
-        power = isinstance(node, Pow) and node.exp.is_Integer and abs(node.exp) <= 6
-        often = int(abs(node.exp)) if power else 2 if doubled else 1
-        for place, one in enumerate(node.args[:1] if power else node.args):
-            if isinstance(one, Str):
-                continue
-            branch = isinstance(node, Where) and place > 0 and node.args[0].has(Load)
-            yield from list(self.operands(one)) if seen_through(one) else [(one, branch)] * often
+        power = isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 6
+        often = int(node.exp) if power else 2 if doubled else 1
+        for place, one in enumerate(node.args[:1] if power else (as_printed(node),) if reciprocal(node) else node.args):
+            if not isinstance(one, Str):
+                branch = isinstance(node, Where) and place > 0 and node.args[0].has(Load)
+                yield from [(as_printed(one), branch)] * often
 
 
-def seen_through(node: Basic) -> bool:
-    """Whether a node is but a sign or a line of division in the text of another."""
-    return bool(node.is_Pow and reciprocal(node)) or (node.is_Mul and len(node.args) == 2 and node.args[0] == -1)
-
-
-def under(node: Expr, made: dict[Basic, Load]) -> Expr:
-    """A node whose arguments read what is bound already."""
-    changed: Expr = node.func(*(one.xreplace(made) for one in node.args))
-    return changed
+def as_printed(node: Basic) -> Basic:
+    """What the text has of a node beside a sign, and below a line of division."""
+    if node.is_Pow and reciprocal(node):
+        return Pow(node.base, -node.exp)
+    return Mul(*node.args[1:]) if node.is_Mul and node.args[0] == -1 else node
 
 
 def work(node: Basic, free: Sequence[Basic]) -> int:

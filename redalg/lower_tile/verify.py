@@ -13,12 +13,8 @@ of nested loops one is pipelined
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, final
-
-from sympy import Tuple
-from sympy.core.basic import Basic
 
 from redalg.errors import PlanError
 from redalg.lower_tile.program import (
@@ -143,19 +139,10 @@ def _parallel(one: Parallel, names: _Names) -> str | None:
 
 
 def _unknown(store: Store, names: _Names) -> str | None:
-    own = set[str]()
-    for one in store.bound:
-        problem = _bind(one, names) or (f"`{one.name}` is bound twice" if one.name in own | names.bound else None)
-        if problem or (problem := _misread(one.value, names, own)):
-            return problem
-        own.add(one.name)
-    return _misread(Tuple(Load(store.target, *store.indices), store.expr), names, own)
-
-
-def _misread(expr: Basic, names: _Names, own: AbstractSet[str]) -> str | None:
-    for read in sorted(expr.atoms(Load), key=str):
-        if read.name in own:
-            continue
+    taken = [name for name, _ in store.once if name in names.bound or names.dimensions(name) is not None]
+    if taken or len(dict(store.once)) < len(store.once):
+        return f"`{(taken or [store.once[-1][0]])[0]}` names what is computed once, and something else"
+    for read in (Load(store.target, *store.indices), *sorted(store.expr.atoms(Load), key=str)):
         dimensions = names.dimensions(read.name)
         if dimensions is None:
             return f"`{read.name}` is neither a buffer nor a parameter"
