@@ -276,3 +276,13 @@ def test_sums_that_cancel_do_not_round_their_weights_apart(dtype: str) -> None:
     eps = torch.finfo(getattr(torch, dtype)).eps
     torch.testing.assert_close(got.double(), made.reference(**data).double(), rtol=2 * eps, atol=0)
     assert not made.lower("sm_90a", **known).plan.tensor_cores
+
+
+def test_sums_about_a_maximum_round_their_weights() -> None:
+    """Σ p·(s − max s)·v moves by Σ p·v, and all is of one sign: it stays on tensor cores."""
+    d = ra.Axis("d")
+    v, Q, K = ra.tensors("v[n,e] Q[b,d] K[n,d]")
+    s = ra.sum(Q * K, d)
+    made = ra.fuse(ra.sum((s - ra.max(s, n)) * ra.softmax(s, n) * v, n), axes="b e")
+    sizes = {"b": 128, "n": 256, "d": 64, "e": 64}
+    assert made.lower("sm_90a", sizes, dict.fromkeys("vQK", "bfloat16")).plan.tensor_cores

@@ -35,7 +35,7 @@ from redalg.incremental.two_pass import pruned
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
 REPEATED = 32
-"""Rows that may reduce the same again, each for itself: fewer than pay for a launch of its own."""
+"""Numbers of the form that may each reduce the same again: fewer than pay for a launch of its own."""
 
 
 @final
@@ -50,13 +50,15 @@ class Stages:
 
     # ---- before the loop ---------------------------------------------------------------------------------------------
 
-    def before(self, tile_of: TileOf) -> None:
+    def before(self, tile_of: TileOf, *, together: bool) -> None:
         """Parameters, producers' own producers, and second factors that are computed become stages ahead; so does what
-        no tile of rows and streamed elements holds, or holds once for every row."""
+        no tile of rows and streamed elements holds, and what it would make again and again (unless all that may stay
+        `together` does)."""
         by_lane = any(not one.ranked for one in self.form.structures)
-        rows, _ = tile_of(self.form)
+        rows, column = tile_of(self.form)
         for one in self.form.cascade.producers:
-            if by_lane or one in self.form.parameters or not tiled(one) or self.again(one, rows):
+            again = not together and self.again(one, rows, column)
+            if by_lane or one in self.form.parameters or not tiled(one) or again:
                 self.hoist(one)
         while (nested := next((one for one in self.form.cascade.producers if one.cascade.producers), None)) is not None:
             inner = nested.cascade.producers
@@ -73,15 +75,16 @@ class Stages:
             if one.value in of_columns(self.form, *tile_of(self.form)):
                 self.hoist(one)
 
-    def again(self, one: Producer, rows: Collection[Axis]) -> bool:
-        """Whether a producer is the same for many rows, or reduces over a long axis along which the form's own numbers
-        lie: each of them would reduce it again."""
+    def again(self, one: Producer, rows: Collection[Axis], column: Axis | None) -> bool:
+        """Whether a producer is the same for all rows of a tile, or for many of the form's own numbers (those of a row
+        share what is made for its columns, unless it is made of all columns): each of them would reduce it again."""
         cascade = self.form.cascade
         free = {axis for part in cascade.reductions for axis in part.axes}
         free |= {axis for part in self.form.outputs for axis in part.axes}
         free -= {*cascade.reduced}
-        long = any(self.sizes[axis.name] > REPEATED for axis in free & {*one.cascade.reduced})
-        return long or (bool(rows) and not {*rows} & {*one.axes})
+        alike = free - {*one.axes, column} | (free & {*one.cascade.reduced})
+        many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
+        return many or (bool(rows) and not {*rows} & {*one.axes})
 
     def numbers(self, one: Producer) -> int:
         """How many numbers a value is."""
@@ -201,8 +204,14 @@ class Stages:
             self.afterwards(later)
         if not self.ahead and not self.after:
             return self.form
-        after, derived = (*self.after, *self.given.after), self.given.derived or self.given
-        return replace(self.form, ahead=tuple(self.ahead), after=after, derived=derived)
+        ahead, after = (tuple(map(self.kept, side)) for side in (self.ahead, (*self.after, *self.given.after)))
+        return replace(self.form, ahead=ahead, after=after, derived=self.given.derived or self.given)
+
+    def kept(self, stage: FusedForm) -> FusedForm:
+        """A stage whose ratios over nothing are NaN where they are handed on: what is asked is asked of outputs."""
+        returned = {one.name for one in self.given.returned}
+        outputs = (one if one.name in returned else replace(one, empty=S.false) for one in stage.outputs)
+        return replace(stage, outputs=tuple(outputs))
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing bears."""
@@ -218,14 +227,16 @@ TileOf = Callable[[FusedForm], tuple[Collection[Axis], Axis | None]]
 """Of a form: the axes of a tile's rows, where it has many, and the axis of its columns."""
 
 
-def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf) -> FusedForm:
+def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, together: bool = False) -> FusedForm:
     """The form of the loop, with the stages before and after it; the form itself where there are none.
+
+    `together`: what a stage ahead would only make faster stays in the loop.
 
     Raises:
         PlanError: a stage has no form of one pass.
     """
     stages = Stages(form, sizes)
-    stages.before(tile_of)
+    stages.before(tile_of, together=together)
     return stages.finished([one for one in stages.form.outputs if reductions_of(one.expr)])
 
 

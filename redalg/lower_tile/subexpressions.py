@@ -67,11 +67,14 @@ class _Shared:
         uses = Counter(one for node in nodes for one, _ in self.operands(node))
         chosen = list[Expr]()
         for node in nodes:
-            number = isinstance(node, Expr) and not self.printer.is_integer(node)
-            often = (uses[node] - 1) * work(node, chosen) >= WORTH
-            if number and often and (node in sure or not any(one.name in self.memory for one in node.atoms(Load))):
+            often = isinstance(node, Expr) and self.is_number(node) and (uses[node] - 1) * work(node, chosen) >= WORTH
+            if often and (node in sure or not any(one.name in self.memory for one in node.atoms(Load))):
                 chosen.append(node)
         return chosen
+
+    def is_number(self, node: Expr) -> bool:
+        """Whether an expression is computed, and in floating point: no constant, and no index."""
+        return not node.is_number and not self.printer.is_integer(node)
 
     def distinct(self, expr: Basic) -> list[Basic]:
         """The nodes of an expression, each once and after its operands."""
@@ -98,7 +101,7 @@ class _Shared:
 
     def operands(self, node: Basic) -> Iterator[tuple[Basic, bool]]:
         """The numbers and conditions that a node's text holds, as often as it does; and whether in a branch by data."""
-        if isinstance(node, Load | Wide) or (isinstance(node, Expr) and self.printer.is_integer(node)):
+        if isinstance(node, Load | Wide) or (isinstance(node, Expr) and not self.is_number(node)):
             return
         doubled = isinstance(node, Abs | sign | IsFinite)
         power = isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 6

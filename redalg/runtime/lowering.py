@@ -157,20 +157,23 @@ def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
     """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: one
     reduced axis, short sums unrolled, stages apart, factors in order, columns' pivots fixed."""
     form, problem = coalesced(parted(form, problem.sizes), problem)
-    made = placed_again(in_stages(form, problem.sizes), form)
+    made = placed_again(in_stages(form, problem.sizes, together=bool(problem.varying)), form)
     return made, reading(made, made, problem)
 
 
-def in_stages(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
-    """The same for sizes, without dtypes; the stages of stages in one row."""
+def in_stages(form: FusedForm, sizes: Mapping[str, int], *, together: bool = False) -> FusedForm:
+    """The same for sizes, without dtypes; the stages of stages in one row. `together` where sizes are to vary, which
+    those of stages do not: what may stay in the loop does."""
     for axis in summed_axes(form):
         if may_unroll(form, axis, sizes[axis.name]):
             form = unrolled(form, axis, sizes[axis.name])
-    made = staged(form, sizes, partial(tile_of, sizes=sizes))
+    made = staged(form, sizes, partial(tile_of, sizes=sizes), together=together)
     check_reductions(made)
     if not is_held(made, sizes):
         made = apart(made, partial(is_held, sizes=sizes))
-    ahead, after = (tuple(in_stages(one, sizes) for one in side) for side in (made.ahead, made.after))
+    ahead, after = (
+        tuple(in_stages(one, sizes, together=together) for one in side) for side in (made.ahead, made.after)
+    )
     return flat(replace(arranged(made, sizes), ahead=ahead, after=after))
 
 

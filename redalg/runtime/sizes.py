@@ -3,6 +3,7 @@
     the first sizes of a family                  a kernel for these sizes alone (constant strides and trip counts)
     others, of free axes (batch, rows)           one kernel whose free sizes are run-time ones serves them all
     others, of the streamed axis too             one whose trip count is a run-time one as well
+    others, of a form in several stages          one loop like these, where one loop may hold the form, else one each
     sizes compiled ahead by `Fused.compile`      the kernel compiled for them
     sizes for which the call gives a plan        the kernel of that plan for them: a plan is made for sizes
     sizes that were tuned                        the kernel of the plan that was found for them, likewise
@@ -28,6 +29,7 @@ from redalg.runtime.lowering import (
     built,
     lower,
     options_of,
+    plannable,
     planned,
     problem_of,
     sized_axes,
@@ -37,7 +39,7 @@ from redalg.runtime.lowering import (
 )
 from redalg.runtime.tuned import measured_at
 from redalg.runtime.unfused import Unfused
-from redalg.strategies import Plan, Problem, device_for, fits_launch, may_vary, unnamed, with_symbols
+from redalg.strategies import Plan, Problem, bind_axes, device_for, fits_launch, may_vary, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
@@ -76,14 +78,16 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     planable, plans, problem = planned(form, target, asked, plan)
     if plan is not None or measured_at(form, problem, plans[0]):
         return built(planable, plans, problem)
-    free = may_vary(planable, plans[0].binding, problem.dtypes)
+    loop, within = planable, problem
+    if len(planable.stages) > 1:  # sizes of stages are constant, those of one loop need not be
+        loop, within = plannable(form, replace(asked, varying=frozenset(asked.sizes)))
+    free = may_vary(loop, bind_axes(loop, within.sizes), within.dtypes)
     fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
     options = (problem.empty, problem.precision)
     family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
     problem = replace(
         problem,
-        varying=changed(family, {**problem.sizes, **unnamed(planable, problem)}, str(planable.cascade.axis.name))
-        & free,
+        varying=changed(family, {**problem.sizes, **unnamed(loop, within)}, str(loop.cascade.axis.name)) & free,
     )
     large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
     if not problem.varying or large or not fits_launch(plans[0].binding, problem):

@@ -5,7 +5,8 @@
     the arithmetic's own dtype   otherwise: what is computed may exceed float16, and has more digits than 16 bits hold
 
 What is computed is rounded to a partner in bfloat16, whose range is the arithmetic's. A weighted operand is not rounded
-where its sum moves with one of another operand: about a pivot far off the two sums cancel, and their roundings do not.
+where its sum moves with one of another operand about a centre: the two sums cancel there, and their roundings do not.
+About an extremum nothing cancels, all terms being of one sign, unless an output puts the two together.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 from sympy import Expr, S
 
 from redalg.expression import Cast, Element, RunningCast, Where
-from redalg.incremental.form import Accumulator, FusedForm
+from redalg.expression.contents import values_of
+from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 
@@ -64,11 +66,16 @@ def operands_dtype(one: Accumulator, form: FusedForm, problem: Problem, device: 
 
 
 def alike(one: Accumulator, form: FusedForm) -> bool:
-    """Whether every sum that moves with a weighted one, by its transition or theirs, has the same first operand."""
-    moved = {value for value, _ in one.transition}
-    beside = (
-        other
-        for other in form.accumulators
-        if other.value in moved or any(value == one.value for value, _ in other.transition)
-    )
+    """Whether every sum that cancels with a weighted one has the same first operand."""
+    beside = (other for other in form.accumulators if cancels(one, other, form))
     return all((other.weight, other.factors[:1]) == (one.weight, one.factors[:1]) for other in beside)
+
+
+def cancels(one: Accumulator, other: Accumulator, form: FusedForm) -> bool:
+    """Whether two sums are put together: by a transition about what is no extremum, or where the state is finished."""
+    moves = [by for value, by in one.transition if value == other.value]
+    moves += [by for value, by in other.transition if value == one.value]
+    extremal = {pivot.displacement for pivot in form.pivots if pivot.policy is PivotPolicy.RUNNING}
+    exprs = (*(part.expr for part in form.assignments), *(part.expr for part in form.outputs))
+    finished = any({one.value, other.value} <= values_of(expr) for expr in exprs)
+    return bool(moves) and (finished or any(values_of(by) - extremal for by in moves))

@@ -63,6 +63,11 @@ def check_varying(varying: Collection[str], form: FusedForm, plan: Plan, problem
     allowed = may_vary(form, plan.binding, problem.dtypes)
     said = ", ".join(sorted(allowed)) or "none"
     for name in varying:
+        if name not in allowed and len(form.stages) > 1:
+            raise PlanError(
+                f"varying: the size of axis {name} cannot change from call to call: the form is in {len(form.stages)} "
+                "stages, each of which is planned for its own sizes. Those that can: none. Leave it out."
+            )
         if name not in allowed:
             raise PlanError(
                 f"varying: the size of axis {name} cannot change from call to call: tiles hold it whole, or the "
