@@ -250,7 +250,7 @@ class _Emitter:
         return [f"for {names} in parallel({extents}):", *("    " + line for line in inner)]
 
     def store(self, one: Store) -> list[str]:
-        """One assignment after what it computes once, guarded where it must be."""
+        """One assignment, guarded where it must be, after what it computes once: within a guard TileLang inlines it."""
         printer, once = self.printer, list[str]()
         for name, node in one.once:
             once.append(f"{name} = {printer.number(node)}")
@@ -261,7 +261,7 @@ class _Emitter:
         line = f"{target} = " + (f'T.cast({value}, "{stored}")' if stored in EIGHT_BITS else value)
         if one.guard == S.true:
             return [*once, line]
-        return [f"if {self.printer.condition(one.guard)}:", *(f"    {each}" for each in (*once, line))]
+        return [*once, f"if {self.printer.condition(one.guard)}:", f"    {line}"]
 
 
 def staged_plans(program: TileProgram) -> tuple[Plan, ...]:
