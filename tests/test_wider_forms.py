@@ -152,6 +152,17 @@ def test_what_is_the_same_for_all_queries_is_made_ahead(rows: int) -> None:
     assert one.plan.tensor_cores
 
 
+def test_values_of_the_same_axes_are_made_by_one_stage() -> None:
+    """A log-sum-exp, a mean and a variance: one kernel reads their data, not one for each."""
+    n, m = ra.axes("n m")
+    w, z = ra.tensors("w[b,n] z[n,m]")
+    made = ra.fuse(ra.sum(exp(w * (ra.logsumexp(z, m) - ra.mean(z, m)) / (1 + ra.var(z, m))), n), axes="b")
+    one = made.lower("sm_90a", {"b": 400, "n": 100, "m": 50}, "float32")
+    [stage] = one.form.ahead
+    assert len(stage.outputs) == len(made.cascade.producers) > 2
+    assert len(one.program.kernels) == 2
+
+
 def test_what_few_rows_share_stays_in_the_loop() -> None:
     """Without a matrix product a tile may be of one row."""
     n, m = ra.axes("n m")

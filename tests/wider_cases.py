@@ -74,6 +74,7 @@ AHEAD: dict[str, Callable[[], ra.Fused]] = {
     "projected queries": attend(ra.sum(ra.sum(A * B, f) * K, d)),
     "additive scores": attend(ra.sum(v * tanh(ra.sum(A * B, f) + ra.sum(H * U, g)), d)),
     "keys and their norms": attend(ra.sum(Q * K, d) - ra.sum(K**2, d) / 2),
+    "keys and several of theirs": attend(ra.sum(Q * K, d) + (ra.logsumexp(Z, f) - ra.mean(Z, f)) / (1 + ra.var(Z, f))),
     "deviations by scores": fuse(ra.sum((V - ra.sum(SHARES * V, k)) ** 2 * SHARES, k), "q e"),
     "scores of three": attend(ra.sum(v * tanh(ra.sum(A * Z * B, f)), d)),
     "projected attention": fuse(ra.sum(ATTENDED * O, e), "q c"),
@@ -144,7 +145,8 @@ def drawn(name: str) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
 
 TAKEN = (
     "log-sum-exp of rows and columns", "additive scores", "norm of attention", "what keys are given", "shares of all",
-    "shares of rows, of columns", "keys and their norms", "deviations by scores", "a choice that stands often",
+    "shares of rows, of columns", "keys and their norms", "keys and several of theirs", "deviations by scores",
+    "a choice that stands often",
 )  # fmt: skip
 """Those that every test of kernels takes."""
 CASES: tuple[dict[str, Any], ...] = tuple(case(name, name, drawn(name), tolerance=5e-6) for name in TAKEN)

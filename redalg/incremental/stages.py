@@ -13,7 +13,7 @@ Exact: a change of where a value lies. A stage reads what another made as a tens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import final
@@ -56,10 +56,10 @@ class Stages:
         `together` does)."""
         by_lane = any(not one.ranked for one in self.form.structures)
         rows, column = tile_of(self.form)
-        for one in self.form.cascade.producers:
-            again = not together and self.again(one, rows, column)
-            if by_lane or one in self.form.parameters or not tiled(one) or again:
-                self.hoist(one)
+        self.hoist(*(
+            one for one in self.form.cascade.producers if by_lane or one in self.form.parameters or not tiled(one)
+            or (not together and self.again(one, rows, column))
+        ))  # fmt: skip
         while (nested := next((one for one in self.form.cascade.producers if one.cascade.producers), None)) is not None:
             inner = nested.cascade.producers
             if sum(map(self.numbers, self.apart(nested))) > self.numbers(nested):
@@ -71,9 +71,8 @@ class Stages:
         for one in list(self.form.cascade.producers):
             if one.value in second_factors(self.form):
                 self.hoist(one)
-        for one in list(self.form.cascade.producers):
-            if one.value in of_columns(self.form, *tile_of(self.form)):
-                self.hoist(one)
+        read = of_columns(self.form, *tile_of(self.form))
+        self.hoist(*(one for one in self.form.cascade.producers if one.value in read))
 
     def again(self, one: Producer, rows: Collection[Axis], column: Axis | None) -> bool:
         """Whether a producer is the same for all rows of a tile, or for many of the form's own numbers (those of a row
@@ -113,9 +112,28 @@ class Stages:
         producers.insert(place, lifted)
         self.form = replace(form, cascade=replace(form.cascade, producers=tuple(producers)))
 
-    def hoist(self, one: Producer) -> None:
-        """A producer as a stage ahead."""
-        self.form = replaced(self.form, {one.value: self.made_ahead(one)})
+    def hoist(self, *producers: Producer) -> None:
+        """Producers as stages ahead; those that one pass makes for the same axes are one stage."""
+        alike = dict[Hashable, list[Producer]]()
+        for one in producers:
+            alike.setdefault((one.axes, frozenset(one.cascade.reduced)), []).append(one)
+        for group in alike.values():
+            made = self.made_together(group) or {one.value: self.made_ahead(one) for one in group}
+            self.form = replaced(self.form, made)
+
+    def made_together(self, group: Sequence[Producer]) -> dict[Value, Element]:
+        """The stage that makes the values of several producers, and the tensors that hold them; nothing where one pass
+        does not make them all."""
+        if len(group) < 2:
+            return {}
+        names = {one: self.fresh(one.name) for one in group}
+        try:
+            made = derive(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
+        except RedalgError:
+            self.taken -= set(names.values())
+            return {}
+        self.ahead.append(made)
+        return {one.value: Element(Label(name), *one.axes) for one, name in names.items()}
 
     def made_ahead(self, one: Producer) -> Element:
         """The stages that make a producer's value, and the tensor that holds it."""
