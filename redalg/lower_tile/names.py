@@ -64,6 +64,12 @@ RESERVED = NATIVE | frozenset(
         "ranked",
         "ranked_value",
         "ranked_index",
+        "ordered",
+        "ordered_value",
+        "mantissa",
+        "exponent",
+        "scaled",
+        "power",
         "modulo",
     }
 )
