@@ -306,3 +306,21 @@ def test_a_power_beside_its_base_is_right(name: str, length: int, parts: int) ->
     plan = replace(form.lower("c", **known(form, given)).plan, segments=parts, block_streamed=16, level="block")
     tiles = interpret(form.lower("c", **known(form, given), plan=plan).program, given)
     np.testing.assert_allclose(tiles["o"], form.reference(**given).o, rtol=1e-10)
+
+
+def test_a_root_that_is_shifted_leaves_other_powers_alone() -> None:
+    """√x is shifted as a whole, and x² beside it is still of x below 0; a square of what a mask hides is hidden."""
+    hidden = ra.sum(ra.where(x > 0, sqrt(x), 0), n) / ra.sum(ra.where(x > 0, 1, 0), n)
+    form = ra.fuse({
+        "root": (ra.sum((sqrt(Abs(x)) - ra.mean(y, n)) ** 2, n), "b"),
+        "square": (ra.sum(x**2 * (y - ra.mean(y, n)), n), "b"),
+        "masked": (ra.sum(ra.where(x > 0, (sqrt(x) - hidden) ** 2, 0), n) + ra.sum(x**2 * ra.mean(y, n), n), "b"),
+        "within": (ra.sum(ra.where(x > 0, sqrt(x) - ra.mean(y, n), 0) ** 2, n), "b"),
+    })  # fmt: skip
+    rng = np.random.default_rng(0)
+    given = {one: rng.normal(size=(3, 40)) for one in form.cascade.inputs()}
+    wanted, made = form.reference(**given), form(**given, backend="numpy")
+    tiles = interpret(form.lower("c", **known(form, given)).program, given)
+    for name in ("root", "square", "masked", "within"):
+        np.testing.assert_allclose(getattr(made, name), getattr(wanted, name), rtol=1e-9)
+        np.testing.assert_allclose(tiles[name], getattr(wanted, name), rtol=1e-9)

@@ -286,3 +286,7 @@ def test_sums_about_a_maximum_round_their_weights() -> None:
     made = ra.fuse(ra.sum((s - ra.max(s, n)) * ra.softmax(s, n) * v, n), axes="b e")
     sizes = {"b": 128, "n": 256, "d": 64, "e": 64}
     assert made.lower("sm_90a", sizes, dict.fromkeys("vQK", "bfloat16")).plan.tensor_cores
+    apart = ra.sum((s - ra.max(s, n)) * ra.softmax(s, n) * v, n)
+    both = apart - (ra.logsumexp(s, n) - ra.max(s, n)) * ra.sum(ra.softmax(s, n) * v, n)
+    put_together = ra.fuse(both, axes="b e")
+    assert not put_together.lower("sm_90a", sizes, dict.fromkeys("vQK", "bfloat16")).plan.tensor_cores

@@ -282,6 +282,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "(g(x)·h(d))^q": lambda: separates(sqrt(x * m) + (y * exp(v)) ** Rational(-2, 3), {m: ("max", Abs(x))}),
     "(a^2n)^q": lambda: separates(Pow((x * v) ** 2, Rational(3, 2), evaluate=False), signed=True),
     "|a|^2n": lambda: all_separate(Pow(Abs(x * v - y), 2, evaluate=False) * x),
+    "where(c, a, 0)^n": lambda: separates(Where(x > 0, x - v, 0) ** 3 * y + Where(y < 1, x * m, 0) ** 2, signed=True),
     "expm1(u + v)": lambda: separates(expm1(x - v) + log1p(exp(x) * v**2 - 1), signed=True),
     "sin(u + v)": lambda: all_separate(*(f(2 * x - v + a) * y for f in (sin, cos))),
     "cosh z": lambda: all_separate(*(f(2 * x - v + a) * y for f in (sinh, cosh))),

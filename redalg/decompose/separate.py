@@ -9,6 +9,7 @@
     (g·h)^q, log g·h → |g|^q·|h|^q, log|g| + log|h|                    plus NaN·([g < 0]·[h > 0] + [g > 0]·[h < 0])
     (a^2n)^q         → |a|^2nq                                         q fractional
     |a|^2n           → a^2n
+    where(c, a, 0)^n → where(c, a^n, 0)                                n natural
     exp(u(x) + v(d)) → E[u] · E[v]
     b^(u + v)        → exp(u·log b) · exp(v·log b)                     b a number or parameter known to be ≥ 0
     log(g(x)·h(d))   → log g + log h                                   rank 1; g ≥ 0 or h ≥ 0 known
@@ -126,7 +127,7 @@ class Separator(Separating):
         if isinstance(node, exp):
             return self.exponential(node.args[0])
         if node.is_Pow and (value := rational(node.exp)) is not None:
-            return self._kept_power(node.base, value) or self._pure_power(node.base, value, on_x)
+            return self._opaque(node) if node in self.products else self._pure_power(node.base, value, on_x)
         if node.is_Pow and not self.side(node.base) and self.side(node.exp) and is_nonnegative(node.base, self.facts):
             return self.exponential(node.exp * log(node.base))
         if isinstance(node, log) and not on_x:
@@ -147,14 +148,6 @@ class Separator(Separating):
                 left = [factor for factor in left if factor not in whole.args]
                 out = laurent.multiply(out, self._opaque(whole))
         return laurent.multiply(out, self._product(left))
-
-    def _kept_power(self, base: Expr, exponent: Ratio) -> Polynomial | None:
-        """A power of one that is shifted somewhere, as a power of that generator."""
-        for whole in (one for one in self.products if one.is_Pow and one.base == base):
-            often = laurent.ratio(exponent, rational(whole.exp) or 1)
-            if often.denominator == 1 and often > 0:
-                return self.atoms.polynomial(Atom(whole, on_x=True, exponential=False), often)
-        return None
 
     def keep_products(self, terms: Iterable[Expr]) -> None:
         """Products and powers of x that stand beside values in a sum, x·y − v(d), are generators of their own."""
@@ -275,6 +268,8 @@ class Separator(Separating):
         base, exponent = node.base, node.exp
         if self.side(exponent):
             return self._moving_power(node, base, exponent)
+        if isinstance(base, Where) and base.args[2] is S.Zero and exponent.is_Integer and exponent > 0:
+            return self.separate(Where(base.args[0], base.args[1] ** exponent, S.Zero))
         if base.is_Pow and base.exp.is_Integer and base.exp.is_even and not exponent.is_Integer:
             return self.separate(Abs(base.base) ** (base.exp * exponent))
         if isinstance(base, Abs) and exponent.is_Integer and exponent.is_even:

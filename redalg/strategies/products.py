@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from sympy import Expr, S
 
-from redalg.expression import Cast, Element, RunningCast, Where
+from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
 from redalg.strategies.device import DeviceSpec
@@ -76,6 +76,12 @@ def cancels(one: Accumulator, other: Accumulator, form: FusedForm) -> bool:
     moves = [by for value, by in one.transition if value == other.value]
     moves += [by for value, by in other.transition if value == one.value]
     extremal = {pivot.displacement for pivot in form.pivots if pivot.policy is PivotPolicy.RUNNING}
-    exprs = (*(part.expr for part in form.assignments), *(part.expr for part in form.outputs))
-    finished = any({one.value, other.value} <= values_of(expr) for expr in exprs)
+    finished = any({one.value, other.value} <= read_by(part.expr, form) for part in form.outputs)
     return bool(moves) and (finished or any(values_of(by) - extremal for by in moves))
+
+
+def read_by(expr: Expr, form: FusedForm) -> frozenset[Value]:
+    """The values of the state that an expression is made of, by way of those that finish it."""
+    made = {one.value: one.expr for one in form.assignments}
+    found = values_of(expr)
+    return found.union(*(read_by(made[one], form) for one in found if one in made))
