@@ -290,3 +290,20 @@ def test_sums_about_a_maximum_round_their_weights() -> None:
     both = apart - (ra.logsumexp(s, n) - ra.max(s, n)) * ra.sum(ra.softmax(s, n) * v, n)
     put_together = ra.fuse(both, axes="b e")
     assert not put_together.lower("sm_90a", sizes, dict.fromkeys("vQK", "bfloat16")).plan.tensor_cores
+
+
+@pytest.mark.parametrize("columns", [5, 33])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_a_norm_of_attention_over_nothing_is_zero_where_that_is_asked(columns: int, backend: str) -> None:
+    """Written out over 5 columns, a stage of its own over 33: its condition is of all columns, max |Σ| = 0."""
+    e = ra.Axis("e")
+    attended = ra.sum(ra.softmax(ra.where(y > 0, x, -oo), n) * ra.Tensor("v")[n, e], n)
+    rng = torch.Generator().manual_seed(0)
+    data = {"x": torch.randn(3, 7, generator=rng), "y": torch.randn(3, 7, generator=rng)}
+    data["y"][1], data["v"] = -1.0, torch.randn(7, columns, generator=rng)
+    for made in (ra.norm(attended, e), ra.sum(attended**2, e)):
+        form = ra.fuse(made, axes="b")
+        wanted = form.reference(**data)
+        got = torch.as_tensor(form(**data, backend=backend, empty="zero"))
+        assert wanted.isnan().tolist() == [False, True, False]
+        torch.testing.assert_close(got.double(), wanted.nan_to_num(0.0), rtol=1e-5, atol=0)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from sympy import Add, And, Eq, Expr, Mul, Or, Pow, S
+from sympy import Abs, Add, And, Eq, Expr, Mul, Or, Pow, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
@@ -14,8 +14,8 @@ from redalg.decompose.basis import Function, Pool
 from redalg.decompose.centre import Centred, centre
 from redalg.decompose.laurent import Atom, Ratio
 from redalg.decompose.verdict import Decomposition, Separation, fraction
-from redalg.expression import Let, Value
-from redalg.expression.contents import free_axes, of_kind, values_of
+from redalg.expression import Let, Reduce, Value
+from redalg.expression.contents import free_axes, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import renamed
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
@@ -210,7 +210,10 @@ def with_emptiness(form: FusedForm) -> FusedForm:
 
 
 def emptiness(expr: Expr, form: FusedForm) -> Boolean:
-    """(a denominator is 0) and (every accumulator used is 0): 0/0 for want of elements, and for no other reason."""
+    """(a denominator is 0) and (every accumulator used is 0): 0/0 for want of elements, and for no other reason.
+
+    Of what the output reduces over axes of its own the largest is 0: max |a| = 0.
+    """
     meaning = {one.value: one.expr for one in form.assignments}
     sums = {one.value for one in form.accumulators}
     seen, todo, used, denominators = set[Value](), [expr], set[Value](), set[Expr]()
@@ -221,9 +224,13 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
         further = (values_of(one) & meaning.keys()) - seen
         seen |= further
         todo += (meaning[value] for value in further)
+    own = {axis for node in reductions_of(expr) for axis in node.bound} - free_axes(expr)
+    denominators = {one for one in denominators if not free_axes(one) & own}
     if not denominators:
         return S.false
-    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0, evaluate=False) for one in used))
+    largest = (Reduce("max", Abs(one), axes) if (axes := tuple(axis for axis in one.indices if axis in own)) else one
+               for one in used)  # fmt: skip
+    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0, evaluate=False) for one in largest))
 
 
 def drop_unused(form: FusedForm) -> FusedForm:

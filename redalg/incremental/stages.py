@@ -362,6 +362,9 @@ def nothing(output: FormOutput) -> tuple[Boolean, Expr]:
     bound = bound_in(output.expr)
     alike, along = list[Boolean](), list[Expr]()
     for each in And.make_args(output.empty):
+        if isinstance(each, Eq) and isinstance(each.lhs, Reduce) and set(each.lhs.bound) <= bound:
+            along.append(each.lhs.expr)
+            continue
         if isinstance(each, Eq) and isinstance(each.lhs, Value) and set(each.lhs.indices) & bound:
             along.append(Abs(each.lhs))
             continue
