@@ -76,6 +76,11 @@ def reductions_of(node: Basic) -> frozenset[Reduce]:
     return own.union(*map(reductions_of, node.args))
 
 
+def bound_axes(node: Basic) -> frozenset[Axis]:
+    """The axes that an expression's reductions bind."""
+    return frozenset(axis for one in reductions_of(node) for axis in one.bound)
+
+
 @lru_cache(REMEMBERED)
 def free_axes(node: Basic) -> frozenset[Axis]:
     """The axes on which an expression depends."""

@@ -15,7 +15,7 @@ from redalg.decompose.centre import Centred, centre
 from redalg.decompose.laurent import Atom, Ratio
 from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.expression import Let, Reduce, Value
-from redalg.expression.contents import free_axes, of_kind, reductions_of, values_of
+from redalg.expression.contents import bound_axes, free_axes, of_kind, values_of
 from redalg.expression.rebuild import renamed
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
@@ -224,7 +224,7 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
         further = (values_of(one) & meaning.keys()) - seen
         seen |= further
         todo += (meaning[value] for value in further)
-    own = {axis for node in reductions_of(expr) for axis in node.bound} - free_axes(expr)
+    own = bound_axes(expr) - free_axes(expr)
     denominators = {one for one in denominators if not free_axes(one) & own}
     if not denominators:
         return S.false

@@ -26,7 +26,7 @@ from redalg.decompose import Cascade, Output, Producer, decompose, parse
 from redalg.decompose.parse import ordered
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
-from redalg.expression.contents import free_axes, reductions_of, values_of
+from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
 from redalg.incremental.derive import derive
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.replaced import replaced, substituted
@@ -54,6 +54,8 @@ class Stages:
         """Parameters, producers' own producers, and second factors that are computed become stages ahead; so does what
         no tile of rows and streamed elements holds, and what it would make again and again (unless all that may stay
         `together` does)."""
+        if not self.form.cascade.producers:
+            return
         by_lane = any(not one.ranked for one in self.form.structures)
         rows, column = tile_of(self.form)
         self.hoist(*(
@@ -266,12 +268,7 @@ def parted(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
         PlanError: a stage has no form of one pass.
     """
     together = set(form.cascade.inner and form.cascade.reduced)
-    return Stages(form, sizes).finished([one for one in form.outputs if bound_in(one.expr) & together])
-
-
-def bound_in(expr: Expr) -> set[Axis]:
-    """The axes that an expression's reductions bind."""
-    return {axis for node in reductions_of(expr) for axis in node.bound}
+    return Stages(form, sizes).finished([one for one in form.outputs if bound_axes(one.expr) & together])
 
 
 def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
@@ -359,7 +356,7 @@ def outermost(expr: Basic) -> list[Reduce]:
 def nothing(output: FormOutput) -> tuple[Boolean, Expr]:
     """Where an output that reduces values is over no element: the part of its condition that is the same along the axes
     that it reduces, and the largest of what must be 0 all along them (0 where nothing must)."""
-    bound = bound_in(output.expr)
+    bound = bound_axes(output.expr)
     alike, along = list[Boolean](), list[Expr]()
     for each in And.make_args(output.empty):
         if isinstance(each, Eq) and isinstance(each.lhs, Reduce) and set(each.lhs.bound) <= bound:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redalg.lower_tile.program import Copy, Kernel, Last, Loop, Region, Statement
+from redalg.lower_tile.program import Copy, Kernel, Region, Statement, innermost
 from redalg.strategies import Plan
 
 LONGEST = 256
@@ -22,16 +22,13 @@ def boxed(kernel: Kernel, plan: Plan) -> Kernel:
     if not plan.device.wgmma:
         return kernel
     shared = {one.name for one in kernel.buffers if one.scope == "shared"}
-    return replace(kernel, body=tuple(by_threads(one, shared) for one in kernel.body))
 
+    def fetched(one: Statement) -> Statement:
+        if isinstance(one, Copy) and one.target in shared and isinstance(one.source, Region) and is_long(one.source):
+            return replace(one, by_threads=True)
+        return one
 
-def by_threads(one: Statement, shared: set[str]) -> Statement:
-    """A statement, of whose copies those of boxes that are too long are made by threads."""
-    if isinstance(one, Loop | Last):
-        return replace(one, body=tuple(by_threads(inner, shared) for inner in one.body))
-    if isinstance(one, Copy) and one.target in shared and isinstance(one.source, Region) and is_long(one.source):
-        return replace(one, by_threads=True)
-    return one
+    return replace(kernel, body=tuple(innermost(one, fetched) for one in kernel.body))
 
 
 def is_long(region: Region) -> bool:

@@ -325,6 +325,13 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
             yield from statements(one.body)
 
 
+def innermost(one: Statement, change: Callable[[Statement], Statement]) -> Statement:
+    """The statement with every one in it that holds no others changed; itself where it holds none."""
+    if isinstance(one, Loop | Last):
+        return replace(one, body=tuple(innermost(inner, change) for inner in one.body))
+    return change(one)
+
+
 def rewritten(one: Statement, change: Callable[[Any], Any]) -> Statement:
     """The statement with every scalar expression, condition and index in it changed."""
     if isinstance(one, Bind):

@@ -24,8 +24,9 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Cast, Where
 from redalg.lower_tile.expr_printer import Printer, dtypes_of, reciprocal
+from redalg.lower_tile.frames import variables_of
 from redalg.lower_tile.names import Names
-from redalg.lower_tile.program import Last, Loop, Parallel, Statement, Store, TileProgram, statements
+from redalg.lower_tile.program import Loop, Parallel, Statement, Store, TileProgram, innermost, statements
 from redalg.lower_tile.scalars import IsFinite, Load, ScaledExp, Wide
 
 WORTH = 6
@@ -35,7 +36,9 @@ WORTH = 6
 def shared(program: TileProgram) -> TileProgram:
     """The program with the common subexpressions of every store bound ahead of it."""
     work = _Shared(program)
-    return replace(program, kernels=tuple(replace(one, body=work.within(one.body)) for one in program.kernels))
+    bodies = (tuple(innermost(one, work.statement) for one in kernel.body) for kernel in program.kernels)
+    kernels = zip(program.kernels, bodies, strict=True)
+    return replace(program, kernels=tuple(replace(kernel, body=body) for kernel, body in kernels))
 
 
 @final
@@ -44,17 +47,12 @@ class _Shared:
         self.printer = Printer(dtypes_of(program), program.compute)
         self.memory = {one.name for one in program.parameters if one.shape}
         inner = (one for kernel in program.kernels for one in statements(kernel.body))
-        variables = {str(one.variable) for one in inner if isinstance(one, Loop)}
-        variables |= {str(name) for kernel in program.kernels for name, _ in kernel.grid}
-        self.names = Names((*self.printer.dtypes, *map(str, program.sizes), *sorted(variables)))
-
-    def within(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """Statements with their stores' common subexpressions bound."""
-        return tuple(self.statement(one) for one in body)
+        variables = (str(one.variable) for one in inner if isinstance(one, Loop))
+        grids = (name for kernel in program.kernels for name in variables_of(kernel))
+        self.names = Names((*self.printer.dtypes, *map(str, program.sizes), *variables, *grids))
 
     def statement(self, one: Statement) -> Statement:
-        if isinstance(one, Loop | Last):
-            return replace(one, body=self.within(one.body))
+        """A statement with the names of its stores' common subexpressions."""
         return replace(one, body=tuple(map(self.store, one.body))) if isinstance(one, Parallel) else one
 
     def store(self, store: Store) -> Store:

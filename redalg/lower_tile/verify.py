@@ -139,7 +139,7 @@ def _parallel(one: Parallel, names: _Names) -> str | None:
 
 
 def _unknown(store: Store, names: _Names) -> str | None:
-    taken = [name for name, _ in store.once if name in names.bound or names.dimensions(name) is not None]
+    taken = [name for name, _ in store.once if names.dimensions(name) is not None]
     if taken or len(dict(store.once)) < len(store.once):
         return f"`{(taken or [store.once[-1][0]])[0]}` names what is computed once, and something else"
     for read in (Load(store.target, *store.indices), *sorted(store.expr.atoms(Load), key=str)):

@@ -16,7 +16,7 @@ from sympy import S
 
 from redalg.decompose import Cascade
 from redalg.expression import Axis
-from redalg.expression.contents import free_axes, reductions_of
+from redalg.expression.contents import bound_axes, free_axes
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FusedForm
 from redalg.incremental.interpret import Executor, Slots, define
@@ -57,7 +57,7 @@ def blocks(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENT
 def whole_axes(cascade: Cascade) -> set[Axis]:
     """The axes that are not cut: a producer or an epilogue reduces over them, on its own."""
     within = {axis for one in cascade.producers for axis in producer_axes(one.cascade)}
-    return within | {axis for one in cascade.outputs for axis in _epilogue_axes(one.expr)}
+    return within | {axis for one in cascade.outputs for axis in bound_axes(one.expr)}
 
 
 def producer_axes(cascade: Cascade) -> set[Axis]:
@@ -110,10 +110,6 @@ def output_axes(cascade: Cascade) -> tuple[Axis, ...]:
     found |= {axis for one in cascade.reductions for axis in one.axes}
     held = {one.place for one in cascade.reductions if one.place is not None}  # held together in the state
     return tuple(sorted(found - whole_axes(cascade) - set(cascade.reduced) - held, key=str))
-
-
-def _epilogue_axes(expr: Any) -> set[Axis]:
-    return {axis for node in reductions_of(expr) for axis in node.bound}
 
 
 def unfused(cascade: Cascade, scope: Scope) -> dict[str, Any]:

@@ -78,10 +78,11 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     planable, plans, problem = planned(form, target, asked, plan)
     if plan is not None or measured_at(form, problem, plans[0]):
         return built(planable, plans, problem)
-    loop, within = planable, problem
+    loop, within, binding = planable, problem, plans[0].binding
     if len(planable.stages) > 1:  # sizes of stages are constant, those of one loop need not be
         loop, within = plannable(form, replace(asked, varying=frozenset(asked.sizes)))
-    free = may_vary(loop, bind_axes(loop, within.sizes), within.dtypes)
+        binding = bind_axes(loop, within.sizes)
+    free = may_vary(loop, binding, within.dtypes)
     fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
     options = (problem.empty, problem.precision)
     family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)

@@ -76,8 +76,9 @@ def cancels(one: Accumulator, other: Accumulator, form: FusedForm) -> bool:
     moves = [by for value, by in one.transition if value == other.value]
     moves += [by for value, by in other.transition if value == one.value]
     extremal = {pivot.displacement for pivot in form.pivots if pivot.policy is PivotPolicy.RUNNING}
-    finished = any({one.value, other.value} <= read_by(part.expr, form) for part in form.outputs)
-    return bool(moves) and (finished or any(values_of(by) - extremal for by in moves))
+    if not moves or any(values_of(by) - extremal for by in moves):
+        return bool(moves)
+    return any({one.value, other.value} <= read_by(part.expr, form) for part in form.outputs)
 
 
 def read_by(expr: Expr, form: FusedForm) -> frozenset[Value]:

@@ -76,10 +76,8 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
         return chain_rule(problem, device, binding, columns, cut)
     warps = "columns" if cores and schedule.wide else "rows"
-    if (
-        not cores and device.target != "c"
-    ):  # registers hold no more; blocks that share out columns make the weights again
-        columns = min(columns, WIDE)
+    if not cores and device.target != "c":
+        columns = min(columns, WIDE)  # more do not fit in registers: blocks share them out, and make the weights again
     plan = Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
     if cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
         plan = replace(plan, block_inner=cut, stages=INNER_STAGES if cores else stages, warp_specialized=False)
