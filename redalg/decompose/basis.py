@@ -18,10 +18,13 @@ from dataclasses import dataclass
 from math import factorial
 from typing import final
 
+from sympy.logic.boolalg import Boolean
+
 from redalg.decompose import laurent
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atoms, Monomial, Ratio, Vector
 from redalg.decompose.span import Span
+from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 
 Shift = Monomial
@@ -113,6 +116,12 @@ class Pool:
         if found is None:
             raise AssertionError("the pool is not closed")
         return {self._starts[grade] + index: c for index, c in sorted(found.items())}
+
+    def axes_of(self, number: int, domain: Boolean) -> set[Axis]:
+        """The axes of a basis function, with those of the domain that it is summed over."""
+        function = self.functions[number]
+        exprs = [self.atoms.list[atom].base for atom, _ in function.grade] + [*map(self.atoms.expr, function.vector)]
+        return {axis for one in (domain, *exprs) for axis in free_axes(one)}
 
     def transition(self, number: int) -> dict[int, dict[Shift, Ratio]]:
         """B_number at a pivot moved by δ, as Σ over functions of Σ coefficient · δ-power."""

@@ -14,6 +14,7 @@ otherwise the block's plain mean.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import final
 
 from sympy import Add, Dummy, Expr, S, log
@@ -25,7 +26,7 @@ from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Monomial
 from redalg.decompose.theorems import D, X
 from redalg.decompose.verdict import Decomposition
-from redalg.expression import Value, Where
+from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes, of_kind
 
 
@@ -98,18 +99,22 @@ def differences(expr: Basic) -> bool:
     return any(sum(bool(term.atoms(Value, Dummy)) for term in one.args) > 1 for one in of_kind(Add, expr))
 
 
-def natural_move(atom: int, pool: Pool, names: list[Value]) -> Expr | None:
-    """Σ w·z / Σ w of the slots: the displacement from the pivot of z to the weighted mean of the block."""
+def natural_move(atom: int, pool: Pool, names: list[Value], axes: AbstractSet[Axis]) -> Expr | None:
+    """Σ w·z / Σ w of the slots: the displacement from the pivot of z, of these axes, to the block's weighted mean."""
+    for number, partner in mean_of(atom, pool):
+        if {axis for one in (number, partner) for axis in names[one].indices} <= axes:
+            return names[number] / names[partner]
+    return None
+
+
+def mean_of(atom: int, pool: Pool) -> list[tuple[int, int]]:
+    """The pairs of basis functions w·z and w, for weights w of known sign, the plainest first."""
     found = []
     for number, weight, rest in _moments(atom, pool):
         partner = _function(pool, weight, rest)
         if partner is not None and _of_one_sign(pool, rest):
             found.append((len(rest), number, partner))
-    for _, number, partner in sorted(found):
-        axes = {axis for one in (number, partner) for axis in names[one].indices}
-        if axes <= free_axes(pool.atoms.list[atom].base):
-            return names[number] / names[partner]
-    return None
+    return [(number, partner) for _, number, partner in sorted(found)]
 
 
 def _moments(atom: int, pool: Pool) -> Iterable[tuple[int, Monomial, Monomial]]:

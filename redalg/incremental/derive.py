@@ -101,13 +101,11 @@ def accumulator_values(pool: Pool, centred: dict[str, Centred], placement: Place
     last = next(reversed(centred), "sum")
     total = Counter(owners.get(k, last) for k in range(len(pool.functions)))
     out, numbers = list[Value](), Counter[str]()
-    for k, function in enumerate(pool.functions):
+    for k in range(len(pool.functions)):
         owner = owners.get(k, last)
         suffix = str(numbers[owner]) if total[owner] > 1 else ""
         numbers[owner] += 1
-        axes = {axis for x in function.vector for axis in free_axes(pool.atoms.expr(x))}
-        axes |= {axis for atom, _ in function.grade for axis in free_axes(pool.atoms.list[atom].base)}
-        axes |= free_axes(placement.decomposition.cascade.domain)
+        axes = pool.axes_of(k, placement.decomposition.cascade.domain)
         out.append(placement.symbol(f"{owner}_acc{suffix}", axes))
     return out
 
@@ -170,29 +168,36 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
     """The pivots in order of atoms; a tile-local source becomes the displacement in terms of the slots.
 
     A centre that is no location of u (moving u does not move it alike, so that the displacement still holds c) may lie
-    far from the data, where moments about it cancel: the block's mean pivots instead.
+    far from the data, where moments about it cancel: the block's mean pivots instead, weighted as u is, where the slots
+    hold that mean.
     """
     made: dict[Value, Pivot] = {}
     for number, pivot in sorted(placement.pivots.items()):
         if pivot.policy is PivotPolicy.SLOPE or pivot.slopes:
             made[pivot.value] = replace(pivot, source=resolver.source(number))
-            continue
-        if (
-            pivot.policy is PivotPolicy.BLOCK_MEAN
-            and number in pool.auxiliary
-            and (move := natural_move(number, pool, resolver.accumulators)) is not None
-        ):
-            made[pivot.value] = replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
-            continue
-        if pivot.policy is not PivotPolicy.TILE_LOCAL or pivot.value in made:
+        elif pivot.policy is PivotPolicy.TILE_LOCAL:
+            if pivot.value not in made:
+                made[pivot.value] = about_centre(pivot, number, placement, pool, resolver)
+        elif pivot.policy is PivotPolicy.BLOCK_MEAN:
+            made.setdefault(pivot.value, about_mean(pivot, number, pool, resolver))
+        else:
             made.setdefault(pivot.value, pivot)
-            continue
-        source = resolver.move(pivot)
-        held = {*resolver.accumulators, *(one.value for one in placement.extrema)}
-        local = values_of(source) <= held
-        mean = replace(pivot, policy=PivotPolicy.BLOCK_MEAN, source=S.Zero)
-        made[pivot.value] = replace(pivot, source=source) if local else mean
     return tuple(made.values())
+
+
+def about_centre(pivot: Pivot, number: int, placement: Placement, pool: Pool, resolver: Resolver) -> Pivot:
+    """A tile-local pivot with its displacement to the natural centre; about a mean, if the slots do not say it."""
+    source = resolver.move(pivot)
+    if values_of(source) <= {*resolver.accumulators, *(one.value for one in placement.extrema)}:
+        return replace(pivot, source=source)
+    return about_mean(replace(pivot, policy=PivotPolicy.BLOCK_MEAN, source=S.Zero), number, pool, resolver)
+
+
+def about_mean(pivot: Pivot, number: int, pool: Pool, resolver: Resolver) -> Pivot:
+    """A pivot about the mean of the block, weighted where the slots hold Σ w·z and Σ w."""
+    axes = {*pivot.value.indices, *resolver.placement.decomposition.cascade.reduced}
+    move = natural_move(number, pool, resolver.accumulators, axes)
+    return pivot if move is None else replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
 
 
 def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:

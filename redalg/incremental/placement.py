@@ -35,6 +35,7 @@ from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
 from redalg.expression.contents import elements_of, free_axes, text_of, values_of
 from redalg.expression.rebuild import renamed
+from redalg.incremental.auxiliary import mean_of
 from redalg.incremental.exponents import split_rate
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.scales import scale_of
@@ -92,7 +93,7 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
             continue
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
         placement.pivots[number] = _shift_pivot(placement, number, centres, pool) if centres else \
-            _auxiliary_pivot(placement, atoms[number])  # fmt: skip
+            _auxiliary_pivot(placement, number, pool)  # fmt: skip
     return placement
 
 
@@ -222,22 +223,25 @@ def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], p
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     if centre is S.Zero:
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
-    axes = free_axes(atom.base) | (free_axes(centre) & _weights_axes(number, pool))
+    axes = free_axes(atom.base) | (free_axes(centre) & _weights_axes(number, pool, placement.decomposition.cascade))
     within = free_axes(centre) <= axes
     policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
     return Pivot(_named(placement, atom, axes if within else None), atom.base, policy, centre if within else S.Zero)
 
 
-def _weights_axes(number: int, pool: Pool) -> AbstractSet[Axis]:
-    """Axes that a generator may take on, as it is multiplied element by element with weights that have them.
+def _weights_axes(number: int, pool: Pool, cascade: Cascade) -> AbstractSet[Axis]:
+    """Axes that a generator may take on, as it is multiplied element by element with factors that have them.
 
-    A generator that varies along axes of its own is the operand of a contraction, and keeps to them.
+    Exponentials, masks and weights lend their axes where they stand beside every power of the generator; so does the
+    domain. A generator that varies along axes of its own is the operand of a contraction, and keeps to them.
     """
     shared: AbstractSet[Axis] | None = None
     for function in pool.functions:
-        if any(atom == number for x in function.vector for atom, _ in x):
-            weight = {axis for atom, _ in function.grade for axis in free_axes(pool.atoms.list[atom].base)}
-            shared = weight if shared is None else shared & weight
+        for monomial in (x for x in function.vector if number in dict(x)):
+            beside = [*function.grade, *(one for one in monomial if one[0] != number)]
+            factors = (cascade.domain, *(pool.atoms.list[atom].base for atom, _ in beside))
+            axes = {axis for factor in factors for axis in free_axes(factor)}
+            shared = axes if shared is None else shared & axes
     return shared if shared and free_axes(pool.atoms.list[number].base) <= shared else set()
 
 
@@ -245,10 +249,14 @@ def _plainness(centre: Expr) -> tuple[bool, int, str]:
     return centre.has(log), centre.count_ops(), text_of(centre)
 
 
-def _auxiliary_pivot(placement: Placement, atom: Atom) -> Pivot:
+def _auxiliary_pivot(placement: Placement, number: int, pool: Pool) -> Pivot:
     """What an exponential of u is scaled by; else the block's mean, until the slots have names (`natural_move`)."""
+    atom = pool.atoms.list[number]
     shared = (one for one in placement.pivots.values() if one.base == atom.base and not one.has_slot)
-    mean = Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
+    cascade = placement.decomposition.cascade
+    axes = free_axes(atom.base) | _weights_axes(number, pool, cascade)
+    fits = any(pool.axes_of(weighted, cascade.domain) <= axes for weighted, _ in mean_of(number, pool))
+    mean = Pivot(_named(placement, atom, axes if fits else None), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
     return next(shared, mean)
 
 

@@ -1,0 +1,124 @@
+"""No form loses digits that the definition, evaluated plainly in float32, keeps: whole, in pieces, as a kernel."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sympy import Expr
+
+import redalg as ra
+from tests.digits import Case, measured
+
+ROWS, LENGTH = 3, 1024
+b, n, g, q, k, e = ra.axes("b n g q k e")
+x, y, z, s, t = ra.tensors("x[b,n] y[b,n] z[b,n] s[b,n] t[b,n]")
+u, label, weight, group, S, V, U = ra.tensors("u[n] label[n] weight[g,n] group[g] S[q,k] V[k,e] U[k]")
+Draw = Callable[[np.random.Generator], np.ndarray]
+
+
+def mean(term: Expr) -> Expr:
+    return ra.sum(term, n) / n.extent
+
+
+def normal(offset: float = 0, spread: float = 1) -> Draw:
+    return lambda rng: single(offset + spread * rng.standard_normal((ROWS, LENGTH)))
+
+
+def single(array: Any) -> np.ndarray:
+    return np.asarray(array, np.float32)
+
+
+def beside(last: float, rest: float = 0) -> Draw:
+    """Normal data about `rest`, but for the last element of each row, which lies at `last`."""
+    return lambda rng: single(np.where(np.arange(LENGTH) == LENGTH - 1, last, rest) + normal()(rng))
+
+
+def of(name: str, term: Callable[[], Expr], axes: str = "b", **draws: Draw) -> Case:
+    return Case(name, lambda: (term(), axes), lambda rng: {name: draw(rng) for name, draw in draws.items()})
+
+
+# ---- weights about a centre that is not theirs -----------------------------------------------------------------------
+
+FOREIGN = [
+    of("softmax-weighted square about another mean", lambda: ra.sum(ra.softmax(s, n) * (x - mean(z)) ** 2, n),
+       s=beside(60), x=beside(1e4), z=normal(1e4)),
+    of("softmax-weighted cube about another mean", lambda: ra.sum(ra.softmax(s, n) * (x - mean(z)) ** 3, n),
+       s=beside(60), x=beside(1e4), z=normal(1e4)),
+    of("softmax-weighted square about the plain mean", lambda: ra.sum(ra.softmax(s, n) * (x - mean(x)) ** 2, n),
+       s=beside(60), x=beside(1e4, -1e4)),
+    of("weighted square about a first element", lambda: ra.sum(z**2 * (x - ra.max(y, n)) ** 2, n) / ra.sum(z**2, n),
+       z=beside(1e6), x=beside(1e4), y=normal(1e4)),
+]  # fmt: skip
+
+
+# ---- weights that have axes of their own -----------------------------------------------------------------------------
+
+
+def within(weigh: Expr) -> Expr:
+    """The weighted variance of u, row by row of the weights."""
+    total = ra.sum(weigh, n)
+    return ra.sum(weigh * (u - ra.sum(weigh * u, n) / total) ** 2, n) / total
+
+
+def within_by_moments(weigh: Expr) -> Expr:
+    total = ra.sum(weigh, n)
+    return ra.sum(weigh * u**2, n) / total - (ra.sum(weigh * u, n) / total) ** 2
+
+
+def segments(gap: float) -> Callable[[np.random.Generator], dict[str, np.ndarray]]:
+    """Four segments, at random places, `gap` apart; weights that are 0 outside the segment."""
+
+    def draw(rng: np.random.Generator) -> dict[str, np.ndarray]:
+        labels = rng.integers(0, 4, LENGTH)
+        own = single(labels == np.arange(4)[:, None]) * single(rng.uniform(0.5, 1, (4, LENGTH)))
+        made = {"u": single(gap * labels + rng.standard_normal(LENGTH)), "weight": own}
+        return made | {"label": single(labels), "group": single(np.arange(4))}
+
+    return draw
+
+
+def picked(*names: str, gap: float = 1e3) -> Callable[[np.random.Generator], dict[str, np.ndarray]]:
+    return lambda rng: {name: one for name, one in segments(gap)(rng).items() if name in names}
+
+
+def attending(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Eight queries, each of which attends to its own stretch of a trend."""
+    places, keys = np.linspace(0, LENGTH, 8)[:, None], np.arange(LENGTH)
+    return {"S": single(-((keys - places) ** 2) / 50), "U": single(keys + rng.standard_normal(LENGTH))}
+
+
+chosen = ra.where(ra.eq(label, group), 1, 0)
+OWN_AXES = [
+    Case("segments 1e3 apart", lambda: (within(chosen), "g"), picked("u", "label", "group")),
+    Case("segments 1e6 apart", lambda: (within(chosen), "g"), picked("u", "label", "group", gap=1e6)),
+    Case("segments, by moments", lambda: (within_by_moments(chosen), "g"), picked("u", "label", "group")),
+    Case("weights by segment", lambda: (within(weight), "g"), picked("u", "weight")),
+    Case("weights by segment, by moments", lambda: (within_by_moments(weight), "g"), picked("u", "weight")),
+    Case("third moment of a segment", lambda: (third(chosen), "g"), picked("u", "label", "group")),
+    Case("attention's variance of a row", lambda: (ra.sum(
+        ra.softmax(S, k) * (U - ra.sum(ra.softmax(S, k) * U, k)) ** 2, k), "q"), attending),
+]  # fmt: skip
+
+
+def third(weigh: Expr) -> Expr:
+    total = ra.sum(weigh, n)
+    return ra.sum(weigh * (u - ra.sum(weigh * u, n) / total) ** 3, n) / total
+
+
+CASES = [*FOREIGN, *OWN_AXES]
+COMPILED = {FOREIGN[0], OWN_AXES[0]}
+"""The others' kernels take two seconds each to compile, and run with the slow tests."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_form_keeps_the_digits_of_the_definition(case: Case) -> None:
+    found = measured(case, kernel=case in COMPILED)
+    assert not found.lost, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [one for one in CASES if one not in COMPILED], ids=str)
+def test_a_kernel_keeps_the_digits_of_the_definition(case: Case) -> None:
+    found = measured(case, seed=1)
+    assert not found.lost, found
