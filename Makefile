@@ -6,13 +6,14 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 FAMILIES ?= all
 ROWS    ?=
+ASKED   ?=
 RESULTS ?= benchmarks/results
 FAST    := -m "not gpu and not slow"
 
 export PYTHONUNBUFFERED := 1
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow gpu budget golden bench readme accuracy sanitize cold clean
+.PHONY: help demo test lint format types unit notebooks slow gpu budget fuzz golden bench readme accuracy sanitize cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -47,6 +48,9 @@ gpu: $(STAMP)       ## the tests that need a CUDA device
 
 budget: $(STAMP)       ## time budgets: import and analysis
 	$(BIN)/python -m tests.budget
+
+fuzz: $(STAMP)       ## random cascades, their verdicts and results (ASKED="--seconds 600 --seed 7")
+	$(BIN)/python -m tests.fuzz $(ASKED)
 
 golden: $(STAMP)       ## rewrite tests/golden from what the code prints now; read the diff
 	$(BIN)/python -m pytest $(FAST) --update-golden tests
