@@ -57,7 +57,7 @@ def decided(expr: Any, axes: str | None, inputs: Sequence[Element], *, exact: bo
     cascade = parse(wanted)  #                     which axis, which reductions, which producers
     check_names(cascade, inputs)
     decomposition = decompose(cascade)  #          F = Σ h·g of each reduction, or a witness that there is none
-    first = None
+    cascade, first = decomposition.cascade, None
     if exact and decomposition.roundings:  #       one pass would approximate them: two passes
         first, decomposition = in_two_passes(decomposition)
     return Fused(cascade, decomposition, tuple(one.name for one in inputs), single, exact, first)

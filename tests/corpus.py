@@ -143,6 +143,8 @@ class Runner:
         others = {name: size for name, size in self.extents().items() if name != self.axis.name}
         if not any(self.axis in one.indices for one in self.made.cascade.elements()):  # no tensor says how many
             others[self.axis.name] = stop - start
+        elif self.axis.name in self.made.cascade.extents():  # a term reads the total, which a piece does not know
+            others[self.axis.name] = self.length
         return self.made.leaf(self.piece(start, stop), start={self.axis: start}, extents=others)
 
     def piece(self, start: int, stop: int) -> dict[str, Any]:

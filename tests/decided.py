@@ -77,7 +77,8 @@ def same(got: np.ndarray, wanted: np.ndarray, said: str) -> None:
 
 def in_pieces(fused: ra.Fused, held: Tensors) -> Any:
     """`finish` of pieces of 1, 2 and the other elements, the last two merged first."""
-    parts = [fused.leaf({name: one[:, start:end] for name, one in held.items()}, start={n: start})
+    totals = {"n": LENGTH} if "n" in fused.cascade.extents() else {}
+    parts = [fused.leaf({name: one[:, start:end] for name, one in held.items()}, start={n: start}, extents=totals)
              for start, end in pairwise((0, 1, 3, LENGTH))]  # fmt: skip
     return fused.finish(fused.merge(parts[0], fused.merge(parts[1], parts[2])))
 

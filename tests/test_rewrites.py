@@ -54,13 +54,13 @@ from redalg.decompose.parse import without_names
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value, Where
 from redalg.incremental.unroll import unrolled
-from tests import decided, extrema, rewrites_foreign, rewrites_of_exponents, rewrites_of_forms
+from tests import decided, extrema, rewrites_foreign, rewrites_of_cases, rewrites_of_exponents, rewrites_of_forms
 
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
            "decompose/finite", "decompose/guarded", "decompose/identities", "decompose/truth",
-           "decompose/distribute", "incremental/carried", "incremental/unroll",
+           "decompose/distribute", "decompose/totals", "decompose/bounds", "incremental/carried", "incremental/unroll",
            "incremental/cancel", "incremental/two_pass", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
            "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
@@ -264,6 +264,7 @@ def writing_out() -> None:
 PROPERTIES: dict[str, Callable[[], None]] = {
     **rewrites_foreign.PROPERTIES,
     **rewrites_of_exponents.PROPERTIES,
+    **rewrites_of_cases.PROPERTIES,
     "α-renaming       Σ_i f(X[i])": alpha_renaming,
     "joining          Σ_i A·Σ_j f": joining,
     "total            |i|·|j|": total,
@@ -337,7 +338,6 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Σ where(c, f, 0)": lambda: decided.as_defined(*decided.HIDDEN),
     "Σ where(c, f, g)": lambda: decided.as_defined(*decided.BY_BRANCH),
     "u·0": lambda: decided.as_defined(*decided.BY_ZERO),
-    "f(x, sign d)": lambda: decided.as_defined(*decided.BY_SIGN),
     "Q/n − (S/n)²": rewrites_of_forms.raw_moments,
     "max u − S/n": rewrites_of_forms.extremum_less_mean,
     "d_i = ⊕ F_i(x; d_1 … d_{i-1})": rewrites_of_forms.two_passes,

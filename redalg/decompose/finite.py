@@ -1,12 +1,15 @@
-"""Values of d that take few values: a term that does not separate is taken apart by them. Each rewrite is exact:
+"""What takes few values: a term that does not separate is taken apart by them. Each rewrite is exact:
 
     f(x, a)              → where(a ≠ 0, f(x, 1), f(x, 0))                 a the truth of any or all
     f(x, where(c, p, q)) → where(c, f(x, p), f(x, q))                     c of x alone or of d alone
-    f(x, sign d)         → where(d > 0, f(x, 1), where(d < 0, f(x, −1), where(d = 0, f(x, 0), sign d)))
+    f(x, sign u)         → where(u > 0, f(x, 1), where(u < 0, f(x, −1), where(u = 0, f(x, 0), sign u)))
+    f(i mod k, d)        → where(i mod k = 0, f(0, d), … f(k − 1, d))     i of places; k a number of at most 4
+    f(x, max u)          → where(max u = a, f(x, a), where(max u = b, f(x, b), … max u))   u a or b or …; min u alike
     u·0                  → where(−∞ < u < ∞, 0, NaN)                      u of x or d, for f(x, 0)
 
-Of a sum only the addends that hold the value are taken apart. What is not chosen is not read, so that an infinite
-branch does no harm; sign d is NaN where d is, and so is what the third rewrite gives.
+In the third u is of x alone or of d alone. Of a sum only the addends that hold the value are taken apart. What is not
+chosen is not read, so that an infinite branch does no harm; sign u is NaN where u is, and so is what the third rewrite
+gives, as the fifth does where max u is; of no elements max u is −∞, and there is no term to read it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from sympy import Add, Eq, Expr, Ne, S, preorder_traversal, sign
+from sympy import Add, Eq, Expr, Integer, Mod, Ne, S, Tuple, preorder_traversal, sign
 from sympy.core.basic import Basic
 
 from redalg.decompose.plain import is_finite
@@ -43,7 +46,7 @@ def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) ->
         node: what does not separate.
         separator: tells x from d.
     """
-    for case in cases(node, separator):
+    for case in cases(node, separator) if not isinstance(term, Tuple) else ():
         made = _opened(term, case, Add.make_args(term) if summed else (term,))
         if made != term:
             return made if made.count_ops() <= OPENED_LIMIT else None
@@ -57,8 +60,12 @@ def cases(node: Basic, separator: Separating) -> Iterator[Case]:
             yield part, partial(_by_truth, part)
         elif isinstance(part, Where) and separator.side(part.condition) != X | D:
             yield part, partial(_by_condition, part)
-        elif isinstance(part, sign) and separator.side(part) == D:
+        elif isinstance(part, sign) and separator.side(part) in (X, D):
             yield part, partial(_by_sign, part)
+        elif isinstance(part, Mod) and separator.side(part) == X and _is_small_remainder(part):
+            yield part, partial(_by_remainder, part)
+        elif isinstance(part, Value) and (numbers := few(part, separator)):
+            yield part, partial(_by_number, part, numbers)
 
 
 def _by_truth(one: Expr, at: At) -> Expr:
@@ -73,6 +80,45 @@ def _by_condition(one: Expr, at: At) -> Expr:
 def _by_sign(one: Expr, at: At) -> Expr:
     [d] = one.args
     return Where(d > 0, at(S.One), Where(d < 0, at(S.NegativeOne), Where(Eq(d, 0), at(S.Zero), one)))
+
+
+def _by_remainder(one: Expr, at: At) -> Expr:
+    size = int(one.args[1])
+    made = at(Integer(size - 1))
+    for number in reversed(range(size - 1)):
+        made = Where(Eq(one, number), at(Integer(number)), made)
+    return made
+
+
+def _by_number(one: Expr, numbers: tuple[Expr, ...], at: At) -> Expr:
+    made = one
+    for number in reversed(numbers):
+        made = Where(Eq(one, number), at(number), made)
+    return made
+
+
+def _is_small_remainder(node: Expr) -> bool:
+    """Whether it is an integer modulo 2, 3 or 4."""
+    place, size = node.args
+    return bool(place.is_integer and size.is_Integer and 1 < size <= CASES_LIMIT)
+
+
+def few(value: Expr, separator: Separating) -> tuple[Expr, ...]:
+    """The numbers of which an extremum is one, where its term takes few; none otherwise."""
+    monoid, term = separator.facts.get(value, ("", S.NaN))
+    return tuple(sorted(_numbers(term), key=str)) if monoid in ("max", "min") else ()
+
+
+def _numbers(term: Expr) -> set[Expr]:
+    """The finite numbers that are all that a term takes; none where it takes others."""
+    if isinstance(term, sign):
+        return {S.NegativeOne, S.Zero, S.One}
+    if isinstance(term, Mod) and _is_small_remainder(term):
+        return set(map(Integer, range(int(term.args[1]))))
+    if isinstance(term, Where):
+        branches = [{one} if one.is_Rational else _numbers(one) for one in term.args[1:]]
+        return set.union(*branches) if all(branches) and len(set.union(*branches)) <= CASES_LIMIT else set()
+    return set()
 
 
 def _opened(term: Expr, case: Case, addends: tuple[Expr, ...]) -> Expr:

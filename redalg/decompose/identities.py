@@ -1,6 +1,7 @@
 """Terms that hold d, in a spelling without the kinks or jumps that cancel. Each rewrite is exact, NaN and ±∞ included:
 
     k·max(a, b) + k·min(a, b) → k·(a + b)              max and min of the same two; max(a, b)·min(a, b) → a·b
+    k·max(a, b) − k·max(−a, −b) → k·(a + b)            min alike
     |a|^q·sign(a)             → a^q                    q odd
 
 They serve where a term's rank stands still though a part of it has none (`verdict.REWRITES`).
@@ -27,18 +28,21 @@ def _of_lattice(node: Expr) -> Expr:
     left = list(node.args)
     for one in node.args:
         factor, largest = (S.One, one) if node.is_Mul else _weighed(one)
-        if not isinstance(largest, Max) or len(largest.args) != 2:
+        if not isinstance(largest, Max | Min) or len(largest.args) != 2:
             continue
-        other = factor * Min(*largest.args)
-        if one in left and other in left:
+        a, b = largest.args
+        others = [-factor * largest.func(-a, -b)] if node.is_Add else []
+        others += [factor * Min(a, b)] if isinstance(largest, Max) else []
+        other = next((rest for rest in left if rest in others and rest != one), None)
+        if one in left and other is not None:
             left = [rest for rest in left if rest not in (one, other)]
-            left.append(Mul(*largest.args) if node.is_Mul else factor * Add(*largest.args))
+            left.append(Mul(a, b) if node.is_Mul else factor * Add(a, b))
     return node if len(left) == len(node.args) else node.func(*left)
 
 
 def _weighed(term: Expr) -> tuple[Expr, Expr]:
-    """k·max(…) as (k, max(…))."""
-    inside = [one for one in Mul.make_args(term) if isinstance(one, Max)]
+    """k·max(…) as (k, max(…)), min alike."""
+    inside = [one for one in Mul.make_args(term) if isinstance(one, Max | Min)]
     return (term / inside[0], inside[0]) if len(inside) == 1 else (S.One, term)
 
 

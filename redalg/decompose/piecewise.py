@@ -24,7 +24,7 @@ from redalg.decompose import laurent
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
 from redalg.decompose.separating import Separating
-from redalg.decompose.signs import UP, absolute, sign_of
+from redalg.decompose.signs import UP, absolute, divides, sign_of
 from redalg.decompose.theorems import CLIPS, JUMP, KINK, THRESHOLD, D, NotSeparable, X
 from redalg.expression import UNDEFINED, Value, Where
 from redalg.expression.contents import elements_of, text_of, values_of
@@ -172,14 +172,15 @@ def _relation(separator: Separating, node: Relational) -> Polynomial:
 def decided(separator: Separating, condition: Boolean) -> tuple[bool, frozenset[Value]] | None:
     """Whether a relation holds of all elements or of none, by the facts, and the values that it speaks of.
 
-    Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count.
+    Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count. Nor does a/h ≤ b where
+    h ≥ 0 is all that is known: no comparison holds of 0/0, and a mask hides it.
     """
     if not isinstance(condition, Relational) or condition.rel_op not in (">", "<", ">=", "<="):
         return None
     strict, flipped = RELATIONS[condition.rel_op]
     difference = (condition.lhs - condition.rhs) * (-1 if flipped else 1)
     known = sign_of(difference, separator.facts)
-    if known is None or (known in UP) == strict:
+    if known is None or (known in UP) == strict or divides(difference, separator.facts):
         return None
     return not strict, values_of(difference) & separator.facts.keys()
 

@@ -16,8 +16,9 @@ from typing import Literal, TypeAlias, final
 
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin, tanh
 
+from redalg.decompose.bounds import bounded
 from redalg.expression import Cast, Element, Let, Value, Where
-from redalg.expression.contents import elements_of, text_of, values_of
+from redalg.expression.contents import elements_of, of_kind, text_of, values_of
 
 Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
 Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
@@ -96,7 +97,9 @@ def _rule(expr: Expr, facts: Facts) -> Sign | None:
     if isinstance(expr, Mul):
         return _product([sign_of(arg, facts) for arg in expr.args])
     if isinstance(expr, Add):
-        return _together([sign_of(arg, facts) for arg in expr.args]) or _difference(expr, facts)
+        return (
+            _together([sign_of(arg, facts) for arg in expr.args]) or _difference(expr, facts) or _bounded(expr, facts)
+        )
     if isinstance(expr, Pow):
         return _power(expr, facts)
     if isinstance(expr, Max | Min):
@@ -184,6 +187,26 @@ def _difference(expr: Add, facts: Facts) -> Sign | None:
             if rest == 0 or ((other := sign_of(rest, left)) is not None and (other in UP) == (lead in UP)):
                 return lead
     return None
+
+
+def _bounded(expr: Add, facts: Facts) -> Sign | None:
+    """What bounds give, for which the sum itself is unknown meanwhile."""
+    if isinstance(facts, KnownFacts):
+        facts.signs[expr] = None
+    found = bounded(expr, facts, lambda one: _way(sign_of(one, facts)))
+    return None if not found else "nonnegative" if found > 0 else "nonpositive"
+
+
+def divides(expr: Expr, facts: Facts) -> bool:
+    """Whether the sign of a sum follows from one that is multiplied by what it divides by, which may be 0 or ∞."""
+    if not expr.is_Add or not any(one.exp.is_extended_negative and (values_of(one) or elements_of(one))
+                                  for one in of_kind(Pow, expr)):  # fmt: skip
+        return False
+    return _together([sign_of(arg, facts) for arg in expr.args]) is None and _difference(expr, facts) is None
+
+
+def _way(sign: Sign | None) -> int:
+    return 0 if sign is None else 1 if sign in UP else -1
 
 
 def _bounds(monoid: str, u: Expr) -> tuple[Expr, ...]:

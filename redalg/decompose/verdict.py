@@ -36,6 +36,7 @@ from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
+from redalg.decompose.totals import with_known_total
 from redalg.decompose.truth import truth
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Where
@@ -161,6 +162,8 @@ def decompose(cascade: Cascade) -> Decomposition:
         try:
             made.append(separation(reduction, term, separator))
         except NotSeparable as finding:
+            if (other := with_known_total(cascade, reduction)) is not None:
+                return decompose(other)
             made.append(audited(reduction, term, finding, separator, cascade))
         if reduction.is_scalar:
             separator.facts[reduction.value] = (reduction.monoid.name, term)
