@@ -68,9 +68,8 @@ class Epilogue:
         return self.body
 
     def _varies(self, read: Expr) -> bool:
-        """Whether an expression differs within a row (or is an integer, which no buffer of numbers holds)."""
-        indices = [index for one in read.atoms(Load) for index in one.indices]
-        return read.has(RankedIndex) or any(index.has(E_, PLACE) for index in indices)
+        """Tells whether an expression differs within a row (or is an integer, which no buffer of numbers holds)."""
+        return read.has(RankedIndex, E_, PLACE)
 
     def _output(self, output: FormOutput) -> None:
         expr = output.expr

@@ -276,6 +276,8 @@ class Lanes:
         reads = self.slots.reads()
         here = (Side(reads, moves=False), Side({}, moves=False))
         merge = Merge(self.form, self.assembly, self.space, here, self.assembly.lanes)
+        for one in self.shared:
+            merge.keep(one, self._c(one))
         self._move(merge, reads)
         moving = [one for one in triangular(list(self.form.accumulators)) if not one.is_count]
         stores = [(self._name(one), merge.moved(0, one)) for one in moving]

@@ -49,6 +49,7 @@ class ScaledExp(Expr):
 
     is_extended_real = True
     is_commutative = True
+    is_number = False  # whatever it is of: SymPy would evaluate it
 
     def __new__(cls, u: Any, c: Any, q: Any) -> ScaledExp:
         made: ScaledExp = Expr.__new__(cls, sympify(u), sympify(c), sympify(q))
@@ -65,6 +66,7 @@ class Kept(Expr):
 
     is_extended_real = True
     is_commutative = True
+    is_number = False  # whatever it is of: SymPy would evaluate it
 
     def __new__(cls, inner: Any) -> Kept:
         made: Kept = Expr.__new__(cls, sympify(inner))
@@ -80,6 +82,7 @@ class Wide(Expr):
 
     is_extended_real = True
     is_commutative = True
+    is_number = False  # whatever it is of: SymPy would evaluate it
 
 
 @final

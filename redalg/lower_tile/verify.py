@@ -1,6 +1,7 @@
 """What every tile program must satisfy (and every emitted kernel therefore does).
 
 every name that is read or stored is a buffer of the kernel or a parameter, with as many indices as dimensions
+every variable in an expression is one of the grid, of a loop around the statement, or a size of the program
 outputs and workspaces are only written in the first kernel that names them; inputs are never written
 Contract: shapes agree, a is in shared memory or registers, b in shared memory, c in registers
 ReduceTile: rows agree
@@ -13,8 +14,10 @@ of nested loops one is pipelined
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
+
+from sympy import Symbol
 
 from redalg.errors import PlanError
 from redalg.lower_tile.program import (
@@ -23,6 +26,7 @@ from redalg.lower_tile.program import (
     Contract,
     Copy,
     Fill,
+    Kernel,
     Last,
     Loop,
     Parallel,
@@ -32,6 +36,7 @@ from redalg.lower_tile.program import (
     Statement,
     Store,
     TileProgram,
+    expressions,
     statements,
 )
 from redalg.lower_tile.scalars import Load
@@ -73,6 +78,26 @@ def verify(program: TileProgram) -> None:
             problem = RULES[type(one)](one, names) or _read_only(one, names)
             if problem is not None:
                 raise PlanError(f"kernel `{kernel.title}`, statement `{str(one).splitlines()[0]}`: {problem}.")
+        _bound(kernel.body, frozenset((*program.sizes, *(variable for variable, _ in kernel.grid))), kernel)
+
+
+def _bound(body: tuple[Statement, ...], known: frozenset[Symbol], kernel: Kernel) -> None:
+    """Raise `PlanError` for the first statement that holds a variable which nothing around it binds."""
+    for one in body:
+        inner = known
+        if isinstance(one, Loop):
+            inner |= {one.variable}
+        elif isinstance(one, Parallel):
+            inner |= {variable for variable, _ in one.indices}
+        own = replace(one, body=()) if isinstance(one, Loop | Last) else one
+        loose = {symbol for expr in expressions(own) for symbol in expr.free_symbols} - inner
+        if loose:
+            raise PlanError(
+                f"kernel `{kernel.title}`, statement `{str(one).splitlines()[0]}`: nothing around it binds "
+                f"`{min(map(str, loose))}`."
+            )
+        if isinstance(one, Loop | Last):
+            _bound(one.body, inner, kernel)
 
 
 def _read_only(one: Statement, names: _Names) -> str | None:

@@ -202,26 +202,32 @@ def bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:
 
 def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
     """Program and source, by the first plan that fits."""
-    target = plans[0].device.target
-    results = {one.name: output_dtype(one, form.derived or form, problem.result) for one in form.returned}
-    dtypes_out = {name: kernel_dtype(dtype, target) for name, dtype in results.items()}
     check_varying(problem.varying, form, plans[0], problem)
-    form, problem = (form, problem) if problem.varying or len(form.stages) > 1 else flattened(form, problem)
-    symbolic = with_symbols(problem, form)
-    chosen, program = fitting(programs(form, plans, symbolic, dtypes_out))
+    form, problem = in_one_row(form, problem)
+    chosen, program = fitting(programs(form, plans, problem))
     check_operands(program, chosen, problem.precision)
     check = self_check(program, run_time_sizes(program, problem, form))
     source = emit(program, chosen, header(form, chosen, problem), check)
-    return Lowered(form, problem, chosen, program, source, results)
+    return Lowered(form, problem, chosen, program, source, results(form, problem))
 
 
-def programs(
-    form: FusedForm, plans: Iterable[Plan], problem: Problem, dtypes: Mapping[str, str]
-) -> Iterator[tuple[Plan, TileProgram]]:
+def in_one_row(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
+    """The form with the axes that a tensor's dimensions allow made one, unless sizes vary or stages share them."""
+    return (form, problem) if problem.varying or len(form.stages) > 1 else flattened(form, problem)
+
+
+def results(form: FusedForm, problem: Problem) -> dict[str, str]:
+    """The dtype in which a call returns each output."""
+    return {one.name: output_dtype(one, form.derived or form, problem.result) for one in form.returned}
+
+
+def programs(form: FusedForm, plans: Iterable[Plan], problem: Problem) -> Iterator[tuple[Plan, TileProgram]]:
     """The program of every plan; one that the rules did not make, and that has none, is passed over."""
+    symbolic, made = with_symbols(problem, form), results(form, problem)
     for plan in plans:
+        dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in made.items()}
         try:
-            program = build(form, plan, problem, dtypes)
+            program = build(form, plan, symbolic, dtypes)
             if plan.origin in UNRULED:
                 check_operands(program, plan, problem.precision)
         except RedalgError:
@@ -293,7 +299,16 @@ def candidates(
     """The plans that a pass could have, best first by predicted time; the unfused form too where it is admitted."""
     space = space_for(form, target, sizes, dtypes, **options)
     plain = offered(form, space)
-    return ranked(space, [plain.candidate] if plain is not None else [])
+    return ranked(space, [plain.candidate] if plain is not None else [], partial(builds, space.form, space.problem))
+
+
+def builds(form: FusedForm, problem: Problem, plan: Plan) -> bool:
+    """Tells whether a plan has a program that keeps every rule and fits its device (PyTorch's operations need none)."""
+    if plan.form == UNFUSED:
+        return True
+    form, problem = in_one_row(form, problem)
+    made = programs(form, [replace(plan, origin="model")], problem)
+    return any(fits(program, one) for one, program in made)
 
 
 def fitting(candidates: Iterable[tuple[Plan, TileProgram]]) -> tuple[Plan, TileProgram]:

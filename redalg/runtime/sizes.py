@@ -80,7 +80,8 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
         return built(planable, plans, problem)
     loop, within, binding = planable, problem, plans[0].binding
     if len(planable.stages) > 1:  # sizes of stages are constant, those of one loop need not be
-        loop, within = plannable(form, replace(asked, varying=frozenset(asked.sizes)))
+        varying = frozenset(asked.sizes) - constant(planable, problem)
+        loop, within = plannable(form, replace(asked, varying=varying))
         binding = bind_axes(loop, within.sizes)
     free = may_vary(loop, binding, within.dtypes)
     fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
@@ -101,6 +102,12 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     if key not in _LOWERED:
         _LOWERED[key] = form, built(planable, plans, problem)
     return _LOWERED[key][1]
+
+
+def constant(form: FusedForm, problem: Problem) -> frozenset[str]:
+    """The names of the axes that are streamed as one axis and needed apart: a kernel has their sizes as constants."""
+    fixed = {str(axis.name) for stage in form.stages for axis in stage.cascade.axes() if axis.size is not None}
+    return frozenset(name for axis in fixed for name in problem.together.get(axis, ()))
 
 
 def forget(form: FusedForm) -> None:

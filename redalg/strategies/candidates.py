@@ -9,7 +9,7 @@ What follows from the other choices (`block_merged`) is no choice of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final, overload
 
@@ -48,29 +48,56 @@ class Candidate:
 
 
 @final
-@dataclass(frozen=True, repr=False)
 class Candidates(Sequence[Candidate]):
-    """Candidates, best first by predicted time; printed as a table of the first ones."""
+    """Candidates that build, best first by predicted time; printed as a table of the first ones.
 
-    found: tuple[Candidate, ...]
-    title: str = ""
+    Each is built when it is first read, and left out where its program breaks a rule or does not fit the device: the
+    first few cost milliseconds each, `len` costs them all.
+    """
+
+    def __init__(
+        self, listed: Sequence[Candidate], title: str = "", builds: Callable[[Plan], bool] | None = None
+    ) -> None:
+        self.title = title
+        self._listed, self._builds = tuple(listed), builds
+        self._read, self._working = 0, list[Candidate]()
+
+    def _up_to(self, count: int | None) -> list[Candidate]:
+        """The first `count` of them, None for all."""
+        while self._read < len(self._listed) and (count is None or len(self._working) < count):
+            one = self._listed[self._read]
+            self._read += 1
+            if self._builds is None or self._builds(one.plan):
+                self._working.append(one)
+        return self._working
 
     @overload
     def __getitem__(self, place: int) -> Candidate: ...
     @overload
     def __getitem__(self, place: slice) -> Candidates: ...
     def __getitem__(self, place: int | slice) -> Candidate | Candidates:
-        return Candidates(self.found[place], self.title) if isinstance(place, slice) else self.found[place]
+        if isinstance(place, slice):
+            known = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
+            return Candidates(self._up_to(place.stop if known else None)[place], self.title)
+        return self._up_to(place + 1 if place >= 0 else None)[place]
+
+    def __iter__(self) -> Iterator[Candidate]:
+        place = 0
+        while len(self._up_to(place + 1)) > place:
+            yield self._working[place]
+            place += 1
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self._up_to(None))
 
     def table(self, most: int | None = LINES) -> Table:
         """The first `most` of them, None for all."""
-        shown = self.found if most is None else self.found[:most]
+        shown = self._up_to(most)[:most]
         rows = tuple((str(place), f"{one.predicted_us:.2f}", one.bound, one.expression, str(one.plan))
                      for place, one in enumerate(shown))  # fmt: skip
-        note = f"the first {len(shown)} of {len(self)} candidates" if len(shown) < len(self) else ""
+        left = len(self._listed) - self._read
+        more = len(self._working) > len(shown) or left
+        note = f"the first {len(shown)} of at most {len(self._working) + left} candidates" if more else ""
         return Table(self.title, ("", "predicted µs", "bound", "expression", "plan"), rows, note)
 
     def __str__(self) -> str:
@@ -82,11 +109,11 @@ class Candidates(Sequence[Candidate]):
         return self.table()._repr_html_()
 
 
-def ranked(space: Space, others: Iterable[Candidate] = ()) -> Candidates:
-    """Every plan of a space, and others that are no kernels, best first by predicted time."""
-    found = [*(candidate(space, plan, said) for said, plan in space.ranked()), *others]
-    found.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
-    return Candidates(tuple(found), f"plans for {space.device.part}, predicted")
+def ranked(space: Space, others: Iterable[Candidate] = (), builds: Callable[[Plan], bool] | None = None) -> Candidates:
+    """Every plan of a space that `builds`, and others that are no kernels, best first by predicted time."""
+    listed = [*(candidate(space, plan, said) for said, plan in space.ranked()), *others]
+    listed.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
+    return Candidates(listed, f"plans for {space.device.part}, predicted", builds)
 
 
 def candidate(space: Space, plan: Plan, said: Prediction) -> Candidate:

@@ -74,7 +74,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         streamed, stages = gcd(part, streamed), min(stages, 1)
     cut = inner_rule(inner, columns, cores=cores)
     if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
-        return chain_rule(problem, device, binding, columns, cut)
+        return chain_rule(problem, device, binding, columns, cut, varies=schedule.trims)
     warps = "columns" if cores and schedule.wide else "rows"
     if not cores and device.target != "c":
         columns = min(columns, WIDE)  # more do not fit in registers: blocks share them out, and make the weights again
@@ -84,13 +84,16 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     return replace(plan, warps=warps)
 
 
-def chain_rule(problem: Problem, device: DeviceSpec, binding: Binding, columns: int, cut: int) -> Plan:
-    """Products of products: small tiles, whose columns are shared out while blocks are few and the inner axes short."""
+def chain_rule(problem: Problem, device: DeviceSpec, binding: Binding, columns: int, cut: int, *, varies: bool) -> Plan:
+    """Products of products: small tiles, whose columns are shared out while blocks are few and the inner axes short.
+
+    Where the number of tiles `varies` from block to block, the pipeline has one stage (see `lint`).
+    """
     few = 2 * blocks(binding, problem, 64, columns) < device.multiprocessors
     width = min(columns, 64 if few and not cut else WIDE)
     streamed = 64 if device.wgmma else 32
-    plan = Plan(device, binding, 64, streamed, width, 2, 128, 1, False, True, True)
-    return replace(plan, block_inner=cut, stages=INNER_STAGES if cut else 2)
+    stages = INNER_STAGES if cut else 1 if varies else 2
+    return Plan(device, binding, 64, streamed, width, stages, 128, 1, False, True, True, block_inner=cut)
 
 
 def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding, *, cores: bool) -> Plan:
