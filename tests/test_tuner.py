@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -293,7 +294,7 @@ def test_candidates_print_as_a_table_of_the_first() -> None:
     found = fused("logsumexp").plans({"b": 64, "n": 4096}, {"x": "float32"}, "sm_86")
     text = str(found).splitlines()
     assert text[0] == "plans for A10, predicted"
-    assert text[-1] == f"the first 12 of {len(found)} candidates"
+    assert re.fullmatch(r"the first 12 of at most \d+ candidates", text[-1])
     assert len(text) == 3 + 12 + 1
     assert found._repr_html_().count("<tr>") == 13
     assert len(found[:3]) == 3
