@@ -228,8 +228,10 @@ def condition(draw: Draw, earlier: Values = ()) -> Boolean:
     """A mask: by places, by data, and at times by values."""
     if earlier and draw.chance(0.2):
         return draw.of(earlier[-1] > t, t < earlier[0], earlier[-1] > 0)
-    return draw.of(ra.ne(M, 0), n >= b, x > 0, ra.logical_or(n <= b, ra.ne(M, 0)), x < t, n < 11, y <= x, t > 0,
-                   n + 1 < n.extent, ra.eq(Mod(n, 2), 0), ra.logical_and(x > 0, y > 0), ra.logical_not(n <= b))  # fmt: skip
+    return draw.of(
+        ra.ne(M, 0), n >= b, x > 0, ra.logical_or(n <= b, ra.ne(M, 0)), x < t, n < 11, y <= x, t > 0,
+        n + 1 < n.extent, ra.eq(Mod(n, 2), 0), ra.logical_and(x > 0, y > 0), ra.logical_not(n <= b),
+    )  # fmt: skip
 
 
 def masked(draw: Draw, made: Expr, other: Expr = S.Zero, probability: float = 0.15) -> Expr:
