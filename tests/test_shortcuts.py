@@ -14,8 +14,9 @@ from sympy.core.basic import Basic
 
 import redalg as ra
 from redalg.decompose import decompose, laurent, parse
+from redalg.decompose.digits import context
 from redalg.decompose.extremal import uncompared
-from redalg.decompose.rank import context, rank
+from redalg.decompose.rank import rank
 from redalg.decompose.signs import absolute
 from redalg.decompose.written import named_outputs
 from redalg.errors import NotFusible, Undecided

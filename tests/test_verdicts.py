@@ -135,13 +135,13 @@ VERDICTS: dict[str, Case] = {
         lambda: ra.fuse(ra.sum(tanh(CENTRED), n)),
         ra.NotFusible,
         "reduction `sum_1`: `tanh(x[b, n] - sum_0/count)` applies `tanh` to what mixes x and d, and has no addition "
-        "theorem known to redalg; no state of rank ≤ 15 found. " + TWO_PASSES,
+        "theorem known to redalg; no state of rank ≤ 8 found. " + TWO_PASSES,
     ),
     "product": Case(
         lambda: ra.fuse(ra.prod(x - TOTAL, n)),
         ra.NotFusible,
         "reduction `prod_0`: `x[b, n] - sum_0` is a product over sums that mix x and d: its expansion has as many "
-        "terms as there are elements; no state of rank ≤ 15 found. " + TWO_PASSES,
+        "terms as there are elements; no state of rank ≤ 8 found. " + TWO_PASSES,
     ),
     "unknown base": Case(
         lambda: ra.fuse(ra.sum(base ** (x - TOTAL), n)),
@@ -153,15 +153,15 @@ VERDICTS: dict[str, Case] = {
         lambda: ra.fuse(ra.sum(floor(x / LARGEST), n)),
         ra.Undecided,
         "reduction `sum_0`: `floor(x[b, n]/max_0)` jumps at places that move with d: every element may cross one, so "
-        "the rank is infinite in general. Yet at 8 and at 16 samples of x and d the term has the rank of one product "
-        "g(x)·h(d), which redalg did not find. " + OTHERWISE.replace("sum_0", "max_0"),
+        "the rank is infinite in general. Yet at 24 samples of x the term has the rank of a sum of 2 "
+        "products g(x)·h(d), which redalg did not find. " + OTHERWISE.replace("sum_0", "max_0"),
     ),
     "too rare for samples": Case(
         lambda: ra.fuse(ra.sum(ra.where(ra.eq(n + 0 * x, ra.argmax(x, n) + 1), w, 0), n)),
         ra.Undecided,
         "reduction `sum_0`: `Eq(n, argmax_0 + 1)` compares x with d: the threshold moves with d and every element may "
-        "change side, so the rank is infinite in general. Yet the term is 0 at every sample, as where a condition is "
-        "seldom met: samples do not tell. " + OTHERWISE.replace("sum_0", "argmax_0"),
+        "change side, so the rank is infinite in general. Yet at 24 samples of x the term has the rank of a sum of 2 "
+        "products g(x)·h(d), which redalg did not find. " + OTHERWISE.replace("sum_0", "argmax_0"),
     ),
     "what attains, beside d": Case(
         lambda: ra.fuse(ra.max(ra.where(x < LARGEST, x - TOTAL, -oo), n)),
@@ -210,23 +210,23 @@ EXPLAINED: dict[str, tuple[Expr, str]] = {
         ra.mean(Abs(CENTRED), n),
         "Reduction `sum_1` has no state of fixed size, by a theorem. `Abs(x[b, n] - sum_0/count)` has a kink where its "
         "argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct points, so the rank is "
-        "infinite. " + ESTIMATE + "Term: Abs(x[b, n] - sum_0/count). Rank test: the matrix F(x_i, d_j) has rank 5 of 8 "
-        "and 10 of 16 samples, at 120 digits. " + TWO_PASSES,
+        "infinite. " + ESTIMATE + "Term: Abs(x[b, n] - sum_0/count). Rank test: the matrix F(x_i, d_j) of "
+        "24 samples, each d_j of data that hold all x_i, has a rank above 8. " + TWO_PASSES,
     ),
     "by samples": (
         ra.sum(tanh(x - TOTAL), n),
         "Reduction `sum_1` has no state of fixed size, as far as the samples show, which is no proof. "
         "`tanh(x[b, n] - sum_0)` applies `tanh` to what mixes x and d, and has no addition theorem known to redalg; no "
-        "state of rank ≤ 15 found. Term: tanh(x[b, n] - sum_0). Rank test: the matrix F(x_i, d_j) has rank 8 of 8 and "
-        "16 of 16 samples, at 120 digits. " + TWO_PASSES,
+        "state of rank ≤ 8 found. Term: tanh(x[b, n] - sum_0). Rank test: the matrix F(x_i, d_j) of 24 samples, each "
+        "d_j of data that hold all x_i, has a rank above 8. " + TWO_PASSES,
     ),
     "undecided": (
         ra.sum(base ** (x - TOTAL), n),
         (
             "Reduction `sum_1` is undecided: no state was found, and none was excluded. `base**(x[b, n] - sum_0)` is "
             "real only where `base` is not negative, which is not known. Term: base**(x[b, n] - sum_0). Rank test: the "
-            "matrix F(x_i, d_j) has rank 1 of 8 and 1 of 16 samples, at 120 digits. The rank looks like 1; no "
-            "separation was found. Declare it: `ra.scalars('base', positive=True)`."
+            "matrix F(x_i, d_j) of 24 samples, each d_j of data that hold all x_i, has rank 1. The rank looks like 1; "
+            "no separation was found. Declare it: `ra.scalars('base', positive=True)`."
         ),
     ),
 }

@@ -31,7 +31,7 @@ from redalg.decompose.guarded import guarded, hides
 from redalg.decompose.identities import without_kinks
 from redalg.decompose.laurent import Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.parse import UNROLL_LIMIT
-from redalg.decompose.rank import Audit, RankTest, audit_of, equal_on_samples
+from redalg.decompose.rank import SMALL, Audit, RankTest, audit_of, equal_on_samples
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
@@ -210,7 +210,8 @@ def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Ca
     if reduction.monoid.name not in ("sum", "prod"):
         return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
     term = term if reduction.monoid.name == "sum" else log(Abs(term))
-    return audit_of(term, cascade.reduced, cascade.values, separator.facts)
+    others = {one.value: one for one in cascade.reductions if not one.is_scalar}
+    return audit_of(term, cascade.reduced, cascade.values, separator.facts, others)
 
 
 REWRITES = (cancel, without_kinks, factor, expand_log, expand_trig)
@@ -263,10 +264,10 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
         reason += f". {no_state(cascade)} holds what a later {values} would need of the elements already read."
         return NotFusible(reduction.name, reason, finding.hint or two_passes, looked, True)
     elif test.grows:
-        reason += f"; no state of rank ≤ {test.ranks[1] - 1} found."
+        reason += f"; no state of rank ≤ {SMALL} found."
         return NotFusible(reduction.name, reason, finding.hint or two_passes, looked)
     if test.settles:
-        looked += (f"the rank looks like {test.ranks[0]}; no separation was found",)
+        looked += (f"the rank looks like {test.ranks[1]}; no separation was found",)
         reason += f" in general. {unsettled(test)}" if finding.certain else ""
     hint = f"Write the term as a sum of products g(x)·h(d), or run two passes: {two_passes.removeprefix(RUN)}"
     return Undecided(reduction.name, reason + ".", finding.hint or hint, looked)
@@ -277,11 +278,11 @@ RUN = "Run two passes: "
 
 def unsettled(test: RankTest) -> str:
     """What the samples say against a theorem, which speaks of its node alone."""
-    rank = test.ranks[0]
+    rank = test.ranks[1]
     if not rank:
         return "Yet the term is 0 at every sample, as where a condition is seldom met: samples do not tell"
     products = "one product g(x)·h(d)" if rank == 1 else f"a sum of {rank} products g(x)·h(d)"
-    return f"Yet at 8 and at 16 samples of x and d the term has the rank of {products}, which redalg did not find"
+    return f"Yet at {test.rows} samples of x the term has the rank of {products}, which redalg did not find"
 
 
 def no_state(cascade: Cascade) -> str:
