@@ -16,10 +16,11 @@ import redalg as ra
 from redalg import verdicts
 from redalg.decompose.arithmetic import Arithmetic, Digits, Floats
 from redalg.decompose.digits import context
+from redalg.decompose.draws import integers
 from redalg.decompose.foreign import EVALUATED, adopt
 from redalg.decompose.parse import parse
 from redalg.decompose.rank import DIGITS, FLOATS, RankTest, Setting, _in_digits, equal_on_samples, rank, rank_test
-from redalg.decompose.samples import Samples, integers
+from redalg.decompose.samples import Samples
 from redalg.decompose.separate import Separator
 from redalg.decompose.signs import sign_of
 from redalg.expression import Cast, Label, Value, Where

@@ -104,7 +104,8 @@ class Setting:
         self, terms: Sequence[Expr], plan: Sizes, kinds: Sequence[Arithmetic], *, positive: bool
     ) -> tuple[Samples, ...]:
         """Samples for terms, the same in every arithmetic."""
-        from redalg.decompose.samples import Draws, Plan, Samples, integers, logarithmic
+        from redalg.decompose.draws import Draws, Plan, integers, logarithmic
+        from redalg.decompose.samples import Samples
 
         axes = (self.axes,) if isinstance(self.axes, Axis) else tuple(self.axes)
         known: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}

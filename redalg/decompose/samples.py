@@ -5,168 +5,28 @@
     F(x_i, d_j), i < rows, j < columns
 
 So every d_j lies inside what is known of it: a share is at most 1, an extremum is one of the elements', a truth is that
-of the elements. The two elements of a data set differ in size from the x_i, and in how often they are taken, so that
-sums, means and extrema vary widely; in every fourth data set they bring each tensor's sum among the x_i, in every other
-fourth its mean. Places are those of a data set: all below its count, the first and the last one
-its own. Parameters are drawn once; what no rule evaluates is a positive number of its own for every j.
+of the elements. What no rule evaluates is a positive number of its own for every j.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from math import prod
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from sympy import Add, And, Expr, Mul, Not, Or, Pow, S, Tuple, log
+from sympy import Add, And, Expr, Mul, Not, Or, Pow, S, Tuple
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from redalg.decompose.arithmetic import Arithmetic
+from redalg.decompose.draws import OWN, Draws
 from redalg.decompose.rank import Unavailable
-from redalg.decompose.signs import UP, Facts, sign_of
-from redalg.expression import Axis, Cast, Element, Let, Value, Where
-from redalg.expression.contents import elements_of, of_kind
+from redalg.expression import Cast, Element, Let, Value, Where
 
-SEED = 2026
-OWN = 2
-"""Elements that a data set has of its own."""
-TIMES = (1, 2, 4, 12, 48, 200, 1000)
-"""How often it may take each."""
-SIZES = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
-"""How large they are."""
 Rule = Callable[["Samples", "Node"], Any]
-
-
-@final
-@dataclass(frozen=True)
-class Plan:
-    """How many x_i and d_j there are, and how large the x_i are."""
-
-    rows: int
-    columns: int
-    scale: float = 1.0
-
-
-@final
-class Draws:
-    """The random numbers: floats, so that every arithmetic has the same.
-
-    Args:
-        axes: the reduced axes.
-        facts: what each value is, for its sign.
-        labels: the range of elements that are compared, which are integers.
-        logarithmic: elements whose logarithms or roots are taken, which are positive.
-        plan: how many x_i and d_j there are, and how large the x_i are.
-        positive: whether every number is.
-    """
-
-    def __init__(
-        self,
-        axes: Sequence[Axis],
-        facts: Facts,
-        labels: Mapping[Element, range],
-        logarithmic: AbstractSet[Element],
-        plan: Plan,
-        *,
-        positive: bool = False,
-    ) -> None:
-        self.axes, self.facts, self.labels = tuple(axes), facts, labels
-        self.logarithmic, self.positive = logarithmic, positive
-        self.plan, self.rows, self.columns = plan, plan.rows, plan.columns
-        self.random = random.Random(SEED)
-        inner = list(range(1, plan.rows + 1))
-        self.places = [self._placed(inner) for _ in self.axes]
-        self.times = self._times()
-        self._drawn: dict[Basic, Any] = {}
-
-    @property
-    def length(self) -> int:
-        """The least count of a data set, beyond every place."""
-        return self.rows + OWN
-
-    def of(self, node: Basic, *, on_x: bool) -> Any:
-        """A leaf's numbers: of each element, those of the data sets after the x_i; or one number."""
-        if node not in self._drawn:
-            self._drawn[node] = self._elements(node) if on_x else self._parameter(node)
-        return self._drawn[node]
-
-    def of_columns(self, node: Basic) -> Any:
-        """A positive number for each d_j."""
-        if node not in self._drawn:
-            self._drawn[node] = self._sizes(self.columns)
-        return self._drawn[node]
-
-    def _size(self) -> float:
-        return float(self._sizes(1)[0])
-
-    def _sizes(self, number: int) -> Any:
-        """Numbers between 0 and 2, 0 left out."""
-        return ((np.frombuffer(self.random.randbytes(8 * number), dtype="<u8") >> 12) + 1) / 2.0**51
-
-    def _placed(self, inner: list[int]) -> Any:
-        """The places of the x_i in a random order, and the first and the last one of every data set."""
-        shuffled = self.random.sample(inner, len(inner))
-        return np.array(shuffled + [0] * self.columns + [self.length - 1] * self.columns, dtype=float)
-
-    def _times(self) -> Any:
-        """How often each element is taken: all together as often as axes of known sizes have elements."""
-        sizes = [axis.size for axis in self.axes if axis.size is not None]
-        made = np.ones((self.length, self.columns))
-        for j in range(self.columns):
-            own = [self.random.choice(TIMES) for _ in range(OWN)]
-            if len(sizes) == len(self.axes):
-                left = max(prod(sizes) - self.rows, 2)
-                first = self.random.randint(1, left - 1)
-                own = [first, left - first]
-            made[self.rows :, j] = own
-        return made
-
-    def _elements(self, node: Basic) -> Any:
-        number = self.rows + OWN * self.columns
-        drawn = self.labels.get(node) if isinstance(node, Element) else None
-        if drawn is not None:
-            return np.array([self.random.choice(drawn) for _ in range(number)], dtype=float)
-        made = self._sizes(number)
-        made[: self.rows] *= self.plan.scale
-        made[self.rows :] *= self.random.choices(SIZES, k=number - self.rows)
-        if sign := self._sign(node):
-            return sign * made
-        flipped = self.random.sample(range(self.rows), self.rows // 2)
-        flipped += [i for i in range(self.rows, number) if self.random.random() < 0.5]
-        made[flipped] *= -1
-        return self._balanced(made)
-
-    def _balanced(self, made: Any) -> Any:
-        """The numbers of a leaf, of every other data set such that the sum or the mean lies among the x_i."""
-        rows, total = self.rows, made[: self.rows].sum()
-        for j in range(1, self.columns, 2):
-            first, second = self.times[rows:, j]
-            wanted = self.random.uniform(-2, 2) * (rows + first + second if j % 4 == 1 else 1.0)
-            made[rows + j] = (wanted - total - second * made[rows + self.columns + j]) / first
-        return made
-
-    def _parameter(self, node: Basic) -> Any:
-        drawn = self.labels.get(node) if isinstance(node, Element) else None
-        if drawn is not None:
-            return float(self.random.choice(drawn))
-        if isinstance(node, Axis) and node.size is not None:
-            return float(self.random.randrange(node.size))
-        if getattr(node, "is_integer", False):
-            return float(self.random.randrange(self.rows // 2, self.length + 1))
-        return (self._sign(node) or self.random.choice((1.0, -1.0))) * self._size()
-
-    def _sign(self, node: Basic) -> float:
-        """The sign that every number of a leaf has, 0 where it has either."""
-        if self.positive or node in self.logarithmic:
-            return 1.0
-        known = sign_of(node, self.facts) if isinstance(node, Expr) else None
-        return 0.0 if known is None else 1.0 if known in UP else -1.0
 
 
 @final
@@ -461,22 +321,3 @@ RULES: tuple[tuple[Any, Rule], ...] = (
     (Mul, _folded(np.multiply)),
     (Expr, _function),
 )
-
-
-def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:
-    """Elements that are compared: with an index, lengths of the order of the places; for equality, small labels."""
-    found: dict[Element, range] = {}
-    for node in of_kind(Relational, *terms):
-        for side in node.args:
-            if isinstance(side, Element) and node.rel_op in ("==", "!="):
-                found[side] = range(3)
-            elif isinstance(side, Element) and node.atoms(Axis) - side.atoms(Axis):
-                found[side] = range(rows // 2, rows + OWN + 1)
-    return found
-
-
-def logarithmic(terms: Sequence[Expr], facts: Facts) -> set[Element]:
-    """Elements that stand where a logarithm or a root is taken of what has no sign that is known."""
-    taken = [node.args[0] for node in of_kind(log, *terms)]
-    taken += [node.base for node in of_kind(Pow, *terms) if not node.exp.is_Integer]
-    return {one for node in taken if sign_of(node, facts) is None for one in elements_of(node)}
