@@ -19,8 +19,9 @@ from redalg.decompose import Cascade, Decomposition
 from redalg.decompose.rounding import bound_within
 from redalg.errors import InputError
 from redalg.explain import explain_latex, explain_text
-from redalg.expression import Axis, Reduce, Value
+from redalg.expression import Reduce, Value
 from redalg.incremental import FusedForm, derive, variants
+from redalg.runtime.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 DERIVING = RLock()
 
@@ -65,7 +66,7 @@ class Fused:
     # ---- run ---------------------------------------------------------------------------------------------------------
 
     def __call__(self, /, *positional: Any, backend: str | None = None, plan: Any = None, empty: str = "nan",
-                 precision: str = "ieee", sizes: Mapping[str, int] | None = None, check: bool = False,
+                 precision: str = "ieee", sizes: Sizes | None = None, check: bool = False,
                  **tensors: Any) -> Any:  # fmt: skip
         """Run on tensors (torch on one device, or NumPy), given by keyword.
 
@@ -76,7 +77,7 @@ class Fused:
             plan: a `Plan` for the tilelang backend; None chooses one.
             empty: what a ratio over no elements is, `"nan"` (as the definition) or `"zero"`.
             precision: `"ieee"`, or `"tf32"` to allow TF32 in float32 contractions on CUDA.
-            sizes: extents of axes that no tensor carries.
+            sizes: extents of axes that no tensor carries, by axis or by its name.
             check: check data-dependent indices on CUDA too.
             tensors: arrays by name; integer and boolean ones only where they index or mask.
 
@@ -88,13 +89,14 @@ class Fused:
 
         given = self._given(positional, tensors)
         options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
-        return self._outputs(call((self.first, self.form), given, backend, sizes or {}, options))
+        return self._outputs(call((self.first, self.form), given, backend, named_sizes(sizes or {}), options))
 
-    def reference(self, /, *positional: Any, sizes: Mapping[str, int] | None = None, **tensors: Any) -> Any:
+    def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The unfused definition, as written, in float64 (contractions by einsum, rows in chunks)."""
         from redalg.runtime.dispatch import define
 
-        return self._outputs(define((self.first, self.form), self._given(positional, tensors), sizes or {}))
+        given = self._given(positional, tensors)
+        return self._outputs(define((self.first, self.form), given, named_sizes(sizes or {})))
 
     def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> dict[str, Any]:
         if not positional:
@@ -119,14 +121,14 @@ class Fused:
 
     # ---- the monoid --------------------------------------------------------------------------------------------------
 
-    def leaf(self, tensors: Mapping[str, Any], start: Mapping[Axis, int] | None = None,
-             extents: Mapping[str, int] | None = None) -> Any:  # fmt: skip
+    def leaf(self, tensors: Mapping[str, Any], start: Sizes | None = None,
+             extents: Sizes | None = None) -> Any:  # fmt: skip
         """The state of a piece of the data: arrays over the free axes alone, whatever the length of the piece.
 
         Args:
             tensors: every array and scalar by name; those with the streamed axis hold a piece of it, of any length.
             start: `{axis: global number of the piece's first element}` (0 where left out), for masks, indices, order.
-            extents: sizes by axis name: those that no tensor has, totals that an expression holds alone.
+            extents: sizes by axis or by its name: those that no tensor has, totals that an expression holds alone.
 
         Returns:
             A state, which pickles: `.slots`, name -> array, as `state` lists them, at least float32 (integers int64).
@@ -143,7 +145,7 @@ class Fused:
         from redalg.runtime.state import leaf
 
         self._refuse_two_passes("leaf")
-        return leaf(self.form, tensors, start or {}, extents or {})
+        return leaf(self.form, tensors, start, extents or {})
 
     def merge(self, a: Any, b: Any) -> Any:
         """The state of both pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
@@ -168,7 +170,7 @@ class Fused:
         return merge(self.form, a, b)
 
     def finish(self, state: Any, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
-               start: Mapping[Axis, int] | None = None) -> Any:  # fmt: skip
+               start: Sizes | None = None) -> Any:  # fmt: skip
         """The outputs of a state.
 
         Args:
@@ -192,15 +194,16 @@ class Fused:
         """
         from redalg.runtime.state import finish
 
-        return self._outputs(finish(self.form, state, tensors, empty, start or {}))
+        return self._outputs(finish(self.form, state, tensors, empty, start))
 
-    def empty_state(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | None = None, device: str = "cpu",
+    def empty_state(self, sizes: Sizes, dtypes: Any = "float32", device: str = "cpu",
                     library: str = "torch") -> Any:  # fmt: skip
         """The identity of `merge`: the state of no elements.
 
         Args:
-            sizes: extents of the free axes by name, and totals of reduced axes as in `leaf(extents=)`.
-            dtypes, device, library: of the tensors that other states are made from (`"float32"`; torch or numpy).
+            sizes: extents of the free axes, by axis or by its name, and totals of reduced axes as in `leaf(extents=)`.
+            dtypes: of the tensors that other states are made from: one for all, or by tensor name.
+            device, library: of those tensors (torch or numpy).
 
         Raises:
             InputError: a size is missing, or the form takes two passes.
@@ -208,7 +211,7 @@ class Fused:
         from redalg.runtime.state import empty_state
 
         self._refuse_two_passes("empty_state")
-        return empty_state(self.form, sizes, dtypes or {}, device, library)
+        return empty_state(self.form, sizes, dtypes, str(device), library)
 
     def _refuse_two_passes(self, caller: str) -> None:
         if self.first is not None:
@@ -220,19 +223,36 @@ class Fused:
 
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
-    def lower(self, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str, **options: Any) -> Any:
+    def lower(self, target: str, sizes: Sizes | None = None, dtypes: Any = "float16",
+              **options: Any) -> Any:  # fmt: skip
         """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the second of two passes)."""
-        from redalg.runtime.lowering import lower, lower_passes
+        from redalg.runtime.lowering import lower
 
-        return lower_passes((self.first, self.form), target, sizes, self._dtypes(dtypes), each=lower, **options)[-1]
+        return self._lowered("lower", lower, target, sizes, dtypes, **options)[-1]
 
-    def source(self, target: str = "sm_90a", *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16",
+    def source(self, target: str = "sm_90a", *, sizes: Sizes | None = None, dtypes: Any = "float16",
                **options: Any) -> str:  # fmt: skip
-        """Readable TileLang that runs without redalg, for a target, sizes by axis name and dtypes by tensor name."""
-        return str(self.lower(target, sizes, self._dtypes(dtypes), **options).source)
+        """Readable TileLang that runs without redalg.
 
-    def save(self, path: str | Path, target: str = "sm_90a", *, sizes: Mapping[str, int],
-             dtypes: Mapping[str, str] | str = "float16", **options: Any) -> Path:  # fmt: skip
+        Args:
+            target: `sm_90a`, `sm_89`, `sm_86`, `sm_80`, `c`, or a card (`"H200"`).
+            sizes: extents of all axes, by axis or by its name.
+            dtypes: one for all tensors, or by tensor name: a name (`"float16"`), or torch's or NumPy's own.
+            options: `plan`, `shapes` (by tensor name, where an index is no axis), `empty`, `precision`, `varying` (the
+                axes whose size is a run-time one).
+
+        >>> import redalg as ra
+        >>> b, n = ra.axes("b n")
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), n))
+        >>> "import tilelang" in total.source("c", sizes={b: 64, n: 256}, dtypes="float32")
+        True
+        """
+        from redalg.runtime.lowering import lower
+
+        return str(self._lowered("source", lower, target, sizes, dtypes, **options)[-1].source)
+
+    def save(self, path: str | Path, target: str = "sm_90a", *, sizes: Sizes | None = None,
+             dtypes: Any = "float16", **options: Any) -> Path:  # fmt: skip
         """Write the kernel to a file that runs without redalg and checks itself; gives back the path.
 
         Beside what `source` gives, the file holds the definition in PyTorch. Run as a program it draws inputs, runs the
@@ -242,25 +262,22 @@ class Fused:
         from redalg.runtime.lowering import standalone
 
         path = Path(path)
-        text = standalone((self.first, self.form), target, sizes, self._dtypes(dtypes), **options)
+        named = named_sizes(sizes or {}, "save"), named_dtypes(self.cascade, dtypes)
+        text = standalone((self.first, self.form), target, *named, **known_options(options, OPTIONS["save"], "save"))
         path.write_text(text, encoding="utf-8")
         return path
 
-    def compile(
-        self, target: str, *, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", **options: Any
-    ) -> Any:
+    def compile(self, target: str, *, sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any) -> Any:
         """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it.
 
         Where no kernel is as fast as the unfused form (`plan` tells), calls take that.
         """
         from redalg.runtime.kernels import kernel_for
-        from redalg.runtime.lowering import lower_passes
         from redalg.runtime.sizes import ahead
 
-        made = lower_passes((self.first, self.form), target, sizes, self._dtypes(dtypes), each=ahead, **options)
-        return [kernel_for(one) for one in made][-1]
+        return [kernel_for(one) for one in self._lowered("compile", ahead, target, sizes, dtypes, **options)][-1]
 
-    def plans(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", device: str = "sm_90a",
+    def plans(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
               **options: Any) -> Any:  # fmt: skip
         """The plans that a call could have, best first by predicted time (of the second of two passes).
 
@@ -280,11 +297,11 @@ class Fused:
         >>> best.bound, best.predicted_us > 4096 * 4096 * 4 / 4.8e6
         ('memory', True)
         """
-        from redalg.runtime.lowering import candidates, lower_passes
+        from redalg.runtime.lowering import candidates
 
-        return lower_passes((self.first, self.form), device, sizes, self._dtypes(dtypes), candidates, **options)[-1]
+        return self._lowered("plans", candidates, device, sizes, dtypes, **options)[-1]
 
-    def plan(self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | str = "float16", device: str = "sm_90a",
+    def plan(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
              **options: Any) -> Any:  # fmt: skip
         """The plan that a call takes (of the second of two passes): its `form`, `origin` and text tell which it is.
 
@@ -292,12 +309,12 @@ class Fused:
         >>> print(chained_product().plan(dict(b=1, m=64, n=64, k=64, h=64), "bfloat16", "H200").form)
         online
         """
-        from redalg.runtime.lowering import lower_passes, plan_taken
+        from redalg.runtime.lowering import plan_taken
 
-        return lower_passes((self.first, self.form), device, sizes, self._dtypes(dtypes), plan_taken, **options)[-1]
+        return self._lowered("plan", plan_taken, device, sizes, dtypes, **options)[-1]
 
     def tune(self, /, *positional: Any, budget_s: float = 35.0, seed: int = 0, progress: bool = True,
-             empty: str = "nan", precision: str = "ieee", sizes: Mapping[str, int] | None = None,
+             empty: str = "nan", precision: str = "ieee", sizes: Sizes | None = None,
              **tensors: Any) -> Any:  # fmt: skip
         """Measure plans on these tensors, and remember the fastest for calls like this one, in other processes too.
 
@@ -316,13 +333,15 @@ class Fused:
         from redalg.runtime.tuner import Tuning, tune
 
         how = Tuning(budget_s, seed, progress, empty, precision)
-        return tune((self.first, self.form), self._given(positional, tensors), sizes or {}, how)
+        return tune((self.first, self.form), self._given(positional, tensors), named_sizes(sizes or {}, "tune"), how)
 
-    def _dtypes(self, dtypes: Mapping[str, str] | str) -> Mapping[str, str]:
-        if not isinstance(dtypes, str):
-            return dtypes
-        floats = self.cascade.value_tensors()
-        return {name: dtypes if name in floats else "int64" for name in self.cascade.inputs()}
+    def _lowered(self, caller: str, each: Any, target: str, /, sizes: Any, dtypes: Any, **options: Any) -> Any:
+        """What `each` makes of every pass, for options as a caller writes them."""
+        from redalg.runtime.lowering import lower_passes
+
+        named = named_sizes(sizes or {}, caller), named_dtypes(self.cascade, dtypes)
+        wanted = known_options(options, OPTIONS[caller], caller)
+        return lower_passes((self.first, self.form), target, *named, each=each, **wanted)
 
     # ---- the algebra -------------------------------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ def test_tiles_on_cuda_cores_come_in_sixteens() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"dtypes": "fp16"}, "no such dtype"),
+        ({"dtypes": "fp12"}, "no such dtype"),
         ({"sizes": {"b": 2, "n": -10}}, "give every axis a positive int"),
         ({"sizes": {"b": 2, "n": 3, "z": 4}}, "the axes are b, n"),
         ({"precision": "bf16"}, "precision='bf16' is not an option"),

@@ -75,8 +75,8 @@ def show(console: Console, name: str, target: str, sizes: str = "", dtype: str |
     pattern = pattern_of(name)
     fused = pattern.build()
     chosen = with_sizes(pattern, parse_sizes(sizes))
-    print_text(console, fused.explain())
     source = fused.source(target, sizes=chosen, dtypes=dtype or ("float32" if target == "c" else pattern.dtype))
+    print_text(console, fused.explain())
     console.print()
     print_code(console, source)
 

@@ -338,7 +338,8 @@ def problem_of(
     """The problem, with masks as bytes and, on the C target, bfloat16 as float32."""
     missing = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
     if missing:
-        raise InputError(f'the sizes of axes {", ".join(missing)} are missing. Pass sizes={{"{missing[0]}": …}}.')
+        wanted = ", ".join(f'"{name}": …' for name in missing)
+        raise InputError(f"the sizes of axes {', '.join(missing)} are missing. Pass sizes={{{wanted}}}.")
     unknown = [name for name in form.cascade.inputs() if name not in dtypes]
     if unknown:
         raise InputError(f'the dtypes of tensors {", ".join(unknown)} are missing. Pass dtypes={{"{unknown[0]}": …}}.')

@@ -26,6 +26,7 @@ from redalg.runtime.arrays import (
 )
 from redalg.runtime.blocks import Ranges, blocks, pieces, stream
 from redalg.runtime.inputs import Bound, bind, check_choice, library_of
+from redalg.runtime.options import check_places, named_dtypes, named_sizes, starts
 
 
 @final
@@ -58,9 +59,9 @@ class State:
         return "\n".join(f"{slot}: {tuple(self.slots[slot.name].shape)}" for slot in self.layout)
 
 
-def leaf(form: FusedForm, given: Mapping[str, Any], start: Mapping[Axis, int], extents: Mapping[str, int]) -> State:
+def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
-    check_start(form, start, "leaf")
+    start, extents = starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
     lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
     if lone:
         raise InputError(
@@ -69,6 +70,7 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Mapping[Axis, int], e
             f'`leaf(…, extents={{"{lone[0]}": …}})`.'
         )
     bound = bind(form.cascade, given, extents, chunked=True)
+    check_places(form.cascade, start, bound.sizes, "leaf")
     ops = ops_for(bound, bound.library)
     executor = Executor(form, ops)
     scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
@@ -83,34 +85,38 @@ def reduced_names(form: FusedForm) -> tuple[str, ...]:
     return tuple(str(axis.name) for axis in form.cascade.reduced)
 
 
-def check_start(form: FusedForm, start: Mapping[Axis, int], method: str) -> None:
-    """Refuse a start that gives no axis of the expression the number of an element."""
-    for axis, first in start.items():
-        if axis not in form.cascade.axes() or not isinstance(first, int) or first < 0:
-            axes = ", ".join(map(str, form.cascade.axes()))
-            raise InputError(
-                f"{method}: start should give an axis its first element's number, as in "
-                f"start={{{form.cascade.axis}: 128}}, not {{{axis!r}: {first!r}}}. The axes are {axes}."
-            )
-
-
-def empty_state(
-    form: FusedForm, sizes: Mapping[str, int], dtypes: Mapping[str, str], device: str, library: str
-) -> State:
+def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str) -> State:
     """The identity of `merge`: the state of no elements."""
-    import numpy as np
-
-    shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in form.cascade.elements()}
-    given: dict[str, Any] = {name: np.zeros(shape, dtypes.get(name, "float32")) for name, shape in shapes.items()}
-    if library == "torch":
-        import torch
-
-        given = {name: torch.zeros(shape, dtype=getattr(torch, dtypes.get(name, "float32")), device=device)
-                 for name, shape in shapes.items()}  # fmt: skip
+    sizes, cascade = named_sizes(sizes, "empty_state"), form.cascade
+    shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
+    named = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
+    unknown = [name for name in named if name not in shapes]
+    if unknown:
+        raise InputError(f"empty_state: dtypes: the expression holds no tensor `{unknown[0]}`. It holds "
+                         f"{', '.join(sorted(shapes))}.")  # fmt: skip
+    given: dict[str, Any] = {
+        name: no_elements(name, shape, named[name], device, library) for name, shape in shapes.items()
+    }
     given |= {one.name: 1.0 for one in form.cascade.scalars()}
     given_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
     made = leaf(form, given, {}, {**given_sizes, **dict.fromkeys(reduced_names(form), 0), **_totals(form, sizes)})
     return replace(made, scalars={})  # whatever the scalars are
+
+
+def no_elements(name: str, shape: list[int], dtype: str, device: str, library: str) -> Any:
+    """An array of a shape and dtype."""
+    import numpy as np
+
+    if library not in ("numpy", "torch"):
+        raise InputError(f'empty_state: library={library!r} is not an option. Use "numpy" or "torch".')
+    try:
+        if library == "numpy":
+            return np.zeros(shape, dtype)
+        import torch
+
+        return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
+    except (AttributeError, TypeError):
+        raise InputError(f"empty_state: {library} has no dtype {dtype!r}, given of tensor `{name}`.") from None
 
 
 def _totals(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -200,16 +206,14 @@ def together(a: State, b: State) -> tuple[int, int] | None:
     return (a.covers[0], b.covers[1]) if adjoin and a.covers and b.covers else None
 
 
-def finish(
-    form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str, start: Mapping[Axis, int]
-) -> dict[str, Any]:
+def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str, start: Any) -> dict[str, Any]:
     """The outputs of a state; `given` holds the tensors and scalars that stand in the outputs themselves.
 
     Outputs that carry a reduced axis are made for the piece of it that `given` holds, which begins at `start`.
     """
     check(form, state)
     given = given or {}
-    check_start(form, start, "finish")
+    start = starts(form.cascade, start, "finish")
     needed = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
     missing = sorted(str(one) for name, one in needed.items() if name not in given)
     if missing:
@@ -224,6 +228,7 @@ def finish(
         raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(known))}.")
     check_scalars(form, state, given)
     piece = piece_sizes(form, state, {name: given[name] for name in needed})
+    check_places(form.cascade, start, piece, "finish")
     for name, element in needed.items():
         check_given(given[name], element, state.library, {**state.sizes, **piece})
         check_kind(given[name], element, name in form.cascade.value_tensors())
