@@ -192,7 +192,7 @@ class Fused:
         >>> share.finish(state, {"x": np.float32([2, 5])}, start={ra.axes("n"): 1}).tolist()
         [0.25, 0.625]
         """
-        from redalg.runtime.state import finish
+        from redalg.runtime.finish import finish
 
         return self._outputs(finish(self.form, state, tensors, empty, start))
 

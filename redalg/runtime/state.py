@@ -1,32 +1,45 @@
-"""The derived monoid in public: leaf, merge and finish of a state that travels (pickled, sent, merged elsewhere)."""
+"""The derived monoid in public: leaf, merge and finish of a state that travels (pickled, sent, merged elsewhere).
+
+A state says of which form it is (`identity`) and which places it holds (`places`), so that states of another form, and
+pieces in the wrong place, are refused where they would give another number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, final
 
-from sympy import Expr
+from sympy.core.basic import Basic
 
 from redalg.errors import InputError
-from redalg.expression import Axis, Element
-from redalg.expression.contents import elements_of, values_of
+from redalg.expression import Axis
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FusedForm, Slot
 from redalg.incremental.interpret import Executor, Slots
 from redalg.runtime.arrays import (
-    assembled,
     from_axes,
     ops_for,
-    output_dtype,
     scope_for,
     tensors_for,
     to_axes,
-    to_library,
 )
-from redalg.runtime.blocks import Ranges, blocks, pieces, stream
-from redalg.runtime.inputs import Bound, bind, check_choice, library_of
+from redalg.runtime.blocks import blocks, stream
+from redalg.runtime.identity import VERSION, difference, identity
+from redalg.runtime.inputs import EIGHT_BITS, Bound, bind, dtype_name, library_of
 from redalg.runtime.options import check_places, named_dtypes, named_sizes, starts
+from redalg.runtime.places import (
+    Box,
+    Boxes,
+    axes_by_place,
+    is_nothing,
+    joined,
+    leaf_exprs,
+    places_matter,
+    shared_box,
+    under_two_indices,
+)
 
 
 @final
@@ -42,8 +55,12 @@ class State:
         library: `numpy` or `torch`.
         device: where the arrays lie.
         scalars: the run-time scalars that the leaf was given.
-        covers: (start, stop) of the streamed axis, in global numbering; None where pieces that do not adjoin were
-            merged, which a form whose order matters refuses.
+        places: boxes of the reduced axes that the state holds, in global numbering; None where pieces that do not
+            adjoin were merged, and places do not matter.
+        starts: global number of the first element of every other axis whose place the form asks for.
+        form: digest of what the slots hold.
+        meaning: the same in words, line by line.
+        version: of this format; 0 of states made before there were versions.
     """
 
     slots: Mapping[str, Any]
@@ -53,7 +70,18 @@ class State:
     library: str
     device: str
     scalars: Mapping[str, float]
-    covers: tuple[int, int] | None = (0, 0)
+    places: Boxes | None = ()
+    starts: Mapping[str, int] = field(default_factory=dict)
+    form: str = ""
+    meaning: tuple[str, ...] = ()
+    version: int = 0
+
+    @property
+    def covers(self) -> tuple[int, int] | None:
+        """(start, stop) of the streamed axis, where the state holds one box; None where it does not know of one."""
+        if self.places is None or len(self.places) > 1:
+            return None
+        return self.places[0][0] if self.places else (0, 0)
 
     def __str__(self) -> str:
         return "\n".join(f"{slot}: {tuple(self.slots[slot.name].shape)}" for slot in self.layout)
@@ -62,6 +90,7 @@ class State:
 def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
     start, extents = starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
+    check_indices(leaf_exprs(form), form, "leaf")
     lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
     if lone:
         raise InputError(
@@ -77,7 +106,29 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) ->
     with ops.quiet():
         slots = stream(executor, scope, blocks(form, bound.sizes))
     made = packed(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
-    return replace(made, covers=scope.ranges[form.cascade.axis])
+    box = tuple(scope.ranges[axis] for axis in form.cascade.reduced)
+    others = axes_by_place(form) - set(form.cascade.reduced)
+    return replace(
+        made,
+        places=() if is_nothing(box) else (box,),
+        starts={axis.name: start[axis] for axis in form.cascade.axes() if axis in others & start.keys()},
+    )
+
+
+def check_indices(exprs: Iterable[Basic], form: FusedForm, method: str) -> None:
+    """Refuse a tensor of which a piece serves one index and not another."""
+    both = under_two_indices(exprs, form.cascade.reduced)
+    if both is None:
+        return
+    cut, whole = both
+    names = (f"{cut.name}_{number or 'all'}" for number in count())
+    name = next(new for new in names if new not in form.cascade.inputs())
+    other = str(whole).replace(f"{whole.name}[", f"{name}[", 1)
+    raise InputError(
+        f"{method}: tensor `{cut.name}` stands under two indices, `{cut}` and `{whole}`: one of them would take a "
+        f"piece along axis {', '.join(map(str, form.cascade.reduced))} for the whole. Write the expression with two "
+        f"tensors, `{cut}` and `{other}`; pass the piece as `{cut.name}`, and all of it as `{name}`."
+    )
 
 
 def reduced_names(form: FusedForm) -> tuple[str, ...]:
@@ -88,6 +139,7 @@ def reduced_names(form: FusedForm) -> tuple[str, ...]:
 def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str) -> State:
     """The identity of `merge`: the state of no elements."""
     sizes, cascade = named_sizes(sizes, "empty_state"), form.cascade
+    check_indices(leaf_exprs(form), form, "empty_state")
     shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
     named = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
     unknown = [name for name in named if name not in shapes]
@@ -100,7 +152,7 @@ def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: 
     given |= {one.name: 1.0 for one in form.cascade.scalars()}
     given_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
     made = leaf(form, given, {}, {**given_sizes, **dict.fromkeys(reduced_names(form), 0), **_totals(form, sizes)})
-    return replace(made, scalars={})  # whatever the scalars are
+    return replace(made, scalars={}, places=())  # whatever the scalars are
 
 
 def no_elements(name: str, shape: list[int], dtype: str, device: str, library: str) -> Any:
@@ -110,13 +162,15 @@ def no_elements(name: str, shape: list[int], dtype: str, device: str, library: s
     if library not in ("numpy", "torch"):
         raise InputError(f'empty_state: library={library!r} is not an option. Use "numpy" or "torch".')
     try:
-        if library == "numpy":
+        if library == "numpy" and dtype not in ("bfloat16", *EIGHT_BITS):  # other packages may give it these names
             return np.zeros(shape, dtype)
-        import torch
+        if library == "torch":
+            import torch
 
-        return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
+            return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
     except (AttributeError, TypeError):
-        raise InputError(f"empty_state: {library} has no dtype {dtype!r}, given of tensor `{name}`.") from None
+        pass
+    raise InputError(f"empty_state: {library} has no dtype {dtype!r}, given of tensor `{name}`.")
 
 
 def _totals(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -137,7 +191,7 @@ def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
 def merge(form: FusedForm, a: State, b: State) -> State:
     """a ⊕ b. Both must be states of this form, over the same free axes."""
     for state in (a, b):
-        check(form, state)
+        check(form, state, "merge")
     for what in ("library", "device", "result"):
         if getattr(a, what) != getattr(b, what):
             raise InputError(f"merge: the states are of {getattr(a, what)} and of {getattr(b, what)}. Make both from "
@@ -147,11 +201,24 @@ def merge(form: FusedForm, a: State, b: State) -> State:
             f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of the same "
             "rows."
         )
+    check_starts(a, b)
+    places = together(form, a, b)
     a, b = in_order(form, *one_set_of_scalars(a, b))
     scope, executor = unpacked_scope(form, a)
     with scope.ops.quiet():
         slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
-    return replace(packed(form, slots, scope, None, like=a), covers=together(a, b))
+    return replace(packed(form, slots, scope, None, like=b if is_empty(a) else a), places=places)
+
+
+def check_starts(a: State, b: State) -> None:
+    """Refuse states of other rows, as their places say (an empty state is of any)."""
+    if is_empty(a) or is_empty(b):
+        return
+    differ = [name for name in {**a.starts, **b.starts} if a.starts.get(name, 0) != b.starts.get(name, 0)]
+    if differ:
+        firsts = " and ".join(str(one.starts.get(differ[0], 0)) for one in (a, b))
+        raise InputError(f"merge: the states begin at different places of axis {differ[0]}, {firsts}. Merge states of "
+                         "the same rows.")  # fmt: skip
 
 
 def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
@@ -167,12 +234,15 @@ def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
 
 def in_order(form: FusedForm, a: State, b: State) -> tuple[State, State]:
     """Where order matters, the piece that comes first and then the other, which must adjoin it."""
-    if not form.ordered or a.covers is None or b.covers is None or is_empty(a) or is_empty(b):
+    if not form.ordered or is_empty(a) or is_empty(b):
         return a, b
-    if b.covers < a.covers:
-        a, b = b, a
-    if a.covers and b.covers and a.covers[1] != b.covers[0]:
-        raise InputError(misplaced(form, a.covers, b.covers))
+    first, second = a.covers, b.covers
+    if first is None or second is None:
+        return a, b
+    if second < first:
+        a, b, first, second = b, a, second, first
+    if first[1] != second[0]:
+        raise InputError(misplaced(form, first, second))
     return a, b
 
 
@@ -195,118 +265,73 @@ def _elements(start: int, stop: int) -> str:
 
 def is_empty(state: State) -> bool:
     """Whether a state holds no element."""
-    return state.covers is not None and state.covers[0] == state.covers[1]
+    return state.places == ()
 
 
-def together(a: State, b: State) -> tuple[int, int] | None:
-    """What two states cover; None where that is no one range."""
+def together(form: FusedForm, a: State, b: State) -> Boxes | None:
+    """The places of two states; those that both hold, or that one does not know, are refused where they matter."""
     if is_empty(a) or is_empty(b):
-        return b.covers if is_empty(a) else a.covers
-    adjoin = a.covers is not None and b.covers is not None and a.covers[1] == b.covers[0]
-    return (a.covers[0], b.covers[1]) if adjoin and a.covers and b.covers else None
+        return b.places if is_empty(a) else a.places
+    if not places_matter(form):
+        merged = None if a.places is None or b.places is None else joined(a.places, b.places)
+        return merged if merged is not None and len(merged) == 1 and not shared_box(a.places or (), b.places or ()) \
+            else None  # fmt: skip
+    if a.places is None or b.places is None:
+        raise InputError("merge: a state does not say which places it holds, and the expression depends on places. "
+                         "Make it again by `leaf`.")  # fmt: skip
+    both = None if form.ordered else shared_box(a.places, b.places)
+    if both is not None:
+        raise InputError(overlapping(form, both))
+    return joined(a.places, b.places)
 
 
-def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str, start: Any) -> dict[str, Any]:
-    """The outputs of a state; `given` holds the tensors and scalars that stand in the outputs themselves.
-
-    Outputs that carry a reduced axis are made for the piece of it that `given` holds, which begins at `start`.
-    """
-    check(form, state)
-    given = given or {}
-    start = starts(form.cascade, start, "finish")
-    needed = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
-    missing = sorted(str(one) for name, one in needed.items() if name not in given)
-    if missing:
-        raise InputError(
-            f"finish: the outputs hold {', '.join(missing)}, which a state does not. Pass them as tensors: "
-            f'`finish(state, {{"{missing[0].split("[")[0]}": …}})`.'
-        )
-    check_choice("empty", empty, "finish: ")
-    known = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(known))}.")
-    check_scalars(form, state, given)
-    piece = piece_sizes(form, state, {name: given[name] for name in needed})
-    check_places(form.cascade, start, piece, "finish")
-    for name, element in needed.items():
-        check_given(given[name], element, state.library, {**state.sizes, **piece})
-        check_kind(given[name], element, name in form.cascade.value_tensors())
-    scope, executor = unpacked_scope(form, state, given, empty, piece=piece, start=start)
-    with scope.ops.quiet():
-        made = assembled(finished(form, executor, scope, unpack(form, state, scope), piece),
-                         {one.name: (one.axes, output_dtype(one, form, state.result)) for one in form.outputs},
-                         scope, state.library)  # fmt: skip
-    return to_library(made, state.library, state.library)
+def overlapping(form: FusedForm, both: Box) -> str:
+    """That two pieces hold the same places."""
+    held = " × ".join(f"{_elements(*edge)} of axis {axis}"
+                      for axis, edge in zip(form.cascade.reduced, both, strict=True))  # fmt: skip
+    starts_wanted = ", ".join(f"{axis}: …" for axis in form.cascade.reduced)
+    return (
+        f"merge: both states hold {held}, and the expression depends on the places of elements (a mask by place, an "
+        f"index, a shift). Give every leaf its `start={{{starts_wanted}}}`, and merge each piece once."
+    )
 
 
-def check_scalars(form: FusedForm, state: State, given: Mapping[str, Any]) -> None:
-    """Scalars are those that the state was made with; an empty state takes them from the call."""
-    for one in form.cascade.scalars():
-        name, held = one.name, state.scalars.get(one.name)
-        if held is not None and name in given and float(given[name]) != held:
-            raise InputError(f"finish: scalar `{name}` is {given[name]}, and the state was made with {held}. Leave it "
-                             "out, or make the state with the other.")  # fmt: skip
-        used = any(one in expr.free_symbols for expr in finished_exprs(form))
-        if held is None and used and name not in given:
-            raise InputError(f"finish: the outputs hold the scalar `{name}`, which an empty state has not. Pass it: "
-                             f'`finish(state, {{"{name}": …}})`.')  # fmt: skip
-
-
-def finished(
-    form: FusedForm, executor: Executor, scope: Scope, slots: Slots, piece: Mapping[str, int]
-) -> Iterator[tuple[Ranges, dict[str, Any]]]:
-    """The outputs without a reduced axis, then block after block those with one."""
-    values = executor.resolved(scope, slots)
-    yield {}, executor.outputs(scope, values, carries=False)
-    if any(one.carries for one in form.outputs):
-        sizes = {str(axis.name): scope.length(axis) for axis in form.cascade.axes()} | dict(piece)
-        for part in pieces(executor.reduced, scope, blocks(form, sizes)):
-            yield part, executor.outputs(scope.over(part), values, carries=True)
-
-
-def finished_exprs(form: FusedForm) -> list[Expr]:
-    """What `finish` evaluates: outputs, assignments, and the producers that stand in them."""
-    exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
-    used = {value for expr in exprs for value in values_of(expr)}
-    produced = [one for one in form.cascade.producers if one.value in used]
-    return exprs + [expr for one in produced for expr in one.cascade.expressions()]
-
-
-def piece_sizes(form: FusedForm, state: State, given: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes of axes that the tensors of `finish` have and a state has not: those of the piece."""
-    exprs = finished_exprs(form)
-    sizes: dict[str, int] = {}
-    for element in sorted({one for expr in exprs for one in elements_of(expr)}, key=str):
-        for index, size in zip(element.indices, given[element.name].shape, strict=False):
-            if isinstance(index, Axis) and (index.name in reduced_names(form) or index.name not in state.sizes):
-                sizes.setdefault(index.name, int(size))
-    return sizes
-
-
-def check_given(array: Any, element: Element, library: str, sizes: Mapping[str, int]) -> None:
-    """Refuse what does not fit an output's own tensor: of another library, rank or size."""
-    name = element.name
-    if library_of(array) != library:
-        raise InputError(f"finish: tensor `{name}` is a {type(array).__name__}, and the state is of {library}.")
-    wanted = [sizes.get(str(index), size) for index, size in zip(element.indices, array.shape, strict=False)]
-    if len(array.shape) != len(element.indices) or list(array.shape) != wanted:
-        raise InputError(f"finish: tensor `{name}` has shape {tuple(array.shape)}; `{element}` needs {tuple(wanted)}.")
-
-
-def check_kind(array: Any, element: Element, is_value: bool) -> None:
-    """Refuse a gradient, and integers or booleans where they stand in arithmetic."""
-    if getattr(array, "requires_grad", False) or (is_value and "float" not in str(array.dtype)):
-        raise InputError(f"finish: tensor `{element.name}` should hold floating-point numbers without a gradient.")
-
-
-def check(form: FusedForm, state: State) -> None:
-    """Refuse a state of another form."""
+def check(form: FusedForm, state: State, method: str) -> None:
+    """Refuse what is no state of this form: another's, one of another version, one whose arrays do not fit it."""
     if not isinstance(state, State) or state.layout != form.slots:
         slots = f"a state of slots {', '.join(s.name for s in state.layout)}" if isinstance(state, State) else ""
         raise InputError(
             f"the state should have the form's slots {', '.join(slot.name for slot in form.slots)}; it is "
             f"{slots or f'a {type(state).__name__}'}. Make it by `leaf` of the same `Fused`."
+        )
+    if state.version != VERSION:
+        raise InputError(f"{method}: the state is of format {state.version}, and this redalg reads format {VERSION}. "
+                         "Make it again by `leaf`, or finish it with the redalg that made it.")  # fmt: skip
+    wanted = identity(form)
+    if state.form != wanted.digest:
+        said = difference(state.meaning, wanted.lines)
+        raise InputError(
+            f"{method}: the state is of form {state.form}, and this is form {wanted.digest}{said and ': '}{said}. Make "
+            "states by `leaf` of the same `Fused`."
+        )
+    for slot in state.layout:
+        check_slot(slot, state, method)
+
+
+def check_slot(slot: Slot, state: State, method: str) -> None:
+    """Refuse an array that is not what the slot holds."""
+    array = state.slots.get(slot.name)
+    shape = tuple(state.sizes.get(axis.name, axis.size) for axis in slot.axes)
+    integer = slot.kind in ("count", "index")
+    wanted = ("int64",) if integer else ("float32", "float64")
+    if array is None or library_of(array) != state.library:
+        found = "missing" if array is None else f"a {type(array).__name__}"
+        raise InputError(f"{method}: slot `{slot.name}` of the state is {found}; it should be an array of "
+                         f"{state.library}. Pass states as `leaf` and `merge` make them.")  # fmt: skip
+    if tuple(array.shape) != shape or dtype_name(array) not in wanted:
+        raise InputError(
+            f"{method}: slot `{slot.name}` of the state has shape {tuple(array.shape)} and dtype {dtype_name(array)}; "
+            f"it should have {shape} and {' or '.join(wanted)}. Pass states as `leaf` and `merge` make them."
         )
 
 
@@ -315,12 +340,14 @@ def packed(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None, lik
     values = {value.name: (value, array) for value, array in slots.items()}
     arrays = {slot.name: to_axes(values[slot.name][1], slot.axes, scope) for slot in form.slots}
     if like is not None:
-        return State(arrays, form.slots, like.sizes, like.result, like.library, like.device, like.scalars)
+        return replace(like, slots=arrays)
     if bound is None:
         raise AssertionError("a new state needs its inputs")
     sizes = {name: size for name, size in bound.sizes.items() if name not in reduced_names(form)}
     sizes |= _totals(form, bound.sizes)
-    return State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars))
+    made, known = State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars)), \
+        identity(form)  # fmt: skip
+    return replace(made, form=known.digest, meaning=known.lines, version=VERSION)
 
 
 def unpacked_scope(
