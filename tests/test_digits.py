@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Expr
+from sympy import Expr, sqrt
 
 import redalg as ra
-from tests.digits import Case, measured
+from tests.digits import Case, in_pieces, measured, named_axes
+from tests.oracle import Oracle
 
 ROWS, LENGTH = 3, 1024
 b, n, g, q, k, e = ra.axes("b n g q k e")
@@ -106,8 +107,54 @@ def third(weigh: Expr) -> Expr:
     return ra.sum(weigh * (u - ra.sum(weigh * u, n) / total) ** 3, n) / total
 
 
-CASES = [*FOREIGN, *OWN_AXES]
-COMPILED = {FOREIGN[0], OWN_AXES[0]}
+# ---- squares of two generators ---------------------------------------------------------------------------------------
+
+
+def near(offset: float, apart: float) -> dict[str, Draw]:
+    """x, and y within `apart` of it: their differences are small, and drawn from one generator."""
+    common = np.random.default_rng(7).standard_normal((ROWS, LENGTH)) + offset
+    return {"x": lambda _: single(common), "y": lambda rng: single(common + apart * normal()(rng))}
+
+
+def length(term: Expr) -> Expr:
+    return sqrt(ra.sum(term**2, n))
+
+
+slope = ra.sum(x, n) / ra.sum(y, n)
+step = ra.sum(x * x, n) / ra.sum(x * y, n)
+PAIRS = [
+    of("distance of normalised rows", lambda: ra.sum((x / length(x) - y / length(y)) ** 2, n), **near(0, 1e-3)),
+    of("distance of normalised rows, far", lambda: ra.sum((x / length(x) - y / length(y)) ** 2, n), **near(1e3, 0.1)),
+    of("distance of shares", lambda: ra.sum((x / ra.sum(x, n) - y / ra.sum(y, n)) ** 2, n), **near(5, 1e-3)),
+    of("residual of a step", lambda: ra.sum((x - step * y) ** 2, n), **near(0, 1e-3)),
+    of("variance of x − αy", lambda: ra.var(x - slope * y, n), **near(5, 1e-3)),
+    of("variance of x − αy about its regression", lambda: ra.var(x - y * ra.mean(
+        (x - mean(x)) * (y - mean(y)), n) / ra.var(y, n), n), **near(5, 1e-3)),
+    of("masked, weighted by a third", lambda: ra.sum(
+        ra.where(x > 0, z**2, 0) * (x / length(x) - y / length(y)) ** 2, n),
+       z=normal(), **near(0, 1e-3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("term", [
+    (sqrt(ra.var(x, n)) * x / ra.sum(x, n) - x**2 + 1) ** 2,
+    (x / ra.std(x, n) - y / ra.std(y, n) + 1) ** 4,
+    ra.softmax(s, n) * (x / (1 + ra.max(x, n)) - y / ra.sum(1 + y**2, n)) ** 3,
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("beside", [ra.var(x, n), ra.var(y, n), ra.var(x**2, n)], ids=str)
+def test_a_slope_beside_other_centres_is_exact(term: Expr, beside: Expr) -> None:
+    """Lines share their generators' pivots with what is centred elsewhere."""
+    expr = ra.sum(term, n) + beside
+    made = ra.fuse(expr, axes="b")
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal((2, 17)) + 3 for name in sorted(made.cascade.inputs())}
+    want, bound = Oracle(given, {}, {"b": 2, "n": 17}).output(expr, "b")
+    for got in (made(**given, backend="numpy"), in_pieces(made, given, named_axes(expr, given), n, 17, rng, parts=4)):
+        assert (np.abs(got - want) <= 64 * np.finfo(float).eps * bound).all()
+
+
+CASES = [*FOREIGN, *OWN_AXES, *PAIRS]
+COMPILED = {FOREIGN[0], OWN_AXES[0], PAIRS[0]}
 """The others' kernels take two seconds each to compile, and run with the slow tests."""
 
 

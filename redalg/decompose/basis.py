@@ -52,7 +52,10 @@ class Pool:
         self.atoms, self.auxiliary, self.rooted, self.scaled = atoms, auxiliary, rooted, divided | rooted
         self.slopes = sorted({(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)})
         shifted = {atom for one in centred for atom in one.centres if one.shift(atom) or not one.slopes(atom)}
-        self.pivoted = sorted(shifted | auxiliary)
+        shifted |= auxiliary
+        for _ in self.slopes:
+            shifted |= {y for y, x in self.slopes if x in shifted}  # y − β·(x − c) moves with c
+        self.pivoted = sorted(shifted)
         self.keys = [*self.pivoted, *range(FIRST_SLOPE, FIRST_SLOPE + len(self.slopes))]
         self._spans: dict[Monomial, Span] = {}
         self._transitions: dict[int, dict[int, dict[Shift, Ratio]]] = {}

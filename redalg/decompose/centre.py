@@ -6,7 +6,9 @@
 Candidates v are the d-parts that the user wrote beside X, then Tschirnhaus: with P = a_p X^p + a_{p-1} X^{p-1} + …,
 v = −a_{p-1}/(p·a_p), where that quotient depends on d alone; or, for p ≥ 2, on d and on other generators X' linearly:
 
-    P(Y, X', …) → P(Z + v(d) + Σ b_j(d)·X'_j, X', …)        the slopes b_j: Z is the residual of a regression of Y on X'
+    P(Y, X', …) → P(Z + v(d) + Σ b_j(d)·X'_j, X', …)        the slopes b_j: Z is the residual of Y on the lines b_j·X'_j
+
+A slope may be any function of d, as that of a regression, N/D, or the ratio that (Y/‖Y‖ − X'/‖X'‖)² has.
 """
 
 from __future__ import annotations
@@ -116,8 +118,7 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple
 
 
 def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
-    """Whether v is a line in other generators as a regression has it: its slopes are ratios of values, of which the one
-    above is a sum over both.
+    """Whether v is a line in other generators, with slopes that the state gives.
 
     A state holds no tensors, so that v may hold no parameter; an exponential's reciprocal may overflow; and v varies
     along no axis that the generator lacks.
@@ -126,14 +127,18 @@ def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
     linear = all(len(x) <= 1 and all(q == 1 and not atoms.list[number].exponential for number, q in x) for x, _ in v)
     of_d = [atoms.list[number] for _, d in v for number, _ in d]
     held = not any(one.exponential or not of_state(one.base, separator) for one in of_d)
-    ratios = all(_is_slope(d, elements_of(atoms.list[atom].base) | elements_of(atoms.expr(x)), separator)
-                 for x, d in v if x)  # fmt: skip
-    return linear and held and ratios and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
+    return linear and held and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
 
 
-def _is_slope(d: Monomial, both: frozenset[Element], separator: Separator) -> bool:
-    """N/D, N a sum whose term holds what both generators are made of."""
+def is_regression(slope: Polynomial, both: frozenset[Element], separator: Separator) -> bool:
+    """Whether a slope is made of ratios N/D, whole powers, N a sum whose term holds what both generators do."""
+    return all(_is_ratio(d, both, separator) for _, d in slope)
+
+
+def _is_ratio(d: Monomial, both: frozenset[Element], separator: Separator) -> bool:
     bases = [(separator.atoms.list[number].base, q) for number, q in d]
+    if any(q.denominator != 1 for _, q in bases):
+        return False
     above = [separator.facts[base] for base, q in bases if q > 0 and base in separator.facts]
     divided = any(q < 0 and not is_count(base, separator) for base, q in bases)
     return divided and any(kind == "sum" and both <= elements_of(term) for kind, term in above)

@@ -53,7 +53,8 @@ def derive(decomposition: Decomposition) -> FusedForm:
             form, tried, wanted = other, further, kept | needed
     if wanted != tried:
         form, _ = attempt(wanted)
-    if rooted := rooted_atoms(decomposition, centred) - wanted - divided:
+    tilted = {atom for one in centred.values() for y in one.centres for x in one.slopes(y) for atom in (y, x)}
+    if rooted := rooted_atoms(decomposition, centred) - wanted - divided - tilted:
         scaled, _ = attempt(wanted, rooted)
         form = scaled if pays(drop_unused(scaled)) else form
     form = named_after_reductions(drop_unused(with_emptiness(form)))
@@ -69,7 +70,7 @@ def attempted(
     placement = place(decomposition, centred, pool)
     names = accumulator_values(pool, centred, placement)
     accumulators = tuple(accumulator(number, pool, placement, names) for number in range(len(pool.functions)))
-    resolver = Resolver(placement, pool, names)
+    resolver = Resolver(placement, pool, names, centred)
     for separation in decomposition.separations:
         resolver.resolve(separation, centred.get(separation.reduction.name))
     form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, pool, resolver),

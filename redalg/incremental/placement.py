@@ -38,6 +38,7 @@ from redalg.expression.rebuild import renamed
 from redalg.incremental.auxiliary import mean_of
 from redalg.incremental.exponents import split_rate
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
+from redalg.incremental.lines import regresses
 from redalg.incremental.scales import scale_of
 from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
@@ -104,8 +105,10 @@ def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) 
         named = _named(placement, atoms.list[atom])
         placement.pivots[atom] = Pivot(named, atoms.list[atom].base, PivotPolicy.MEMBER, S.Zero)
     for number, (y, x) in enumerate(pool.slopes):
-        slopes = (atoms.polynomial_expr(one.slopes(y)[x]) for one in centred.values() if x in one.slopes(y))
-        axes = {axis for expr in slopes for axis in free_axes(expr)}
+        slopes = [one.slopes(y)[x] for one in centred.values() if x in one.slopes(y)]
+        fitted = not all(regresses(y, x, slope, placement.decomposition.separator) for slope in slopes)
+        exprs = [*map(atoms.polynomial_expr, slopes), *([atoms.list[y].base] if fitted else [])]
+        axes = {axis for expr in exprs for axis in free_axes(expr)}
         value = placement.symbol(f"slope_{number}", axes)
         base = atoms.list[x].base
         placement.pivots[FIRST_SLOPE + number] = Pivot(value, base, PivotPolicy.SLOPE, S.Zero)

@@ -28,6 +28,7 @@ from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.cancel import Canceller
 from redalg.incremental.exponents import gathered, largest_of, with_exponents
 from redalg.incremental.form import Assignment, Pivot
+from redalg.incremental.lines import Lines
 from redalg.incremental.placement import Placement
 from redalg.incremental.scales import is_root
 
@@ -39,9 +40,13 @@ EXPANSION_LIMIT = 24
 class Resolver:
     """Builds the assignments of `finish`, one reduction after the other."""
 
-    def __init__(self, placement: Placement, pool: Pool, accumulators: list[Value]) -> None:
+    def __init__(
+        self, placement: Placement, pool: Pool, accumulators: list[Value], centred: dict[str, Centred]
+    ) -> None:
         self.placement, self.pool, self.accumulators = placement, pool, accumulators
+        self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred)
         self.assignments: list[Assignment] = []
+        self.resolved = set[Value]()
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
         self.known: dict[int, Polynomial] = {}
         self.guarded = set[Expr]()
@@ -55,6 +60,9 @@ class Resolver:
     def resolve(self, separation: Separation, centred: Centred | None) -> None:
         """Assign the reduction's value."""
         value = separation.reduction.value
+        for turn, expr in self.lines.ready(self.resolved):
+            self.assignments.append(Assignment(turn, expr))
+        self.resolved.add(value)
         if centred is None:
             if value in self.placement.finals:
                 self._assign_plain(value, self.placement.finals[value])
@@ -98,7 +106,7 @@ class Resolver:
         """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
         made, powers = [], dict[Monomial, Polynomial]()
         for d, column in laurent.columns(polynomial).items():
-            outer = self._substituted({((), d): 1}, known)
+            outer = self._substituted(self.lines.about({((), d): 1}) if known else {((), d): 1}, known)
             for grade, vector in self.pool.by_grade(column).items():
                 for k, c in self.pool.coordinates(grade, vector).items():
                     row = laurent.scale(self._row(k, shifts, powers), c)
@@ -193,7 +201,8 @@ class Resolver:
         """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
         pivot = self.placement.pivots[atom]
         here = self._symbol_polynomial(pivot.value) if pivot.has_slot else self._expr_polynomial(pivot.source)
-        made = laurent.add(self._substituted(centred.shift(atom), self.known), laurent.scale(here, -1))
+        made = self._substituted(self.lines.about(centred.shift(atom)), self.known)
+        made = laurent.add(made, laurent.scale(here, -1))
         slopes = centred.slopes(atom)
         for key, turn in turns.items():
             y, x = self.pool.slopes[key - FIRST_SLOPE]
@@ -213,6 +222,9 @@ class Resolver:
         slope = centred.slopes(y).get(x)
         if slope is None:
             return -pivot.value
+        if (line := self.lines.at(key, slope)) is not None:
+            self.found.setdefault(key, []).append(line.turn)
+            return line.turn
         turn = self._named(separation, centred, pivot, self._slope_move(slope, pivot.value))
         self.found.setdefault(key, []).append(turn)
         return turn
@@ -233,6 +245,8 @@ class Resolver:
 
     def source(self, key: int) -> Expr:
         """The displacement of a slope, or of the shift on its line, to the natural one, in terms of the slots."""
+        if (fitted := self.lines.source(key, self.accumulators)) is not None:
+            return fitted
         assigned = {one.value: one.expr for one in self.assignments}
         meaning: dict[Basic, Expr] = {}
 

@@ -1,0 +1,135 @@
+"""Slopes that are no regression's: y − b·x with any b(d), summed about a line of slope β that the block gives.
+
+    y − b·x → (y − β·x) − τ·x        τ = b − β, exact for every finite β
+
+    β  the slope of least squares, Σ w·y·x / Σ w·x², or that with an intercept where y is shifted: found again, from the
+       slots, of a block and of a merged state; w a weight that the basis holds
+    b  stands in a sum of values as β + τ, so that the line cancels there: Σ (y − b·x) → Σ (y − β·x) − τ·Σ x
+
+A regression's slope is such a least-squares slope itself, and its τ is written by the slots (`resolve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Expr, S
+
+from redalg.decompose import laurent
+from redalg.decompose.basis import FIRST_SLOPE, Function, Pool
+from redalg.decompose.centre import Centred, is_regression
+from redalg.decompose.laurent import Atom, Monomial, Polynomial
+from redalg.decompose.separate import Separator
+from redalg.expression import Label, Value
+from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.incremental.form import Pivot
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """The line of one reduction: the key of its slope, b as a polynomial and as an expression, and the symbol of τ."""
+
+    key: int
+    slope: Polynomial
+    b: Expr
+    turn: Value
+
+
+@final
+class Lines:
+    """The lines of a form whose slopes are no regression's. `known` are those of which τ is assigned."""
+
+    def __init__(
+        self, separator: Separator, pool: Pool, pivots: Mapping[int, Pivot], centred: Mapping[str, Centred]
+    ) -> None:
+        self.separator, self.pool, self.pivots = separator, pool, pivots
+        self.lines = list[Line]()
+        self.known = list[Line]()
+        for name, one in centred.items():
+            self.lines += self._of(name, one)
+
+    def _of(self, name: str, centred: Centred) -> Iterator[Line]:
+        for number, (y, x) in enumerate(self.pool.slopes):
+            slope = centred.slopes(y).get(x)
+            if slope is None or regresses(y, x, slope, self.separator) or self.at(FIRST_SLOPE + number, slope):
+                continue
+            b = self.separator.atoms.polynomial_expr(slope)
+            beta = self.pivots[FIRST_SLOPE + number].value
+            yield Line(FIRST_SLOPE + number, slope, b, Value(Label(f"delta_{name}_{beta.name}"), *beta.indices))
+
+    def at(self, key: int, slope: Polynomial) -> Line | None:
+        """The line of that slope, None of a regression's."""
+        return next((one for one in self.lines if (one.key, one.slope) == (key, slope)), None)
+
+    def ready(self, resolved: AbstractSet[Value]) -> Iterator[tuple[Value, Expr]]:
+        """τ := b − β of every line whose b is known by now."""
+        for one in self.lines:
+            if one not in self.known and values_of(one.b) <= resolved:
+                self.known.append(one)
+                yield one.turn, one.b - self.pivots[one.key].value
+
+    def about(self, poly: Polynomial) -> Polynomial:
+        """A polynomial of values with β + τ for every b that stands in it as a factor."""
+        for line in self.known:
+            if len(line.slope) != 1:
+                continue
+            [((_, b), c)] = line.slope.items()
+            if not b:
+                continue
+            slope = laurent.add(*map(self._symbol, (self.pivots[line.key].value, line.turn)))
+            held = {key: value for key, value in poly.items() if _divides(b, key[1])}
+            rest = {key: value for key, value in poly.items() if key not in held}
+            inverse: Polynomial = {((), laurent.power_monomial(b, -1)): laurent.ratio(1, c)}
+            poly = laurent.add(rest, laurent.product((held, inverse, slope))) if held else poly
+        return poly
+
+    def _symbol(self, value: Value) -> Polynomial:
+        return self.separator.atoms.polynomial(Atom(value, on_x=False, exponential=False))
+
+    def source(self, key: int, names: list[Value]) -> Expr | None:
+        """How far the pivot of a slope, or of the shift of y on its line, is from least squares, by the slots."""
+        for number, (y, x) in enumerate(self.pool.slopes):
+            alone = sum(other == y for other, _ in self.pool.slopes) == 1
+            regressions = (one for one in self.lines if one.key == FIRST_SLOPE + number)
+            if key in (y, FIRST_SLOPE + number) and alone and next(regressions, None) is not None:
+                fits = (self._fit(y, x, function, names) for function in self.pool.functions)
+                slope, shift = next((one for one in fits if one is not None), (None, None))
+                return shift if key == y else slope
+        return None
+
+    def _fit(self, y: int, x: int, function: Function, names: list[Value]) -> tuple[Expr, Expr] | None:
+        """The slope and the intercept of least squares with the weight w of a basis function w·x²."""
+        if len(function.vector) != 1 or dict(monomial := next(iter(function.vector))).get(x) != 2:
+            return None
+        weight, grade = laurent.without(monomial, x), function.grade
+
+        def total(*powers: tuple[int, int]) -> Value | None:
+            held = laurent.multiply_monomials(weight, tuple(sorted(powers)))
+            return next((name for name, one in zip(names, self.pool.functions, strict=True)
+                         if one.grade == grade and one.vector == {held: 1}), None)  # fmt: skip
+
+        xx, xy, sx, sy, s1 = total((x, 2)), total((x, 1), (y, 1)), total((x, 1)), total((y, 1)), total()
+        if xx is None or xy is None or not {*xx.indices, *xy.indices} <= free_axes(self.separator.atoms.list[y].base):
+            return None
+        if y not in self.pool.pivoted:
+            return xy / xx, S.Zero
+        if sx is None or sy is None or s1 is None:
+            return None
+        slope = (xy - sx * sy / s1) / (xx - sx**2 / s1)
+        return slope, sy / s1 - slope * sx / s1
+
+
+def regresses(y: int, x: int, slope: Polynomial, separator: Separator) -> bool:
+    """Whether a slope of y on x is that of a regression."""
+    both = elements_of(separator.atoms.list[y].base) | elements_of(separator.atoms.list[x].base)
+    return is_regression(slope, both, separator)
+
+
+def _divides(b: Monomial, d: Monomial) -> bool:
+    """Whether every power of b stands in d, to the same sign and at least as far."""
+    powers = dict(d)
+    return all(powers.get(atom, 0) / q >= 1 for atom, q in b)
