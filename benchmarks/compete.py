@@ -81,7 +81,7 @@ def compete(family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors
 def source_sha256(family: Family, row: Row, target: str) -> str | None:
     """The hash of what is emitted for a row, or of the unfused form where a call takes that; None for neither."""
     fused = family.fused(row)
-    forms = fused.first, fused.form
+    forms = fused.passes
     try:
         plain = lower_passes(forms, target, row.sizes, row.dtypes, unfused_for, shapes=row.shapes)[-1]
         text = fused.source(target=target, sizes=row.sizes, dtypes=row.dtypes, shapes=row.shapes)

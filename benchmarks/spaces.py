@@ -13,7 +13,7 @@ from redalg.strategies.plan import CHOICES
 def space_of(family: Family, row: Row, chip: str) -> Space:
     """The plans of a row (of the last pass where there are two)."""
     fused = family.fused(row)
-    return lower_passes((fused.first, fused.form), chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
+    return lower_passes(fused.passes, chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
 
 
 def plan_of(line: Mapping[str, Any], ruled: Plan) -> Plan:

@@ -63,17 +63,23 @@ class VerdictError(RedalgError):
     Attributes:
         reduction: name of the reduction that decides it, such as `"sum_1"`.
         reason: why, in one sentence.
-        hint: what could be done instead, in one sentence.
+        hint: what could be done instead, in sentences; where that takes a search, it is made when the hint is read.
         evidence: what was looked at, term by term (a tuple of sentences).
         certificate: whether a theorem says so; False where the samples alone do, or where nothing is settled.
     """
 
     def __init__(
-        self, reduction: str, reason: str, hint: str, evidence: tuple[str, ...] = (), certificate: bool = False
+        self, reduction: str, reason: str, advice: object, evidence: tuple[str, ...] = (), certificate: bool = False
     ) -> None:
-        super().__init__(reduction, reason, hint, evidence, certificate)
-        self.reduction, self.reason, self.hint, self.evidence = reduction, reason, hint, evidence
+        """`advice` prints as the hint."""
+        super().__init__(reduction, reason, advice, evidence, certificate)
+        self.reduction, self.reason, self.advice, self.evidence = reduction, reason, advice, evidence
         self.certificate = certificate
+
+    @property
+    def hint(self) -> str:
+        """What could be done instead."""
+        return str(self.advice)
 
     def __str__(self) -> str:
         return f"reduction `{self.reduction}`: {self.reason} {self.hint}"

@@ -9,18 +9,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from redalg import verdicts
-from redalg.decompose import decompose, parse
+from redalg.decompose import Cascade, Decomposition, decompose, parse
+from redalg.decompose.passes import Advice, in_passes, said
+from redalg.decompose.rounding import said as said_of
 from redalg.decompose.written import check_names, named_outputs
-from redalg.errors import NotFusible, Undecided
+from redalg.errors import ExpressionError, NotFusible, Undecided
 from redalg.expression import Element
 from redalg.fused import Fused
-from redalg.incremental.two_pass import in_two_passes
 from redalg.verdicts import Approximate, Exact, Refused
 
 __all__ = ["Fused", "analyze", "decided", "fuse"]
 
 
-def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), exact: bool = False) -> Fused:
+def fuse(
+    expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), exact: bool = False,
+    passes: int | None = None,
+) -> Fused:  # fmt: skip
     """Derive the one-pass form of a cascade of reductions: analysis only, in milliseconds.
 
     Args:
@@ -29,6 +33,9 @@ def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), 
         inputs: the tensors in the order in which a call may give them by position.
         exact: refuse to approximate roundings (`cast`) of what mixes data and reduced values: such a cascade is then
             run exactly, in two passes over the data.
+        passes: the most passes over the data that the form may take; it takes the fewest that are exact. The values
+            that a term cannot do without are computed by the passes before it, and are tensors to it. None: one, and
+            two where `exact`.
 
     Returns:
         A `Fused`: call it on tensors, ask it to `explain`, take its kernel's `source`.
@@ -36,7 +43,7 @@ def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), 
     Raises:
         NotFusible: no state of fixed size exists; `.reduction`, `.reason`, `.hint`, `.evidence` say why.
         Undecided: neither a form nor a refusal was found.
-        ExpressionError: the expression is not a cascade that redalg can read.
+        ExpressionError: the expression is not a cascade that redalg can read, or `passes` is no number of passes.
 
     Source: RedFuser (ASPLOS '26), Eqs. 1-16, in the general form of separable rank r.
 
@@ -44,32 +51,62 @@ def fuse(expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), 
     >>> n = ra.axes("n")
     >>> ra.fuse(ra.var(ra.tensor("x[b,n]"), n)).rank["sum_1"]
     3
+    >>> x = ra.tensor("x[b,n]")
+    >>> len(ra.fuse(ra.mean(abs(x - ra.mean(x, n)), n), passes=2).passes)
+    2
     """
-    fused = decided(expr, axes, inputs, exact=exact)
-    fused.form  # noqa: B018 - derived here, and not in `analyze`
+    fused = decided(expr, axes, inputs, exact=exact, passes=passes)
+    fused.passes  # noqa: B018 - derived here, and not in `analyze`
     return fused
     # Plan, TileProgram, source and kernel follow at the call, when sizes and dtypes are known: `Fused.lower`.
 
 
-def decided(expr: Any, axes: str | None, inputs: Sequence[Element], *, exact: bool = False) -> Fused:
+def decided(
+    expr: Any, axes: str | None, inputs: Sequence[Element], *, exact: bool = False, passes: int | None = None
+) -> Fused:
     """The cascade, its decomposition, which decides the verdict, and what is derived from it when first asked for."""
+    if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
+        raise ExpressionError(f"fuse: passes={passes!r} is no number of passes over the data. Pass an int from 1 on.")
     wanted, single = named_outputs(expr, axes)
     cascade = parse(wanted)  #                     which axis, which reductions, which producers
     check_names(cascade, inputs)
-    decomposition = decompose(cascade)  #          F = Σ h·g of each reduction, or a witness that there is none
-    cascade, first = decomposition.cascade, None
-    if exact and decomposition.roundings:  #       one pass would approximate them: two passes
-        first, decomposition = in_two_passes(decomposition)
-    return Fused(cascade, decomposition, tuple(one.name for one in inputs), single, exact, first)
+    *earlier, last = decompositions(cascade, passes or 1 + exact, exact=exact)
+    cascade = cascade if earlier else last.cascade
+    return Fused(cascade, last, tuple(one.name for one in inputs), single, exact, tuple(earlier))
+
+
+def decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...]:
+    """F = Σ h·g of each reduction, in the fewest passes, or a witness that there is none."""
+    try:
+        one = decompose(cascade)
+        if not one.roundings or not (exact or most > 1):
+            return (one,)
+        [reduction, rounding], *_ = one.roundings
+        why: NotFusible | Undecided = NotFusible(reduction.name, said_of(rounding), "")
+    except (NotFusible, Undecided) as refusal:
+        one, why = None, refusal
+    several = in_passes(cascade, most, exact=exact) if most > 1 else None
+    if several is not None:
+        return several
+    advice = Advice(cascade, str(why.advice))
+    reason = f"{why.reason} {too_few(advice, most)}" if most > 1 else why.reason
+    raise type(why)(why.reduction, reason, advice, why.evidence, why.certificate) from None
+
+
+def too_few(advice: Advice, most: int) -> str:
+    """How many passes there would have to be."""
+    if advice.passes is None:
+        return f"In {said(most)} neither."
+    return f"It takes {said(advice.passes)}, and `passes={most}` allows no more than {said(most)}."
 
 
 def analyze(
-    expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = ()
+    expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), passes: int | None = None
 ) -> Exact[Fused] | Approximate[Fused] | Refused | verdicts.Undecided:
     """The verdict of `fuse` as a value, never raising for a cascade that has none.
 
     Args:
-        expr, axes, inputs: as those of `fuse`.
+        expr, axes, inputs, passes: as those of `fuse`.
 
     Returns:
         `Exact(fused)`; `Approximate(fused)`, where one pass rounds otherwise than the definition, by at most `.bound`;
@@ -87,7 +124,7 @@ def analyze(
     ('Refused', 'sum_1', True)
     """
     try:
-        fused = decided(expr, axes, inputs)
+        fused = decided(expr, axes, inputs, passes=passes)
         return Approximate(fused) if fused.decomposition.roundings else Exact(fused)
     except (NotFusible, Undecided) as other:
         return verdicts.of_error(other)

@@ -15,9 +15,10 @@ from typing import Any, final
 
 from sympy import Expr, S, Tuple
 
-from redalg.decompose import Cascade, Decomposition
+from redalg.decompose import Cascade, Decomposition, decompose
+from redalg.decompose.passes import said
 from redalg.decompose.rounding import bound_within
-from redalg.errors import InputError
+from redalg.errors import InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Reduce, Value
 from redalg.incremental import FusedForm, derive, variants
@@ -36,7 +37,8 @@ class Fused:
         inputs: names of the tensors in positional order (empty: keywords only).
         single: whether the call gives one array rather than a namedtuple.
         exact: whether approximations are refused.
-        first: the form of the first of two passes, whose outputs `form` takes as tensors (None: one pass).
+        earlier: the decompositions of the passes before the last, in order, whose outputs the later ones take as
+            tensors (empty: one pass). `decomposition`, `form` and the algebra below are those of the last pass.
     """
 
     cascade: Cascade
@@ -44,7 +46,7 @@ class Fused:
     inputs: tuple[str, ...]
     single: bool
     exact: bool
-    first: FusedForm | None = None
+    earlier: tuple[Decomposition, ...] = ()
 
     def __hash__(self) -> int:
         return hash((self.cascade, self.inputs, self.single, self.exact))
@@ -58,9 +60,18 @@ class Fused:
                 made["form"] = derive(self.decomposition)
             return made["form"]
 
+    @cached_property
+    def passes(self) -> tuple[FusedForm, ...]:
+        """The forms of all passes over the data, in order, of which `form` is the last."""
+        with DERIVING:
+            forms: dict[str, tuple[FusedForm, ...]] = vars(self)
+            if "passes" not in forms:
+                forms["passes"] = (*map(derive, self.earlier), self.form)
+            return forms["passes"]
+
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled and copied holds the form."""
-        self.form  # noqa: B018
+        """What is pickled and copied holds the forms."""
+        self.passes  # noqa: B018
         return vars(self)
 
     # ---- run ---------------------------------------------------------------------------------------------------------
@@ -89,14 +100,14 @@ class Fused:
 
         given = self._given(positional, tensors)
         options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
-        return self._outputs(call((self.first, self.form), given, backend, named_sizes(sizes or {}), options))
+        return self._outputs(call(self.passes, given, backend, named_sizes(sizes or {}), options))
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The unfused definition, as written, in float64 (contractions by einsum, rows in chunks)."""
         from redalg.runtime.dispatch import define
 
         given = self._given(positional, tensors)
-        return self._outputs(define((self.first, self.form), given, named_sizes(sizes or {})))
+        return self._outputs(define(self.passes, given, named_sizes(sizes or {})))
 
     def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> dict[str, Any]:
         if not positional:
@@ -134,7 +145,7 @@ class Fused:
             A state, which pickles: `.slots`, name -> array, as `state` lists them, at least float32 (integers int64).
 
         Raises:
-            InputError: the tensors do not fit the expression, a total is missing, or the form takes two passes.
+            InputError: the tensors do not fit the expression, a total is missing, or the form takes several passes.
 
         >>> import numpy as np, redalg as ra
         >>> mean = ra.fuse(ra.mean(ra.tensor("x[b,n]"), ra.axes("n")))
@@ -144,7 +155,7 @@ class Fused:
         """
         from redalg.runtime.state import leaf
 
-        self._refuse_two_passes("leaf")
+        self._refuse_several_passes("leaf")
         return leaf(self.form, tensors, start, extents or {})
 
     def merge(self, a: Any, b: Any) -> Any:
@@ -167,6 +178,7 @@ class Fused:
         """
         from redalg.runtime.state import merge
 
+        self._refuse_several_passes("merge")
         return merge(self.form, a, b)
 
     def finish(self, state: Any, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
@@ -194,6 +206,7 @@ class Fused:
         """
         from redalg.runtime.finish import finish
 
+        self._refuse_several_passes("finish")
         return self._outputs(finish(self.form, state, tensors, empty, start))
 
     def empty_state(self, sizes: Sizes, dtypes: Any = "float32", device: str = "cpu",
@@ -206,26 +219,37 @@ class Fused:
             device, library: of those tensors (torch or numpy).
 
         Raises:
-            InputError: a size is missing, or the form takes two passes.
+            InputError: a size is missing, or the form takes several passes.
         """
         from redalg.runtime.state import empty_state
 
-        self._refuse_two_passes("empty_state")
+        self._refuse_several_passes("empty_state")
         return empty_state(self.form, sizes, dtypes, str(device), library)
 
-    def _refuse_two_passes(self, caller: str) -> None:
-        if self.first is not None:
-            values = ", ".join(one.name for one in self.first.outputs)
-            raise InputError(
-                f"{caller}: this form takes two passes over the data (the first for {values}), so no state of one pass "
-                "holds it. Fuse without exact=True for the approximate one-pass state."
-            )
+    def _refuse_several_passes(self, caller: str) -> None:
+        if not self.earlier:
+            return
+        values = (" and ".join(one.name for one in each.cascade.outputs) for each in self.earlier)
+        parts = ", ".join(f"pass {number} for {one}" for number, one in enumerate(values, 1))
+        approximate = " Fuse without exact= and passes= for the approximate one-pass state." * self._rounds
+        raise InputError(
+            f"{caller}: this form takes {said(len(self.passes))} over the data ({parts}), so no state of one pass "
+            f"holds it. Call it on whole tensors, or fuse those values apart and pass them as tensors.{approximate}"
+        )
+
+    @property
+    def _rounds(self) -> bool:
+        """Whether one pass would approximate what several compute exactly."""
+        try:
+            return bool(decompose(self.cascade).roundings)
+        except (NotFusible, Undecided):
+            return False
 
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
     def lower(self, target: str, sizes: Sizes | None = None, dtypes: Any = "float16",
               **options: Any) -> Any:  # fmt: skip
-        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the second of two passes)."""
+        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the last of several passes)."""
         from redalg.runtime.lowering import lower
 
         return self._lowered("lower", lower, target, sizes, dtypes, **options)[-1]
@@ -256,14 +280,14 @@ class Fused:
         """Write the kernel to a file that runs without redalg and checks itself; gives back the path.
 
         Beside what `source` gives, the file holds the definition in PyTorch. Run as a program it draws inputs, runs the
-        kernel, compares every output with the definition in float64, and exits with 1 where one is wrong. Of two passes
-        the file holds the second one's kernel; the first is evaluated by its definition.
+        kernel, compares every output with the definition in float64, and exits with 1 where one is wrong. Of several
+        passes the file holds the last one's kernel; those before it are evaluated by their definitions.
         """
         from redalg.runtime.lowering import standalone
 
         path = Path(path)
         named = named_sizes(sizes or {}, "save"), named_dtypes(self.cascade, dtypes)
-        text = standalone((self.first, self.form), target, *named, **known_options(options, OPTIONS["save"], "save"))
+        text = standalone(self.passes, target, *named, **known_options(options, OPTIONS["save"], "save"))
         path.write_text(text, encoding="utf-8")
         return path
 
@@ -279,7 +303,7 @@ class Fused:
 
     def plans(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
               **options: Any) -> Any:  # fmt: skip
-        """The plans that a call could have, best first by predicted time (of the second of two passes).
+        """The plans that a call could have, best first by predicted time (of the last of several passes).
 
         They are kernels; and, where it is as accurate, the unfused form as operations of PyTorch.
 
@@ -303,7 +327,7 @@ class Fused:
 
     def plan(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
              **options: Any) -> Any:  # fmt: skip
-        """The plan that a call takes (of the second of two passes): its `form`, `origin` and text tell which it is.
+        """The plan that a call takes (of the last of several passes): its `form`, `origin` and text tell which it is.
 
         >>> from redalg.library import chained_product
         >>> print(chained_product().plan(dict(b=1, m=64, n=64, k=64, h=64), "bfloat16", "H200").form)
@@ -333,7 +357,7 @@ class Fused:
         from redalg.runtime.tuner import Tuning, tune
 
         how = Tuning(budget_s, seed, progress, empty, precision)
-        return tune((self.first, self.form), self._given(positional, tensors), named_sizes(sizes or {}, "tune"), how)
+        return tune(self.passes, self._given(positional, tensors), named_sizes(sizes or {}, "tune"), how)
 
     def _lowered(self, caller: str, each: Any, target: str, /, sizes: Any, dtypes: Any, **options: Any) -> Any:
         """What `each` makes of every pass, for options as a caller writes them."""
@@ -341,7 +365,7 @@ class Fused:
 
         named = named_sizes(sizes or {}, caller), named_dtypes(self.cascade, dtypes)
         wanted = known_options(options, OPTIONS[caller], caller)
-        return lower_passes((self.first, self.form), target, *named, each=each, **wanted)
+        return lower_passes(self.passes, target, *named, each=each, **wanted)
 
     # ---- the algebra -------------------------------------------------------------------------------------------------
 
@@ -393,13 +417,13 @@ class Fused:
 
     def explain(self) -> str:
         """The derivation in text: each reduction's F, g, h, ⊗, the fused and incremental forms, placement and cost."""
-        return explain_text(self.decomposition, self.form, self.first)
+        return explain_text(self.decomposition, self.form, self.passes[:-1])
 
     def __repr__(self) -> str:
         return self.explain()
 
     def _repr_latex_(self) -> str:
-        return explain_latex(self.decomposition, self.form, self.first)
+        return explain_latex(self.decomposition, self.form, self.passes[:-1])
 
 
 @cache

@@ -40,8 +40,8 @@ class Analysed(Protocol):
         """Its state, and how that is made, merged and finished."""
 
     @property
-    def first(self) -> FusedForm | None:
-        """The form of the first of two passes."""
+    def passes(self) -> tuple[FusedForm, ...]:
+        """The forms of all passes, in order."""
 
     @property
     def bound(self) -> dict[str, Expr]:
@@ -69,10 +69,10 @@ class Derived(ABC, Generic[F]):
         return self.explain()
 
     def _repr_latex_(self) -> str:
-        return explain_latex(self.fused.decomposition, self.fused.form, self.fused.first)
+        return explain_latex(self.fused.decomposition, self.fused.form, self.fused.passes[:-1])
 
     def _repr_html_(self) -> str:
-        return explain_html(self.fused.decomposition, self.fused.form, self.fused.first)
+        return explain_html(self.fused.decomposition, self.fused.form, self.fused.passes[:-1])
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,19 @@ class Reasoned(ABC):
     Attributes:
         reduction: name of the reduction that decides it, such as `"sum_1"`.
         reason: why, in a sentence or two.
-        hint: what could be done instead.
+        advice: prints as the hint.
         evidence: what was looked at, in sentences.
     """
 
     reduction: str
     reason: str
-    hint: str
+    advice: object
     evidence: tuple[str, ...]
+
+    @property
+    def hint(self) -> str:
+        """What could be done instead; where that takes a search, it is made when this is read."""
+        return str(self.advice)
 
     @abstractmethod
     def explain(self) -> str:
@@ -112,7 +117,7 @@ class Exact(Derived[F]):
 
     def explain(self) -> str:
         """The derivation in text."""
-        return explain_text(self.fused.decomposition, self.fused.form, self.fused.first)
+        return explain_text(self.fused.decomposition, self.fused.form, self.fused.passes[:-1])
 
 
 @final
@@ -157,7 +162,7 @@ class Refused(Reasoned):
     """No state of fixed size exists, or none of a rank that could be looked at.
 
     Attributes:
-        reduction, reason, hint, evidence: as in `Reasoned`.
+        reduction, reason, advice, evidence: as in `Reasoned`.
         certificate: True where a theorem says so; False where the rank test alone does.
     """
 
@@ -182,8 +187,8 @@ class Undecided(Reasoned):
 def of_error(error: NotFusible | UndecidedError) -> Refused | Undecided:
     """The value of a verdict that `fuse` raises."""
     if isinstance(error, NotFusible):
-        return Refused(error.reduction, error.reason, error.hint, error.evidence, error.certificate)
-    return Undecided(error.reduction, error.reason, error.hint, error.evidence)
+        return Refused(error.reduction, error.reason, error.advice, error.evidence, error.certificate)
+    return Undecided(error.reduction, error.reason, error.advice, error.evidence)
 
 
 def told(opening: str, verdict: Refused | Undecided) -> str:

@@ -12,13 +12,13 @@ import numpy as np
 from sympy import Abs, Ge, Le, exp, log, sqrt
 
 import redalg as ra
+from redalg.decompose.passes import split
 from redalg.expression import Cast, Element
 from redalg.expression.contents import values_of
 from redalg.incremental.fixed import fixed
 from redalg.incremental.form import PivotPolicy
 from redalg.incremental.numpy_ops import NumpyOps
 from redalg.incremental.orient import oriented
-from redalg.incremental.two_pass import split
 from redalg.lower_tile.interpret import interpret
 from tests import random_cascades
 
@@ -33,11 +33,11 @@ def eighths(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(-16, 17, shape) / 8
 
 
-def pieces(fused: ra.Fused, **tensors: np.ndarray) -> Any:
+def pieces(fused: ra.Fused, extents: dict[str, int] | None = None, **tensors: np.ndarray) -> Any:
     """`finish` of merged pieces, of lengths 2, 1 and the rest."""
     length = next(iter(tensors.values())).shape[1]
     parts = [
-        fused.leaf({name: one[:, start:end] for name, one in tensors.items()}, start={n: start})
+        fused.leaf({name: one[:, start:end] for name, one in tensors.items()}, start={n: start}, extents=extents)
         for start, end in pairwise((0, 2, 3, length))
     ]
     return fused.finish(fused.merge(fused.merge(parts[0], parts[1]), parts[2]))
@@ -79,7 +79,7 @@ def two_passes() -> None:
     largest = ra.max(Abs(x), n)
     expr = ra.sum(ra.cast(x / largest * 448, "float8_e4m3fn") * largest / 448 * w, n)
     exact = ra.fuse(expr, exact=True)
-    assert exact.first is not None
+    assert len(exact.passes) == 2
     values = np.exp2(np.random.default_rng(0).uniform(-3, 3, (3, 64))).cumsum(1)  # the scale grows all along
     weights = np.random.default_rng(1).standard_normal((3, 64))
     wanted = exact.reference(x=values, w=weights)
@@ -92,6 +92,16 @@ def two_passes() -> None:
     assert [one.name for one in first.outputs] == ["max_0"]
     assert not any(one.name == "max_0" for one in second.reductions)
     assert any(isinstance(one, Element) and one.name == "max_0" for one in second.elements())
+
+
+def number_of_elements_known() -> None:
+    """A product over sums with a share of the number of elements: one pass that takes the number from the call."""
+    fused = ra.fuse(ra.prod(x - 1 / n.extent, n), passes=2)
+    assert len(fused.passes) == 1
+    values = np.random.default_rng(0).uniform(1, 2, (3, 24))
+    wanted = (values - 1 / 24).prod(1)
+    for got in (fused(x=values, backend="numpy"), pieces(fused, extents={"n": 24}, x=values)):
+        np.testing.assert_allclose(got, wanted, rtol=96 * EPSILON)
 
 
 def folds() -> None:
@@ -197,7 +207,7 @@ def rounded_once() -> None:
     k = ra.axes("k")
     largest = ra.max(Abs(X), k)
     exact = ra.fuse(ra.sum(ra.cast(X / largest * 448, "float8_e4m3fn") * W, k) * largest, axes="m n", exact=True)
-    assert exact.first is not None
+    assert len(exact.passes) == 2
     assert not any(factor.has(Cast) for one in exact.form.accumulators for factor in one.factors)
     random = np.random.default_rng(0)
     arrays = {"X": random.standard_normal((3, 40)), "W": random.standard_normal((5, 40))}

@@ -37,7 +37,7 @@ def test_a_call_looks_up_what_is_packed_of_a_row(name: str, row: str) -> None:
     one = next(one for one in family.rows(torch.device("cpu")) if one.name == row)
     fused = family.fused(one)
     inputs = family.inputs(one, torch.Generator().manual_seed(0))
-    task = tuner.task_of((fused.first, fused.form), inputs, {}, tuner.Tuning())
+    task = tuner.task_of(fused.passes, inputs, {}, tuner.Tuning())
     space = space_of(family, one, "c")
     assert tuned.key_of(fused.form, space.problem, space.device) == tuned.key_of(
         fused.form, task.space.problem, task.space.device

@@ -76,7 +76,7 @@ ALL = {**SHOWN, **MORE}
 
 
 def written(fused: Fused, medium: Callable[..., str]) -> str:
-    return medium(fused.decomposition, fused.form, fused.first)
+    return medium(fused.decomposition, fused.form, fused.passes[:-1])
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_roundings_are_told_with_their_bounds() -> None:
 def flatten(fused: Fused, title: str) -> list[Equation]:
     from redalg.explain.sections import derivation
 
-    made = derivation(fused.decomposition, fused.form, fused.first)
+    made = derivation(fused.decomposition, fused.form, fused.passes[:-1])
     return [one for section, one in made.equations() if section.startswith(title)]
 
 
@@ -159,9 +159,9 @@ def test_two_passes_are_both_shown() -> None:
     assert text.startswith("out[b] in two passes over n")
     assert "Pass 1: the cascade" in text
     assert "Pass 2: finish" in text
-    assert fused.first is not None
+    assert len(fused.passes) == 2
     shown = {str(getattr(one.left, "name", one.left)) for one in flatten(fused, "Pass")}
-    assert {slot.name for form in (fused.first, fused.form) for slot in form.slots} <= shown
+    assert {slot.name for form in fused.passes for slot in form.slots} <= shown
 
 
 def test_a_pivot_that_no_term_was_written_about_says_so() -> None:

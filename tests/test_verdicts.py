@@ -33,7 +33,7 @@ x, w, v, t = ra.tensors("x[b,n] w[b,n] v[n,e] t[b,n]")
 base = ra.scalars("base")
 mean = ra.sum(x * w, n) / ra.sum(w, n)
 ESTIMATE = "No state of fixed size holds what a later sum_0 would need of the elements already read. "
-TWO_PASSES = "Run two passes: compute sum_0 first, pass it as a tensor, and fuse the rest."
+TWO_PASSES = "Run two passes: `ra.fuse(…, passes=2)` computes sum_0 first, then the rest with it as a tensor."
 TOTAL, LARGEST = ra.sum(x, n), ra.max(Abs(x), n)
 CENTRED = x - ra.mean(x, n)
 INDEPENDENT = "are independent for distinct d, so the rank is infinite. "
@@ -41,10 +41,7 @@ SINGULAR = (
     "of a sum that mixes x and d, singular where that is 0, which moves with d: functions singular at different places "
     "are independent, so the rank is infinite. "
 )
-OTHERWISE = (
-    "Write the term as a sum of products g(x)·h(d), or run two passes: compute sum_0 first, pass it as a tensor, and "
-    "fuse the rest."
-)
+OR_TWO_PASSES = TWO_PASSES.replace("Run", " Or run")
 
 
 def jensen_shannon() -> Expr:
@@ -102,9 +99,10 @@ VERDICTS: dict[str, Case] = {
         ra.NotFusible,
         "reduction `sum_2`: `log(exp(t[b, n] - max_1)/(2*sum_1) + exp(x[b, n] - max_0)/(2*sum_0))` is a logarithm "
         + SINGULAR
-        + (ESTIMATE + TWO_PASSES)
-        .replace("sum_0", "max_0 and max_1 and sum_0 and sum_1")
-        .replace("it as a tensor", "them as tensors"),
+        + ESTIMATE.replace("sum_0", "max_0 and max_1 and sum_0 and sum_1")
+        + TWO_PASSES.replace("sum_0", "max_0 and sum_0 and max_1 and sum_1").replace(
+            "it as a tensor", "them as tensors"
+        ),
     ),
     "reciprocal": Case(
         lambda: ra.fuse(ra.sum(1 / CENTRED, n)),
@@ -147,34 +145,35 @@ VERDICTS: dict[str, Case] = {
         lambda: ra.fuse(ra.sum(base ** (x - TOTAL), n)),
         ra.Undecided,
         "reduction `sum_1`: `base**(x[b, n] - sum_0)` is real only where `base` is not negative, which is not known. "
-        "Declare it: `ra.scalars('base', positive=True)`.",
+        "Declare it: `ra.scalars('base', positive=True)`." + OR_TWO_PASSES,
     ),
     "samples that contradict a theorem": Case(
         lambda: ra.fuse(ra.sum(floor(x / LARGEST), n)),
         ra.Undecided,
         "reduction `sum_0`: `floor(x[b, n]/max_0)` jumps at places that move with d: every element may cross one, so "
         "the rank is infinite in general. Yet at 24 samples of x the term has the rank of a sum of 2 "
-        "products g(x)·h(d), which redalg did not find. " + OTHERWISE.replace("sum_0", "max_0"),
+        "products g(x)·h(d), which redalg did not find. " + TWO_PASSES.replace("sum_0", "max_0"),
     ),
     "too rare for samples": Case(
         lambda: ra.fuse(ra.sum(ra.where(ra.eq(n + 0 * x, ra.argmax(x, n) + 1), w, 0), n)),
         ra.Undecided,
         "reduction `sum_0`: `Eq(n, argmax_0 + 1)` compares x with d: the threshold moves with d and every element may "
         "change side, so the rank is infinite in general. Yet at 24 samples of x the term has the rank of a sum of 2 "
-        "products g(x)·h(d), which redalg did not find. " + OTHERWISE.replace("sum_0", "argmax_0"),
+        "products g(x)·h(d), which redalg did not find. " + TWO_PASSES.replace("sum_0", "argmax_0"),
     ),
     "what attains, beside d": Case(
         lambda: ra.fuse(ra.max(ra.where(x < LARGEST, x - TOTAL, -oo), n)),
         ra.Undecided,
         "reduction `max_1`: `x[b, n] < max_0` asks which elements attain an extremum, and under a max or min redalg "
         "knows what to hold of them only where both branches are free of d. Write `where(u == max u, w, z)` with w and "
-        "z free of d right under the max or min, and take what holds d out of it.",
+        "z free of d right under the max or min, and take what holds d out of it."
+        + OR_TWO_PASSES.replace("sum_0", "max_0"),
     ),
     "not understood": Case(
         lambda: ra.fuse(ra.max(sin(x - TOTAL), n)),
         ra.Undecided,
         "reduction `max_0`: `sin(x[b, n] - sum_0)` is neither monotone nor quasiconvex in `x[b, n]` for every d, as "
-        "far as redalg can tell, so that its max need not lie at an end of the range of `x[b, n]`. " + OTHERWISE,
+        "far as redalg can tell, so that its max need not lie at an end of the range of `x[b, n]`. " + TWO_PASSES,
     ),
 }
 
@@ -226,7 +225,7 @@ EXPLAINED: dict[str, tuple[Expr, str]] = {
             "Reduction `sum_1` is undecided: no state was found, and none was excluded. `base**(x[b, n] - sum_0)` is "
             "real only where `base` is not negative, which is not known. Term: base**(x[b, n] - sum_0). Rank test: the "
             "matrix F(x_i, d_j) of 24 samples, each d_j of data that hold all x_i, has rank 1. The rank looks like 1; "
-            "no separation was found. Declare it: `ra.scalars('base', positive=True)`."
+            "no separation was found. Declare it: `ra.scalars('base', positive=True)`." + OR_TWO_PASSES
         ),
     ),
 }

@@ -251,29 +251,24 @@ def rewritten(
 
 def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade) -> NotFusible | Undecided:
     """The exception for a finding: a refusal where a theorem and the samples, or the samples alone, say no."""
-    known = {one.value for one in cascade.reductions if one.term == S.One}  # a count is known beforehand
-    used = sorted(str(one) for one in values_of(reduction.term) & set(cascade.values) - known)
-    values, them = " and ".join(used), "them as tensors" if len(used) > 1 else "it as a tensor"
+    counts = {one.value for one in cascade.reductions if one.term == S.One}
+    used = values_of(reduction.term) & set(cascade.values)
+    values = " and ".join(sorted(map(str, used - counts or used)))
     reason = str(finding)
     looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")
-    two_passes = f"{RUN}compute {values} first, pass {them}, and fuse the rest."
     extremum = reduction.monoid.name in ("max", "min")  # whose theorems are about hulls, not about ranks
     if not varies(reduction, cascade):
         looked += ("its x take few values, for which the theorem and the samples do not speak",)
     elif finding.certain and (test.grows or extremum):
         reason += f". {no_state(cascade)} holds what a later {values} would need of the elements already read."
-        return NotFusible(reduction.name, reason, finding.hint or two_passes, looked, True)
+        return NotFusible(reduction.name, reason, finding.hint, looked, True)
     elif test.grows:
         reason += f"; no state of rank ≤ {SMALL} found."
-        return NotFusible(reduction.name, reason, finding.hint or two_passes, looked)
+        return NotFusible(reduction.name, reason, finding.hint, looked)
     if test.settles:
         looked += (f"the rank looks like {test.ranks[1]}; no separation was found",)
         reason += f" in general. {unsettled(test)}" if finding.certain else ""
-    hint = f"Write the term as a sum of products g(x)·h(d), or run two passes: {two_passes.removeprefix(RUN)}"
-    return Undecided(reduction.name, reason + ".", finding.hint or hint, looked)
-
-
-RUN = "Run two passes: "
+    return Undecided(reduction.name, reason + ".", finding.hint, looked)
 
 
 def unsettled(test: RankTest) -> str:

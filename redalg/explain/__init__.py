@@ -1,6 +1,6 @@
 """Text, LaTeX and HTML of a derivation: one model of what is said (`model`, `sections`), three ways to write it.
 
-explain_text, explain_latex, explain_html      the derivation of a form; of two passes, with the form of the first
+explain_text, explain_latex, explain_html      the derivation of a form, and of the passes before it
 explain_refusal                                a verdict that has none
 Moves, hatted, primed                          the forms that section 4 prints, as equations of SymPy expressions
 """

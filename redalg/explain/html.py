@@ -19,9 +19,9 @@ LEFT = 'style="text-align:left"'
 """Notebooks align cells to the right unless told otherwise."""
 
 
-def explain_html(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> str:
+def explain_html(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...] = ()) -> str:
     """The derivation as HTML, with LaTeX for a notebook's MathJax in it; arguments as of `explain_text`."""
-    return render(derivation(decomposition, form, first))
+    return render(derivation(decomposition, form, earlier))
 
 
 def render(derived: Derivation) -> str:

@@ -30,9 +30,9 @@ OPERATORS = {
 }  # fmt: skip
 
 
-def explain_latex(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> str:
+def explain_latex(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...] = ()) -> str:
     """The derivation as LaTeX: a displayed block for each section, for MathJax; arguments as of `explain_text`."""
-    return render(derivation(decomposition, form, first))
+    return render(derivation(decomposition, form, earlier))
 
 
 # ---- the writer ------------------------------------------------------------------------------------------------------

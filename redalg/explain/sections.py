@@ -9,6 +9,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Decomposition, Reduction, decompose
 from redalg.decompose.domain import live_term
+from redalg.decompose.passes import said
 from redalg.decompose.verdict import Separation
 from redalg.explain import extrema
 from redalg.explain.condition import the_condition
@@ -29,18 +30,18 @@ from redalg.explain.model import (
 from redalg.explain.moves import Moves
 from redalg.explain.pivots import the_pivots
 from redalg.explain.rounding import the_roundings
-from redalg.expression import Axis, Element, Label, Value
-from redalg.expression.contents import values_of
+from redalg.expression import Axis, Cast, Element, Label, Value
+from redalg.expression.contents import of_kind, values_of
 from redalg.incremental import FusedForm
 from redalg.incremental.form import PivotPolicy
 
 F = Symbol("F")
 
 
-def derivation(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> Derivation:
-    """Everything that an explanation says, in the order of the stages; of two passes, where `first` is one of them."""
-    if first is not None:
-        return in_two_passes(decomposition, form, first)
+def derivation(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...] = ()) -> Derivation:
+    """Everything that an explanation says, in the order of the stages; of the `earlier` passes too."""
+    if earlier:
+        return in_passes(decomposition, form, earlier)
     outputs = listed([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
     passes = " in two passes over " if carried(form) else " in one pass over "
     heading = (*outputs, passes, *over(decomposition.cascade))
@@ -64,15 +65,31 @@ def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> I
         yield Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines))
 
 
-def in_two_passes(decomposition: Decomposition, form: FusedForm, first: FusedForm) -> Derivation:
-    """The exact form where one pass only approximates: first what the roundings need, then the rest, given it."""
-    given = listed([_indexed(one.name, one.axes) for one in first.outputs])
+def in_passes(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...]) -> Derivation:
+    """Pass after pass: what an earlier one makes is a tensor to those after it."""
+    number = len(earlier) + 1
     outputs = listed([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
-    summary = sentence("Two passes, of which the first makes ", *given, ", with a state of ", *state_size(first),
-                       ", and the second, to which that is a tensor, all else, with a state of ", *state_size(form),
-                       ". Every rounding is then the definition's own, of data and parameters alone.")  # fmt: skip
-    sections = (*stages(decompose(first.cascade), first, "Pass 1: "), *stages(decomposition, form, "Pass 2: "))
-    return Derivation((*outputs, " in two passes over ", *over(decomposition.cascade)), summary, sections)
+    parts: list[Part] = [said(number).capitalize(), ": "]
+    for place, one in enumerate(earlier, 1):
+        values = listed([_indexed(each.name, each.axes) for each in one.outputs])
+        parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(one), "; "]
+    tensors = "it as a tensor" if sum(len(one.outputs) for one in earlier) == 1 else "them as tensors"
+    parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(form), "."]
+    parts += [rounded(decomposition, earlier)]
+    parted = [(decompose(one.cascade), one) for one in earlier] + [(decomposition, form)]
+    sections = (section for place, (separated, one) in enumerate(parted, 1)
+                for section in stages(separated, one, f"Pass {place}: "))  # fmt: skip
+    return Derivation((*outputs, f" in {said(number)} over ", *over(decomposition.cascade)), sentence(*parts),
+                      tuple(sections))  # fmt: skip
+
+
+def rounded(decomposition: Decomposition, earlier: tuple[FusedForm, ...]) -> str:
+    """Whether the passes round as the definition does, where that rounds."""
+    if decomposition.roundings:
+        return f" Approximate: what pass {len(earlier) + 1} rounds otherwise than the definition is told there."
+    cascades = (decomposition.cascade, *(one.cascade for one in earlier))
+    casts = of_kind(Cast, *(expr for one in cascades for expr in one.expressions()))
+    return " Every rounding is then the definition's own, of tensors and parameters alone." if casts else ""
 
 
 def _summary(decomposition: Decomposition, form: FusedForm) -> Sentence:

@@ -24,17 +24,17 @@ GLUE = "⊗=≤≥<>≠"
 """No line ends at these: they hold their neighbours together."""
 
 
-def explain_text(decomposition: Decomposition, form: FusedForm, first: FusedForm | None = None) -> str:
+def explain_text(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...] = ()) -> str:
     """The derivation as text.
 
     Args:
-        decomposition, form: the stages of one pass, `Fused.decomposition` and `Fused.form`.
-        first: `Fused.first`, the form of the first of two passes; both are then shown.
+        decomposition, form: the stages of the last pass, `Fused.decomposition` and `Fused.form`.
+        earlier: the forms of the passes before it, which are then shown too.
 
     Returns:
         Lines of at most 100 columns.
     """
-    return render(derivation(decomposition, form, first))
+    return render(derivation(decomposition, form, earlier))
 
 
 # ---- the writer ------------------------------------------------------------------------------------------------------

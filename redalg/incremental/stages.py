@@ -24,13 +24,13 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Output, Producer, decompose, parse
 from redalg.decompose.parse import ordered
+from redalg.decompose.passes import pruned
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
 from redalg.incremental.derive import derive
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.replaced import replaced, substituted
-from redalg.incremental.two_pass import pruned
 
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""

@@ -89,7 +89,7 @@ class Example:
     Attributes:
         program: what runs.
         form: of the last pass, before lowering changed it.
-        first: of the first of two passes (None: one pass).
+        earlier: those of the passes before it, in order.
         problem: with the sizes that `main` uses.
         shapes, dtypes: of every tensor that is given, by the user's name.
         run_time: the example's sizes of a program with run-time sizes.
@@ -97,7 +97,7 @@ class Example:
 
     program: TileProgram
     form: FusedForm
-    first: FusedForm | None
+    earlier: tuple[FusedForm, ...]
     problem: Problem
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, str]
@@ -116,9 +116,9 @@ def checked(example: Example, seed: int = 0) -> str:
     of_last = {name: example.shape(name, example.form) for name in example.form.cascade.inputs()}
     last = definition("definition", example.form.cascade, sizes, of_last)
     parts = [last]
-    if example.first is not None:
-        of_first = {name: example.shape(name, example.first) for name in example.first.cascade.inputs()}
-        parts.insert(0, definition("first_pass", example.first.cascade, sizes, of_first))
+    for number, form in enumerate(example.earlier, 1):
+        shapes = {name: example.shape(name, form) for name in form.cascade.inputs()}
+        parts.insert(number - 1, definition(f"pass_{number}", form.cascade, sizes, shapes))
     helpers = [EXPONENTIAL] if any("exponential(" in one.text for one in parts) else []
     cut = in_parts(last, example.form.cascade, sizes)
     functions = [*helpers, *(one.text for one in parts), *([cut] if cut else []), CHECK]
@@ -169,7 +169,7 @@ def main(example: Example, define: str, seed: int) -> str:
     inputs = {one.key: one for one in parameters if one.role in ("input", "scalar")}
     outputs = {one.key: one for one in parameters if one.role == "output"}
     lines = ['device = "cpu" if TARGET["target"] == "c" else "cuda"', f"torch.manual_seed({seed})"]
-    lines += before(example) if example.first is not None else []
+    lines += before(example)
     lines += ["arguments = {", *(f'    "{one.name}": {drawn(one, example)},' for one in parameters), "}"]
     lines += ["compiled()(*arguments.values())", ""]
     lines += ["inputs = (", *(f"    {given(inputs[name], example)}," for name in cascade.inputs())]
@@ -186,23 +186,27 @@ def main(example: Example, define: str, seed: int) -> str:
 
 
 def before(example: Example) -> list[str]:
-    """What the first pass makes of its own inputs, by its definition."""
-    assert example.first is not None
-    cascade = example.first.cascade
-    given = [Parameter(name, example.shape(name, example.first), example.dtypes[name], "input", name)
-             for name in cascade.inputs()]  # fmt: skip
-    scalars = [f"torch.tensor({scalar(one)}, device=device)" for one in cascade.scalars()]
-    taken = [f'before["{one.name}"]' + (".double()" if "float" in one.dtype else "") for one in given]
-    names = ", ".join(f'"{one.name}"' for one in cascade.outputs)
-    return [
-        "before = {", *(f'    "{one.name}": {random(one, example)},' for one in given), "}",
-        f"before |= zip(({names},), in_dtype(torch.float64, first_pass, ({', '.join([*taken, *scalars])},)))",
-    ]  # fmt: skip
+    """What the passes before the last take and make, by their definitions."""
+    if not example.earlier:
+        return []
+    computed = {output.name for form in example.earlier for output in form.outputs}
+    inputs = {name: Parameter(name, example.shape(name, form), example.dtypes[name], "input", name)
+              for form in example.earlier for name in form.cascade.inputs() if name not in computed}  # fmt: skip
+    lines = ["before = {", *(f'    "{one.name}": {random(one, example)},' for one in inputs.values()), "}"]
+    for number, form in enumerate(example.earlier, 1):
+        cascade = form.cascade
+        taken = [f'before["{name}"]' + ".double()" * (name in inputs and "float" in inputs[name].dtype)
+                 for name in cascade.inputs()]  # fmt: skip
+        taken += [f"torch.tensor({scalar(one)}, device=device)" for one in cascade.scalars()]
+        names = ", ".join(f'"{one.name}"' for one in cascade.outputs)
+        lines += [f"before |= zip(({names},), in_dtype(torch.float64, pass_{number}, ({', '.join(taken)},)))"]
+    return lines
 
 
 def drawn(one: Parameter, example: Example) -> str:
     """What an argument is at first."""
-    first = example.first.cascade if example.first is not None else None
+    before = {name for form in example.earlier
+              for name in (*form.cascade.inputs(), *(output.name for output in form.outputs))}  # fmt: skip
     if one.role == "scalar":
         return scalar(next(each for each in example.form.cascade.scalars() if each.name == one.key))
     if one.role == "counter":
@@ -210,7 +214,7 @@ def drawn(one: Parameter, example: Example) -> str:
     if one.role in ("output", "workspace"):
         nothing = "-2" if "int" in one.dtype else 'float("nan")'
         return f"torch.full({one.shape}, {nothing}, dtype=torch.{one.dtype}, device=device)"
-    if first is not None and one.key in {*first.inputs(), *(made.name for made in first.outputs)}:
+    if one.key in before:
         return f'before["{one.key}"].to(torch.{one.dtype}).reshape({one.shape})'
     return random(one, example)
 
@@ -235,7 +239,7 @@ def divisors(example: Example) -> set[str]:
 
 def bound(name: str, example: Example) -> int:
     """The integers of a tensor lie below this: it stays within the dimensions that it indexes, or among those axes."""
-    forms = [one for one in (example.first, example.form) if one is not None]
+    forms = (*example.earlier, example.form)
     indexed = [example.shape(one.name, form)[place]
                for form in forms for one in form.cascade.elements() for place, index in enumerate(one.indices)
                if isinstance(index, Element) and index.name == name]  # fmt: skip

@@ -6,51 +6,49 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from redalg.errors import BackendError
+from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FusedForm
-from redalg.runtime import arrays
-from redalg.runtime.inputs import CHOICES, Bound, bind, check_choice
-from redalg.runtime.prepared import Step, bound_again, keep, kind_of, known, without_tensors
+from redalg.runtime import arrays, prepared
+from redalg.runtime.inputs import CHOICES, FLOATS, Bound, bind, check_choice, check_names, dtype_name, promoted
+from redalg.runtime.prepared import Step, bound_again, keep, kind_of, without_tensors
 
 BACKENDS = ("tilelang", "torch", "numpy")
 
 
 def call(
-    forms: tuple[FusedForm | None, FusedForm], given: Mapping[str, Any], backend: str | None,
+    forms: tuple[FusedForm, ...], given: Mapping[str, Any], backend: str | None,
     sizes: Mapping[str, int], options: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Run a form on tensors, after the first of two passes if there is one.
+    """Run the forms of all passes on tensors, one after another.
 
     The default backend is `tilelang` on CUDA and `torch` on the CPU.
     """
     kind = kind_of(forms, given, backend, sizes, options)
-    met = known(kind) if kind is not None else None
+    met = prepared.known(kind) if kind is not None else None
     if met is not None:
         return met.run(given)
-    first, form = forms
     for name in CHOICES:
         check_choice(name, options[name])
     if backend is not None and backend not in BACKENDS:
         raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, BACKENDS))}.")
-    if first is None:
-        step, made = began(form, bind(form.cascade, given, sizes), given, backend, options)
-        keep(kind, (step,), forms, options["plan"])
-        return made
-    one, after = began_first((first, form), given, backend, sizes, options)
-    two, made = began(form, bind(form.cascade, after, sizes), after, backend, options)
-    keep(kind, (one, two), forms, options["plan"])
-    return made
+    steps, known = began_earlier(forms, given, backend, sizes, options)
+    last, outputs = began(forms[-1], bind_last(forms, known, sizes), known, backend, options)
+    keep(kind, (*steps, last), forms, options["plan"])
+    return outputs
 
 
-def began_first(
-    forms: tuple[FusedForm, FusedForm], given: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int],
+def began_earlier(
+    forms: tuple[FusedForm, ...], given: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int],
     options: Mapping[str, Any],
-) -> tuple[Step, dict[str, Any]]:  # fmt: skip
-    """The step of the first of two passes, and what the second takes of these tensors."""
-    first, form = forms
-    before = bind_first(first, given, sizes)
-    one, found = began(first, replace(before, result=before.compute), given, backend, {**options, "plan": None})
-    return one, {**of_second(given, first, form), **found}
+) -> tuple[list[Step], dict[str, Any]]:  # fmt: skip
+    """The steps of the passes before the last, and these tensors with what they make of them."""
+    check_given(forms, given)
+    steps, known = list[Step](), dict(given)
+    for form in forms[:-1]:
+        step, outputs = began(form, bind_earlier(form, known, sizes), known, backend, {**options, "plan": None})
+        steps.append(step)
+        known |= outputs
+    return steps, known
 
 
 def began(
@@ -83,27 +81,60 @@ class Interpreted:
         return arrays.run(self.form, bound, self.backend, self.empty)
 
 
-def define(
-    forms: tuple[FusedForm | None, FusedForm], given: Mapping[str, Any], sizes: Mapping[str, int]
-) -> dict[str, Any]:
+def define(forms: tuple[FusedForm, ...], given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
     """The unfused definition, in float64."""
-    first, form = forms
-    if first is not None:
-        made = arrays.reference(first, bind_first(first, given, sizes))
-        given = {**of_second(given, first, form), **made}
-    return arrays.reference(form, bind(form.cascade, given, sizes))
+    check_given(forms, given)
+    known = dict(given)
+    for form in forms[:-1]:
+        known |= arrays.reference(form, bind_earlier(form, known, sizes))
+    return arrays.reference(forms[-1], bind_last(forms, known, sizes))
 
 
-def bind_first(first: FusedForm, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Bound:
-    """The part of a call's tensors and sizes that the first of two passes takes, bound."""
-    names = {axis.name for axis in first.cascade.axes()} | set(first.cascade.extents())
-    return bind(first.cascade, part_of(given, first), {name: size for name, size in sizes.items() if name in names})
+def bind_earlier(form: FusedForm, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Bound:
+    """The part of a call's tensors and sizes that a pass before the last takes, bound; it stores as it computes."""
+    bound = bind(form.cascade, part_of(given, form), {name: size for name, size in sizes.items() if has(form, name)})
+    return replace(bound, result=bound.compute)
 
 
-def of_second(given: Mapping[str, Any], first: FusedForm, second: FusedForm) -> dict[str, Any]:
-    """What the second pass takes, and what neither does (which its binding refuses by name)."""
-    before = part_of(given, first)
-    return {name: one for name, one in given.items() if name not in before or name in part_of(given, second)}
+def bind_last(forms: tuple[FusedForm, ...], given: Mapping[str, Any], sizes: Mapping[str, int]) -> Bound:
+    """What the last pass takes, bound; the outputs' dtype is that of the caller's tensors, not of earlier values."""
+    *earlier, last = forms
+    own = {name: size for name, size in sizes.items() if has(last, name) or not any(has(one, name) for one in earlier)}
+    bound = bind(last.cascade, of_last(given, forms), own)
+    if not earlier:
+        return bound
+    names = {name for one in forms for name in one.cascade.inputs()} - computed(forms)
+    floats = [dtype for name in names if (dtype := dtype_name(given[name])) in FLOATS]
+    return replace(bound, result=promoted(floats)[1])
+
+
+def has(form: FusedForm, axis: str) -> bool:
+    """Whether a form has an axis of that name, or holds its extent."""
+    return axis in form.cascade.extents() or any(axis == one.name for one in form.cascade.axes())
+
+
+def of_last(given: Mapping[str, Any], forms: tuple[FusedForm, ...]) -> dict[str, Any]:
+    """What the last pass takes, and what none does (which its binding refuses by name)."""
+    *earlier, last = forms
+    before = {name for one in earlier for name in part_of(given, one)} | computed(forms)
+    return {name: one for name, one in given.items() if name not in before or name in part_of(given, last)}
+
+
+def check_given(forms: tuple[FusedForm, ...], given: Mapping[str, Any]) -> None:
+    """Refuse what does not fit several passes together, before the first one runs."""
+    if len(forms) == 1:
+        return
+    own = computed(forms)
+    for name in sorted(own & given.keys()):
+        raise InputError(f"`{name}` is what an earlier pass computes, and is no input. Leave it out.")
+    tensors = {one.name: str(one) for form in forms for one in form.cascade.elements() if one.name not in own}
+    scalars = dict.fromkeys(str(one.name) for form in forms for one in form.cascade.scalars())
+    check_names(dict(sorted(tensors.items())), scalars, given)
+
+
+def computed(forms: tuple[FusedForm, ...]) -> set[str]:
+    """The names of what the passes before the last compute."""
+    return {output.name for one in forms[:-1] for output in one.outputs}
 
 
 def part_of(given: Mapping[str, Any], form: FusedForm) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite
@@ -116,18 +116,21 @@ def promoted(floats: list[str]) -> tuple[str, str]:
 
 
 def _named(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-    wanted, scalars = cascade.inputs(), tuple(one.name for one in cascade.scalars())
-    unknown = [name for name in given if name not in wanted and name not in scalars]
-    missing = [name for name in (*wanted, *scalars) if name not in given]
-    if unknown or missing:
-        said = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(missing)}"] * bool(missing)
-        needs = ", ".join(_signature(cascade, name) for name in wanted) + "".join(
-            f", scalar {name}" for name in scalars
-        )
-        raise InputError(f"the call's tensors do not fit the expression ({'; '.join(said)}). It needs {needs}.")
+    wanted = cascade.inputs()
+    check_names({name: _signature(cascade, name) for name in wanted}, [one.name for one in cascade.scalars()], given)
     return {name: given[name] for name in wanted}, {
         one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()
     }
+
+
+def check_names(tensors: Mapping[str, str], scalars: Collection[str], given: Mapping[str, Any]) -> None:
+    """Refuse a call that lacks one of the tensors (name -> how the expression writes it) or scalars, or has another."""
+    unknown = [name for name in given if name not in tensors and name not in scalars]
+    missing = [name for name in (*tensors, *scalars) if name not in given]
+    if unknown or missing:
+        said = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(missing)}"] * bool(missing)
+        needs = ", ".join([*tensors.values(), *(f"scalar {name}" for name in scalars)])
+        raise InputError(f"the call's tensors do not fit the expression ({'; '.join(said)}). It needs {needs}.")
 
 
 def _signature(cascade: Cascade, name: str) -> str:

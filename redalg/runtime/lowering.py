@@ -79,9 +79,11 @@ def lower(
     empty: str = "nan",
     precision: str = "ieee",
     varying: Collection[str] = (),
+    result: str | None = None,
 ) -> Lowered:
     """Plan (unless one is given), build, verify and emit; `varying` names the axes whose size is a run-time one."""
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
+                         result=result)  # fmt: skip
     problem = replace(problem, varying=frozenset(varying))
     return built(*planned(form, target, problem, plan))
 
@@ -136,12 +138,13 @@ def unfused_at(form: FusedForm, target: str, problem: Problem, plan: Plan | None
 def unfused_for(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *, plan: Plan | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee",
-    varying: Collection[str] = (),
+    varying: Collection[str] = (), result: str | None = None,
 ) -> Unfused | None:  # fmt: skip
     """The unfused form where a call of these sizes takes it, None where it takes a kernel."""
     if varying:
         return None
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
+                         result=result)  # fmt: skip
     return unfused_at(form, target, problem, plan)
 
 
@@ -238,33 +241,45 @@ def programs(form: FusedForm, plans: Iterable[Plan], problem: Problem) -> Iterat
 
 
 def lower_passes(
-    forms: tuple[FusedForm | None, FusedForm],
+    forms: tuple[FusedForm, ...],
     target: str,
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
     each: Callable[..., Made],
     **options: Any,
 ) -> tuple[Made, ...]:
-    """What `each` makes of both passes where there are two (`plan`, of the options, is the last one's), else of one."""
-    first, form = forms
-    if first is None:
-        return (each(form, target, sizes, dtypes, **options),)
-    axes = {axis.name for axis in first.cascade.axes()} | set(first.cascade.extents())
-    taken = {name: dtypes[name] for name in first.cascade.inputs() if name in dtypes}
-    before = each(first, target, {name: size for name, size in sizes.items() if name in axes}, taken,
-                   **{**options, "plan": None})  # fmt: skip
-    compute, _ = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
-    given = {**{one.name: output_dtype(one, first, compute) for one in first.outputs}, **dtypes}
-    wanted = {name: dtype for name, dtype in given.items() if name in form.cascade.inputs()}
-    return before, each(form, target, sizes, wanted, **options)
+    """What `each` makes of every pass, in order (`plan`, of the options, is the last one's)."""
+    *earlier, last = forms
+    if not earlier:
+        return (each(last, target, sizes, dtypes, **options),)
+    _, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
+    known, passes = dict(dtypes), list[Made]()
+    for form in earlier:
+        taken = {name: known[name] for name in form.cascade.inputs() if name in known}
+        compute, _ = promoted([dtype for dtype in taken.values() if dtype in FLOATS])
+        passes.append(each(form, target, sizes_of(form, sizes), taken,
+                           **{**options, "plan": None, "result": compute}))  # fmt: skip
+        known |= {one.name: output_dtype(one, form, compute) for one in form.outputs}
+    wanted = {name: known[name] for name in last.cascade.inputs() if name in known}
+    foreign = {name: size for name, size in sizes.items() if not any(sizes_of(one, {name: size}) for one in earlier)}
+    own = {**sizes_of(last, sizes), **foreign}
+    return (*passes, each(last, target, own, wanted, **{**options, "result": result}))
+
+
+def sizes_of(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that a form has, or whose extents it holds."""
+    names = {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
+    return {name: size for name, size in sizes.items() if name in names}
 
 
 def space_for(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
-    shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee", **_: None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee",
+    result: str | None = None, **_: None,
 ) -> Space:  # fmt: skip
     """The plans that a pass could have (none is given)."""
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision)
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
+                         result=result)  # fmt: skip
     return Space(*plannable(form, problem), target)
 
 
@@ -277,19 +292,19 @@ def run_time_sizes(program: TileProgram, problem: Problem, form: FusedForm) -> d
 
 
 def standalone(
-    forms: tuple[FusedForm | None, FusedForm],
+    forms: tuple[FusedForm, ...],
     target: str,
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
     **options: Any,
 ) -> str:
     """The text of a file that runs on its own and holds its kernel (the last pass's) to the definition in PyTorch."""
-    lowered, (first, form) = lower_passes(forms, target, sizes, dtypes, lower, **options)[-1], forms
+    lowered, (*earlier, form) = lower_passes(forms, target, sizes, dtypes, lower, **options)[-1], forms
     program, plan, problem = lowered.program, lowered.plan, lowered.problem
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
-    problem = replace(problem, sizes={**sized_axes(form, sizes), **problem.sizes})  # as the definition names them
-    text = checked(Example(program, form, first, problem, options.get("shapes") or {}, named, example))
+    problem = replace(problem, sizes={**sizes, **sized_axes(form, sizes), **problem.sizes})  # as definitions name them
+    text = checked(Example(program, form, tuple(earlier), problem, options.get("shapes") or {}, named, example))
     return str(emit(program, plan, header(lowered.form, plan, problem), text))
 
 
@@ -334,8 +349,10 @@ def problem_of(
     shapes: Mapping[str, tuple[int, ...]],
     empty: str,
     precision: str,
+    result: str | None = None,
 ) -> Problem:
-    """The problem, with masks as bytes and, on the C target, bfloat16 as float32."""
+    """The problem, with masks as bytes and, on the C target, bfloat16 as float32; `result`: the outputs' dtype where it
+    is not that of these tensors."""
     missing = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
     if missing:
         wanted = ", ".join(f'"{name}": …' for name in missing)
@@ -356,9 +373,9 @@ def problem_of(
     check_choice("empty", empty)
     check_choice("precision", precision)
     sized = sized_axes(form, sizes)
-    compute, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
+    compute, own = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
     named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}
-    return Problem(sized, dict(shapes), named, compute, result, empty, precision)
+    return Problem(sized, dict(shapes), named, compute, result or own, empty, precision)
 
 
 def sized_axes(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:

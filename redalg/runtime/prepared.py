@@ -40,24 +40,23 @@ class Prepared:
 
     def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Pass after pass, each taking what was given and what the passes before it made."""
-        first, *others = self.steps
-        made = first(given)
-        for step in others:
-            made = step({**given, **made})
-        return made
+        *earlier, last = self.steps
+        for step in earlier:
+            given = {**given, **step(given)}
+        return last(given)
 
 
 _PREPARED: dict[Hashable, Prepared] = {}
 
 
 def kind_of(
-    forms: tuple[FusedForm | None, FusedForm], given: Mapping[str, Any], backend: str | None,
+    forms: tuple[FusedForm, ...], given: Mapping[str, Any], backend: str | None,
     sizes: Mapping[str, int], options: Mapping[str, Any],
 ) -> Hashable:  # fmt: skip
     """What a glance at a call tells; None where it does not tell enough."""
     torch = sys.modules.get("torch")
     tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
-    seen: list[Any] = [id(forms[0]), id(forms[1]), backend, id(options["plan"]), bool(options["check"])]
+    seen: list[Any] = [*map(id, forms), backend, id(options["plan"]), bool(options["check"])]
     seen += (options["empty"], options["precision"])
     for name, one in given.items():
         kind = type(one)

@@ -55,7 +55,7 @@ def lowered_for(
 ) -> Lowered | Unfused:
     """The lowering for a call's sizes, or the unfused form, kept in process by what it depends on."""
     shapes = {name: tuple(array.shape) or (1,) for name, array in tensors.items()}
-    target, wanted = target_of(bound.device), options_of(options)
+    target, wanted = target_of(bound.device), {**options_of(options), "result": bound.result}
     key = key_of(form, target, bound.sizes, bound.dtypes, shapes, wanted)
     if key not in _LOWERED:
         plan = wanted.pop("plan")
@@ -85,7 +85,7 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
         binding = bind_axes(loop, within.sizes)
     free = may_vary(loop, binding, within.dtypes)
     fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
-    options = (problem.empty, problem.precision)
+    options = (problem.empty, problem.precision, problem.result)
     family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
     problem = replace(
         problem,
@@ -132,6 +132,7 @@ def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mappin
     """Lower now; calls of these sizes take this lowering, unless they take the unfused form."""
     lowered = lower(form, target, sizes, dtypes, **options)
     wanted = {name: options.get(name, default) for name, default in DEFAULTS.items()}
+    wanted["result"] = lowered.problem.result
     if not lowered.program.sizes and unfused_for(form, target, sizes, dtypes, **options) is None:
         given, of_call = options.get("shapes") or {}, replace(lowered.problem, sizes=sized_axes(form, sizes), shapes={})
         shapes = {name: tuple(given.get(name) or shape_of(name, form, of_call)) or (1,)

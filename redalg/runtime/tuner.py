@@ -24,9 +24,9 @@ from redalg.lower_tile.cache import one_at_a_time
 from redalg.lower_tile.compile import compile_source
 from redalg.runtime import arrays, prepared, sizes, tuned, unfused
 from redalg.runtime.compiling import Compilers, Job
-from redalg.runtime.dispatch import began_first, define
+from redalg.runtime.dispatch import began_earlier, bind_last, define, of_last
 from redalg.runtime.gathers import gathers_any
-from redalg.runtime.inputs import Bound, bind, check_choice
+from redalg.runtime.inputs import Bound, check_choice
 from redalg.runtime.kernels import check_indices, recipe_of, refuse_missing_torch
 from redalg.runtime.lowering import Lowered, built, space_for, target_of
 from redalg.runtime.prepared import Step, scalars_of
@@ -49,7 +49,7 @@ SHARE = 0.5
 FEW = Limits(population=16, batch=4, patience=1)
 """On the CPU, where plans are compiled beside each other on few cores."""
 Given = Mapping[str, Any]
-Forms = tuple[FusedForm | None, FusedForm]
+Forms = tuple[FusedForm, ...]
 Begun = tuple[Lowered, Job] | Unfused | str
 
 
@@ -197,7 +197,7 @@ class Task:
     @property
     def form(self) -> FusedForm:
         """The last pass."""
-        return self.forms[1]
+        return self.forms[-1]
 
     def predicted_us(self, plan: Plan) -> float:
         """The model's time."""
@@ -233,13 +233,11 @@ class Task:
 
 
 def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Task:
-    """The task of tensors: the first of two passes is run with the plan that it has."""
-    first, form = forms
-    taken = dict(given)
-    if first is not None:
-        options = {"empty": how.empty, "precision": how.precision, "plan": None, "check": True}
-        taken = began_first((first, form), given, "tilelang", extents, options)[1]
-    bound = bind(form.cascade, taken, extents)
+    """The task of tensors: the passes before the last are run with the plans that they have."""
+    form = forms[-1]
+    options = {"empty": how.empty, "precision": how.precision, "plan": None, "check": True}
+    _, known = began_earlier(forms, given, "tilelang", extents, options)
+    bound, taken = bind_last(forms, known, extents), of_last(known, forms)
     none = [name for name, size in bound.sizes.items() if size == 0]
     if none:
         raise InputError(
@@ -249,7 +247,7 @@ def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning)
         check_indices(form, bound)
     shapes = {name: tuple(one.shape) or (1,) for name, one in arrays.tensors_for(bound, "torch").items()}
     space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
-                      precision=how.precision)  # fmt: skip
+                      precision=how.precision, result=bound.result)  # fmt: skip
     return Task(forms, given, extents, taken, bound, space, unfused.offered(form, space))
 
 
