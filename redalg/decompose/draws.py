@@ -22,7 +22,7 @@ from sympy.core.relational import Relational
 
 from redalg.decompose.signs import UP, Facts, sign_of
 from redalg.expression import Axis, Element
-from redalg.expression.contents import elements_of, of_kind
+from redalg.expression.contents import elements_of, free_axes, of_kind
 
 SEED = 2026
 OWN = 2
@@ -166,7 +166,7 @@ def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:
         for side in node.args:
             if isinstance(side, Element) and node.rel_op in ("==", "!="):
                 found[side] = range(3)
-            elif isinstance(side, Element) and node.atoms(Axis) - side.atoms(Axis):
+            elif isinstance(side, Element) and free_axes(node) - free_axes(side):
                 found[side] = range(rows // 2, rows + OWN + 1)
     return found
 

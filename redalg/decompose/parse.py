@@ -36,7 +36,7 @@ from redalg.decompose.extremal import LATTICE, uncompared
 from redalg.decompose.ties import Attained, Part
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
-from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
+from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import with_args
 from redalg.monoids import monoid
 
@@ -279,21 +279,25 @@ class _Builder:
         return any(set(one.bound) == self.together for one in reductions_of(node.args[1]))
 
     def _exchanged(self, kind: str, term: Expr) -> Expr | None:
-        """Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C."""
-        inner = next((one for one in sorted(reductions_of(term), key=str)), None)
-        if inner is None:
-            return None
-        hole = Dummy("hole")
-        opened = term.xreplace({inner: hole})
-        factor = opened.diff(hole)
-        if kind != "sum" or factor.has(hole) or set(inner.bound) & free_axes(opened):
-            raise ExpressionError(
-                f"`{inner}` reduces values over {inner.bound[0]} inside a {kind} over {listed(self.reduced)}, in "
-                "which it does not stand linearly. Give the axis a size, so that it is written out."
-            )
-        rest = opened.xreplace({hole: S.Zero})
-        first = Reduce("sum", self._add(kind, factor * inner.expr, None), inner.bound)
-        return first if rest is S.Zero else first + (self._exchanged(kind, rest) or self._add(kind, rest, None))
+        """Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C; a reduction of values alone may stay, since it is a value itself."""
+        for inner in sorted(set(outermost(term)), key=str):
+            hole = Dummy("hole")
+            opened = term.xreplace({inner: hole})
+            factor = coefficient(opened, hole) if kind == "sum" else None
+            if factor is None or set(inner.bound) & free_axes(opened):
+                if self.together & free_axes(inner):
+                    raise self._not_linear(kind, inner)
+                continue
+            rest, product = opened.xreplace({hole: S.Zero}), factor * inner.expr
+            first = Reduce("sum", self._exchanged(kind, product) or self._add(kind, product, None), inner.bound)
+            return first if rest is S.Zero else first + (self._exchanged(kind, rest) or self._add(kind, rest, None))
+        return None
+
+    def _not_linear(self, kind: str, inner: Reduce) -> ExpressionError:
+        return ExpressionError(
+            f"`{inner}` reduces values over {listed(inner.bound)} inside a {kind} over {listed(self.reduced)}, in "
+            "which it does not stand linearly. Give the axis a size, so that it is written out."
+        )
 
     def _add(self, kind: str, term: Expr, hint: str | None, result: str = "", place: Axis | None = None) -> Value:
         for one in self.reductions:
@@ -331,6 +335,31 @@ class _Builder:
         cascade = Cascade(reduced[0], *parts, inner=reduced[1:])
         self.producers.append(Producer(name, axes, cascade))
         return self.producers[-1].value
+
+
+def coefficient(node: Expr, hole: Dummy) -> Expr | None:
+    """A of node = A·hole + C, where A and C are free of the hole; None where it stands in any other way.
+
+    A derivative is no test: that of a step function of the hole is 0.
+
+    >>> from sympy import Symbol
+    >>> hole, x = Dummy("hole"), Symbol("x")
+    >>> coefficient(x * (hole + 1), hole), coefficient(Where(x < hole, x, 0), hole)
+    (x, None)
+    """
+    if hole not in nodes_of(node):
+        return S.Zero
+    if node == hole:
+        return S.One
+    if isinstance(node, Where) and hole not in nodes_of(node.condition):
+        branches = [coefficient(one, hole) for one in node.args[1:]]
+        return None if None in branches else Where(node.condition, *branches)
+    if node.is_Add:
+        terms = [coefficient(one, hole) for one in node.args]
+        return None if None in terms else Add(*terms)
+    holding = [one for one in node.args if hole in nodes_of(one)] if node.is_Mul else []
+    inner = coefficient(holding[0], hole) if len(holding) == 1 else None
+    return None if inner is None else Mul(inner, *(one for one in node.args if one not in holding))
 
 
 def ordered(axes: AbstractSet[Axis]) -> tuple[Axis, ...]:

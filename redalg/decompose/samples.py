@@ -24,7 +24,7 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from redalg.decompose.arithmetic import Arithmetic
 from redalg.decompose.draws import OWN, Draws
 from redalg.decompose.rank import Unavailable
-from redalg.expression import Cast, Element, Let, Value, Where
+from redalg.expression import Cast, Element, Let, Reduce, Value, Where
 
 Rule = Callable[["Samples", "Node"], Any]
 
@@ -271,6 +271,11 @@ def _let(samples: Samples, known: Node) -> Any:
     return samples.parts(known)[0]
 
 
+def _inner(samples: Samples, known: Node) -> Any:
+    """A reduction of values over axes of its own: those may have one element."""
+    return samples.value(samples.known(known.node.expr))
+
+
 def _unknown(_: Samples, known: Node) -> Any:
     raise Unavailable(f"`{known.node}` applies `{type(known.node).__name__}`, which the test cannot evaluate")
 
@@ -308,6 +313,7 @@ def _folded(function: Callable[[Any, Any], Any]) -> Rule:
 
 RULES: tuple[tuple[Any, Rule], ...] = (
     (Where, _where),
+    (Reduce, _inner),
     (Cast, _cast),
     (Let, _let),
     (Pow, _power),

@@ -120,7 +120,7 @@ class Reduce(Expr):
         )
 
     def _sympystr(self, printer: Any) -> str:
-        axes = [axis.name for axis in self.bound] + ([] if self.place is None else [self.place.name])
+        axes = [str(axis) for axis in self.bound] + ([] if self.place is None else [self.place.name])
         suffix = f".{self.result}" if self.result else ""
         return f"{self.kind}({', '.join([*map(printer._print, self.operands), *axes])}){suffix}"
 

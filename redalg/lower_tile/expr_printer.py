@@ -39,7 +39,7 @@ from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
-from redalg.expression import UNDEFINED, Cast, Where
+from redalg.expression import UNDEFINED, Cast, Reduce, Where
 from redalg.lower_tile.program import NO_ELEMENT, Bind, TileProgram, statements
 from redalg.lower_tile.scalars import (
     Is,
@@ -301,6 +301,8 @@ class Printer:
         return f"T.pow({self.number(base)}, {self.number(exponent)})"
 
     def _function(self, node: Basic) -> str:
+        if isinstance(node, Reduce):
+            raise PlanError(f'`{node}` reduces values after the pass, which no kernel holds. Use backend="torch".')
         args = [self.number(one) for one in node.args if not isinstance(node, Cast) or one is node.args[0]]
         if isinstance(node, exp) and log(2) in (factors := Mul.make_args(node.args[0])):
             power = Mul(*(one for one in factors if one != log(2)))
