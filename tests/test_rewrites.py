@@ -54,7 +54,15 @@ from redalg.decompose.parse import without_names
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value, Where
 from redalg.incremental.unroll import unrolled
-from tests import decided, extrema, rewrites_foreign, rewrites_of_cases, rewrites_of_exponents, rewrites_of_forms
+from tests import (
+    decided,
+    extrema,
+    rewrites_foreign,
+    rewrites_of_cases,
+    rewrites_of_exponents,
+    rewrites_of_extrema,
+    rewrites_of_forms,
+)
 
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
@@ -265,6 +273,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     **rewrites_foreign.PROPERTIES,
     **rewrites_of_exponents.PROPERTIES,
     **rewrites_of_cases.PROPERTIES,
+    **rewrites_of_extrema.PROPERTIES,
     "α-renaming       Σ_i f(X[i])": alpha_renaming,
     "joining          Σ_i A·Σ_j f": joining,
     "total            |i|·|j|": total,

@@ -10,6 +10,7 @@ monotone functions are both. Rules (Boyd and Vandenberghe, Convex Optimization, 
     k·a, k ≥ 0        as a;   k ≤ 0 swaps;   k of unknown sign: quasi-both where a is monotone or affine
     f(a), f rising    keeps quasi; f convex keeps convex, f concave keeps concave
     max(a, b)         convex and quasiconvex where both are; min the same for concave; as a where a ≥ b is known
+    where(p > q, a, b)  p − q rising: rises where a and b do and a ≥ b where p > q; falls where they do and a ≤ b there
     |a|               as a where a ≥ 0, as −a where a ≤ 0
 
 What is constant has the sign that `signs` knows: SymPy would ask the same of each node at length.
@@ -24,10 +25,15 @@ from sympy import (
     Abs,
     Dummy,
     Expr,
+    Ge,
+    Gt,
+    Le,
+    Lt,
     Max,
     Min,
     Mul,
     Pow,
+    S,
     acosh,
     asinh,
     atan,
@@ -42,7 +48,7 @@ from sympy import (
 )
 
 from redalg.decompose.signs import UP, Facts, Sign, sign_of
-from redalg.expression import Cast
+from redalg.expression import Cast, Where
 from redalg.expression.contents import of_kind, values_of
 
 CONVEX, CONCAVE, QUASICONVEX, QUASICONCAVE = "convex", "concave", "quasiconvex", "quasiconcave"
@@ -111,6 +117,31 @@ def curvature(node: Expr, variable: Expr, facts: Facts = NONE) -> Curvature:
         if node.func == kind:
             return curvature(node.args[0], variable, facts).within(rising, isinstance(node, STRICT))
     return UNKNOWN
+
+
+def stepped(node: Where, variable: Expr, facts: Facts) -> int | None:
+    """The direction of a choice by a comparison: 1 rising, −1 falling, None unknown."""
+    condition, a, b = node.args
+    if not isinstance(condition, Gt | Ge | Lt | Le):
+        return None
+    difference = (condition.lhs - condition.rhs) * (1 if isinstance(condition, Gt | Ge) else -1)
+    way = curvature(difference, variable, facts).direction
+    found = {curvature(one, variable, facts).direction for one in (a, b)}
+    above, below = (_exceeds(a, b, difference, facts), _exceeds(b, a, difference, facts))
+    for direction in (1, -1):
+        step = above if way == direction else below
+        if way and found <= {0, direction} and step:
+            return direction
+    return None
+
+
+def _exceeds(a: Expr, b: Expr, difference: Expr, facts: Facts) -> bool:
+    """Whether a ≥ b is known on one side of where a difference is 0: a falls or rises with b from there on."""
+    if b is S.NegativeInfinity or a is S.Infinity:
+        return True
+    if S.NegativeInfinity in (a, b) or S.Infinity in (a, b):
+        return False
+    return any(sign_of(one, facts) in UP for one in (a - b, *((a - b + way * difference).expand() for way in (1, -1))))
 
 
 def _sum(parts: list[Curvature]) -> Curvature:

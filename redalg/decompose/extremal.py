@@ -7,6 +7,9 @@
     max_l (k·max(a, b) + v)     → max_l max(k·a + v, k·b + v)         k ≥ 0 (k ≤ 0: min); of where(c, a, b) for any k
     max_l where(c, a, b)        → max(max over c of a, max over ¬c of b)      c of x alone
     max_l (g(x)·h(d) + v(d))    → (max g)·h + v                       h ≥ 0; g of several generators
+    max_l φ_d(g(u_l), h(u_l))   → φ_d(g, h) at max u or min u         as a function of u, as above
+    max_l where(u > d, a, b)    → where(u > d, a, b) at max u         rising in u; at min u where it falls
+                                → max(max_l where(u > d, a, −∞), max_l where(u > d, −∞, b))       otherwise
     argmax_l, topk_l φ_d(u_l)   → those of u, their values φ_d(…)     φ strictly rising in u
 
 and the same for min with the order turned. Over no element an extremum is its identity, which φ need not give: there
@@ -19,20 +22,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from sympy import Abs, Add, And, Dummy, Expr, Max, Min, Mul, Not, S, Symbol
+from sympy import Abs, Add, And, Dummy, Eq, Expr, Max, Min, Mul, Not, S, Symbol, preorder_traversal
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
-from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature
+from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, stepped
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
 from redalg.decompose.signs import absolute
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
-from redalg.expression import Where
-from redalg.expression.contents import values_of
+from redalg.expression import Axis, Where
+from redalg.expression.contents import elements_of, of_kind, text_of, values_of
 from redalg.expression.rebuild import renamed
 from redalg.monoids import monoid
 
@@ -148,16 +151,70 @@ class Finder:
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args
         if self.separator.side(condition) == MIXED:
-            raise self._threshold(condition)
+            return self._crossed(node, kind, where)
         if not self.separator.side(condition) & X:
             return Where(condition, self.extremum(a, kind, where), self.extremum(b, kind, where))
         identity = monoid(kind).identity
-        made = [self.extremum(branch, kind, where & side) for branch, side in ((a, condition), (b, Not(condition)))
-                if branch != identity]  # fmt: skip
+        sides = ((a, condition), (b, otherwise(condition)))
+        made = [self.extremum(branch, kind, where & side) for branch, side in sides if branch != identity]
         return uncompared(LATTICE[kind], made)
 
-    def _threshold(self, condition: Boolean) -> NotSeparable:
+    def _crossed(self, node: Where, kind: str, where: Boolean) -> Expr:
+        """The extremum of a choice by what compares x with d, as a whole or by its branches."""
+        condition, a, b = node.args
+        if (value := self._stepped(node, kind, where)) is not None:
+            return value
+        identity = monoid(kind).identity
+        parts = [Where(condition, a, identity), Where(condition, identity, b)] if identity not in (a, b) else []
+        values = [self._stepped(one, kind, where) for one in parts]
+        known = [one for one in values if one is not None]
+        if not known or len(known) < len(values):
+            raise self._threshold(node)
+        return uncompared(LATTICE[kind], known)
+
+    def _stepped(self, node: Where, kind: str, where: Boolean) -> Expr | None:
+        """The extremum of a choice that rises or falls with one function of x; NaN takes the second branch."""
+        generators: dict[Expr, Dummy] = {}
+        found = self._of_one(self.opened(node, generators), generators)
+        if found is None or not isinstance(found[2], Where):
+            return None
+        u, variable, phi = found
+        direction, b = stepped(phi, variable, self.separator.facts), node.args[2]
+        if direction is None:
+            return None
+        end, hidden = (kind if direction == 1 else OTHER[kind]), not self.separator.side(b) & X
+        self.g.append(u)
+        self.functions.append((phi, variable))
+        counted = And(where, is_number(u)) if hidden or self.numbers else where
+        value = self.present(renamed(phi, {variable: self.slot(end, u, counted)}), kind, counted)
+        if not hidden or b == monoid(kind).identity:
+            return value
+        return uncompared(LATTICE[kind], [value, self.present(b, kind, And(where, Not(is_number(u))))])
+
+    def _of_one(self, opened: Expr, generators: dict[Expr, Dummy]) -> tuple[Expr, Dummy, Expr] | None:
+        """The function of x of which all generators are functions, its symbol, and the node as a function of it."""
+        if len(generators) == 1:
+            [(u, variable)] = generators.items()
+            return u, variable, opened
+        parts = {one for u in generators for one in preorder_traversal(u)
+                 if isinstance(one, Expr) and self.separator.side(one) == X and not isinstance(one, Axis)}  # fmt: skip
+        for u in sorted(parts, key=lambda one: (-one.count_ops(), text_of(one))):
+            variable = _variable(u)
+            written = {symbol: self._in_terms_of(u, variable, one) for one, symbol in generators.items()}
+            if all(one is not None for one in written.values()):
+                return u, variable, opened.xreplace(written)
+        return None
+
+    def _in_terms_of(self, u: Expr, variable: Dummy, node: Expr) -> Expr | None:
+        """A node as a function of u, None where it is not seen to be one."""
+        written: Expr = node.xreplace({u: variable})
+        if not self.separator.side(written) & X:
+            return written
+        return next((variable**power for power in (2, 3, 4) if node == u**power), None)
+
+    def _threshold(self, node: Where) -> NotSeparable:
         """Why a condition that compares x with d has no extrema: no theorem speaks of u beside its own extremum."""
+        condition = node.args[0]
         mixed = [one for one in condition.atoms(Relational) if self.separator.side(one) == MIXED]
         if any(self.separator.sign(one.lhs - one.rhs) for one in mixed) or not self._speaks_of_numbers(mixed):
             return NotSeparable(condition, "asks which elements attain an extremum, and under a max or min redalg "
@@ -177,10 +234,11 @@ class Finder:
         opened = self.opened(node, generators)
         if len(generators) > 1 and (written := node.expand()) != node:
             return self._composed(written, kind, where)
-        if len(generators) > 1:
+        alone = self._of_one(opened, generators)
+        if alone is None:
             return self._scaled(node, kind, where)
-        [(u, variable)] = generators.items()
-        return self._generated(u, kind, where, opened, variable)
+        u, variable, phi = alone
+        return self._generated(u, kind, where, phi, variable)
 
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
@@ -211,8 +269,7 @@ class Finder:
             if u.is_Add and u.could_extract_minus_sign():
                 coefficient, u = -coefficient, -u
             if u not in generators:
-                known = {"nonnegative": True} if u.is_extended_nonnegative else {}
-                generators[u] = Dummy("g", **(known or {"extended_real": True}))
+                generators[u] = _variable(u)
             return coefficient * generators[u]
         if not self.separator.side(node) & X or not node.args:
             return node
@@ -237,14 +294,34 @@ class Finder:
         free = [arg for arg in (node.args if node.is_Add else ()) if not self.separator.side(arg) & X]
         moving = node.func(*(arg for arg in node.args if arg not in free)) if free else node
         columns = laurent.columns(self._separated(moving))
+        varying = {d: {x: c for x, c in column.items() if x} for d, column in columns.items()}
         span = Span()
-        independent = sum(span.add(column) for column in columns.values())
+        independent = sum(span.add(column) for column in varying.values())
         if independent > 1:
             raise NotSeparable(node, f"weighs {independent} independent functions of x against each other by d, so "
                                f"that its {kind} is attained at the corners of a hull, whose number is not bounded",
                                certain=not node.has(Max, Min, Where, Abs))  # fmt: skip
-        g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
-        return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
+        if columns == varying:
+            g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
+            return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
+        atoms = self.separator.atoms
+        [vector] = span.basis
+        g = Add(*(laurent.number(c) * atoms.expr(x) for x, c in vector.items()))
+        scales = [laurent.number((span.coordinates(column) or {}).get(0, 0)) * atoms.expr(d)
+                  for d, column in varying.items()]  # fmt: skip
+        free += [laurent.number(column.get((), 0)) * atoms.expr(d) for d, column in columns.items()]
+        return self._generated(g, kind, where, GENERATOR * Add(*scales) + Add(*free), GENERATOR)
+
+
+def otherwise(condition: Boolean) -> Boolean:
+    """Where a condition does not hold: not where its opposite does, as an order of NaN has none."""
+    ordered = any(elements_of(one) for one in of_kind(Relational, condition) if one.rel_op not in ("==", "!="))
+    return Eq(Where(condition, S.One, S.Zero), 0) if ordered else Not(condition)
+
+
+def _variable(u: Expr) -> Dummy:
+    """A symbol for a function of x, of the sign that SymPy knows of it."""
+    return Dummy("g", **({"nonnegative": True} if u.is_extended_nonnegative else {"extended_real": True}))
 
 
 def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:

@@ -3,6 +3,7 @@
     f(x, a)              → where(a ≠ 0, f(x, 1), f(x, 0))                 a the truth of any or all
     f(x, where(c, p, q)) → where(c, f(x, p), f(x, q))                     c of x alone or of d alone
     f(x, sign u)         → where(u > 0, f(x, 1), where(u < 0, f(x, −1), where(u = 0, f(x, 0), sign u)))
+    f((−1)^i, d)         → where(i mod 2 = 0, f(1, d), f(−1, d))          i of places
     f(i mod k, d)        → where(i mod k = 0, f(0, d), … f(k − 1, d))     i of places; k a number of at most 4
     f(x, max u)          → where(max u = a, f(x, a), where(max u = b, f(x, b), … max u))   u a or b or …; min u alike
     u·0                  → where(−∞ < u < ∞, 0, NaN)                      u of x or d, for f(x, 0)
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from sympy import Add, Eq, Expr, Integer, Mod, Ne, S, Tuple, preorder_traversal, sign
+from sympy import Add, Eq, Expr, Integer, Mod, Ne, Pow, S, Tuple, preorder_traversal, sign
 from sympy.core.basic import Basic
 
 from redalg.decompose.plain import is_finite
@@ -64,6 +65,8 @@ def cases(node: Basic, separator: Separating) -> Iterator[Case]:
             yield part, partial(_by_sign, part)
         elif isinstance(part, Mod) and separator.side(part) == X and _is_small_remainder(part):
             yield part, partial(_by_remainder, part)
+        elif isinstance(part, Pow) and part.base is S.NegativeOne and part.exp.is_integer:
+            yield part, partial(_by_parity, part)
         elif isinstance(part, Value) and (numbers := few(part, separator)):
             yield part, partial(_by_number, part, numbers)
 
@@ -88,6 +91,10 @@ def _by_remainder(one: Expr, at: At) -> Expr:
     for number in reversed(range(size - 1)):
         made = Where(Eq(one, number), at(Integer(number)), made)
     return made
+
+
+def _by_parity(one: Expr, at: At) -> Expr:
+    return Where(Eq(Mod(one.exp, 2), 0), at(S.One), at(S.NegativeOne))
 
 
 def _by_number(one: Expr, numbers: tuple[Expr, ...], at: At) -> Expr:
