@@ -153,6 +153,18 @@ def test_a_slope_beside_other_centres_is_exact(term: Expr, beside: Expr) -> None
         assert (np.abs(got - want) <= 64 * np.finfo(float).eps * bound).all()
 
 
+def test_lines_are_not_chained() -> None:
+    """Gram-Schmidt: z on x, then y on x and on what is left of z."""
+    left = z - x * ra.sum(z * x, n) / ra.sum(x * x, n)
+    fit = x * ra.sum(y * x, n) / ra.sum(x * x, n) + left * ra.sum(y * left, n) / ra.sum(left * left, n)
+    expr = ra.sum((y - fit) ** 2, n)
+    made, rng = ra.fuse(expr, axes="b"), np.random.default_rng(0)
+    given = {name: rng.standard_normal((2, 40)) + 3 for name in "xyz"}
+    want, _ = Oracle(given, {}, {"b": 2, "n": 40}).output(expr, "b")
+    for got in (made(**given), in_pieces(made, given, named_axes(expr, given), n, 40, rng, parts=4)):
+        np.testing.assert_allclose(got, want.astype(float), rtol=1e-10)
+
+
 CASES = [*FOREIGN, *OWN_AXES, *PAIRS]
 COMPILED = {FOREIGN[0], OWN_AXES[0], PAIRS[0]}
 """The others' kernels take two seconds each to compile, and run with the slow tests."""

@@ -58,14 +58,14 @@ class Centred:
         return made
 
 
-def centre(separation: Separation, separator: Separator) -> Centred:
-    """The centred form of one reduction's polynomial."""
+def centre(separation: Separation, separator: Separator, *, lines: bool = True) -> Centred:
+    """The centred form of one reduction's polynomial; without `lines`, none is centred on other generators."""
     polynomial, centres = separation.polynomial, dict[int, Polynomial]()
     again = True
     while again:
         again = False
         written = list(_written(separation, separator))
-        for place, (atom, v) in enumerate([*written, *_tschirnhaus(polynomial, separator)]):
+        for place, (atom, v) in enumerate([*written, *_tschirnhaus(polynomial, separator, lines=lines)]):
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
             moved = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
             most = len(polynomial) if centres and place < len(written) else len(polynomial) - 1
@@ -97,7 +97,7 @@ def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int
             yield x[0][0], laurent.scale(laurent.add(*parts), laurent.ratio(-1, c))
 
 
-def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
+def _tschirnhaus(polynomial: Polynomial, separator: Separator, *, lines: bool) -> Iterator[tuple[int, Polynomial]]:
     for atom in laurent.atoms_of(polynomial):
         by_degree: dict[Ratio, Polynomial] = {}
         for (x, d), c in polynomial.items():
@@ -113,7 +113,7 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator) -> Iterator[tuple
             laurent.ratio(-c_below, degree * c) for (x_below, d_below), c_below in below.items()
         }  # fmt: skip
         plain = all(not x for x, _ in v)
-        if (plain or (degree > 1 and _slopes_of(v, atom, separator))) and _written_reciprocals(v, polynomial):
+        if (plain or (lines and degree > 1 and _slopes_of(v, atom, separator))) and _written_reciprocals(v, polynomial):
             yield atom, v
 
 

@@ -81,9 +81,21 @@ def attempted(
 
 
 def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
-    """Centre every sum; a generator that stands elsewhere to a power that is not natural keeps its own place."""
+    """Centre every sum; a generator that stands elsewhere to a power that is not natural keeps its own place.
+
+    Lines are not chained: where x is summed about a line of its own, no other generator is summed about a line in x.
+    """
     separator = decomposition.separator
     centred = {one.reduction.name: centre(one, separator) for one in sums}
+    tilted, regressors = set[int](), set[int]()
+    for one in sums:
+        made = centred[one.reduction.name]
+        on = {atom for atom in made.centres if made.slopes(atom)}
+        along = {x for atom in on for x in made.slopes(atom)}
+        if (tilted | on) & along or on & regressors:
+            centred[one.reduction.name] = centre(one, separator, lines=False)
+        else:
+            tilted, regressors = tilted | on, regressors | along
     fixed = {atom for one in centred.values() for x, _ in one.polynomial for atom, q in x
              if q < 0 or q.denominator != 1}  # fmt: skip
     for one in sums:
