@@ -182,7 +182,7 @@ class Fused:
         return merge(self.form, a, b)
 
     def finish(self, state: Any, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
-               start: Sizes | None = None) -> Any:  # fmt: skip
+               start: Sizes | None = None, *, condition: bool = False) -> Any:  # fmt: skip
         """The outputs of a state.
 
         Args:
@@ -191,9 +191,12 @@ class Fused:
                 the piece of it that they hold: pass piece after piece to make it part by part.
             empty: what a ratio over no elements is, `"nan"` or `"zero"`.
             start: `{axis: global number of the piece's first element}` (0 where left out), for masks over the axis.
+            condition: give κ of every output beside it, the shape alike: about κ·ε of the output is lost, where ε is
+                the unit roundoff of the state's type (Higham 2002, section 1.6). 1 where nothing cancels.
 
         Returns:
-            What a call gives, dimensions in the order of the output axes, a reduced axis as long as the piece.
+            What a call gives, dimensions in the order of the output axes, a reduced axis as long as the piece; with
+            `condition` a pair of the outputs and their κ.
 
         Raises:
             InputError: the state is none of this form, a tensor that an output holds is missing, or one does not fit.
@@ -203,11 +206,16 @@ class Fused:
         >>> state = share.leaf({"x": np.float32([1, 2, 5])})
         >>> share.finish(state, {"x": np.float32([2, 5])}, start={ra.axes("n"): 1}).tolist()
         [0.25, 0.625]
+        >>> gap = ra.fuse(ra.sum(ra.tensor("x[n]"), ra.axes("n")) - ra.max(ra.tensor("x[n]"), ra.axes("n")))
+        >>> value, kappa = gap.finish(gap.leaf({"x": np.float32([1, 1e6])}), condition=True)
+        >>> float(value), float(kappa)
+        (1.0, 1000001.0)
         """
         from redalg.runtime.finish import finish
 
         self._refuse_several_passes("finish")
-        return self._outputs(finish(self.form, state, tensors, empty, start))
+        made = finish(self.form, state, tensors, empty, start, condition=condition)
+        return tuple(map(self._outputs, made)) if condition else self._outputs(made[0])
 
     def empty_state(self, sizes: Sizes, dtypes: Any = "float32", device: str = "cpu",
                     library: str = "torch") -> Any:  # fmt: skip

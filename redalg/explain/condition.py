@@ -157,10 +157,10 @@ class Conditions:
                    *listed(about), ".")  # fmt: skip
         if len(centred) < len(differences):
             yield ("Where no centre shifts the terms it is about 1 unless they cancel: the value is then small beside ",
-                   "what it is made of, in the definition too.")  # fmt: skip
+                   "what it is made of here. `finish(…, condition=True)` gives its size.")  # fmt: skip
         if any(one.terms.atoms(Reduce) for one in watched):
             yield ("Σ|…| over the elements stands for a sum whose terms may differ in sign: no more than that sum ",
-                   "where one sign prevails, and large beside it where they cancel, as in the definition.")  # fmt: skip
+                   "where one sign prevails, and large beside it where they cancel.")  # fmt: skip
 
     def _holds(self, one: Accumulator, values: set[Value]) -> bool:
         return any(factor.atoms(Value) & values for factor in one.factors)

@@ -15,9 +15,10 @@ from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import is_indicator, values_of
 from redalg.incremental.arrays import ArrayOps
+from redalg.incremental.conditioned import Conditioned
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.factors import grouped
-from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.structured import defined, folded, joined
 from redalg.monoids import MONOIDS, Monoid
 
@@ -295,18 +296,29 @@ class Executor:
 
     def outputs(self, scope: Scope, values: Slots, *, carries: bool) -> dict[str, Any]:
         """The outputs from the resolved values; those that carry a reduced axis over the scope's ranges of it."""
-        inner, made = scope.over({}, dict(values)), {}
         wanted = [one for one in self.form.outputs if one.carries is carries]
-        used = {value for one in wanted for value in values_of(one.expr)}
-        for producer in self.form.cascade.producers:
-            if producer.value in used and producer.value not in values:
-                inner.values[producer.value] = produced(producer, scope)
+        inner, made = self._knowing(scope, values, wanted), {}
         for output in wanted:
             array = inner.evaluate(output.expr)
             if self.policy == "zero" and output.empty != S.false:
                 array = self.ops.where(inner.evaluate(output.empty), self.ops.scalar(0.0), inner.number(output.expr))
             made[output.name] = array
         return made
+
+    def conditions(self, scope: Scope, values: Slots, *, carries: bool) -> dict[str, Any]:
+        """κ of the outputs, as `outputs` gives their values (`conditioned`)."""
+        wanted = [one for one in self.form.outputs if one.carries is carries]
+        conditioned = Conditioned(self.form, self._knowing(scope, values, wanted))
+        return {one.name: conditioned.of(one) for one in wanted}
+
+    def _knowing(self, scope: Scope, values: Slots, wanted: list[FormOutput]) -> Scope:
+        """The scope with the resolved values, and the producers that stand in the outputs themselves."""
+        inner = scope.over({}, dict(values))
+        used = {value for one in wanted for value in values_of(one.expr)}
+        for producer in self.form.cascade.producers:
+            if producer.value in used and producer.value not in values:
+                inner.values[producer.value] = produced(producer, scope)
+        return inner
 
 
 def indicators(one: Accumulator) -> list[Where]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from sympy import Expr
@@ -12,7 +13,7 @@ from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, values_of
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FusedForm
-from redalg.incremental.interpret import Executor, Slots
+from redalg.incremental.interpret import Executor
 from redalg.runtime.arrays import assembled, output_dtype, to_library
 from redalg.runtime.blocks import Ranges, blocks, pieces
 from redalg.runtime.inputs import check_choice, library_of
@@ -20,10 +21,12 @@ from redalg.runtime.options import check_places, starts
 from redalg.runtime.state import State, check, check_indices, reduced_names, unpack, unpacked_scope
 
 
-def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str, start: Any) -> dict[str, Any]:
-    """The outputs of a state; `given` holds the tensors and scalars that stand in the outputs themselves.
+def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str, start: Any, *,
+           condition: bool = False) -> tuple[dict[str, Any], ...]:  # fmt: skip
+    """The outputs of a state, and their condition numbers if they are asked for.
 
-    Outputs that carry a reduced axis are made for the piece of it that `given` holds, which begins at `start`.
+    `given` holds the tensors and scalars that stand in the outputs themselves. Outputs that carry a reduced axis are
+    made for the piece of it that `given` holds, which begins at `start`.
     """
     check(form, state, "finish")
     given = given or {}
@@ -48,11 +51,21 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
         check_given(given[name], element, state.library, {**state.sizes, **piece})
         check_kind(given[name], element, name in form.cascade.value_tensors())
     scope, executor = unpacked_scope(form, state, given, empty, piece=piece, start=start)
+    made = []
     with scope.ops.quiet():
-        made = assembled(finished(form, executor, scope, unpack(form, state, scope), piece),
-                         {one.name: (one.axes, output_dtype(one, form, state.result)) for one in form.outputs},
-                         scope, state.library)  # fmt: skip
-    return to_library(made, state.library, state.library)
+        values = executor.resolved(scope, unpack(form, state, scope))
+        for of in (executor.outputs, executor.conditions) if condition else (executor.outputs,):
+            dtypes = {one.name: condition_dtype(state.result) if of == executor.conditions else
+                      output_dtype(one, form, state.result) for one in form.outputs}  # fmt: skip
+            chunks = finished(form, executor, scope, partial(of, values=values), piece)
+            made.append(assembled(chunks, {one.name: (one.axes, dtypes[one.name]) for one in form.outputs}, scope,
+                                  state.library))  # fmt: skip
+    return tuple(to_library(one, state.library, state.library) for one in made)
+
+
+def condition_dtype(result: str) -> str:
+    """float64 beside float64, float32 beside all others."""
+    return result if result == "float64" else "float32"
 
 
 def with_starts(form: FusedForm, state: State, start: Mapping[Axis, int]) -> dict[Axis, int]:
@@ -87,15 +100,14 @@ def check_scalars(form: FusedForm, state: State, given: Mapping[str, Any]) -> No
 
 
 def finished(
-    form: FusedForm, executor: Executor, scope: Scope, slots: Slots, piece: Mapping[str, int]
+    form: FusedForm, executor: Executor, scope: Scope, of: Callable[..., dict[str, Any]], piece: Mapping[str, int]
 ) -> Iterator[tuple[Ranges, dict[str, Any]]]:
-    """The outputs without a reduced axis, then block after block those with one."""
-    values = executor.resolved(scope, slots)
-    yield {}, executor.outputs(scope, values, carries=False)
+    """What `of` gives of the outputs without a reduced axis, then block after block of those with one."""
+    yield {}, of(scope, carries=False)
     if any(one.carries for one in form.outputs):
         sizes = {str(axis.name): scope.length(axis) for axis in form.cascade.axes()} | dict(piece)
         for part in pieces(executor.reduced, scope, blocks(form, sizes)):
-            yield part, executor.outputs(scope.over(part), values, carries=True)
+            yield part, of(scope.over(part), carries=True)
 
 
 def finished_exprs(form: FusedForm) -> list[Expr]:
