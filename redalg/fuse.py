@@ -72,7 +72,8 @@ def decided(
     check_names(cascade, inputs)
     *earlier, last = decompositions(cascade, passes or 1 + exact, exact=exact)
     cascade = cascade if earlier else last.cascade
-    return Fused(cascade, last, tuple(one.name for one in inputs), single, exact, tuple(earlier))
+    written = tuple((name, one) for name, (one, _) in wanted.items())
+    return Fused(cascade, last, tuple(one.name for one in inputs), single, exact, tuple(earlier), written)
 
 
 def decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...]:

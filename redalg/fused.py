@@ -39,6 +39,7 @@ class Fused:
         exact: whether approximations are refused.
         earlier: the decompositions of the passes before the last, in order, whose outputs the later ones take as
             tensors (empty: one pass). `decomposition`, `form` and the algebra below are those of the last pass.
+        written: each output's name and its expression as it was given, for `reference`.
     """
 
     cascade: Cascade
@@ -47,6 +48,7 @@ class Fused:
     single: bool
     exact: bool
     earlier: tuple[Decomposition, ...] = ()
+    written: tuple[tuple[str, Expr], ...] = ()
 
     def __hash__(self) -> int:
         return hash((self.cascade, self.inputs, self.single, self.exact))
@@ -103,11 +105,11 @@ class Fused:
         return self._outputs(call(self.passes, given, backend, named_sizes(sizes or {}), options))
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
-        """The unfused definition, as written, in float64 (contractions by einsum, rows in chunks)."""
-        from redalg.runtime.dispatch import define
+        """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks)."""
+        from redalg.runtime.defined import reference
 
         given = self._given(positional, tensors)
-        return self._outputs(define(self.passes, given, named_sizes(sizes or {})))
+        return self._outputs(reference(self.cascade, self.written, given, named_sizes(sizes or {})))
 
     def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> dict[str, Any]:
         if not positional:

@@ -32,11 +32,12 @@ LAYERS = (
         "lower_tile",
         "strategies",
     ),
-    *("incremental", "decompose", "sugar", "expression", "monoids", "errors", "version"),
+    *("incremental", "decompose", "sugar", "definition", "expression", "monoids", "errors", "version"),
 )
 BACKENDS = {"torch", "tilelang", "tvm", "triton"}
 MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.runtime": "it runs forms on tensors",
+    "redalg.definition.tensors": "it evaluates definitions on tensors",
     "redalg.lower_tile.compile": "it compiles emitted text",
     "redalg.demo": "it compares with PyTorch; nothing but the command line imports it",
 }

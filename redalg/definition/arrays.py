@@ -1,0 +1,179 @@
+"""The array libraries of the definition: what NumPy and torch spell differently."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, final
+
+import numpy as np
+
+from redalg.errors import InputError
+
+FORMATS = {"bfloat16": (7, -126, math.inf), "float8_e4m3fn": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
+"""Floats that NumPy lacks: bits of the mantissa, smallest exponent, and where they saturate."""
+SAME_NAMES = ("exp", "log", "sqrt", "tanh", "sin", "cos", "tan", "sinh", "cosh", "floor", "ceil", "expm1", "log1p")
+"""Functions that SymPy, NumPy and torch call alike (`ceil` but for SymPy)."""
+
+
+class Library(ABC):
+    """An array library. Numbers are float64, indices and labels int64.
+
+    Attributes:
+        functions: SymPy's name of a function -> the library's function.
+    """
+
+    functions: Mapping[str, Callable[..., Any]]
+    xp: Any
+
+    @abstractmethod
+    def arange(self, start: int, stop: int) -> Any:
+        """Integers from `start` on."""
+
+    @abstractmethod
+    def full(self, shape: Sequence[int], value: float | bool) -> Any:
+        """An array of one value: int64, bool or float64, as the value is."""
+
+    @abstractmethod
+    def float(self, array: Any) -> Any:
+        """The array in float64."""
+
+    @abstractmethod
+    def whole(self, array: Any) -> Any:
+        """The array in int64."""
+
+    @abstractmethod
+    def is_float(self, array: Any) -> bool:
+        """Whether the numbers are floats."""
+
+    @abstractmethod
+    def transpose(self, array: Any, order: Sequence[int]) -> Any:
+        """The dimensions in another order."""
+
+    @abstractmethod
+    def sum(self, array: Any, place: int) -> Any:
+        """Σ along a dimension, which stays."""
+
+    @abstractmethod
+    def largest(self, array: Any, place: int) -> Any:
+        """The largest along a dimension, which stays and is not empty; NaN beside a NaN."""
+
+    @abstractmethod
+    def order(self, array: Any, place: int) -> Any:
+        """The places of the elements in rising order along a dimension; of equal ones the lower first, NaN last."""
+
+    @abstractmethod
+    def take(self, array: Any, places: Any, place: int) -> Any:
+        """The elements at places along a dimension."""
+
+    @abstractmethod
+    def cumsum(self, array: Any, place: int) -> Any:
+        """Σ of integers up to every place of a dimension."""
+
+    @abstractmethod
+    def join(self, arrays: Sequence[Any], place: int) -> Any:
+        """The arrays one after another along a dimension."""
+
+    @abstractmethod
+    def einsum(self, text: str, arrays: Sequence[Any]) -> Any:
+        """A contraction."""
+
+    @abstractmethod
+    def rounded(self, array: Any, dtype: str) -> Any:
+        """The numbers rounded to a dtype, in float64."""
+
+    @abstractmethod
+    def empty(self, shape: Sequence[int], dtype: str) -> Any:
+        """An array to be filled."""
+
+    def expand(self, array: Any, shape: Sequence[int]) -> Any:
+        """The array at a shape to which it broadcasts."""
+        return self.xp.broadcast_to(array, tuple(shape))
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """`a` where a condition holds, else `b`; of integers alone an integer."""
+        if self.is_float(a) or self.is_float(b):
+            a, b = self.float(a), self.float(b)
+        return self.xp.where(condition, a, b)
+
+    def call(self, name: str, arrays: Sequence[Any], node: Any) -> Any:
+        """A function of floats by SymPy's name."""
+        if name not in self.functions:
+            raise InputError(
+                f"`{node}`: redalg cannot evaluate `{name}`. Write it by exp, log, sqrt, tanh, Abs and the like."
+            )
+        return self.float(self.functions[name](*map(self.float, arrays)))
+
+
+@final
+class Numpy(Library):
+    """NumPy."""
+
+    xp = np
+    functions: Mapping[str, Callable[..., Any]] = MappingProxyType({
+        **{name: getattr(np, name) for name in SAME_NAMES}, "ceiling": np.ceil, "Abs": np.abs, "sign": np.sign,
+        "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos, "asinh": np.arcsinh, "acosh": np.arccosh,
+        "atanh": np.arctanh, "atan2": np.arctan2, "erf": np.vectorize(math.erf, otypes=[np.float64]),
+        "erfc": np.vectorize(math.erfc, otypes=[np.float64]), "Max": np.maximum, "Min": np.minimum, "pow": np.power,
+        "Mantissa": lambda x: np.frexp(x)[0], "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
+        "Scaled": lambda m, e: np.ldexp(m, e.astype(np.int64)), "IsNaN": np.isnan,
+    })  # fmt: skip
+
+    def arange(self, start: int, stop: int) -> Any:
+        return np.arange(start, stop, dtype=np.int64)
+
+    def full(self, shape: Sequence[int], value: float | bool) -> Any:
+        return np.full(tuple(shape), value)
+
+    def float(self, array: Any) -> Any:
+        return np.asarray(array).astype(np.float64, copy=False)
+
+    def whole(self, array: Any) -> Any:
+        return np.asarray(array).astype(np.int64, copy=False)
+
+    def is_float(self, array: Any) -> bool:
+        return bool(array.dtype == np.float64)
+
+    def transpose(self, array: Any, order: Sequence[int]) -> Any:
+        return np.transpose(array, order)
+
+    def sum(self, array: Any, place: int) -> Any:
+        last = np.ascontiguousarray(np.moveaxis(array, place, -1))  # NumPy adds pairwise along this one alone
+        return np.moveaxis(np.sum(last, axis=-1, keepdims=True), -1, place)
+
+    def largest(self, array: Any, place: int) -> Any:
+        return np.max(array, axis=place, keepdims=True)
+
+    def order(self, array: Any, place: int) -> Any:
+        return np.argsort(array, axis=place, kind="stable")
+
+    def take(self, array: Any, places: Any, place: int) -> Any:
+        return np.take_along_axis(array, places, place)
+
+    def cumsum(self, array: Any, place: int) -> Any:
+        return np.cumsum(array, axis=place)
+
+    def join(self, arrays: Sequence[Any], place: int) -> Any:
+        return np.concatenate(arrays, place)
+
+    def einsum(self, text: str, arrays: Sequence[Any]) -> Any:
+        return np.einsum(text, *arrays, optimize=True)
+
+    def rounded(self, array: Any, dtype: str) -> Any:
+        if dtype.startswith("int"):
+            limits = np.iinfo(dtype)
+            return np.clip(np.rint(array), float(limits.min), float(limits.max))
+        if dtype not in FORMATS:
+            return self.float(array.astype(dtype))
+        bits, least, largest = FORMATS[dtype]
+        unit = np.ldexp(1.0, np.maximum(np.frexp(array)[1] - 1, least) - bits)
+        with np.errstate(all="ignore"):
+            near = np.where(np.isfinite(array), np.rint(array / unit) * unit, array)
+        if largest == math.inf:
+            return np.where(np.abs(near) >= 2.0**128, np.copysign(math.inf, near), near)
+        return np.clip(near, -largest, largest)
+
+    def empty(self, shape: Sequence[int], dtype: str) -> Any:
+        return np.empty(tuple(shape), dtype)

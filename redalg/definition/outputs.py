@@ -1,0 +1,131 @@
+"""Outputs of the definition, in chunks of rows: memory is bounded by the largest array of a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from sympy import Expr, Mul
+from sympy.core.basic import Basic
+
+from redalg.definition.arrays import Library, Numpy
+from redalg.definition.evaluate import Evaluator
+from redalg.errors import InputError
+from redalg.expression import Axis, Element, Extent, Let, Reduce
+from redalg.expression.contents import bound_axes, free_axes, nodes_of, of_kind
+from redalg.monoids import MONOIDS
+
+LARGEST = 1 << 23
+"""Elements of the largest array of a chunk: 64 MiB."""
+Written = Mapping[str, tuple[Expr, tuple[Axis, ...]]]
+
+
+def define(
+    written: Written, tensors: Mapping[str, Any], scalars: Mapping[str, float], sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """The outputs of expressions as they are written.
+
+    Args:
+        written: name -> (expression, axes of the output in order).
+        tensors: name -> array; all of NumPy, or all of torch on one device.
+        scalars: name -> number.
+        sizes: extents by axis name, where no tensor tells them.
+
+    Returns:
+        Arrays of the tensors' library by name: float64, int64 where the output is an index, bool where it is a truth.
+
+    >>> from redalg import axes, mean, tensor
+    >>> n = axes("n")
+    >>> define({"out": (mean(tensor("x[n]"), n), ())}, {"x": np.float32([1, 2, 6])}, {}, {})
+    {'out': array(3.)}
+    """
+    library = library_of(tensors)
+    sizes = extents(written, tensors, sizes)
+    axes = tuple(sorted({axis.name for axis in of_kind(Axis, *(expr for expr, _ in written.values()))}))
+    at = Evaluator(library, axes, {name: (0, sizes[name]) for name in axes}, sizes, tensors, scalars)
+    with np.errstate(all="ignore"):
+        return {name: whole(at, expr, order) for name, (expr, order) in written.items()}
+
+
+def library_of(tensors: Mapping[str, Any]) -> Library:
+    """The library of the tensors; NumPy where there are none."""
+    first = next(iter(tensors.values()), np.float64(0))
+    if isinstance(first, np.ndarray | np.generic):
+        return Numpy()
+    from redalg.definition.tensors import Torch
+
+    return Torch(str(first.device))
+
+
+def extents(written: Written, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The size of every axis: its own, as the tensors have it, or as it is given."""
+    found = dict(sizes)
+    exprs = [expr for expr, _ in written.values()]
+    for element in of_kind(Element, *exprs):
+        for number, index in enumerate(element.indices):
+            if isinstance(index, Axis) and element.name in tensors:
+                found[index.name] = tensors[element.name].shape[number]
+    found |= {axis.name: axis.size for axis in of_kind(Axis, *exprs) if axis.size is not None}
+    for node in of_kind(Axis, *exprs) | of_kind(Extent, *exprs):
+        if node.name not in found:
+            raise InputError(f'axis {node.name} has no size: no tensor has it as an index. Pass sizes={{"{node.name}": '
+                             "…}, or give the axis a size.")  # fmt: skip
+    return found
+
+
+def whole(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Any:
+    """One output, chunk by chunk."""
+    made = at.library.empty([at.sizes[axis.name] for axis in order], dtype_of(expr))
+    for ranges in chunks(at, expr, order):
+        inner = Evaluator(at.library, at.axes, {**at.ranges, **ranges}, at.sizes, at.tensors, at.scalars)
+        window = tuple(slice(*inner.ranges[axis.name]) for axis in order)
+        made[window] = in_order(inner, inner(expr), order)
+    return made
+
+
+def chunks(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Iterator[dict[str, tuple[int, int]]]:
+    """Ranges of the output's axes that no reduction runs along, so small that no array is larger than `LARGEST`."""
+    lengths = {name: max(1, stop) for name, (_, stop) in at.ranges.items()}
+    arrays = written_out(expr)
+    cuttable = {axis.name for axis in order} - {axis.name for axis in bound_axes(expr)}
+    while True:
+        largest = max(arrays, key=lambda names: prod(lengths[name] for name in names))
+        longest = max(largest & cuttable, key=lambda name: (lengths[name], name), default=None)
+        if prod(lengths[name] for name in largest) <= LARGEST or longest is None or lengths[longest] == 1:
+            break
+        lengths[longest] = (lengths[longest] + 1) // 2
+    names = sorted(cuttable)
+    cuts = ([(first, min(first + lengths[name], stop)) for first in range(0, stop, lengths[name])]
+            for name, (_, stop) in ((name, at.ranges[name]) for name in names))  # fmt: skip
+    for ranges in product(*cuts):
+        yield dict(zip(names, ranges, strict=True))
+
+
+def written_out(expr: Basic) -> list[frozenset[str]]:
+    """The axes of every array that an evaluation holds: of a summed product its factors, and not the product."""
+    summed = {one.expr for one in of_kind(Reduce, expr) if one.kind == "sum" and isinstance(one.expr, Mul)}
+    return [frozenset(axis.name for axis in free_axes(node)) for node in nodes_of(expr) - summed]
+
+
+def in_order(at: Evaluator, array: Any, order: tuple[Axis, ...]) -> Any:
+    """An array with one dimension per axis, in the dimensions of an output."""
+    shape = [1] * len(at.axes)
+    for axis in order:
+        shape[at.place(axis)] = at.length(axis)
+    kept = sorted(order, key=at.place)
+    flat = at.library.expand(array, shape).reshape([at.length(axis) for axis in kept])
+    return at.library.transpose(flat, [kept.index(axis) for axis in order])
+
+
+def dtype_of(expr: Expr) -> str:
+    """The dtype of an output: that of an index or a truth where it is one, else float64."""
+    if isinstance(expr, Let):
+        return dtype_of(expr.expr)
+    if not isinstance(expr, Reduce):
+        return "float64"
+    if expr.kind in ("any", "all"):
+        return "bool"
+    return next(one.dtype for one in MONOIDS[expr.kind].results if one.name == expr.result) or "float64"

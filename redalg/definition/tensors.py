@@ -1,0 +1,81 @@
+"""Torch as an array library of the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+
+from redalg.definition.arrays import FORMATS, SAME_NAMES, Library
+
+
+@final
+class Torch(Library):
+    """Torch tensors on one device."""
+
+    xp = torch
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.functions = {
+            **{name: getattr(torch, name) for name in SAME_NAMES}, "ceiling": torch.ceil, "Abs": torch.abs,
+            "sign": lambda x: torch.where(torch.isnan(x), x, torch.sign(x)), "atan": torch.atan, "asin": torch.asin,
+            "acos": torch.acos, "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh,
+            "atan2": torch.atan2, "erf": torch.erf, "erfc": torch.erfc, "Max": torch.maximum, "Min": torch.minimum,
+            "pow": torch.pow, "IsNaN": torch.isnan,
+            "Mantissa": lambda x: torch.where(torch.isfinite(x), torch.frexp(x)[0], x),
+            "Exponent": lambda x: torch.where(torch.isfinite(x), torch.frexp(x)[1], 0),
+            "Scaled": lambda m, e: torch.ldexp(torch.ldexp(m, e // 2), e - e // 2),
+        }  # fmt: skip
+
+    def arange(self, start: int, stop: int) -> Any:
+        return torch.arange(start, stop, device=self.device)
+
+    def full(self, shape: Sequence[int], value: float | bool) -> Any:
+        dtype = torch.float64 if isinstance(value, float) else torch.bool if isinstance(value, bool) else torch.int64
+        return torch.full(tuple(shape), value, dtype=dtype, device=self.device)
+
+    def float(self, array: Any) -> Any:
+        return array.to(torch.float64)
+
+    def whole(self, array: Any) -> Any:
+        return array.to(torch.int64)
+
+    def is_float(self, array: Any) -> bool:
+        return bool(array.dtype == torch.float64)
+
+    def transpose(self, array: Any, order: Sequence[int]) -> Any:
+        return array.permute(tuple(order))
+
+    def sum(self, array: Any, place: int) -> Any:
+        return array.sum(place, keepdim=True)
+
+    def largest(self, array: Any, place: int) -> Any:
+        return array.amax(place, keepdim=True)
+
+    def order(self, array: Any, place: int) -> Any:
+        return torch.sort(array, dim=place, stable=True).indices
+
+    def take(self, array: Any, places: Any, place: int) -> Any:
+        return torch.take_along_dim(array, places, place)
+
+    def cumsum(self, array: Any, place: int) -> Any:
+        return torch.cumsum(array, place)
+
+    def join(self, arrays: Sequence[Any], place: int) -> Any:
+        return torch.cat(tuple(arrays), place)
+
+    def einsum(self, text: str, arrays: Sequence[Any]) -> Any:
+        return torch.einsum(text, *arrays)
+
+    def rounded(self, array: Any, dtype: str) -> Any:
+        if dtype.startswith("int"):
+            limits = torch.iinfo(getattr(torch, dtype))
+            return torch.round(array).clamp(float(limits.min), float(limits.max))
+        if dtype in FORMATS:
+            array = array.clamp(-FORMATS[dtype][2], FORMATS[dtype][2])
+        return array.to(getattr(torch, dtype)).to(torch.float64)
+
+    def empty(self, shape: Sequence[int], dtype: str) -> Any:
+        return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=self.device)

@@ -1,0 +1,37 @@
+"""The definition on a call's tensors: bound as for any backend, and evaluated as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sympy import Expr
+
+from redalg.decompose import Cascade
+from redalg.definition import define
+from redalg.runtime.inputs import bind
+
+
+def reference(
+    cascade: Cascade, written: Sequence[tuple[str, Expr]], given: Mapping[str, Any], sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """Outputs by name in float64, of the inputs' library (indices int64, truth values bool).
+
+    Args:
+        cascade: tells the tensors, scalars, sizes and output axes that a call needs; none of its terms is read.
+        written: each output's name and its expression as it was given to `fuse`.
+        given: tensors and scalars by name.
+        sizes: extents by axis name, of axes that no tensor has.
+
+    Raises:
+        InputError: they do not fit the expression.
+
+    >>> import numpy as np, redalg as ra
+    >>> n = ra.axes("n")
+    >>> ra.fuse(ra.var(ra.tensor("x[n]"), n)).reference(x=np.float32([1, 2, 6]))
+    array(4.66666667)
+    """
+    bound = bind(cascade, given, sizes)
+    axes = {one.name: one.axes for one in cascade.outputs}
+    outputs = {name: (expr, axes[name]) for name, expr in written}
+    return define(outputs, bound.tensors, bound.scalars, bound.sizes)
