@@ -17,10 +17,10 @@ from sympy import Expr, S, Tuple
 
 from redalg.decompose import Cascade, Decomposition, decompose
 from redalg.decompose.passes import said
-from redalg.decompose.rounding import bound_within
+from redalg.decompose.rounding import bounds
 from redalg.errors import InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
-from redalg.expression import Reduce, Value
+from redalg.expression import Value
 from redalg.incremental import FusedForm, derive, variants
 from redalg.runtime.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
@@ -402,11 +402,8 @@ class Fused:
     @cached_property
     def bound(self) -> dict[str, Expr]:
         """By reduction, how far its value may lie from the definition's for roundings that mix x and d (SymPy)."""
-        made: dict[str, Expr] = {}
-        for reduction, one in self.decomposition.roundings:
-            summand = bound_within(reduction.term, one)
-            made[reduction.name] = made.get(reduction.name, S.Zero) + Reduce("sum", summand, list(self.cascade.reduced))
-        return made
+        found = bounds(self.decomposition.cascade, self.decomposition.roundings)
+        return {reduction.name: most for reduction, most in found.items()}
 
     @cached_property
     def pivots(self) -> dict[str, tuple[Expr, Value]]:

@@ -4,19 +4,32 @@ The definition rounds g(x)·h(d) with the final d; one pass meets x while d is s
 
     cast(g·h')/h' · h          h' = h of the d so far                  instead of          cast(g·h)
 
-With u the dtype's unit roundoff and η half its smallest step (float: of the subnormals; integers: 1/2, and u = 0) the
-two differ by at most 2u·|g·h| + η·(1 + |h/h'|), where neither saturates (Higham 2002, section 2.1). h' a power of 2
-commutes with the rounding of floats but for η. What is rounded otherwise than as g·h' is left unrounded: u·|…| + η.
+With u the dtype's unit roundoff, η half its smallest step (float: of the subnormals; integers: 1/2, and u = 0) and L
+its largest number, a rounding moves a number by at most (Higham 2002, section 2.1)
+
+    |cast(q) − q| ≤ u·|q| + η                                where |q| ≤ L; beyond it, |q| − L of what saturates, and ∞
+
+and so h'·cast/h' by at most u·|g·h| + η·|h/h'|. A pass rounds at h' only where it is known that |g·h'| ≤ L for every
+prefix and that |h| never grows, |h/h'| ≤ 1; the two differ by at most 2u·|g·h| + 2η. h' a power of 2 commutes with the
+rounding of floats but for η. Else it leaves the rounding out: the difference is that of cast(q) and q.
+
+A sum that holds roundings moves with them: a product by Σ (its factors' sizes, one of them its own move), a power, a
+choice and what is linear accordingly; what holds a value that has moved, moves too (`bounds`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Dummy, Expr, Integer, Rational, ceiling, exp, floor, log
+from sympy import Abs, Add, Dummy, Expr, Integer, Max, Min, Mul, Pow, Rational, S, ceiling, exp, floor, log
+from sympy.core.basic import Basic
 
-from redalg.expression import Cast
+from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.domain import live_term
+from redalg.expression import Cast, Reduce, Value, Where
+from redalg.expression.contents import values_of
 
 ROUNDOFF = {
     "float64": Rational(1, 2**53), "float32": Rational(1, 2**24), "float16": Rational(1, 2**11),
@@ -30,6 +43,16 @@ STEP = {
 """Half of the smallest step (between subnormals); of integers 1/2."""
 
 
+LARGEST = {
+    "float64": Integer(2**1024 - 2**971), "float32": Integer(2**128 - 2**104), "float16": Integer(65504),
+    "bfloat16": Integer(2**128 - 2**120), "float8_e4m3fn": Integer(448), "float8_e5m2": Integer(57344),
+    "int64": Integer(2**63 - 1), "int32": Integer(2**31 - 1), "int8": Integer(127),
+}  # fmt: skip
+"""The largest number of a dtype."""
+SATURATING = ("int64", "int32", "int8", "float8_e4m3fn", "float8_e5m2")
+"""Dtypes that round what lies beyond their largest number to it, and not to infinity."""
+
+
 @final
 @dataclass(frozen=True)
 class Rounding:
@@ -38,15 +61,25 @@ class Rounding:
     Attributes:
         cast: the node as written.
         scale: h(d), by whose running value the pass rounds; None where it leaves the rounding out.
+        within: whether what is rounded is known to lie within the dtype's largest number.
     """
 
     cast: Cast
     scale: Expr | None
+    within: bool = False
 
     @property
     def by_power_of_two(self) -> bool:
-        """Whether the scale is a power of 2, by which a float is rounded alike before and after."""
-        return self.scale is not None and is_power_of_two(self.scale)
+        """Whether the scale moves by powers of 2 alone, by which a float is rounded alike before and after."""
+        return self.scale is not None and is_power_of_two(self.scale.as_coeff_Mul()[1])
+
+    @property
+    def beyond(self) -> Expr:
+        """Most by which the definition's rounding moves a number for being larger than the dtype's largest."""
+        size, largest = size_of(self.cast.args[0]), LARGEST[self.cast.dtype]
+        if self.within:
+            return S.Zero
+        return Max(size - largest, 0) if self.cast.dtype in SATURATING else Where(size > largest, S.Infinity, S.Zero)
 
     @property
     def bound(self) -> Expr:
@@ -54,9 +87,15 @@ class Rounding:
         relative = ROUNDOFF.get(self.cast.dtype, Integer(0))
         step = STEP.get(self.cast.dtype, Rational(1, 2))
         if self.scale is None:
-            return relative * Abs(self.cast.args[0]) + step
+            return relative * size_of(self.cast.args[0]) + step + self.beyond
         relative = Integer(0) if self.by_power_of_two and relative else 2 * relative
-        return relative * Abs(self.cast.args[0]) + 2 * step if relative else 2 * step
+        return relative * size_of(self.cast.args[0]) + 2 * step if relative else 2 * step
+
+
+def size_of(rounded: Expr) -> Expr:
+    """|q|; exponents that are rounded are real, which SymPy does not know of a logarithm in them."""
+    whole = {one: Dummy(integer=True) for one in rounded.atoms(floor, ceiling)}
+    return Abs(rounded.xreplace(whole)).xreplace({dummy: one for one, dummy in whole.items()})
 
 
 def is_power_of_two(scale: Expr) -> bool:
@@ -78,7 +117,8 @@ EXACT_FORMS = (
 def said(one: Rounding) -> str:
     """What happens to a rounding in one pass."""
     if one.scale is None:
-        return f"`{one.cast}` rounds what mixes x and d otherwise than as g(x)·h(d): one pass leaves the rounding out."
+        beyond = "" if one.within else f" {overflowing(one)}"
+        return f"`{one.cast}` rounds what one pass knows only at its end: it leaves the rounding out.{beyond}"
     if one.by_power_of_two:
         return f"`{one.cast}` is rounded at the running scale `{one.scale}`, a power of 2: alike but for underflow."
     return (
@@ -87,8 +127,85 @@ def said(one: Rounding) -> str:
     )
 
 
-def bound_within(term: Expr, one: Rounding) -> Expr:
-    """Most by which the term moves with the rounding, to first order in the roundoff."""
-    hole = Dummy("hole")
-    slope = term.xreplace({one.cast: hole}).diff(hole).xreplace({hole: one.cast.args[0]})
-    return Abs(slope) * one.bound
+def overflowing(one: Rounding) -> str:
+    """What becomes of a number that is too large for the dtype."""
+    ends = "saturates" if one.cast.dtype in SATURATING else "is infinite"
+    return (
+        f"What exceeds {float(LARGEST[one.cast.dtype]):.6g} in magnitude, where the definition {ends}, stays as it is."
+    )
+
+
+# ---- sums that hold roundings ----------------------------------------------------------------------------------------
+
+
+def bounds(cascade: Cascade, roundings: Iterable[tuple[Reduction, Rounding]]) -> dict[Reduction, Expr]:
+    """By reduction, the most by which its value may differ from the definition's (∞ where no bound is known)."""
+    moved: dict[Value, Expr] = {}
+    result: dict[Reduction, Expr] = {}
+    several = tuple(roundings)
+    for reduction in cascade.reductions:
+        own = {one.cast: one.bound for other, one in several if other == reduction}
+        move = Moves({**own, **moved}, frozenset(cascade.values)).of(live_term(reduction.term, cascade.domain))
+        if move != 0:
+            kind = {"sum": "sum", "max": "max", "min": "max"}.get(reduction.monoid.name)
+            bound = Reduce(kind, move, cascade.reduced) if kind and free_of_infinity(move) else S.Infinity
+            result[reduction] = moved[reduction.value] = bound
+    return result
+
+
+def free_of_infinity(move: Expr) -> bool:
+    """Whether a bound is a number for some data."""
+    return not any(S.Infinity in Mul.make_args(term) for term in Add.make_args(move))
+
+
+@final
+@dataclass(frozen=True)
+class Moves:
+    """How far expressions move with the roundings and values in them.
+
+    Attributes:
+        by: roundings and values, each with the most by which it may move.
+        values: the reduced values, of which a rounding that is not among `by` may hold any.
+    """
+
+    by: Mapping[Expr, Expr]
+    values: frozenset[Value]
+
+    def of(self, node: Basic) -> Expr:
+        """Most by which an expression moves, its parts being anywhere within their own bounds."""
+        if node in self.by:
+            return self.by[node]
+        if not self.moves(node):
+            return S.Zero
+        if isinstance(node, Add):
+            return Add(*map(self.of, node.args))
+        if isinstance(node, Mul):
+            return self._product(node.args)
+        if isinstance(node, Pow) and node.exp.is_Integer and node.exp.is_positive and not self.moves(node.exp):
+            return self._product((node.base,) * int(node.exp))
+        if isinstance(node, Where) and not self.moves(node.condition):
+            return Where(node.condition, self.of(node.args[1]), self.of(node.args[2]))
+        if isinstance(node, Abs | Max | Min):  # no further than the argument that moves furthest
+            return Max(*map(self.of, node.args))
+        return S.Infinity
+
+    def moves(self, node: Basic) -> bool:
+        """Whether an expression holds something that moves, or a rounding of which nothing is known."""
+        if node in self.by or (isinstance(node, Cast) and bool(values_of(node) & self.values)):
+            return True
+        return any(map(self.moves, node.args))
+
+    def size(self, node: Basic) -> Expr:
+        """Most of an expression's magnitude, wherever its parts are within their bounds."""
+        if not self.moves(node):
+            return Abs(node)
+        if isinstance(node, Cast):
+            return size_of(node.args[0]) + self.of(node)
+        return Abs(node) + self.of(node)
+
+    def _product(self, factors: Sequence[Basic]) -> Expr:
+        """Each factor's move times the other factors' sizes."""
+        fixed = Abs(Mul(*(one for one in factors if not self.moves(one))))
+        moving = [one for one in factors if self.moves(one)]
+        return fixed * Add(*(self.of(one) * Mul(*(self.size(other) for other in moving[:place] + moving[place + 1 :]))
+                             for place, one in enumerate(moving)))  # fmt: skip

@@ -26,6 +26,7 @@ sum, as in (x² − v)²: it is what a pivot shifts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import final
 
@@ -56,11 +57,12 @@ from redalg.decompose import laurent
 from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
+from redalg.decompose.running import refuse_functions, rounding
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import STRICT, UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
-from redalg.expression.contents import of_kind, values_of
+from redalg.expression.contents import of_kind
 from redalg.expression.rebuild import in_order
 
 
@@ -107,6 +109,7 @@ class Separator(Separating):
         """The polynomial of a term."""
         if self.side(node) != X | D:
             return self.pure(node)
+        refuse_functions(self, node)
         for kind, rule in RULES:
             if isinstance(node, kind):
                 return rule(self, node)
@@ -321,29 +324,21 @@ class Separator(Separating):
             out = laurent.add(out, laurent.scale(part, exponent))
         return out
 
-    def _cast(self, node: Expr) -> Polynomial:
+    def _cast(self, node: Cast) -> Polynomial:
         """A rounding that mixes x and d: exact in no one-pass form (see `rounding`)."""
-        made = self.separate(node.args[0])
+        whole = self.separate(node.args[0])
         try:
             g, h = self.rank_one(node, node.args[0], "mixes")
-            content, g = g.as_coeff_Mul()
-            h *= content
         except NotSeparable:
-            g, h = S.Zero, S.One
-        running = (
-            self.extrema >= values_of(h) & self.values and g is not S.Zero and not g.has(exp)
-        )  # e^x alone overflows
-        self.roundings.append(Rounding(node, h if running else None))
+            g, h = node.args[0], S.One
+        content, g = g.as_coeff_Mul()
+        one = rounding(self, node, g, h * content)
+        running = one.scale is not None and self.side(g) == X and not g.has(exp)  # e^x alone overflows
+        self.roundings.append(one if running else replace(one, scale=None))
         if not running:
-            return made
-        atom = Atom(RunningCast(g, h, node.args[1]), on_x=True, exponential=False)
-        return laurent.multiply(self.atoms.polynomial(atom), self.pure(h))
-
-    @property
-    def extrema(self) -> frozenset[Value]:
-        """The values that are extrema of x alone, which a pass holds while it runs."""
-        return frozenset(value for value, (monoid, term) in self.facts.items()
-                         if monoid in ("max", "min") and self.side(term) == X)  # fmt: skip
+            return whole
+        atom = Atom(RunningCast(g, one.scale, node.args[1]), on_x=True, exponential=False)
+        return laurent.multiply(self.atoms.polynomial(atom), self.pure(one.scale))
 
     def _addition(self, node: Expr) -> Polynomial:
         """sin, cos, sinh, cosh of what mixes x and d as a sum."""

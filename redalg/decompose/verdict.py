@@ -174,7 +174,12 @@ def separation(reduction: Reduction, term: Expr, separator: Separator, opened: i
     """The structural route: the reduction's separation, or `NotSeparable`; `opened`: how often the term was."""
     separator.shifts, separator.roundings = [], []
     try:
-        return SEPARATE.get(reduction.monoid.name, separate_other)(reduction, term, separator)
+        separated = SEPARATE.get(reduction.monoid.name, separate_other)(reduction, term, separator)
+        if separator.roundings and not separated.roundings:
+            cast, kind = separator.roundings[0].cast, reduction.monoid.name
+            raise NotSeparable(cast, f"rounds what mixes x and d under a {kind}, for which redalg knows no running "
+                               "form", certain=False)  # fmt: skip
+        return separated
     except NotSeparable as finding:
         summed = reduction.monoid.name == "sum"
         cases = by_cases(term, finding.node, separator, summed=summed) if opened < CASES_LIMIT else None
@@ -331,10 +336,6 @@ def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) ->
         slot = Slot(kind, term, Dummy("slot", extended_real=True))
         return Separation(reduction, {}, of_x(term), extremal=Extremal((slot,), slot.symbol, (), ()))
     found = extremal(kind, term, separator)
-    if separator.roundings:
-        cast = separator.roundings[0].cast
-        raise NotSeparable(cast, f"rounds what mixes x and d under a {kind}, for which redalg knows no running form",
-                           certain=False)  # fmt: skip
     return Separation(reduction, {}, None, extremal=found)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Abs, Expr, Function
+from sympy import Abs, Function
 
-from redalg.decompose import Decomposition, Reduction
-from redalg.decompose.rounding import EXACT_FORMS, Rounding, bound_within
+from redalg.decompose import Decomposition
+from redalg.decompose.rounding import EXACT_FORMS, Rounding, bounds, overflowing
 from redalg.explain.model import Equation, Line, Part, column, sentence
-from redalg.expression import Reduce
 
 DIFFERENCE = Function("Δ")
 
@@ -21,29 +20,29 @@ def the_roundings(decomposition: Decomposition) -> list[Line]:
     lines.append(column(("At most, one rounded element differs from the definition's by",), [
         Equation(Abs(DIFFERENCE(one.cast), evaluate=False), one.bound, "≤") for _, one in found
     ]))  # fmt: skip
-    lines.append(column(("and a sum, to first order in the roundoff, by",), list(of_the_sums(decomposition))))
-    lines.append(sentence("Both hold where nothing saturates. By 2u·|…| + η·(1 + |h/h′|), u the unit roundoff of the ",
-                          "type, η half its smallest step, h the scale and h′ its running value (Higham 2002, section ",
-                          "2.1)."))  # fmt: skip
+    lines.append(column(("and a sum by",), list(of_the_sums(decomposition))))
+    if any(one.scale is not None for _, one in found):
+        lines.append(sentence("By 2u·|…| + η·(1 + |h/h′|), u the unit roundoff of the type, η half its smallest step, ",
+                              "h the scale and h′ its running value, |h/h′| ≤ 1 (Higham 2002, section 2.1). Nothing ",
+                              "saturates, neither in the definition nor in the pass."))  # fmt: skip
+    if any(one.scale is None and not one.within for _, one in found):
+        lines.append(sentence("Where the definition saturates, or overflows, the pass does not: by how much a number ",
+                              "exceeds the type's largest is a part of the bound."))  # fmt: skip
     lines.append(sentence(EXACT_FORMS))
     return lines
 
 
 def of_the_sums(decomposition: Decomposition) -> Iterator[Equation]:
-    """|Δ sum| ≤ Σ |∂F/∂cast|·bound, by reduction."""
-    by_reduction: dict[Reduction, list[Rounding]] = {}
-    for reduction, one in decomposition.roundings:
-        by_reduction.setdefault(reduction, []).append(one)
-    reduced = decomposition.cascade.reduced
-    for reduction, several in by_reduction.items():
-        most: Expr = sum((Reduce("sum", bound_within(reduction.term, one), reduced) for one in several), start=0)
+    """|Δ sum| ≤ Σ of how far its terms may move, by reduction."""
+    for reduction, most in bounds(decomposition.cascade, decomposition.roundings).items():
         yield Equation(Abs(DIFFERENCE(reduction.value), evaluate=False), most, "≤")
 
 
 def said(one: Rounding) -> tuple[Part, ...]:
     """What one pass makes of a rounding."""
     if one.scale is None:
-        return (one.cast, " rounds what mixes x and d otherwise than as g(x)·h(d): one pass leaves the rounding out.")
+        beyond = "" if one.within else f" {overflowing(one)}"
+        return (one.cast, " rounds what one pass knows only at its end: it leaves the rounding out.", beyond)
     if one.by_power_of_two:
         return (one.cast, " is rounded at the running scale ", one.scale, ", a power of 2: alike but for underflow.")
     return (one.cast, " rounds what mixes x and d, and rounding does not commute with a later rescaling: one pass ",

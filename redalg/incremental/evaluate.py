@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, final
 
-from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, floor, log
+from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, ceiling, exp, floor, log
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -195,6 +195,9 @@ class Scope:
         return self._fold(lambda a, b: a % b, node.args)
 
     def _exp(self, node: exp) -> Any:
+        factor = node.args[0].coeff(log(2)) if node.args[0].is_Mul else S.Zero
+        if factor != 0 and factor.has(floor, ceiling):  # an exact power of 2 of an integer
+            return self.ops.functions["pow"](self.ops.scalar(2.0), self.number(factor))
         made = self.ops.exp(self.number(node.args[0]))
         for term in infinite_terms(node.args[0]):
             made = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), made)
