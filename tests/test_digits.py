@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Expr, sqrt
+from sympy import Expr, atan2, cos, sin, sqrt
 
 import redalg as ra
 from tests.digits import Case, in_pieces, measured, named_axes
@@ -136,6 +136,39 @@ PAIRS = [
 ]  # fmt: skip
 
 
+# ---- rotations -------------------------------------------------------------------------------------------------------
+
+
+def heading(term: Expr) -> Expr:
+    """The circular mean."""
+    return atan2(mean(sin(term)), mean(cos(term)))
+
+
+def circular_correlation() -> Expr:
+    first, second = sin(x - heading(x)), sin(y - heading(y))
+    return ra.sum(first * second, n) / sqrt(ra.sum(first**2, n) * ra.sum(second**2, n))
+
+
+ROTATIONS = [
+    of("squared sine about the mean", lambda: mean(sin(x - mean(x)) ** 2), x=normal(1, 1e-3)),
+    of("squared sine about a mean near a right angle", lambda: mean(sin(x - mean(x)) ** 2), x=normal(np.pi / 2, 1e-3)),
+    of("fourth power of a sine, weighted", lambda: ra.sum(ra.softmax(s, n) * sin(x - mean(x)) ** 4, n),
+       s=normal(), x=normal(2, 0.05)),
+    of("circular correlation", circular_correlation, **near(1, 0.5)),
+    of("products that nearly cancel", lambda: ra.sum((ra.sum(y, n) * x - ra.sum(x, n) * y) ** 2, n), **near(5, 1e-3)),
+]  # fmt: skip
+
+
+def test_a_rotation_by_a_right_angle_divides_by_nothing() -> None:
+    """Σ (x·cos d − y·sin d)², where a slope tan d would be infinite: where one factor is 0 the other counts."""
+    expr = ra.sum((x * ra.sum(z, n) - y * ra.sum(s, n)) ** 2, n)
+    rng, made = np.random.default_rng(0), ra.fuse(expr, axes="b")
+    given = {name: rng.standard_normal((2, 8)) for name in "xyzs"}
+    for none in ("z", "s"):
+        data = given | {none: np.zeros((2, 8))}
+        np.testing.assert_allclose(made(**data), made.reference(**data), rtol=1e-12)
+
+
 @pytest.mark.parametrize("term", [
     (sqrt(ra.var(x, n)) * x / ra.sum(x, n) - x**2 + 1) ** 2,
     (x / ra.std(x, n) - y / ra.std(y, n) + 1) ** 4,
@@ -165,8 +198,8 @@ def test_lines_are_not_chained() -> None:
         np.testing.assert_allclose(got, want.astype(float), rtol=1e-10)
 
 
-CASES = [*FOREIGN, *OWN_AXES, *PAIRS]
-COMPILED = {FOREIGN[0], OWN_AXES[0], PAIRS[0]}
+CASES = [*FOREIGN, *OWN_AXES, *PAIRS, *ROTATIONS]
+COMPILED = {FOREIGN[0], OWN_AXES[0], PAIRS[0], ROTATIONS[0]}
 """The others' kernels take two seconds each to compile, and run with the slow tests."""
 
 

@@ -7,6 +7,7 @@ Candidates v are the d-parts that the user wrote beside X, then Tschirnhaus: wit
 v = −a_{p-1}/(p·a_p), where that quotient depends on d alone; or, for p ≥ 2, on d and on other generators X' linearly:
 
     P(Y, X', …) → P(Z + v(d) + Σ b_j(d)·X'_j, X', …)        the slopes b_j: Z is the residual of Y on the lines b_j·X'_j
+    h²·(Y − a/h·X')² → h²·Z²                                 h may be 0: the line's turn is held times h (`is_cleared`)
 
 A slope may be any function of d, as that of a regression, N/D, or the ratio that (Y/‖Y‖ − X'/‖X'‖)² has.
 """
@@ -49,6 +50,12 @@ class Centred:
         """The part of v that is of d alone (0 for a generator that is not centred)."""
         return {key: c for key, c in self.centres.get(atom, {}).items() if not key[0]}
 
+    def cleared(self, atom: int) -> Monomial:
+        """What the slope of a line divides by, where the polynomial multiplies by it again; () elsewhere."""
+        v = self.centres.get(atom, {})
+        alone = len(v) == 1 and bool(self.slopes(atom)) and not self.guarded
+        return divisor(v) if alone and is_cleared(self.polynomial, atom, v) else ()
+
     def slopes(self, atom: int) -> dict[int, Polynomial]:
         """The slopes b_j by the number of X'_j."""
         made: dict[int, Polynomial] = {}
@@ -69,6 +76,8 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
             moved = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
             most = len(polynomial) if centres and place < len(written) else len(polynomial) - 1
+            if moved is not None and not _written_reciprocals(v, polynomial) and place >= len(written):
+                moved = moved if not separation.guarded and is_cleared(moved, atom, v) else None
             if moved is not None and len(moved) <= most:
                 polynomial, again = moved, True
                 centres[atom] = v
@@ -98,6 +107,7 @@ def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int
 
 
 def _tschirnhaus(polynomial: Polynomial, separator: Separator, *, lines: bool) -> Iterator[tuple[int, Polynomial]]:
+    dividing = list[tuple[int, Polynomial]]()
     for atom in laurent.atoms_of(polynomial):
         by_degree: dict[Ratio, Polynomial] = {}
         for (x, d), c in polynomial.items():
@@ -113,8 +123,12 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator, *, lines: bool) -
             laurent.ratio(-c_below, degree * c) for (x_below, d_below), c_below in below.items()
         }  # fmt: skip
         plain = all(not x for x, _ in v)
-        if (plain or (lines and degree > 1 and _slopes_of(v, atom, separator))) and _written_reciprocals(v, polynomial):
+        on_line = lines and degree > 1 and _slopes_of(v, atom, separator)
+        if (plain or on_line) and _written_reciprocals(v, polynomial):
             yield atom, v
+        elif on_line and len(v) == 1:  # it divides by what the term does not
+            dividing.append((atom, v))
+    yield from dividing
 
 
 def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
@@ -142,6 +156,26 @@ def _is_ratio(d: Monomial, both: frozenset[Element], separator: Separator) -> bo
     above = [separator.facts[base] for base, q in bases if q > 0 and base in separator.facts]
     divided = any(q < 0 and not is_count(base, separator) for base, q in bases)
     return divided and any(kind == "sum" and both <= elements_of(term) for kind, term in above)
+
+
+def is_cleared(polynomial: Polynomial, atom: int, v: Polynomial) -> bool:
+    """Whether a polynomial has as many factors of what v divides by as it has of the generator less v.
+
+    A turn τ/h of such a line, of which no power is left to divide by, is as good where h = 0: h²·(z − τ/h·x)².
+    """
+    below = divisor(v)
+    return bool(below) and all(
+        dict(d).get(number, 0) >= q * dict(x).get(atom, 0) for x, d in polynomial for number, q in below
+    )
+
+
+def divisor(v: Polynomial) -> Monomial:
+    """What v divides by."""
+    lowest: dict[int, Ratio] = {}
+    for _, d in v:
+        for number, q in d:
+            lowest[number] = min(q, lowest.get(number, 0))
+    return tuple(sorted((number, -q) for number, q in lowest.items() if q < 0))
 
 
 def of_state(expr: Expr, separator: Separator) -> bool:

@@ -37,7 +37,8 @@ def derive(decomposition: Decomposition) -> FusedForm:
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
     divided = divided_atoms(decomposition, centred)
     candidates, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
-    powers, products = losable.among(candidates.powers), losable.among(candidates.products)
+    cleared = {x for one in centred.values() for y in one.centres if one.cleared(y) for x in (y, *one.slopes(y))}
+    powers, products = losable.among(candidates.powers - cleared), losable.among(candidates.products - cleared)
 
     def attempt(auxiliary: frozenset[int], rooted: frozenset[int] = NONE) -> tuple[FusedForm, frozenset[int]]:
         pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, divided, rooted)
@@ -92,7 +93,10 @@ def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str
         made = centred[one.reduction.name]
         on = {atom for atom in made.centres if made.slopes(atom)}
         along = {x for atom in on for x in made.slopes(atom)}
-        if (tilted | on) & along or on & regressors:
+        others = (other for name, other in centred.items() if name != one.reduction.name)
+        about = {atom for other in others for atom in other.centres if other.shift(atom)}
+        divided = {x for atom in on if made.cleared(atom) for x in (atom, *made.slopes(atom))}
+        if (tilted | on) & along or on & regressors or about & divided:
             centred[one.reduction.name] = centre(one, separator, lines=False)
         else:
             tilted, regressors = tilted | on, regressors | along

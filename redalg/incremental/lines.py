@@ -6,6 +6,8 @@
        slots, of a block and of a merged state; w a weight that the basis holds
     b  stands in a sum of values as β + τ, so that the line cancels there: Σ (y − b·x) → Σ (y − β·x) − τ·Σ x
 
+Where b = a/h and the sum is of h²·(y − b·x)², h²·τ² is (h·τ)²: τ is held as a − β·h, and h may be 0, as in sin²(x − d).
+
 A regression's slope is such a least-squares slope itself, and its τ is written by the slots (`resolve`).
 """
 
@@ -31,12 +33,20 @@ from redalg.incremental.form import Pivot
 @final
 @dataclass(frozen=True)
 class Line:
-    """The line of one reduction: the key of its slope, b as a polynomial and as an expression, and the symbol of τ."""
+    """The line of one reduction.
+
+    Attributes:
+        key: that of its slope.
+        slope, b: b as a polynomial and as an expression.
+        turn: the symbol of τ, or of τ·h where h is what b divides by and the reduction multiplies by again.
+        below: h as a monomial of d; () for 1.
+    """
 
     key: int
     slope: Polynomial
     b: Expr
     turn: Value
+    below: Monomial = ()
 
 
 @final
@@ -59,7 +69,13 @@ class Lines:
                 continue
             b = self.separator.atoms.polynomial_expr(slope)
             beta = self.pivots[FIRST_SLOPE + number].value
-            yield Line(FIRST_SLOPE + number, slope, b, Value(Label(f"delta_{name}_{beta.name}"), *beta.indices))
+            yield Line(
+                FIRST_SLOPE + number,
+                slope,
+                b,
+                Value(Label(f"delta_{name}_{beta.name}"), *beta.indices),
+                centred.cleared(y),
+            )
 
     def at(self, key: int, slope: Polynomial) -> Line | None:
         """The line of that slope, None of a regression's."""
@@ -70,12 +86,18 @@ class Lines:
         for one in self.lines:
             if one not in self.known and values_of(one.b) <= resolved:
                 self.known.append(one)
-                yield one.turn, one.b - self.pivots[one.key].value
+                h = self.separator.atoms.expr(one.below)
+                above = laurent.multiply(one.slope, {((), one.below): 1})
+                yield one.turn, self.separator.atoms.polynomial_expr(above) - h * self.pivots[one.key].value
+
+    def turn(self, line: Line) -> Expr:
+        """τ of a line."""
+        return line.turn / self.separator.atoms.expr(line.below)
 
     def about(self, poly: Polynomial) -> Polynomial:
         """A polynomial of values with β + τ for every b that stands in it as a factor."""
         for line in self.known:
-            if len(line.slope) != 1:
+            if len(line.slope) != 1 or line.below:
                 continue
             [((_, b), c)] = line.slope.items()
             if not b:

@@ -223,8 +223,9 @@ class Resolver:
         if slope is None:
             return -pivot.value
         if (line := self.lines.at(key, slope)) is not None:
-            self.found.setdefault(key, []).append(line.turn)
-            return line.turn
+            if not line.below:
+                self.found.setdefault(key, []).append(line.turn)
+            return self.lines.turn(line)
         turn = self._named(separation, centred, pivot, self._slope_move(slope, pivot.value))
         self.found.setdefault(key, []).append(turn)
         return turn
