@@ -147,6 +147,18 @@ HIDDEN = (
     ra.sum(ra.where(y > 0, exp(w - MEAN), 0), n), ra.sum(ra.where(y > 0, ra.where(w > 0, x / LARGEST, 2), 0), n),
     ra.sum(ra.where(y > 0, w / LARGEST, 0) * MEAN, n),
 )  # fmt: skip
+BY_FACTOR = (
+    ra.sum(ra.where(y > 0, 1, 0) * w / LARGEST * x, n), ra.sum(ra.where(MEAN > 0, 1, 0) * log(MEAN) * w, n),
+    ra.sum(ra.where(ra.logical_and(y > 0, MEAN > 0), 0, 1) * sqrt(MEAN) * w, n),
+)  # fmt: skip
+MASKED_EXPONENTS = (
+    ra.sum(ra.where(y > 0, exp(x) - MEAN, 0), n), ra.logsumexp(ra.where(y > 0, x - ra.max(w, n), -oo), n),
+    ra.sum(ra.where(y > 0, exp(x) * (w - ra.mean(w, n)), 0), n),
+)  # fmt: skip
+CANCELLED_EXPONENTS = (
+    ra.sum(ra.softmax(w + ra.max(x, n), n) * y, n), ra.sum(exp(w + LARGEST) * y, n) / ra.sum(exp(w + LARGEST), n),
+    ra.sum(ra.softmax(w + ra.where(MEAN > 0, 0, -oo), n) * y, n), ra.softmax(ra.where(MEAN > 0, w, -oo), n) * y,
+)  # fmt: skip
 BY_BRANCH = (ra.sum(ra.where(y > 0, x - MEAN, w), n), ra.sum(w * ra.where(y > 0, w / LARGEST, x - MEAN), n),
              ra.sum(ra.where(y > 0, LARGEST, w / MEAN), n))  # fmt: skip
 BY_FACTS = (
@@ -182,7 +194,7 @@ PLACED = (
 )  # fmt: skip
 ATTAINED = (ra.any(ra.eq(x, LARGEST), n), ra.all(ra.ne(x, LEAST), n), ra.any(ra.eq(LARGEST, x), n))
 CASCADES = (*BY_TRUTH, *BY_CONDITION, *BY_SIGN, *BY_ZERO, *OF_ONE_SIGN, *KINKS, *SIGNED, *BESIDE, *DEVIATIONS, *SOME,
-            *ALL, *JOINED, *GUARDED, *EQUAL, *HIDDEN, *BY_BRANCH, *BY_FACTS,
+            *ALL, *JOINED, *GUARDED, *EQUAL, *HIDDEN, *BY_FACTOR, *BY_BRANCH, *BY_FACTS,
             *AT_PLACE, *OF_EXTREMA, *TOGETHER, *APART, *WEIGHED, *PLACED, *ATTAINED)  # fmt: skip
 FIRSTS = (
     ra.first(x - MEAN, n), ra.last(Abs(w - LARGEST) * x, n), ra.first(exp(x - LARGEST) + y * w, n, where=y > 0),

@@ -11,8 +11,8 @@ each value it carries a first-order bound on the error that arithmetic of unit r
 
 so that a tolerance is a small multiple of u times this bound: never a number chosen to make a test pass.
 
-    exp of a sum with a term −∞ is 0, and 0 · anything that is not finite is 0 beside such a weight; so is 0 · log 0
-    (THEORY, section 4)
+What a NaN, an infinity and a mask mean is the table of `redalg.decompose.conventions`, by code of its own: exp of a sum
+with a term −∞ is 0; under a sum it hides what varies along its axes, as a factor of 1 and 0 hides all; 0 · log 0 is 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,14 +63,23 @@ class Oracle:
     ) -> None:
         self.tensors, self.scalars, self.sizes = tensors, scalars, sizes
         self.axes = sorted(sizes)
-        self.memo: dict[Basic, Any] = {}
+        self.along: frozenset[Axis] = frozenset()  # what the sum at hand runs over
+        self.memo: dict[tuple[Basic, frozenset[Axis]], Any] = {}
 
     def __call__(self, node: Basic) -> Any:
         """(value, bound) of an expression; a boolean array of a condition."""
-        if node not in self.memo:
+        key = (node, self.along)
+        if key not in self.memo:
             with np.errstate(all="ignore"):
-                self.memo[node] = next(rule(self, node) for kind, rule in RULES if isinstance(node, kind))
-        return self.memo[node]
+                self.memo[key] = next(rule(self, node) for kind, rule in RULES if isinstance(node, kind))
+        return self.memo[key]
+
+    def under(self, axes: frozenset[Axis], node: Basic) -> Any:
+        """The term of a sum over these axes."""
+        outer, self.along = self.along, axes
+        made = self(node)
+        self.along = outer
+        return made
 
     def output(self, node: Expr, axes: str) -> Pair:
         """(value, bound) with the dimensions that `axes` names, in that order."""
@@ -101,8 +110,11 @@ class Oracle:
     def element(self, node: Element) -> Pair:
         if all(isinstance(index, Axis) for index in node.indices):
             return self.exact(self.shaped(self.tensors[node.name], [index.name for index in node.indices]))
-        places = tuple(self(index)[0].astype(int) for index in node.indices)
-        return self.exact(self.tensors[node.name][places])
+        tensor = self.tensors[node.name]
+        places = (self(index)[0].astype(int) for index in node.indices)
+        return self.exact(
+            tensor[tuple(np.clip(one, 0, size - 1) for one, size in zip(places, tensor.shape, strict=True))]
+        )
 
     # ---- arithmetic ----------------------------------------------------------------------------------------------
 
@@ -125,32 +137,51 @@ class Oracle:
         return ranges
 
     def mul(self, node: Mul) -> Pair:
-        above = [one for one in node.args if not (one.is_Pow and one.exp.is_negative)]
+        masks = [one for one in node.args if is_mask(one)]
+        varying = [one for one in node.args if one not in masks and self.varies(one)]
+        apart = [one for one in node.args if one not in masks and one not in varying]
+        value, bound = self.product(varying)
+        value = np.where(no_weight(self, varying), 0, value) if self.along else value
+        other, its = self.product(apart)
+        bound = finite(np.abs(value) * its) + finite(np.abs(other) * bound)
+        plain, _ = self.product([one for one in (*varying, *apart) if not one.has(log)])
+        value = np.where(no_logarithm(self, [*varying, *apart]), 0 * plain, value * other)
+        for one in masks:
+            value = np.where(self(one)[0] == 0, 0, value)
+        return value, finite(bound + np.abs(value))
+
+    def varies(self, node: Basic) -> bool:
+        """Whether a factor varies along the axes of the sum at hand."""
+        return bool(self.along & node.free_symbols) or not self.along
+
+    def product(self, factors: list[Basic]) -> Pair:
         value, bound = self.exact(1.0)
-        for one in [*above, *(one for one in node.args if one not in above)]:
+        for one in factors:
             other, its = self(one)
             bound = finite(np.abs(value) * its) + finite(np.abs(other) * bound)
             value = value * other
             bound = bound + finite(np.abs(value))
-            if above and one is above[-1]:  # a weight of 0 counts for nothing, but 0/0 is not 0
-                value = np.where(no_weight(self, above), 0, value)
-        return value, finite(bound)
+        return value, bound
 
     def power(self, node: Pow) -> Pair:
         if not node.exp.is_number:
             return self(node.base)[0] ** self(node.exp)[0], self(exp(node.exp * log(node.base)))[1]
         base, bound = self(node.base)
         exponent, _ = self(node.exp)
-        value = base**exponent
+        value = np.where((base < 0) & (exponent != np.floor(exponent)), np.nan, base**exponent)  # (−∞)^½ is no number
         if node.exp.is_Integer and node.exp > 1:  # expanded about a pivot inside the data
             reach = np.abs(base) + self.spread(node.base, base)
             return value, finite(exponent * reach ** (exponent - 1) * (bound + reach))
         return value, finite(np.abs(exponent * base ** (exponent - 1)) * bound) + 3 * finite(np.abs(value))
 
+    def vanishes(self, node: Expr) -> np.ndarray:
+        """Where an exponent has a term −∞."""
+        nothing = [self(term)[0] == -np.inf for term in Add.make_args(expand_mul(node.args[0]))]
+        return np.any(np.broadcast_arrays(*nothing), axis=0)
+
     def exp(self, node: exp) -> Pair:
         argument, bound = self(node.args[0])
-        nothing = [self(term)[0] == -np.inf for term in Add.make_args(expand_mul(node.args[0]))]
-        value = np.where(np.any(np.broadcast_arrays(*nothing), axis=0), 0, np.exp(argument))
+        value = np.where(self.vanishes(node), 0, np.exp(argument))
         return value, finite(value * (bound + np.abs(argument) + 1))
 
     def log(self, node: log) -> Pair:
@@ -196,7 +227,7 @@ class Oracle:
     def reduce(self, node: Reduce) -> Pair:
         if node.kind in ROWS:
             return self.rows(node)
-        value, bound = self(node.expr)
+        value, bound = self.under(frozenset(node.bound) if node.kind == "sum" else frozenset(), node.expr)
         for axis in node.bound:
             place = self.axes.index(axis.name)
             shape = [self.sizes[axis.name] if one == place else size for one, size in enumerate(value.shape)]
@@ -208,7 +239,7 @@ class Oracle:
         """A reduction of whole rows, one after the other, in plain Python."""
         [axis] = node.bound
         place = self.axes.index(axis.name)
-        values = [self(one)[0] for one in node.operands]
+        values = [self.under(frozenset(), one)[0] for one in node.operands]
         shape = list(np.broadcast_shapes(*(one.shape for one in values)))
         shape[place] = self.sizes[axis.name]
         rows = [np.moveaxis(np.broadcast_to(one, shape), place, -1) for one in values]
@@ -286,10 +317,21 @@ ROWS: dict[str, Callable[[list[np.ndarray], int], dict[str, Any]]] = {
 }
 
 
+def is_mask(node: Basic) -> bool:
+    """Whether a factor is 1 where a condition holds and 0 elsewhere, or the other way round."""
+    return isinstance(node, Where) and node.args[1:] in ((S.One, S.Zero), (S.Zero, S.One))
+
+
 def no_weight(oracle: Oracle, factors: list[Basic]) -> np.ndarray:
-    """Where one of the factors is an exponential that is exactly 0, or is 0 beside log 0."""
-    none = [oracle(one)[0] == 0 for one in factors if isinstance(one, exp)]
-    for one in (one for one in factors if isinstance(one, log)):
+    """Where one of the factors is an exponential of −∞."""
+    none = [oracle.vanishes(one) for one in factors if isinstance(one, exp)]
+    return np.any(np.broadcast_arrays(*none), axis=0) if none else np.zeros(1, bool)
+
+
+def no_logarithm(oracle: Oracle, factors: list[Basic]) -> np.ndarray:
+    """Where one of the factors is 0 beside log 0."""
+    none = []
+    for one in (one for one in factors if one.has(log)):
         rest = (oracle(other)[0] == 0 for other in factors if other is not one)
         none += [(oracle(one)[0] == -np.inf) & zero for zero in rest]
     return np.any(np.broadcast_arrays(*none), axis=0) if none else np.zeros(1, bool)

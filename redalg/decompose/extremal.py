@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from sympy import Abs, Add, And, Dummy, Eq, Expr, Max, Min, Mul, Not, S, Symbol, preorder_traversal
+from sympy import Abs, Add, And, Dummy, Eq, Expr, Max, Min, Mul, Not, Pow, S, Symbol, acosh, log, preorder_traversal
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
@@ -31,7 +31,7 @@ from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, con
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
-from redalg.decompose.signs import absolute
+from redalg.decompose.signs import UP, absolute
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.expression import Axis, Where
@@ -337,10 +337,17 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
     if len(generators) == 1:
         [(u, variable)] = generators.items()
         found = curvature(opened, variable, separator.facts)
-        if found.strict and found.direction:
+        if found.strict and found.direction and _is_total(opened, variable, separator):
             return found.direction * u, opened.xreplace({variable: found.direction * GENERATOR})
     raise NotSeparable(term, "is not known to rise strictly with one function of x for every d, so that which elements "
                        "are selected may change with d", certain=False)  # fmt: skip
+
+
+def _is_total(phi: Expr, variable: Expr, separator: Separator) -> bool:
+    """Whether φ is a number of every number u: a root or a logarithm of less than 0 would be NaN, which comes first."""
+    partial = [one.args[0] for one in of_kind(log, phi) | of_kind(acosh, phi)]
+    partial += [one.base for one in of_kind(Pow, phi) if not one.exp.is_Integer]
+    return all(constant_sign(one, separator.facts) in UP for one in partial if one.has(variable))
 
 
 def _keeps_infinity(phi: Expr, variable: Expr, separator: Separator) -> bool:

@@ -6,7 +6,7 @@
     f((−1)^i, d)         → where(i mod 2 = 0, f(1, d), f(−1, d))          i of places
     f(i mod k, d)        → where(i mod k = 0, f(0, d), … f(k − 1, d))     i of places; k a number of at most 4
     f(x, max u)          → where(max u = a, f(x, a), where(max u = b, f(x, b), … max u))   u a or b or …; min u alike
-    u·0                  → where(−∞ < u < ∞, 0, NaN)                      u of x or d, for f(x, 0)
+    u·0                  → where(−∞ < u < ∞, 0, NaN)                      u of x or d, for f(x, 0); of exp(−∞): u of d
 
 In the third u is of x alone or of d alone. Of a sum only the addends that hold the value are taken apart. What is not
 chosen is not read, so that an infinite branch does no harm; sign u is NaN where u is, and so is what the third rewrite
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from sympy import Add, Eq, Expr, Integer, Mod, Ne, Pow, S, Tuple, preorder_traversal, sign
+from sympy import Add, Eq, Expr, Integer, Mod, Ne, Pow, S, Tuple, exp, preorder_traversal, sign
 from sympy.core.basic import Basic
 
 from redalg.decompose.plain import is_finite
@@ -32,6 +32,8 @@ OPENED_LIMIT = 200
 CASES_LIMIT = 4
 """Values by which a term is taken apart at most."""
 TRUTHS = ("any", "all")
+VANISHING = (S.Zero, S.Infinity, S.NegativeInfinity)
+"""Values of which SymPy makes 0 of a product, whatever its other factors are: 0·u, exp(−∞)·u."""
 
 At = Callable[[Expr], Expr]
 """What a term is where the value that is opened is this."""
@@ -48,7 +50,7 @@ def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) ->
         separator: tells x from d.
     """
     for case in cases(node, separator) if not isinstance(term, Tuple) else ():
-        made = _opened(term, case, Add.make_args(term) if summed else (term,))
+        made = _opened(term, case, Add.make_args(term) if summed else (term,), lambda u: bool(separator.side(u) & X))
         if made != term:
             return made if made.count_ops() <= OPENED_LIMIT else None
     return None
@@ -128,24 +130,29 @@ def _numbers(term: Expr) -> set[Expr]:
     return set()
 
 
-def _opened(term: Expr, case: Case, addends: tuple[Expr, ...]) -> Expr:
+def _opened(term: Expr, case: Case, addends: tuple[Expr, ...], of_x: Callable[[Expr], bool]) -> Expr:
     part, together = case
     held = [one for one in addends if one.has(part)]
     if not held:
         return term
     rest = Add(*(one for one in addends if one not in held))
-    return rest + together(lambda value: at(Add(*held), part, value))
+    return rest + together(lambda value: at(Add(*held), part, value, of_x))
 
 
-def at(node: Expr, part: Expr, value: Expr) -> Expr:
-    """The node where the part is this; what 0 times a number that is not finite gives is kept."""
+def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Expr:
+    """The node where the part is this; what 0 times a number that is not finite gives is kept.
+
+    Of exp(−∞) = 0 it is what is free of x alone: whatever else varies has no weight.
+    """
     if node == part:
         return value
-    if value is not S.Zero or not node.has(part):
+    if value not in VANISHING or not node.has(part):
         return node.xreplace({part: value})
-    args = [at(arg, part, value) for arg in node.args]
+    args = [at(arg, part, value, of_x) for arg in node.args]
     if node.is_Mul and S.Zero in args:
-        return Add(*(lost(one) for one in args if one is not S.Zero))
+        weights = [one for one, arg in zip(node.args, args, strict=True) if arg is S.Zero]
+        masked = all(isinstance(one, exp) for one in weights)
+        return Add(*(lost(one) for one in args if one is not S.Zero and not (masked and of_x(one))))
     return node.func(*args)
 
 

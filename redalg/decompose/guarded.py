@@ -1,10 +1,12 @@
-"""Sums of which a mask hides d: where no element passes it they are 0, whatever d is.
+"""Sums of which a mask hides what stands beside it: where no element passes it they are 0, whatever that is.
 
-    Σ where(c, f, 0)   → where(some c, Σ where(c, f, 0), 0)            f of x and d, c of x alone; some: of an element
-    Σ where(c, f, g)   → Σ where(c, f, 0) + Σ where(c, 0, g)           where f or g holds d
+    Σ where(c, f, 0)   → where(some c, Σ where(c, f, 0), 0)            some: c holds of an element
+    Σ where(c, f, g)   → Σ where(c, f, 0) + Σ where(c, 0, g)           where f or g holds d or a parameter
+    Σ [c]·f            → where(some c, Σ [c]·f, 0)                     [c] = where(c, 1, 0)
 
-Exact. Taken apart f is a sum of h(d)·g(x), and h·0 is not 0 where h is not finite: 1/Σw of weights that are all 0, say,
-for which the mask w > 0 is there. What stands beside a mask and holds d is read everywhere.
+Exact; c is of x, or free of it. Taken apart f is a sum of h·g(x), h of d and of parameters, and h·0 is not 0
+where h is not finite: 1/Σw of weights that are all 0, or log z of z < 0, for which the masks w > 0 and z > 0 are there.
+What stands beside a mask and holds h is read everywhere.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from sympy import Add, Expr, Mul, S
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.separate import Separator
 from redalg.decompose.theorems import D, X
-from redalg.expression import Value, Where
-from redalg.expression.contents import is_indicator, values_of
+from redalg.expression import Element, Scalar, Value, Where
+from redalg.expression.contents import is_indicator, nodes_of
+
+MIXED = X | D
 
 
 def guarded(term: Expr, separator: Separator) -> dict[Expr, Expr]:
-    """The parts of a term by their guards: an indicator of x, 1 for what nothing guards."""
+    """The parts of a term by their guards: a product of indicators, 1 for what nothing guards."""
     made: dict[Expr, Expr] = {}
     for addend in Add.make_args(term):
         for some, part in _of_addend(addend, separator):
@@ -31,15 +35,25 @@ def guarded(term: Expr, separator: Separator) -> dict[Expr, Expr]:
 
 def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]]:
     factors = Mul.make_args(addend)
-    of_d = [one for one in factors if separator.side(one) & D]
-    if len(of_d) != 1 or not _hides(of_d[0], separator):
-        yield S.One, addend
+    masks = [one for one in factors if is_indicator(one) and separator.side(one) != MIXED]
+    late = [one for one in factors if one not in masks and _is_late(one, separator)]
+    some = Mul(*masks) if late else S.One
+    if len(late) != 1 or not _hides(late[0], separator):
+        yield some, addend
         return
-    condition, *branches = of_d[0].args
-    beside = Mul(*(one for one in factors if one is not of_d[0]))
+    condition, *branches = late[0].args
+    beside = Mul(*(one for one in factors if one is not late[0]))
     for place, branch in enumerate(branches):
-        for some, part in _of_addend(branch, separator) if branch is not S.Zero else ():
-            yield some * _at(place, condition, S.One), beside * _at(place, condition, part)
+        for inner, part in _of_addend(branch, separator) if branch is not S.Zero else ():
+            yield some * inner * _at(place, condition, S.One), beside * _at(place, condition, part)
+
+
+def _is_late(node: Expr, separator: Separator) -> bool:
+    """Whether it holds d, or a parameter, where a mask may be dropped: that stands outside the sum."""
+    if separator.side(node) & D:
+        return True
+    held = (one for one in nodes_of(node) if isinstance(one, Element | Scalar | Value))
+    return separator.domain is not S.true and any(not separator.side(one) & X for one in held)
 
 
 def _at(place: int, condition: Expr, branch: Expr) -> Expr:
@@ -48,14 +62,16 @@ def _at(place: int, condition: Expr, branch: Expr) -> Expr:
 
 
 def _hides(node: Expr, separator: Separator) -> bool:
-    """Whether it is a mask of x alone with d in a branch."""
-    return isinstance(node, Where) and separator.side(node.condition) == X and bool(separator.side(node) & D)
+    """Whether it is a mask of x, or of what is free of x."""
+    return isinstance(node, Where) and separator.side(node.condition) != MIXED
 
 
-def hides(polynomial: Polynomial, separator: Separator) -> bool:
-    """Whether a polynomial has factors of d that need not be finite."""
+def hides(some: Expr, polynomial: Polynomial, separator: Separator) -> bool:
+    """Whether a polynomial has factors of d or of parameters that need not be finite; a mask free of x hides all."""
+    if any(not separator.side(one) & X for one in Mul.make_args(some)):
+        return some is not S.One
     atoms = (separator.atoms.list[number] for _, d in polynomial for number, _ in d)
-    return any(values_of(one.base) & separator.values and not _is_finite(one.base, separator) for one in atoms)
+    return any(one.base.has(Value, Element, Scalar) and not _is_finite(one.base, separator) for one in atoms)
 
 
 def _is_finite(d: Expr, separator: Separator) -> bool:

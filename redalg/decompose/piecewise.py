@@ -116,15 +116,17 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
 
 
 def _under(separator: Separating, condition: Boolean, branch: Expr, *, otherwise: bool = False) -> Polynomial:
-    """[c]·branch, or [otherwise]·branch; what the branch reads by computed indices is read only there.
+    """[c]·branch, or [otherwise]·branch; what the branch reads by computed indices is read only there, if c is of x.
 
-    ¬c is not asked for: of x > 0 it is x ≤ 0, and a NaN fulfils neither.
+    Of d it is not known when elements are read: a computed index must then be one everywhere. ¬c is not asked for: of
+    x > 0 it is x ≤ 0, and a NaN fulfils neither.
     """
 
     def only(value: Expr) -> Expr:
         return Where(condition, S.Zero, value) if otherwise else Where(condition, value, S.Zero)
 
-    guarded: dict[Basic, Basic] = {one: only(one) for one in elements_of(branch) if not one.is_plain}
+    early = not separator.side(condition) & D
+    guarded: dict[Basic, Basic] = {one: only(one) for one in elements_of(branch) if early and not one.is_plain}
     holds = separator.pure(only(S.One))
     return laurent.multiply(holds, separator.separate(branch.xreplace(guarded)))
 

@@ -89,6 +89,7 @@ class Separator(Separating):
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
+        self.primitives: dict[Expr, Expr] = {}  # v of exponents q·v with rational q -> the q of the atom E[q·v]
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
@@ -227,13 +228,20 @@ class Separator(Separating):
         return self._exponential_atom(term, on_x=False)
 
     def _exponential_atom(self, argument: Expr, on_x: bool) -> Polynomial:
-        content, rest = argument.as_content_primitive() if argument.is_Add else argument.as_coeff_Mul()
+        content, rest = self._primitive(argument) if argument.is_Add else argument.as_coeff_Mul()
         factor = rational(content)
         if factor is None:
             factor, rest = 1, argument
         elif factor < 0 and on_x:  # E[-u] is an atom of its own: the pivot is its own maximum
             factor, rest = -factor, -rest
         return self.atoms.polynomial(Atom(rest, on_x, exponential=True), factor)
+
+    def _primitive(self, argument: Expr) -> tuple[Expr, Expr]:
+        """A sum as q·v. No term of v is larger than as it was written: s/8 + w is not (s + 8·w)/8, which overflows."""
+        content, rest = argument.as_content_primitive()
+        grows = content < 1 and any(abs(term.as_coeff_Mul()[0]) > 1 for term in rest.args)
+        scale = self.primitives.setdefault(rest, content if grows else S.One)
+        return content / scale, rest if scale is S.One else Add(*(scale * term for term in rest.args))
 
     # ---- what mixes x and d --------------------------------------------------------------------------------------
 

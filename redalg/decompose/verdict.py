@@ -307,11 +307,11 @@ def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Sepa
     """The term as a polynomial."""
     domain = separator.domain
     masked = reduction.term if live_term(reduction.term, domain) == term else term
-    found = guarded(masked, separator) if separator.side(term) & D else {S.One: term}
+    found = guarded(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
     if found.keys() == {S.One}:
         found = {S.One: term}
     polynomials = {some: separator.separate(live_term(part, domain)) for some, part in found.items()}
-    parts = tuple((some, one) for some, one in polynomials.items() if some is not S.One and hides(one, separator))
+    parts = tuple((some, one) for some, one in polynomials.items() if hides(some, one, separator))
     return Separation(reduction, laurent.add(*polynomials.values()), None, shifts=tuple(separator.shifts),
                       roundings=tuple(separator.roundings), guarded=parts, atoms=separator.atoms)  # fmt: skip
 

@@ -8,6 +8,7 @@ from sympy import And, Expr, Mul, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Decomposition, Reduction, decompose
+from redalg.decompose.conventions import selections, weights
 from redalg.decompose.domain import live_term
 from redalg.decompose.passes import said
 from redalg.decompose.verdict import Separation
@@ -51,7 +52,7 @@ def derivation(decomposition: Decomposition, form: FusedForm, earlier: tuple[Fus
 def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> Iterator[Section]:
     """The sections of one pass."""
     made = [
-        ("The cascade, as defined", the_cascade(decomposition)),
+        ("The cascade, as defined", the_cascade(decomposition, form)),
         ("The decomposition of each reduction", the_decomposition(decomposition)),
         ("The state, and what is placed where", the_state(decomposition, form)),
         ("The fused and incremental forms", the_forms(form)),
@@ -111,7 +112,7 @@ def _summary(decomposition: Decomposition, form: FusedForm) -> Sentence:
 # ---- 1 ---------------------------------------------------------------------------------------------------------------
 
 
-def the_cascade(decomposition: Decomposition) -> list[Line]:
+def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """Domain, producers, reductions and outputs, each with its free axes."""
     cascade = decomposition.cascade
     lines: list[Line] = []
@@ -121,6 +122,7 @@ def the_cascade(decomposition: Decomposition) -> list[Line]:
         )
         if not all(one.is_scalar for one in cascade.reductions):
             lines.append(sentence("A reduction that keeps places, or the order of elements, reads them all."))
+    lines += the_conventions(decomposition, form)
     if cascade.producers:
         made = [Equation(_indexed(one.name, one.axes), one.definition) for one in cascade.producers]
         streamed = " is streamed" if len(cascade.reduced) == 1 else " are streamed"
@@ -130,6 +132,19 @@ def the_cascade(decomposition: Decomposition) -> list[Line]:
     lines.append(column(("Reductions, each of which may use those above it",), made))
     lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in cascade.outputs]))
     return lines
+
+
+def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[Line]:
+    """Where the result need not be what IEEE 754 makes of the definition (`decompose.conventions`)."""
+    if exponents := weights(decomposition):
+        product = any(one.weight and len(one.factors) > 1 for one in form.accumulators)
+        shared = " In a product of matrices that must be a number." if product else ""
+        yield sentence("Where ", *listed([*exponents], " or "), " is −∞ an element has no weight: its terms are 0, "
+                       f"whatever stands beside the weight.{shared}")  # fmt: skip
+    for one in selections(decomposition):
+        axes = over(decomposition.cascade)
+        yield sentence("The places of ", one.reduction.value, " are those of ", *one.g, ": the definition's where what ",
+                       *axes, " does not vary is finite and not 0, or NaN.")  # fmt: skip
 
 
 def live(reduction: Reduction, cascade: Cascade) -> Expr:

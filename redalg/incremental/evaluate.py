@@ -141,9 +141,10 @@ class Scope:
         plain = [arg for arg in above if arg not in guards]
         top = self._fold(lambda a, b: a * b, plain) if plain else self._constant(S.One)
         top = self._weighed(top, plain)
+        made = self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
         for guard in guards:  # 0 where the mask is off, whatever lies there
-            top = self.ops.where(self.passes(guard), self._float(top), self.ops.scalar(0.0))
-        return self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
+            made = self.ops.where(self.passes(guard), self._float(made), self.ops.scalar(0.0))
+        return made
 
     def passes(self, indicator: Where) -> Any:
         """Where an indicator is 1."""

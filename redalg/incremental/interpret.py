@@ -122,6 +122,15 @@ class Executor:
             one.value: self._accumulator(one, inner, live, weights.get(one.weight)) for one in self.form.accumulators
         }
 
+    def _uncounted(self, one: Accumulator, scope: Scope, live: Any) -> Any:
+        """Where an element has no weight: an exponent is −∞. A weight of 0 that is not is one too small for a float."""
+        bases = (scope.number(live_term(pivot.base, self.form.cascade.domain)) for pivot, _ in one.weight)
+        uncounted: Any = None
+        for base in bases:
+            none = self._masked(base, live, -INF) == -INF
+            uncounted = none if uncounted is None else uncounted | none
+        return uncounted
+
     def _safe_pivots(self, scope: Scope, slots: Slots) -> Slots:
         made = self.pivots(scope, slots)
         return {value: self._safe(value, array) for value, array in made.items()}
@@ -133,8 +142,10 @@ class Executor:
             return self._counted(everywhere, scope)
         factors = [scope.number(live_term(factor, domain)) for factor in one.factors]
         if weight is not None:
-            plain = one.factors[0] is S.One
-            factors[0] = weight if plain else self.ops.where(weight == 0, self.ops.scalar(0.0), weight * factors[0])
+            if one.factors[0] is not S.One:
+                none = self._uncounted(one, scope, live)
+                weight = self.ops.where(none, self.ops.scalar(0.0), weight * factors[0])
+            factors[0] = weight
             factors[1:] = [self._reached(factor, live) for factor in factors[1:]]
         elif live is not None:
             factors = self._masked_factors(factors, live)

@@ -15,12 +15,16 @@ so that no power of a factor of d is computed, which may leave the range where t
 
     exp(k·v − k·d) → exp(k·(v − c))·exp(k·(c − d))                          k positive, a number or made of scalars
 
-so that v − c, which is exact near c, is rounded before it is multiplied.
+so that v − c, which is exact near c, is rounded before it is multiplied;
+
+    exp(u)·[c] → exp(where(c, u, −∞))·[c]                                   wherever exp(u) stands: a pivot is not of
+                                                                            what a mask hides
 """
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import final
 
 from sympy import Abs, Add, Expr, S, expand_mul, log
@@ -28,18 +32,19 @@ from sympy import Abs, Add, Expr, S, expand_mul, log
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.centre import Centred
-from redalg.decompose.extremal import GENERATOR, Extremal
+from redalg.decompose.extremal import Extremal
 from redalg.decompose.laurent import Atom, Polynomial
 from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
-from redalg.expression.contents import elements_of, free_axes, text_of, values_of
+from redalg.expression.contents import elements_of, free_axes, is_indicator, text_of, values_of
 from redalg.expression.rebuild import renamed
 from redalg.incremental.auxiliary import mean_of
 from redalg.incremental.exponents import split_rate
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.lines import regresses
 from redalg.incremental.scales import scale_of
+from redalg.incremental.selected import index_of, value_of
 from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
 from redalg.monoids.functions import Powered, Scaled
@@ -87,7 +92,8 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         if number in pool.scaled:
             placement.pivots[number] = _scale_pivot(placement, atoms[number], rooted=number in pool.rooted)
         else:
-            placement.pivots[number], placement.rates[number] = _exponential_pivot(placement, atoms[number])
+            atom = _masked(number, atoms[number], pool)
+            placement.pivots[number], placement.rates[number] = _exponential_pivot(placement, atom)
     place_slopes(placement, pool, centred)
     for number in pool.pivoted:
         if number in placement.pivots:
@@ -136,7 +142,9 @@ def _hold(placement: Placement, separation: Separation) -> None:
     else:
         placement.extrema.append(Extremum(value, reduction.monoid, g))
     if separation.times == "∘":
-        value = value if reduction.dtype else selected(separation, value, results)
+        index, chosen = _selection(structure)
+        facts = placement.decomposition.separator.facts
+        value = index_of(separation, index, chosen, facts) if reduction.dtype else value_of(separation, index, chosen)
     elif h is not S.Zero:  # Π g·h = (Π g)·h^n
         cascade = placement.decomposition.cascade
         [count] = [one.value for one in cascade.reductions if one.monoid.name == "sum" and one.term == S.One]
@@ -147,11 +155,11 @@ def _hold(placement: Placement, separation: Separation) -> None:
         placement.finals[reduction.value] = value
 
 
-def selected(separation: Separation, value: Expr, results: tuple[Expr, ...]) -> Expr:
-    """φ of a selected value of u; a place that no element fills keeps what fills it."""
-    one = separation.reduction
-    [index] = [result for result, what in zip(results, one.monoid.results, strict=True) if what.dtype]
-    return Where(index < 0, value, separation.h[0].xreplace({GENERATOR: value}))
+def _selection(structure: Structure) -> tuple[Value, Value]:
+    """The slots of the index and of the value of what is selected."""
+    [index] = structure.integers
+    [value] = set(structure.values) - {index}
+    return index, value
 
 
 def _hold_extrema(placement: Placement, separation: Separation, found: Extremal) -> None:
@@ -188,16 +196,33 @@ def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
     return Pivot(value, base, PivotPolicy.RUNNING, value), rate
 
 
+def _masked(number: int, atom: Atom, pool: Pool) -> Atom:
+    """E[u] as E[where(c, u, −∞)] where it stands beside [c] alone: what [c] hides is no pivot."""
+    beside = [{other for other, _ in x} for one in pool.functions if number in dict(one.grade) for x in one.vector]
+    shared = sorted(set.intersection(*beside)) if beside else []
+    base = atom.base
+    for mask in (pool.atoms.list[one].base for one in shared):
+        if is_indicator(mask):
+            base = Where(mask.args[0], *(base if branch is S.One else S.NegativeInfinity for branch in mask.args[1:]))
+    return replace(atom, base=base)
+
+
 def _at_extremum(placement: Placement, atom: Atom, one: Extremum) -> tuple[Pivot, Expr] | None:
     """The pivot at an extremum of which u is a multiple: a positive one of a maximum, a negative one of a minimum."""
     if elements_of(atom.base) != elements_of(one.term):
         return None
-    rate = expand_mul(atom.base) / expand_mul(one.term)  # of scalars alone: a state holds them, and no tensors
+    rate = _ratio(expand_mul(atom.base), expand_mul(one.term))  # of scalars alone: a state holds them, and no tensors
     sign = S.One if one.monoid.name == "max" else S.NegativeOne
     if rate.atoms(Element, Value, Axis) or not (sign * rate).is_extended_positive:
         return None
     value = one.value if sign is S.One else _named(placement, atom)
     return Pivot(value, sign * one.term, PivotPolicy.RUNNING, sign * one.value), sign * rate
+
+
+def _ratio(a: Expr, b: Expr) -> Expr:
+    """a/b, which of two sums SymPy leaves as it is."""
+    (q, u), (r, v) = a.as_content_primitive(), b.as_content_primitive()
+    return q / r if u == v else a / b
 
 
 def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool) -> Pivot:

@@ -4,14 +4,17 @@ A value is kept as exp(λ)·v: λ collects what is left of the pivots in exponen
 whose exponents agree share λ; log(exp(λ)·v) = λ + log v; a ratio of two values subtracts their λ. So Σe^s·v / Σe^s,
 written without a maximum, never computes e^s, and exp(s − m) with its own m has λ = 0.
 
+    exp(λ)/exp(λ) → where(−∞ < λ < ∞, 1, NaN)      of what the sums do not hold as well, where it would show
+
     d_i = Σ_d-monomials H(d) · Σ_k coordinates · [A(c → v_i(d)) a]_k · exp(grade · c)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import final
 
-from sympy import Add, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
+from sympy import Add, And, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -20,11 +23,13 @@ from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.domain import live_term
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.plain import is_finite
 from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
+from redalg.decompose.truth import fails
 from redalg.decompose.verdict import Separation, fraction
-from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression import UNDEFINED, Axis, Extent, Label, Scalar, Value, Where
+from redalg.expression.contents import elements_of, free_axes, text_of, values_of
 from redalg.incremental.cancel import Canceller
 from redalg.incremental.exponents import gathered, largest_of, with_exponents
 from redalg.incremental.form import Assignment, Pivot
@@ -49,7 +54,7 @@ class Resolver:
         self.resolved = set[Value]()
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
         self.known: dict[int, Polynomial] = {}
-        self.guarded = set[Expr]()
+        self.guards: dict[Expr, Boolean] = {}  # value -> where any element counts, elsewhere it is 0
         self.found: dict[int, list[Expr]] = {}
         shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
         self.canceller = Canceller(placement.decomposition.separator, self.known, shifting, placement.extrema,
@@ -91,14 +96,18 @@ class Resolver:
             self.assignments[index] = Assignment(value, made)
 
     def _some(self, indicator: Expr) -> Boolean:
-        """Whether an element has an indicator: counted where the state counts them, else by a maximum of its own."""
-        if indicator is S.One:
-            return S.true
+        """Whether an element has an indicator: of x counted where the state counts, else by a maximum of its own."""
+        masks = [one for one in Mul.make_args(indicator) if one is not S.One]
+        of_x = Mul(*(one for one in masks if self.carries(one)))
+        free = [one.condition if one.args[1] is S.One else fails(one.condition)
+                for one in masks if not self.carries(one)]  # fmt: skip
+        if of_x is S.One:
+            return And(*free)
         atoms = self.placement.decomposition.separator
-        [((x, _), _)] = atoms.pure(live_term(indicator, atoms.domain)).items()
+        [((x, _), _)] = atoms.pure(live_term(of_x, atoms.domain)).items()
         counts = [name for name, one in zip(self.accumulators, self.pool.functions, strict=True)
                   if not one.grade and one.vector == {x: 1}]  # fmt: skip
-        return (counts[0] if counts else self.placement.maximum(indicator, "some")) > 0
+        return And(*free, (counts[0] if counts else self.placement.maximum(of_x, "some")) > 0)
 
     def _terms(
         self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
@@ -303,7 +312,7 @@ class Resolver:
         somewhere = Or(*(some for some, _ in graded))
         self.assignments.append(Assignment(value, guarded_by(somewhere, exp(exponents[0]) * safe)))
         if somewhere is not S.true:
-            self.guarded.add(value)
+            self.guards[value] = somewhere
 
     def _assign_plain(self, value: Value, expr: Expr) -> None:
         if expr != value:
@@ -328,20 +337,38 @@ class Resolver:
     def _graded_terms(self, poly: Polynomial) -> list[tuple[Expr, Expr]]:
         out = []
         for (_, d), c in poly.items():
-            exponent: Expr = S.Zero
-            factor: Expr = fraction(c)
+            exponents, factor = list[Expr](), fraction(c)
             for number, q in d:
                 atom, power = self._atom(number), fraction(q)
                 if atom.exponential:
-                    exponent += atom.base * power
-                elif atom.base in self.exponents:
-                    scale, safe = self.exponents[atom.base]
-                    exponent, factor = exponent + scale * power, factor * safe**power
-                else:
-                    scale, safe = self.graded(atom.power(q))
-                    exponent, factor = exponent + scale, factor * safe
-            out.append((gathered(expand_products(exponent)), factor))
+                    exponents.append(atom.base * power)
+                    continue
+                scale, safe = self.exponents.get(atom.base, (None, S.One))
+                scale, safe = self.graded(atom.power(q)) if scale is None else (scale * power, safe**power)
+                exponents.append(scale)
+                factor *= safe
+            exponent = gathered(expand_products(Add(*exponents)))
+            out.append((exponent, factor * self._where_finite(exponents, exponent)))
         return out
+
+    def _where_finite(self, scales: Iterable[Expr], left: Expr) -> Expr:
+        """1, or NaN where what cancels in exponents is not finite: exp(λ)/exp(λ) is NaN there.
+
+        What the terms of the sums hold as well shows in the sums.
+        """
+        cancelled = {term.as_coeff_Mul()[1] for scale in scales for term in Add.make_args(expand_products(scale))}
+        cancelled -= {term.as_coeff_Mul()[1] for term in Add.make_args(left)}
+        doubtful = sorted((term for term in cancelled if self._may_be_infinite(term)), key=text_of)
+        return Where(And(*map(is_finite, doubtful)), S.One, UNDEFINED) if doubtful else S.One
+
+    def _may_be_infinite(self, term: Expr) -> bool:
+        facts = self.placement.decomposition.separator.facts
+        shown = {one for pivot in self.placement.pivots.values() for one in elements_of(pivot.base)}
+        read, todo = set(elements_of(term)), set(values_of(term))
+        while todo:
+            made = facts[value][1] if (value := todo.pop()) in facts else S.Zero
+            read, todo = read | elements_of(made), todo | values_of(made)
+        return not self.carries(term) and (bool(read - shown) or term.has(S.NegativeInfinity))
 
     def graded(self, expr: Expr, *, divided: bool = False) -> tuple[Expr, Expr]:
         """An expression of values as (λ, v) with expr = exp(λ)·v; `divided` where it may leave the range unharmed."""
@@ -355,7 +382,9 @@ class Resolver:
         if isinstance(expr, Mul):
             divided = divided or any(isinstance(arg, Pow) and is_root(arg.exp) for arg in expr.args)
             parts = [self.graded(arg, divided=divided) for arg in expr.args]
-            return self._exponent(*(scale for scale, _ in parts)), Mul(*(v for _, v in parts))
+            exponent = self._exponent(*(scale for scale, _ in parts))
+            finite = self._where_finite((scale for scale, _ in parts), exponent)
+            return exponent, Mul(*(v for _, v in parts), finite)
         if isinstance(expr, Pow) and expr.exp.is_Rational:
             scale, v = self.graded(expr.base, divided=divided or is_root(expr.exp))
             return self._exponent(scale * expr.exp), v**expr.exp
@@ -382,10 +411,13 @@ class Resolver:
 
     def safe(self, expr: Expr) -> Expr:
         """The expression with exponents cancelled as far as they go."""
-        if expr in self.guarded:  # an exponent of no element may be anything
+        if expr in self.guards:
             return expr
         scale, v = self.graded(expr)
-        return v if scale is S.Zero else exp(scale) * v
+        if scale is S.Zero:
+            return v
+        guards = (self.guards[one] for one in Mul.make_args(expr) if one in self.guards)
+        return Where(And(*guards), exp(scale), S.One) * v  # an exponent of no element may be anything
 
     def _exponent(self, *scales: Expr) -> Expr:
         """Their sum, with what is of d alone expanded to cancel; what holds x stays as it was written."""

@@ -41,6 +41,6 @@ def _key(separation: Separation) -> tuple[object, ...]:
 
 
 def _is_plain(separation: Separation) -> bool:
-    if separation.times == "∘":  # which elements are selected is that of u; their values are not
-        return bool(separation.reduction.dtype)
+    if separation.times == "∘":  # what is selected is made of both slots
+        return False
     return separation.h[0] in (S.Zero, S.One) and separation.shift is S.Zero

@@ -58,9 +58,10 @@ class Epilogue:
 
     def values(self) -> list[Statement]:
         """The form's assignments alone."""
+        places = {one.value for one in self.form.cascade.reductions if one.dtype == "int64"}
         for one in self.form.assignments:
             read = self.space.read(one.expr)
-            if not self._varies(read):
+            if one.value not in places and not self._varies(read):
                 name = self.assembly.row(one.value.name)
                 self.body.append(self.assembly.over_rows((name, read)))
                 read = Load(name, I)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import final
 
-from sympy import Eq, Expr, Mul, S, Symbol
+from sympy import Expr, Mul, S, Symbol
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -169,8 +169,3 @@ def operand_dtype(space: Space, expr: Expr) -> str:
     if isinstance(expr, Cast):
         return expr.dtype
     return found.pop() if len(found) == 1 else space.problem.compute
-
-
-def nonzero(weight: Expr, term: Expr) -> Expr:
-    """term, or 0 where its weight is exactly 0 (whatever else it holds)."""
-    return Where(Eq(weight, 0), S.Zero, term)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from sympy import Expr, Integer, Mul, S
+from sympy import Expr, Integer, Mul, Or, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -26,10 +26,10 @@ from redalg.lower_tile.assembly import Assembly, masked
 from redalg.lower_tile.centres import Centred, found, kept, start
 from redalg.lower_tile.folds import Folds
 from redalg.lower_tile.moves import Merge, Side, first_of, numeric_factor, scaled_exp, steps, triangular
-from redalg.lower_tile.operands import Operands, nonzero
+from redalg.lower_tile.operands import Operands
 from redalg.lower_tile.producers import Production, added
 from redalg.lower_tile.program import Contract, Copy, ReduceTile, Statement
-from redalg.lower_tile.scalars import IsFinite, IsNaN, Load
+from redalg.lower_tile.scalars import Is, IsFinite, IsNaN, Load
 from redalg.lower_tile.selection import candidates, selected
 from redalg.lower_tile.slots import Slots
 from redalg.lower_tile.space import E_, I, J, Space, usable_scale
@@ -184,13 +184,18 @@ class Step:
         return made
 
     def summand(self, one: Accumulator, merge: Merge) -> Expr:
-        """weight · first factor, 0 outside the domain and where the weight is 0."""
+        """weight · first factor, 0 outside the domain and where an exponent is −∞."""
         weight = self.weight(one, merge)
         factor = self.factor(one, 0, merge)
         if weight is None:
             return masked(self.live, factor, S.Zero)
         held = Load(weight, I, J)
-        return held if factor is S.One else nonzero(held, held * factor)
+        return held if factor is S.One else Where(self.uncounted(one), S.Zero, held * factor)
+
+    def uncounted(self, one: Accumulator) -> Boolean:
+        """Where an element has no weight; a weight of 0 that is not is one too small for a float."""
+        exponents = (Load(self.base(pivot.base)[0], I, J) for pivot, _ in one.weight)
+        return Or(*(Is(u, S.NegativeInfinity) for u in exponents))
 
     # ---- the tile's own state ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,52 @@
+"""What a NaN, an infinity and a mask mean: the one table that every backend and the definition follow.
+
+    written                            what counts
+    where(c, a, b)                     the branch that c chooses; what the other holds is as if it were not there
+    [c]·f, [c] = where(c, 1, 0)        0 where c fails, whatever f is: a factor of 1 and 0 is a mask
+    exp(u + v), u = −∞                 0, whatever v is
+    Σ exp(u)·f, u = −∞                 the term is 0, whatever f is of what varies along the axis: it has no weight
+    Σ exp(u)·f, exp(u) too small       0·f: NaN where f is not finite. To underflow is no mask
+    0·log 0, and 0·(log 0 + …)         0, as in p·log p; so Σ exp(x)·x takes x = −∞ for 0, as p·log p of p = exp(x)
+    all else                           IEEE 754: ∞ − ∞, 0·∞, 0/0 and log of less than 0 are NaN, and NaN stays
+    max, min, topk, argmax             NaN before every number, the first NaN first
+    no element, or none that counts    Σ 0, Π 1, max −∞, min ∞, ratios 0/0
+
+Which non-finite value a result is that is not finite, is not promised. Of a matrix product Σ_k exp(u[q,k])·f[k,e], a
+row q may read what another row needs: f must be finite there, or the row need not be. The conditions below are those
+under which this table differs from IEEE 754 in a cascade at hand; `explain` says them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sympy import Expr
+
+from redalg.decompose.verdict import Decomposition, Separation
+
+
+def weights(decomposition: Decomposition) -> tuple[Expr, ...]:
+    """The exponents u of sums Σ exp(u)·f: where one is −∞ the element does not count, whatever f is there.
+
+    >>> from sympy import exp
+    >>> from redalg import axes, fuse, sum, tensors
+    >>> s, v = tensors("s[n] v[n]")
+    >>> weights(fuse(sum(exp(s) * v, axes("n"))).decomposition)
+    (s[n],)
+    """
+    found = (u for one in decomposition.separations for u in _weights(one))
+    return tuple(dict.fromkeys(found))
+
+
+def _weights(separation: Separation) -> Iterator[Expr]:
+    atoms = separation.atoms.list
+    for x, _ in separation.polynomial:
+        if len(x) > 1:
+            yield from (atoms[number].base for number, _ in x if atoms[number].exponential)
+
+
+def selections(decomposition: Decomposition) -> tuple[Separation, ...]:
+    """The selections by φ_d(u): made by u, they are φ's where no factor of φ is infinite (`selected`)."""
+    kinds = ("argmax", "argmin", "topk")
+    return tuple(one for one in decomposition.separations
+                 if one.reduction.monoid.name in kinds and one.times == "∘")  # fmt: skip
