@@ -143,8 +143,8 @@ def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[L
                        f"whatever stands beside the weight.{shared}")  # fmt: skip
     for one in selections(decomposition):
         axes = over(decomposition.cascade)
-        yield sentence("The places of ", one.reduction.value, " are those of ", *one.g, ": the definition's where what ",
-                       *axes, " does not vary is finite and not 0, or NaN.")  # fmt: skip
+        yield sentence("The places of ", one.reduction.value, " are those of ", *one.g, ": the definition's where "
+                       "what ", *axes, " does not vary is finite and not 0, or NaN.")  # fmt: skip
 
 
 def live(reduction: Reduction, cascade: Cascade) -> Expr:
