@@ -149,8 +149,13 @@ HIDDEN = (
 )  # fmt: skip
 BY_FACTOR = (
     ra.sum(ra.where(y > 0, 1, 0) * w / LARGEST * x, n), ra.sum(ra.where(MEAN > 0, 1, 0) * log(MEAN) * w, n),
-    ra.sum(ra.where(ra.logical_and(y > 0, MEAN > 0), 0, 1) * sqrt(MEAN) * w, n),
+    ra.sum(ra.where(ra.logical_and(y > 0, MEAN > 0), 1, 0) * sqrt(MEAN) * w, n),
 )  # fmt: skip
+BY_BOTH = (
+    ra.sum(ra.where(ra.logical_and(y > 0, MEAN > 0), w * log(MEAN), x), n),
+    ra.sum(w * ra.where(ra.logical_and(y > 0, MEAN > 0), sqrt(MEAN), 0), n),
+)  # fmt: skip
+BY_EITHER = (ra.sum(ra.where(ra.logical_or(w <= 0, MEAN <= 0), 1, log(MEAN) * w), n),)
 MASKED_EXPONENTS = (
     ra.sum(ra.where(y > 0, exp(x) - MEAN, 0), n), ra.logsumexp(ra.where(y > 0, x - ra.max(w, n), -oo), n),
     ra.sum(ra.where(y > 0, exp(x) * (w - ra.mean(w, n)), 0), n),

@@ -71,6 +71,7 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "decompose/distribute", "decompose/totals", "decompose/bounds", "decompose/passes", "incremental/carried",
            "incremental/unroll", "incremental/cancel", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
+           "incremental/doubtful",
            "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
            "lower_tile/subexpressions", "lower_tile/producers", "lower_tile/coalesce", "incremental/stages",
            "strategies/arranged")  # fmt: skip
@@ -346,6 +347,8 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "|a|^q·sign(a)": lambda: decided.as_defined(*decided.SIGNED),
     "Σ where(c, f, 0)": lambda: decided.as_defined(*decided.HIDDEN),
     "Σ [c]·f": lambda: decided.as_defined(*decided.BY_FACTOR),
+    "where(a ∧ b, f, g)": lambda: decided.as_defined(*decided.BY_BOTH),
+    "where(a ∨ b, f, g)": lambda: decided.as_defined(*decided.BY_EITHER),
     "exp(u)·[c]": lambda: decided.as_defined(*decided.MASKED_EXPONENTS),
     "exp(λ)/exp(λ)": lambda: decided.as_defined(*decided.CANCELLED_EXPONENTS),
     "Σ where(c, f, g)": lambda: decided.as_defined(*decided.BY_BRANCH),

@@ -3,6 +3,8 @@
     Σ where(c, f, 0)   → where(some c, Σ where(c, f, 0), 0)            some: c holds of an element
     Σ where(c, f, g)   → Σ where(c, f, 0) + Σ where(c, 0, g)           where f or g holds d or a parameter
     Σ [c]·f            → where(some c, Σ [c]·f, 0)                     [c] = where(c, 1, 0)
+    where(a ∧ b, f, g) → where(a, where(b, f, g), g)                   a of d, b of x
+    where(a ∨ b, f, g) → where(a, f, where(b, f, g))
 
 Exact; c is of x, or free of it. Taken apart f is a sum of h·g(x), h of d and of parameters, and h·0 is not 0
 where h is not finite: 1/Σw of weights that are all 0, or log z of z < 0, for which the masks w > 0 and z > 0 are there.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Add, Expr, Mul, S
+from sympy import Add, And, Expr, Mul, Or, S
 
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.separate import Separator
@@ -34,7 +36,7 @@ def guarded(term: Expr, separator: Separator) -> dict[Expr, Expr]:
 
 
 def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]]:
-    factors = Mul.make_args(addend)
+    factors = Mul.make_args(Mul(*(_parted(one, separator) for one in Mul.make_args(addend))))
     masks = [one for one in factors if is_indicator(one) and separator.side(one) != MIXED]
     late = [one for one in factors if one not in masks and _is_late(one, separator)]
     some = Mul(*masks) if late else S.One
@@ -46,6 +48,22 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
     for place, branch in enumerate(branches):
         for inner, part in _of_addend(branch, separator) if branch is not S.Zero else ():
             yield some * inner * _at(place, condition, S.One), beside * _at(place, condition, part)
+
+
+def _parted(node: Expr, separator: Separator) -> Expr:
+    """A mask of x and d as one of d around one of x; [a ∧ b] as [a]·[b]."""
+    if not isinstance(node, Where) or separator.side(node.condition) != MIXED:
+        return node
+    condition, f, g = node.args
+    of_x = [part for part in condition.args if separator.side(part) == X]
+    rest = [part for part in condition.args if separator.side(part) != X]
+    if not isinstance(condition, And | Or) or any(separator.side(part) == MIXED for part in rest):
+        return node
+    outer, inner = condition.func(*rest), condition.func(*of_x)
+    if isinstance(condition, And) and (f, g) == (S.One, S.Zero):
+        return Where(outer, f, g) * Where(inner, f, g)
+    branch = Where(inner, f, g)
+    return Where(outer, branch, g) if isinstance(condition, And) else Where(outer, f, branch)
 
 
 def _is_late(node: Expr, separator: Separator) -> bool:

@@ -141,10 +141,12 @@ def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[L
         shared = " In a product of matrices that must be a number." if product else ""
         yield sentence("Where ", *listed([*exponents], " or "), " is −∞ an element has no weight: its terms are 0, "
                        f"whatever stands beside the weight.{shared}")  # fmt: skip
+    axes = over(decomposition.cascade)
     for one in selections(decomposition):
-        axes = over(decomposition.cascade)
-        yield sentence("The places of ", one.reduction.value, " are those of ", *one.g, ": the definition's where "
-                       "what ", *axes, " does not vary is finite and not 0, or NaN.")  # fmt: skip
+        of_u = (" are those of ", *one.g, ": the definition's where what ")
+        yield sentence(
+            "The places of ", one.reduction.value, *of_u, *axes, " does not vary is finite and not 0, or NaN."
+        )
 
 
 def live(reduction: Reduction, cascade: Cascade) -> Expr:

@@ -320,8 +320,8 @@ class Scope:
 
 
 def _varies(term: Expr) -> tuple[int, bool]:
-    """Elements, then values, then parameters and numbers; within a kind what is added before what is subtracted."""
-    kind = 0 if term.has(Element) else 1 if term.has(Value) else 2
+    """Elements and places, then values, then numbers; within a kind what is added before what is subtracted."""
+    kind = 0 if term.has(Element, Axis) and not term.has(Value) else 1 if term.has(Value) else 2
     return kind, term.could_extract_minus_sign()
 
 

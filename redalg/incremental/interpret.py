@@ -282,7 +282,10 @@ class Executor:
         exponent: Any = 0.0
         for pivot, q in one.weight:
             exponent = exponent + (old[pivot.value] - self._safe(pivot.value, new[pivot.value])) * scope.rate(q)
-        return self.ops.exp(exponent) * total
+        weight = self.ops.exp(exponent)
+        if len(one.transition) > 1:  # of no weight what is moved far may overflow; a NaN stays
+            total = self.ops.where(weight == 0, scope.values[one.value], total)
+        return weight * total
 
     def identity(self, scope: Scope) -> Slots:
         """The empty state: a leaf of no elements."""

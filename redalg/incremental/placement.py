@@ -211,18 +211,12 @@ def _at_extremum(placement: Placement, atom: Atom, one: Extremum) -> tuple[Pivot
     """The pivot at an extremum of which u is a multiple: a positive one of a maximum, a negative one of a minimum."""
     if elements_of(atom.base) != elements_of(one.term):
         return None
-    rate = _ratio(expand_mul(atom.base), expand_mul(one.term))  # of scalars alone: a state holds them, and no tensors
+    rate = expand_mul(atom.base) / expand_mul(one.term)  # of scalars alone: a state holds them, and no tensors
     sign = S.One if one.monoid.name == "max" else S.NegativeOne
     if rate.atoms(Element, Value, Axis) or not (sign * rate).is_extended_positive:
         return None
     value = one.value if sign is S.One else _named(placement, atom)
     return Pivot(value, sign * one.term, PivotPolicy.RUNNING, sign * one.value), sign * rate
-
-
-def _ratio(a: Expr, b: Expr) -> Expr:
-    """a/b, which of two sums SymPy leaves as it is."""
-    (q, u), (r, v) = a.as_content_primitive(), b.as_content_primitive()
-    return q / r if u == v else a / b
 
 
 def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool) -> Pivot:

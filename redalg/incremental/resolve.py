@@ -4,14 +4,11 @@ A value is kept as exp(λ)·v: λ collects what is left of the pivots in exponen
 whose exponents agree share λ; log(exp(λ)·v) = λ + log v; a ratio of two values subtracts their λ. So Σe^s·v / Σe^s,
 written without a maximum, never computes e^s, and exp(s − m) with its own m has λ = 0.
 
-    exp(λ)/exp(λ) → where(−∞ < λ < ∞, 1, NaN)      of what the sums do not hold as well, where it would show
-
     d_i = Σ_d-monomials H(d) · Σ_k coordinates · [A(c → v_i(d)) a]_k · exp(grade · c)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import final
 
 from sympy import Add, And, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
@@ -23,14 +20,14 @@ from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.domain import live_term
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
-from redalg.decompose.plain import is_finite
 from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
 from redalg.decompose.truth import fails
 from redalg.decompose.verdict import Separation, fraction
-from redalg.expression import UNDEFINED, Axis, Extent, Label, Scalar, Value, Where
-from redalg.expression.contents import elements_of, free_axes, text_of, values_of
+from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
+from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.cancel import Canceller
+from redalg.incremental.doubtful import where_finite
 from redalg.incremental.exponents import gathered, largest_of, with_exponents
 from redalg.incremental.form import Assignment, Pivot
 from redalg.incremental.lines import Lines
@@ -348,27 +345,8 @@ class Resolver:
                 exponents.append(scale)
                 factor *= safe
             exponent = gathered(expand_products(Add(*exponents)))
-            out.append((exponent, factor * self._where_finite(exponents, exponent)))
+            out.append((exponent, factor * where_finite(exponents, exponent, self.placement)))
         return out
-
-    def _where_finite(self, scales: Iterable[Expr], left: Expr) -> Expr:
-        """1, or NaN where what cancels in exponents is not finite: exp(λ)/exp(λ) is NaN there.
-
-        What the terms of the sums hold as well shows in the sums.
-        """
-        cancelled = {term.as_coeff_Mul()[1] for scale in scales for term in Add.make_args(expand_products(scale))}
-        cancelled -= {term.as_coeff_Mul()[1] for term in Add.make_args(left)}
-        doubtful = sorted((term for term in cancelled if self._may_be_infinite(term)), key=text_of)
-        return Where(And(*map(is_finite, doubtful)), S.One, UNDEFINED) if doubtful else S.One
-
-    def _may_be_infinite(self, term: Expr) -> bool:
-        facts = self.placement.decomposition.separator.facts
-        shown = {one for pivot in self.placement.pivots.values() for one in elements_of(pivot.base)}
-        read, todo = set(elements_of(term)), set(values_of(term))
-        while todo:
-            made = facts[value][1] if (value := todo.pop()) in facts else S.Zero
-            read, todo = read | elements_of(made), todo | values_of(made)
-        return not self.carries(term) and (bool(read - shown) or term.has(S.NegativeInfinity))
 
     def graded(self, expr: Expr, *, divided: bool = False) -> tuple[Expr, Expr]:
         """An expression of values as (λ, v) with expr = exp(λ)·v; `divided` where it may leave the range unharmed."""
@@ -383,7 +361,7 @@ class Resolver:
             divided = divided or any(isinstance(arg, Pow) and is_root(arg.exp) for arg in expr.args)
             parts = [self.graded(arg, divided=divided) for arg in expr.args]
             exponent = self._exponent(*(scale for scale, _ in parts))
-            finite = self._where_finite((scale for scale, _ in parts), exponent)
+            finite = where_finite((scale for scale, _ in parts), exponent, self.placement)
             return exponent, Mul(*(v for _, v in parts), finite)
         if isinstance(expr, Pow) and expr.exp.is_Rational:
             scale, v = self.graded(expr.base, divided=divided or is_root(expr.exp))

@@ -1,7 +1,7 @@
 """Merging states, one a row or one a lane: the stores that bring two states to one pivot and add them.
 
     δ = safe(c') − c, 0 from an empty state, of a scale c/c'        w = Π exp(q·(c − safe(c')))
-    a' = w · Σ coefficient(δ)·a
+    a' = w · Σ coefficient(δ)·a                                  w·a where w is 0
 
 Within one `Parallel` the accumulators are stored in an order in which each reads only what is not yet overwritten: a
 transition is triangular, since differentiation lowers the degree.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, And, Expr, Mul, Or, S
+from sympy import Add, And, Eq, Expr, Mul, Or, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -165,6 +165,8 @@ class Merge:
         values = self.sides[side].values
         total = Add(*(Mul(self._coefficient(side, c), values[value]) for value, c in one.transition))
         weight = self.weight(side, one)
+        if weight is not S.One and len(one.transition) > 1:  # of no weight what is moved far may overflow; a NaN stays
+            total = Where(Eq(weight, 0), values[one.value], total)
         return total if weight is S.One else weight * total
 
     def weight(self, side: int, one: Accumulator) -> Expr:
