@@ -166,6 +166,11 @@ CANCELLED_EXPONENTS = (
 )  # fmt: skip
 BY_BRANCH = (ra.sum(ra.where(y > 0, x - MEAN, w), n), ra.sum(w * ra.where(y > 0, w / LARGEST, x - MEAN), n),
              ra.sum(ra.where(y > 0, LARGEST, w / MEAN), n))  # fmt: skip
+MASKED = {
+    "Σ where(c, f, 0)": HIDDEN, "Σ where(c, f, g)": BY_BRANCH, "Σ [c]·f": BY_FACTOR, "where(a ∧ b, f, g)": BY_BOTH,
+    "where(a ∨ b, f, g)": BY_EITHER, "exp(u)·[c]": MASKED_EXPONENTS, "exp(λ)/exp(λ)": CANCELLED_EXPONENTS,
+}  # fmt: skip
+"""The rewrites that masks ask for, as stated, and what shows each."""
 BY_FACTS = (
     ra.sum(ra.where(ra.max(x + w, n) < x + w, y, w), n), ra.sum(ra.where(x - 1 >= LEAST - 1, y, w), n),
     ra.sum(ra.where(ra.logical_and(w > 0, Abs(x) <= ra.max(Abs(x), n)), y, w), n),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -345,13 +346,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "(g·h)^q, log g·h": lambda: decided.as_defined(*decided.OF_ONE_SIGN),
     "k·max(a, b) + k·min(a, b)": lambda: decided.as_defined(*decided.KINKS),
     "|a|^q·sign(a)": lambda: decided.as_defined(*decided.SIGNED),
-    "Σ where(c, f, 0)": lambda: decided.as_defined(*decided.HIDDEN),
-    "Σ [c]·f": lambda: decided.as_defined(*decided.BY_FACTOR),
-    "where(a ∧ b, f, g)": lambda: decided.as_defined(*decided.BY_BOTH),
-    "where(a ∨ b, f, g)": lambda: decided.as_defined(*decided.BY_EITHER),
-    "exp(u)·[c]": lambda: decided.as_defined(*decided.MASKED_EXPONENTS),
-    "exp(λ)/exp(λ)": lambda: decided.as_defined(*decided.CANCELLED_EXPONENTS),
-    "Σ where(c, f, g)": lambda: decided.as_defined(*decided.BY_BRANCH),
+    **{name: partial(decided.as_defined, *exprs) for name, exprs in decided.MASKED.items()},
     "u·0": lambda: decided.as_defined(*decided.BY_ZERO),
     "Q/n − (S/n)²": rewrites_of_forms.raw_moments,
     "max u − S/n": rewrites_of_forms.extremum_less_mean,
