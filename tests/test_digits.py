@@ -186,11 +186,28 @@ def test_a_slope_beside_other_centres_is_exact(term: Expr, beside: Expr) -> None
         assert (np.abs(got - want) <= 64 * np.finfo(float).eps * bound).all()
 
 
-def test_lines_are_not_chained() -> None:
+def two_regressors() -> Expr:
     """Gram-Schmidt: z on x, then y on x and on what is left of z."""
     left = z - x * ra.sum(z * x, n) / ra.sum(x * x, n)
     fit = x * ra.sum(y * x, n) / ra.sum(x * x, n) + left * ra.sum(y * left, n) / ra.sum(left * left, n)
-    expr = ra.sum((y - fit) ** 2, n)
+    return ra.sum((y - fit) ** 2, n)
+
+
+def collinear(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    first = normal()(rng)
+    second = single(first + 1e-3 * normal()(rng))
+    return {"x": first, "z": second, "y": single(2 * first + normal()(rng))}
+
+
+REGRESSIONS = [
+    Case("two regressors", lambda: (two_regressors(), "b"), lambda rng: {name: normal()(rng) for name in "xyz"}),
+    Case("two collinear regressors", lambda: (two_regressors(), "b"), collinear),
+]
+
+
+def test_lines_are_not_chained() -> None:
+    """The transition of y moved it by z, where the sum was about what is left of z."""
+    expr = two_regressors()
     made, rng = ra.fuse(expr, axes="b"), np.random.default_rng(0)
     given = {name: rng.standard_normal((2, 40)) + 3 for name in "xyz"}
     want, _ = Oracle(given, {}, {"b": 2, "n": 40}).output(expr, "b")
@@ -198,7 +215,7 @@ def test_lines_are_not_chained() -> None:
         np.testing.assert_allclose(got, want.astype(float), rtol=1e-10)
 
 
-CASES = [*FOREIGN, *OWN_AXES, *PAIRS, *ROTATIONS]
+CASES = [*FOREIGN, *OWN_AXES, *PAIRS, *ROTATIONS, *REGRESSIONS]
 COMPILED = {FOREIGN[0], OWN_AXES[0], PAIRS[0], ROTATIONS[0]}
 """The others' kernels take two seconds each to compile, and run with the slow tests."""
 
