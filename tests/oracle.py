@@ -111,10 +111,13 @@ class Oracle:
         if all(isinstance(index, Axis) for index in node.indices):
             return self.exact(self.shaped(self.tensors[node.name], [index.name for index in node.indices]))
         tensor = self.tensors[node.name]
-        places = (self(index)[0].astype(int) for index in node.indices)
-        return self.exact(
-            tensor[tuple(np.clip(one, 0, size - 1) for one, size in zip(places, tensor.shape, strict=True))]
-        )
+        places = [self(index)[0].astype(int) for index in node.indices]
+        within = [(at >= 0) & (at < size) for at, size in zip(places, tensor.shape, strict=True)]
+        inside = np.logical_and.reduce(np.broadcast_arrays(*within)) if within else np.ones(1, bool)
+        if not inside.any():
+            return self.exact(np.where(inside, 0, np.nan))
+        clipped = (np.clip(at, 0, size - 1) for at, size in zip(places, tensor.shape, strict=True))
+        return self.exact(np.where(inside, tensor[tuple(clipped)], np.nan))  # what lies outside is for masks to hide
 
     # ---- arithmetic ----------------------------------------------------------------------------------------------
 

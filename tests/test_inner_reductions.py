@@ -128,3 +128,12 @@ def test_a_function_of_an_inner_reduction_is_a_function_of_a_value() -> None:
     assert fused(**given) == pytest.approx(6 * np.tanh(6.5), rel=1e-15)
     with pytest.raises(ra.PlanError, match='backend="torch"'):
         fused.source("c", sizes={"n": 3, "e": 2}, dtypes="float64")
+
+
+def test_a_condition_of_values_on_a_gather_is_decided() -> None:
+    """It guards no index of the data, which is read before the value is known."""
+    index = ra.tensor("index[n]")
+    expr = ra.sum(ra.where(ra.sum(x, n) > 0, ra.Tensor("y")[index], 1), n)
+    given = {"x": np.array([1.0, -0.5, 2]), "y": np.array([3.0, 5]), "index": np.array([1, 0, 1])}
+    assert ra.fuse(expr)(**given) == 13
+    assert ra.fuse(expr)(**{**given, "x": -given["x"]}) == 3

@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
@@ -18,8 +19,13 @@ from typing import Any
 from redalg.errors import ExpressionError
 from tests.fuzz import one_axis, two_axes
 from tests.fuzz.case import Case
-from tests.fuzz.verdicts import tally
+from tests.fuzz.executions import Executions, data_of, execute
+from tests.fuzz.shrink import least, least_raw, line_of
+from tests.fuzz.spell import line
+from tests.fuzz.verdicts import Tally, decide, pattern
 
+SHOWN = 2
+"""Findings of a kind that are made small and shown."""
 GENERATORS = {"one_axis": one_axis.case, "two_axes": two_axes.case}
 
 
@@ -47,7 +53,10 @@ def arguments() -> argparse.Namespace:
     limit.add_argument("--cases", type=int, help="how many cases to draw (1000 where no time is given)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--generator", choices=[*GENERATORS], help="of one generator alone")
-    parser.add_argument("--verdicts", action="store_true", help="verdicts alone")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--verdicts", action="store_true", help="verdicts alone")
+    only.add_argument("--executions", action="store_true", help="print what became of executions alone")
+    parser.add_argument("--data", type=int, default=2, help="on how many sets of data a cascade is run")
     parser.add_argument("--out", type=Path, help="a JSON file for the summary")
     return parser.parse_args()
 
@@ -58,13 +67,37 @@ def main() -> int:
     warnings.simplefilter("ignore")
     number = asked.cases or (None if asked.seconds else 1000)
     names = [asked.generator] if asked.generator else [*GENERATORS]
-    drawn = limited(cases(asked.seed, names), number, asked.seconds)
-    made = tally(drawn)
-    print("\n".join(made.text()))
-    summary: dict[str, Any] = {"seed": asked.seed, "verdicts": made.document()}
+    begin = monotonic()
+    verdicts, executions = Tally(), Executions()
+    for case in limited(cases(asked.seed, names), number, asked.seconds):
+        decision = decide(case)
+        verdicts.add(decision)
+        if decision.kind == "Exact" and not asked.verdicts:
+            execute(case.outputs, decision.verdict.fused, data_of(case.seed, asked.data), executions)
+    summary: dict[str, Any] = {"seed": asked.seed, "seconds": round(monotonic() - begin), **verdicts.document()}
+    summary |= {} if asked.verdicts else executions.document()
+    print("\n".join([] if asked.executions else verdicts.text()))
+    print("\n".join([] if asked.verdicts else report(executions)))
+    for one in verdicts.raw:
+        print(f"raw error of a verdict: {one.reason}\n      {line(least_raw(one.case.outputs, one.reason))}")
     if asked.out:
         asked.out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    return int(bool(made.raw))
+    return int(bool(verdicts.raw or executions.findings))
+
+
+def report(executions: Executions) -> Iterator[str]:
+    """The figures of executions as lines, and the least form of every kind of finding."""
+    made = executions.document()
+    yield f"{made['executions']} executions of {made['cascades']} cascades; left aside: {made['left_aside']}"
+    yield f"findings: {made['findings'] or 'none'}"
+    shown = Counter[tuple[str, str]]()
+    for finding in executions.findings:
+        about = finding.kind, pattern(finding.said) if finding.kind == "raw error" else finding.data.kind
+        shown[about] += 1
+        if shown[about] <= SHOWN:
+            one = least(finding)
+            yield f"{one.kind}, {one.way}, {one.data}: {one.said}"
+            yield f"      {line_of(one)}"
 
 
 if __name__ == "__main__":

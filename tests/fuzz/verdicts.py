@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
@@ -121,11 +121,3 @@ class Tally:
 def size(case: Case) -> int:
     """The length of a case's text."""
     return sum(len(str(expr)) for expr, _ in case.outputs.values())
-
-
-def tally(cases: Iterable[Case]) -> Tally:
-    """The verdicts of cases."""
-    made = Tally()
-    for case in cases:
-        made.add(decide(case))
-    return made
