@@ -86,6 +86,10 @@ class Draws:
             self._drawn[node] = self._elements(node) if on_x else self._parameter(node)
         return self._drawn[node]
 
+    def shift(self, node: Basic, by: float) -> None:
+        """Move a leaf's numbers."""
+        self._drawn[node] = self._drawn[node] + by
+
     def of_columns(self, node: Basic) -> Any:
         """A positive number for each d_j."""
         if node not in self._drawn:

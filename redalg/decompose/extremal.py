@@ -27,6 +27,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
+from redalg.decompose.conditions import attaining, independent, moves, speaks
 from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, stepped
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
@@ -44,6 +45,8 @@ LATTICE = {"max": Max, "min": Min}
 OTHER = {"max": "min", "min": "max"}
 SELECTED = "where(u == max u, w, z)"
 """What `ties` knows, as a reader would write it."""
+CORNERS = 3
+"""Elements that must be seen to attain an extremum alone before a theorem says that any number of them may."""
 GENERATOR = Symbol("g")
 """What stands for g(x) where h is printed as a function of it."""
 
@@ -126,7 +129,14 @@ class Finder:
             return uncompared(node.func, [self.extremum(arg, kind, where) for arg in node.args])
         if isinstance(node, Where):
             return self._branches(node, kind, where)
+        if isinstance(node, Abs) and kind == "max" and node.args[0].is_Add and self._several(node):
+            return self.extremum(Max(node.args[0], -node.args[0], evaluate=False), kind, where)
         return self._composed(node, kind, where)
+
+    def _several(self, node: Expr) -> bool:
+        """Whether a node holds several functions of x, of which no one is known to give the others."""
+        generators: dict[Expr, Dummy] = {}
+        return self._of_one(self.opened(node, generators), generators) is None
 
     def inward(self, node: Expr) -> Expr:
         """k·max(a, b) + v as max(k·a + v, k·b + v), or a min for k < 0; of a `where` alike, for any k(d) and v(d)."""
@@ -169,7 +179,7 @@ class Finder:
         values = [self._stepped(one, kind, where) for one in parts]
         known = [one for one in values if one is not None]
         if not known or len(known) < len(values):
-            raise self._threshold(node)
+            raise self._threshold(node, kind)
         return uncompared(LATTICE[kind], known)
 
     def _stepped(self, node: Where, kind: str, where: Boolean) -> Expr | None:
@@ -212,7 +222,19 @@ class Finder:
             return written
         return next((variable**power for power in (2, 3, 4) if node == u**power), None)
 
-    def _threshold(self, node: Where) -> NotSeparable:
+    def _is_staircase(self, node: Where, kind: str) -> bool:
+        """Whether the theorem of the staircase speaks: of w and u that fill a plane, or of w that rises to the edge."""
+        if not speaks(node.args[0], self.separator) or attaining(node, kind, self.separator) < CORNERS:
+            return False
+        of_u, of_w = dict[Expr, Dummy](), dict[Expr, Dummy]()
+        self.opened(node.args[0].lhs - node.args[0].rhs, of_u)
+        written = [self.opened(one, of_w) for one in node.args[1:] if one.is_finite is not False]
+        if independent([*of_u, *of_w], self.separator):
+            return True
+        strict = [curvature(one, symbol, self.separator.facts).strict for one in written for symbol in of_w.values()]
+        return len(of_u) == 1 and of_u.keys() == of_w.keys() and any(strict)
+
+    def _threshold(self, node: Where, kind: str) -> NotSeparable:
         """Why a condition that compares x with d has no extrema: no theorem speaks of u beside its own extremum."""
         condition = node.args[0]
         mixed = [one for one in condition.atoms(Relational) if self.separator.side(one) == MIXED]
@@ -222,7 +244,8 @@ class Finder:
                                 hint=f"Write `{SELECTED}` with w and z free of d right under the max or min, and take "
                                 "what holds d out of it.")  # fmt: skip
         return NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
-                            "side, so no finite set of extrema decides", certain=True)  # fmt: skip
+                            "side, so no finite set of extrema decides",
+                            certain=isinstance(condition, Relational) and self._is_staircase(node, kind))  # fmt: skip
 
     def _speaks_of_numbers(self, relations: list[Relational]) -> bool:
         """Whether x is compared with sums, extrema and the like; an index is one of finitely many."""
@@ -300,17 +323,27 @@ class Finder:
         if independent > 1:
             raise NotSeparable(node, f"weighs {independent} independent functions of x against each other by d, so "
                                f"that its {kind} is attained at the corners of a hull, whose number is not bounded",
-                               certain=not node.has(Max, Min, Where, Abs))  # fmt: skip
+                               certain=self._is_hull(node, span, kind))  # fmt: skip
         if columns == varying:
             g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
             return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
         atoms = self.separator.atoms
-        [vector] = span.basis
-        g = Add(*(laurent.number(c) * atoms.expr(x) for x, c in vector.items()))
+        [g] = self._written(span)
         scales = [laurent.number((span.coordinates(column) or {}).get(0, 0)) * atoms.expr(d)
                   for d, column in varying.items()]  # fmt: skip
         free += [laurent.number(column.get((), 0)) * atoms.expr(d) for d, column in columns.items()]
         return self._generated(g, kind, where, GENERATOR * Add(*scales) + Add(*free), GENERATOR)
+
+    def _written(self, span: Span) -> list[Expr]:
+        """The functions of x of a basis."""
+        atoms = self.separator.atoms
+        return [Add(*(laurent.number(c) * atoms.expr(x) for x, c in vector.items())) for vector in span.basis]
+
+    def _is_hull(self, node: Expr, span: Span, kind: str) -> bool:
+        """Whether the theorem of the hull speaks: of functions that fill a plane, weighed by what moves."""
+        if node.has(Max, Min, Where, Abs) or not moves(node, D, self.separator):
+            return False
+        return independent(self._written(span), self.separator) and attaining(node, kind, self.separator) >= CORNERS
 
 
 def otherwise(condition: Boolean) -> Boolean:

@@ -1,16 +1,20 @@
 """Why a term has no finite separation: findings, and the theorems that they rest on.
 
-    |x − d|, max(x, d)        kinks at different places are independent functions
-    [x > d], ⌊x·d⌋, sign      so are jumps
-    1/P(x, d)                 so are poles: where Σ c_j/P(x, d_j) = 0, P(x, d_j) divides the product of the others
-    log P, P^q                so are branch points
-    exp(x·d), sin(x·d)        so are exponentials of different rates
+`THEOREMS` holds every theorem that a refusal can rest on, with its proof. Each is about the node that it names; pieces
+of a term may still cancel, and facts may bound what d can be. A refusal therefore takes, beside the theorem, samples of
+the whole term and of the node whose rank exceeds 8 (of extrema: elements that attain them), every d of data that hold
+all x; and x and d that take infinitely many values (`conditions`). What none of these show is said without a theorem.
 
-Each is a theorem about the node it names. Pieces of a term may still cancel, so a refusal takes the rank test as well.
+What all proofs share: a state of k numbers is what a merge knows of the elements x_1 … x_N read so far. Let later data
+bring d to d_1 … d_M. The M values that must follow are functions of the state; where they move with N elements in N
+independent ways, k ≥ N less the number of values d, as no continuous map of N dimensions into fewer is one to one
+(invariance of domain). A sum moves with x_i as ∂F(x_i, d_j) does: in as many ways as the functions F(·, d_j) are
+independent.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 from sympy import Abs, Expr, Max, Min, ceiling, floor, sign
@@ -33,6 +37,109 @@ class NotSeparable(Exception):  # noqa: N818 - a finding, turned into a verdict
         super().__init__(f"`{node}` {reason}")
         self.node, self.reason, self.certain, self.hint = node, reason, certain, hint
 
+
+@final
+@dataclass(frozen=True)
+class Theorem:
+    """A statement with the conditions under which it holds and its proof.
+
+    Attributes:
+        name: a word for it.
+        states: what holds of which nodes.
+        where: the conditions, and what checks them.
+        proof: in a few sentences.
+        raised: "file:function" of every place that rests on it.
+    """
+
+    name: str
+    states: str
+    where: str
+    proof: str
+    raised: tuple[str, ...]
+
+
+MOVING = "P(x, d) is no product g(x)·h(d), and x and d take infinitely many values (`rank_one`, `conditions.speaks`)."
+KINKS = Theorem(
+    "kinks",
+    "|P(x, d)| has infinite rank.",
+    MOVING,
+    "Where P is no product, its zeros in x move with d: take d_1 … d_N with zeros z_1 … z_N that differ. Let "
+    "Σ c_j |P(x, d_j)| = 0 for all x. At z_i every term but one has a derivative, so that c_i = 0 wherever P(·, d_i) "
+    "crosses 0 there. So any N such functions are independent. Where P never crosses 0 there is no kink, which the "
+    "samples then show.",
+    ("piecewise.py:abs_rule",),
+)
+CLIPPING = Theorem(
+    "clips",
+    "max and min of two terms that are not h(d) times functions of x have infinite rank.",
+    "The difference P of the two changes its sign at places that move with d (`rank_one`, `conditions.speaks`).",
+    "max(a, b) = (a + b + |a − b|)/2, where a and b have finite rank and |a − b| has infinite rank by the kinks.",
+    ("piecewise.py:_scaled",),
+)
+JUMPS = Theorem(
+    "jumps",
+    "sign, floor, ceiling and remainders of P(x, d) have infinite rank.",
+    MOVING,
+    "P(x, d) = q, q where the function jumps, moves with d: take d_1 … d_N with jumps at places that differ. A linear "
+    "combination that is 0 for all x has no jump at the i-th place, to which the i-th function alone contributes one: "
+    "its coefficient is 0. So any N such functions are independent.",
+    ("piecewise.py:sign_rule", "piecewise.py:steps_rule"),
+)
+THRESHOLDS = Theorem(
+    "thresholds",
+    "[P(x, d) > 0], and any other relation of x with d, has infinite rank.",
+    MOVING,
+    "[P > 0] = (1 + sign P)/2 where P is not 0: it jumps where sign P does. Equality picks out single x, one for every "
+    "d, and indicators of different points are independent.",
+    ("piecewise.py:_relation",),
+)
+POLES = Theorem(
+    "poles",
+    "1/P(x, d)^n has infinite rank.",
+    MOVING + " P is analytic: it holds no kink and no jump (`pole`).",
+    "Let Σ c_j/P(x, d_j)^n = 0. Continue it to complex x, and go to a zero of P(·, d_i) that is none of the others: "
+    "one term alone has no bound there, so that c_i = 0. Zeros of P move with d as P is no product; where it has none "
+    "even in the complex plane, the samples show a finite rank.",
+    ("separate.py:_power",),
+)
+BRANCHES = Theorem(
+    "branch points",
+    "log P(x, d) and P(x, d)^q with a fractional q have infinite rank.",
+    MOVING + " P is analytic (`singularity`).",
+    "As for poles: on a circle about a zero of P(·, d_i) that is no zero of the others, a combination that is 0 comes "
+    "back as itself plus 2πi·c_i (for a power: with one term times a root of unity), so that c_i = 0.",
+    ("separate.py:_log", "separate.py:_power"),
+)
+COUPLINGS = Theorem(
+    "couplings",
+    "exp, sin, cos, sinh and cosh of u(x)·v(d) + … have infinite rank.",
+    "u and v take infinitely many values (`conditions.speaks`).",
+    "With t = u(x) the functions exp(t·v_j) of different v_j are independent on any infinite set with a limit point: "
+    "let Σ c_j exp(t·v_j) = 0 and derive it N times at one t, which gives a Vandermonde matrix in the v_j, whose "
+    "determinant is not 0. Sines and cosines are sums of two such exponentials with imaginary v.",
+    ("separate.py:exponential", "separate.py:_addition"),
+)
+HULL = Theorem(
+    "hull",
+    "max and min of h_1(d)·g_1(x) + … + h_r(d)·g_r(x), r > 1, have no state of fixed size.",
+    "Derivatives of g_1 … g_r have rank 2 at a sample (`conditions.independent`), the weights move (`moves`), and at "
+    "least three elements attain the extremum alone in samples (`attaining`); no kink stands in the term.",
+    "The values of g fill an open set, so that any N points on a small arc of a circle in it are those of N elements. "
+    "The directions (h_1, h_2) pass continuously over more than one: choose the arc that has them for normals. Then "
+    "each of the N points is the farthest in some direction, and what follows moves with each of the N elements alone.",
+    ("extremal.py:_scaled",),
+)
+STAIRCASE = Theorem(
+    "staircase",
+    "max and min of where(u(x) > d, w(x), z(x)) have no state of fixed size.",
+    "u and w (or z) have derivatives of rank 2 at a sample, or w is strictly monotone in u alone and the choice is not "
+    "(`stepped`); d moves, and at least three elements attain the extremum alone in samples.",
+    "Take N elements with u rising and w falling, which fill no more than an open set: as d passes between them the "
+    "largest w above the threshold is that of each in turn. Where w rises with u and the choice takes what lies below "
+    "d, the largest is the element next below the threshold, each in turn again.",
+    ("extremal.py:_threshold",),
+)
+THEOREMS = (KINKS, CLIPPING, JUMPS, THRESHOLDS, POLES, BRANCHES, COUPLINGS, HULL, STAIRCASE)
 
 KINK = ("has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct "
         "points, so the rank is infinite")  # fmt: skip

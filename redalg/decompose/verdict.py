@@ -24,8 +24,9 @@ from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose import laurent
 from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.conditions import speaks
 from redalg.decompose.domain import live_term
-from redalg.decompose.extremal import GENERATOR, Extremal, Slot, extremal, increasing
+from redalg.decompose.extremal import GENERATOR, LATTICE, Extremal, Slot, extremal, increasing
 from redalg.decompose.finite import CASES_LIMIT, by_cases
 from redalg.decompose.guarded import guarded, hides
 from redalg.decompose.identities import without_kinks
@@ -200,6 +201,8 @@ def audited(
         return found
     if test.grows and reduction.monoid.name == "sum":
         test = of_node(finding, audit)
+    if finding.certain and reduction.monoid.name not in LATTICE and not speaks(finding.node, separator):
+        finding = NotSeparable(finding.node, finding.reason + GENERAL, certain=False, hint=finding.hint)
     raise verdict(reduction, finding, test, cascade) from None
 
 
@@ -272,8 +275,13 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
         return NotFusible(reduction.name, reason, finding.hint, looked)
     if test.settles:
         looked += (f"the rank looks like {test.ranks[1]}; no separation was found",)
-        reason += f" in general. {unsettled(test)}" if finding.certain else ""
+        general = "" if reason.endswith(GENERAL) else GENERAL
+        reason += f"{general}. {unsettled(test)}" if finding.certain or not general else ""
     return Undecided(reduction.name, reason + ".", finding.hint, looked)
+
+
+GENERAL = " in general"
+"""What is said of a theorem that does not speak of the term."""
 
 
 def unsettled(test: RankTest) -> str:

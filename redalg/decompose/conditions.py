@@ -1,0 +1,118 @@
+"""Conditions of theorems, checked on the expression and on samples: who takes infinitely many values, and who is free.
+
+    moves(u, side)      u passes x (or d) on other than by signs, steps, truths and conditions, and so takes more values
+                        than any state has room for
+    independent(g, …)   the derivatives of functions of x with respect to its elements have rank 2 at some sample: their
+                        values fill an open set of the plane
+    attaining(F)        how many of the x_i are the largest of a data set alone, for some d_j
+
+A condition that is not met makes a theorem say nothing; it is never taken for met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sympy import Expr, ceiling, floor, sign
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.rank import FLOATS, Setting, Unavailable
+from redalg.decompose.separate import Separator
+from redalg.decompose.theorems import D, X
+from redalg.expression import Cast, Element, Value, Where
+from redalg.expression.contents import elements_of, free_axes
+
+STEPS = (sign, floor, ceiling, Cast)
+"""Functions that take few values of many."""
+SEPARATED = 1e-4
+"""The least ratio of two singular values that are both not 0."""
+
+
+def speaks(node: Basic, separator: Separator) -> bool:
+    """Whether both x and d take infinitely many values in a node that a theorem names, or in a step's arguments."""
+    parts = node.args if isinstance(node, (Relational, Where, *STEPS)) else (node,)
+    return all(any(moves(one, side, separator) for one in parts) for side in (X, D))
+
+
+def moves(node: Basic, side: int, separator: Separator) -> bool:
+    """Whether a node passes on one side other than by what takes few values."""
+    if node in separator.values:
+        return side == D and _is_free(node, separator)
+    if isinstance(node, Element | Value):
+        return side == X and not free_axes(node).isdisjoint(separator.axes)
+    if isinstance(node, (Boolean, *STEPS)):
+        return isinstance(node, Relational) and any(moves(one, side, separator) for one in node.args)
+    parts = node.args[1:] if isinstance(node, Where) else node.args
+    return any(moves(one, side, separator) for one in parts)
+
+
+def _is_free(value: Basic, separator: Separator) -> bool:
+    """Whether a reduced value takes infinitely many: a sum does of any term that is not 0, an extremum as its term."""
+    kind, term = separator.facts.get(value, ("", value))
+    if kind in ("sum", "prod"):
+        return True
+    return kind in ("max", "min") and any(moves(term, side, separator) for side in (X, D))
+
+
+def setting(separator: Separator) -> Setting:
+    """What samples are drawn for."""
+    return Setting(tuple(sorted(separator.axes, key=str)), tuple(sorted(separator.values, key=str)), separator.facts)
+
+
+def independent(functions: Sequence[Expr], separator: Separator) -> bool:
+    """Whether functions of x alone have derivatives of rank 2 at some sample."""
+    import numpy as np
+
+    elements = sorted({one for u in functions for one in elements_of(u)}, key=str)
+    leaves = [one for one in elements if moves(one, X, separator)]
+    try:
+        slopes = [[_slope(u, leaf, elements, separator) for leaf in leaves] for u in functions]
+    except Unavailable:
+        return False
+    for jacobian in np.array(slopes).transpose(2, 0, 1) if leaves else ():
+        sizes = np.abs(jacobian).max(axis=1, keepdims=True)
+        if not np.isfinite(jacobian).all() or (sizes > 0).sum() < 2:
+            continue
+        found = np.linalg.svd(jacobian / np.where(sizes > 0, sizes, 1), compute_uv=False)
+        if len(found) > 1 and found[1] > SEPARATED * found[0]:
+            return True
+    return False
+
+
+def _slope(u: Expr, leaf: Element, elements: Sequence[Element], separator: Separator) -> Any:
+    """∂u/∂leaf at the x_i, by a difference; all elements are drawn first, in one order."""
+    import numpy as np
+
+    from redalg.decompose.arithmetic import Floats
+
+    step, made = 2.0**-26, []
+    for way in (1, -1):
+        [samples] = setting(separator).samples([u], FLOATS[0], (Floats(np.float64),), positive=False)
+        for one in elements:
+            samples.draws.of(one, on_x=moves(one, X, separator))
+        samples.draws.shift(leaf, way * step)
+        made.append(samples.matrix(u)[:, 0])
+    return (made[0] - made[1]) / (2 * step)
+
+
+def attaining(node: Expr, kind: str, separator: Separator) -> int:
+    """How many of the x_i are the largest (or least) element of a data set alone, for some d_j."""
+    import numpy as np
+
+    from redalg.decompose.arithmetic import Floats
+
+    most = 0
+    for plan in FLOATS[:2]:
+        [samples] = setting(separator).samples([node], plan, (Floats(np.float64),), positive=False)
+        try:
+            values = samples.whole(node) * (1 if kind == "max" else -1)
+        except Unavailable:
+            return 0
+        values = values[:, ~np.isnan(values).any(axis=0)]
+        alone = (values == values.max(axis=0)).sum(axis=0) == 1
+        first = values.argmax(axis=0)[alone] if values.size else np.array([], dtype=int)
+        most = max(most, len({int(one) for one in first if one < plan[0]}))
+    return most
