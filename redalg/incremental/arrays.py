@@ -50,6 +50,10 @@ class ArrayOps(ABC):
         """Round to a dtype (saturating for 8-bit floats and integers), given back in the compute dtype."""
 
     @abstractmethod
+    def integer(self, array: Any) -> Any:
+        """As 64-bit integers: truth values as 0 and 1, numbers cut to their whole part."""
+
+    @abstractmethod
     def is_float(self, array: Any) -> bool:
         """Whether an array holds floating-point numbers."""
 

@@ -3,6 +3,10 @@
 Conventions of THEORY section 4: exp of a sum in which an element is −∞ is 0, whatever the rest (an element of zero
 weight does not count); sums add what varies first and parameters last, so that (b − a) + eps keeps its digits;
 sums of several reduced values carry what rounding loses.
+
+Places along an axis are 64-bit integers, and so is what is made of them and of integers alone. Where the compute dtype
+does not hold them all (`Scope.far`), what mixes them with numbers is evaluated in float64, n − c from exact integers,
+and rounded once, to the compute dtype.
 """
 
 from __future__ import annotations
@@ -10,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import prod
 from typing import Any, final
 
-from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, ceiling, exp, floor, log
+from sympy import Add, And, Expr, Integer, Mod, Mul, Not, Or, Pow, S, ceiling, exp, floor, log
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -85,7 +90,17 @@ class Scope:
     def number(self, node: Expr) -> Any:
         """The value of a node in the compute dtype."""
         made = self.evaluate(node)
-        return made if self.ops.is_float(made) else self.ops.to_compute(made)
+        return made if self.ops.is_float(made) and not self.far else self.ops.to_compute(made)
+
+    def unrounded(self, node: Expr) -> Any:
+        """The value of a node as a number, not yet rounded to the compute dtype where it is made of far places."""
+        return self._float(self.evaluate(node))
+
+    @property
+    def far(self) -> bool:
+        """Whether places lie beyond the integers that the compute dtype holds."""
+        last = max((edge for range_ in self.ranges.values() for edge in range_), default=0)
+        return max([last, *self.extents.values()]) > (2**53 if "64" in str(self.ops.compute) else 2**24)
 
     def rate(self, q: Expr) -> Any:
         """A number, or what is made of scalars."""
@@ -101,7 +116,7 @@ class Scope:
         shape = [1] * len(self.axes)
         if node.is_Integer and abs(int(node)) < 2**62:
             return (self.ops.arange(0, 1) + int(node)).reshape(shape)
-        return self.ops.full(shape, float(node))
+        return self._full(shape, float(node))
 
     def _axis(self, node: Axis) -> Any:
         start, stop = self.ranges[node]
@@ -111,13 +126,35 @@ class Scope:
         return (self.ops.arange(0, 1) + self.extents[node.name]).reshape([1] * len(self.axes))
 
     def _scalar(self, node: Scalar) -> Any:
-        return self.ops.full([1] * len(self.axes), self.scalars[node.name])
+        value = self.scalars[node.name]
+        if node.is_integer and float(value).is_integer() and abs(value) < 2**62:
+            return self._constant(Integer(int(value)))
+        return self._full([1] * len(self.axes), value)
+
+    def _full(self, shape: list[int], value: float) -> Any:
+        """A number, in float64 beside far places."""
+        if self.far:
+            return (self.ops.wide(self.ops.arange(0, 1)) + value).reshape(shape)
+        return self.ops.full(shape, value)
 
     def _add(self, node: Add) -> Any:
         terms = sorted(node.args, key=_varies)
         if len(terms) > 2 and not node.has(Element) and sum(one.has(Value) for one in terms) > 2:
             return self._compensated(terms)
-        return self._fold(lambda a, b: a + b, terms)
+        return self._placed_sum(terms) if self.far else self._fold(lambda a, b: a + b, terms)
+
+    def _placed_sum(self, terms: Sequence[Expr]) -> Any:
+        """n + u → (n + ⌊u⌋) + (u − ⌊u⌋): integers are added exactly, and u may be as large as they are."""
+        arrays = [self.evaluate(one) for one in terms]
+        numbers = [self.ops.wide(one) for one in arrays if self.ops.is_float(one)]
+        places = [self.ops.integer(one) for one in arrays if not self.ops.is_float(one)]
+        whole, rest = sum(places[1:], places[0]) if places else None, sum(numbers[1:], numbers[0]) if numbers else None
+        if whole is None or rest is None:
+            return whole if rest is None else rest
+        floor_of = self.ops.functions["floor"](rest)
+        held = self.ops.functions["Abs"](floor_of) <= 2.0**62  # else, and of NaN, the integers lie below its digits
+        floor_of = self.ops.where(held, floor_of, self.ops.wide(self.ops.scalar(0.0)))
+        return self.ops.wide(whole + self.ops.integer(floor_of)) + (rest - floor_of)
 
     def _compensated(self, terms: Sequence[Expr]) -> Any:
         """A sum of reduced values with the digits that each addition lost: large ones may cancel beside a small one.
@@ -139,12 +176,25 @@ class Scope:
             below, above = [S(above[0].q), *below], [*([S(above[0].p)] if above[0].p != 1 else []), *above[1:]]
         guards = [arg for arg in above if is_indicator(arg)]
         plain = [arg for arg in above if arg not in guards]
-        top = self._fold(lambda a, b: a * b, plain) if plain else self._constant(S.One)
+        top = self._times(plain) if plain else self._constant(S.One)
         top = self._weighed(top, plain)
         made = self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
         for guard in guards:  # 0 where the mask is off, whatever lies there
             made = self.ops.where(self.passes(guard), self._float(made), self.ops.scalar(0.0))
         return made
+
+    def _times(self, factors: Sequence[Expr]) -> Any:
+        """A product; of integers beyond 64 bits it is rounded."""
+        if self.far and len(factors) > 1:
+            arrays = [self.evaluate(one) for one in factors]
+            largest = [max(1, abs(int(one.max())), abs(int(one.min()))) for one in arrays
+                       if not self.ops.is_float(one) and 0 not in one.shape]  # fmt: skip
+            if prod(largest) >= 2**63:
+                made = self._float(arrays[0])
+                for one in arrays[1:]:
+                    made = made * self._float(one)
+                return made
+        return self._fold(lambda a, b: a * b, factors)
 
     def passes(self, indicator: Where) -> Any:
         """Where an indicator is 1."""
@@ -166,16 +216,20 @@ class Scope:
         arrays = [self.evaluate(node) for node in nodes]
         if any(self.ops.is_float(one) for one in arrays):
             arrays = [self._float(one) for one in arrays]
+        elif len(arrays) > 1:
+            arrays = [self.ops.integer(one) for one in arrays]
         total = arrays[0]
         for one in arrays[1:]:
             total = operation(total, one)
         return total
 
     def _float(self, array: Any) -> Any:
-        return array if self.ops.is_float(array) else self.ops.to_compute(array)
+        if self.ops.is_float(array):
+            return array
+        return self.ops.wide(array) if self.far else self.ops.to_compute(array)
 
     def _pow(self, node: Pow) -> Any:
-        base, exponent = self.number(node.base), node.exp
+        base, exponent = self.unrounded(node.base), node.exp
         if exponent.is_Integer and 0 < abs(int(exponent)) <= 8:
             made = base
             for _ in range(abs(int(exponent)) - 1):
@@ -184,12 +238,12 @@ class Scope:
         if exponent in (S.Half, -S.Half):
             root = self.ops.functions["sqrt"](base)
             return root if exponent > 0 else 1 / root
-        return self.ops.functions["pow"](base, self.number(exponent))
+        return self.ops.functions["pow"](base, self.unrounded(exponent))
 
     def _floor(self, node: floor) -> Any:
         above, below = map(self.evaluate, node.args[0].as_numer_denom())
         if self.ops.is_float(above) or self.ops.is_float(below):
-            return self.ops.functions["floor"](self.number(node.args[0]))
+            return self.ops.functions["floor"](self.unrounded(node.args[0]))
         return above // below
 
     def _mod(self, node: Mod) -> Any:
@@ -199,7 +253,7 @@ class Scope:
         factor = node.args[0].coeff(log(2)) if node.args[0].is_Mul else S.Zero
         if factor != 0 and factor.has(floor, ceiling):  # an exact power of 2 of an integer
             return self.ops.functions["pow"](self.ops.scalar(2.0), self.number(factor))
-        made = self.ops.exp(self.number(node.args[0]))
+        made = self.ops.exp(self.unrounded(node.args[0]))
         for term in infinite_terms(node.args[0]):
             made = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), made)
         return made
@@ -309,6 +363,7 @@ class Scope:
                 where, size = where - self.offsets.get(index, 0), tensor.shape[place]
             if self.ops.is_float(where):
                 raise InputError(f"`{node}`: index `{index}` is a floating-point number. Index by integers.")
+            where = where + self.ops.arange(0, 1)  # bytes would be taken for a mask
             outside = (where < 0) | (where >= size)
             if self.live is not None:
                 outside = outside & self.live
@@ -374,5 +429,5 @@ def _function(scope: Scope, node: Expr) -> Any:
         raise InputError(
             f"`{node}`: redalg cannot evaluate `{name}`. Write it by exp, log, sqrt, tanh, Abs and the like."
         )
-    made = scope.ops.functions[name](*(scope.number(arg) for arg in node.args))
+    made = scope.ops.functions[name](*(scope.unrounded(arg) for arg in node.args))
     return made if scope.ops.is_float(made) or name == "Exponent" else scope.ops.to_compute(made)

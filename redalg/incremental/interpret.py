@@ -54,7 +54,8 @@ class Executor:
             slots |= zip(one.values, folded(one, self.reduced, scope), strict=True)
         scope = scope if live is None else scope.under(live)
         for value, (monoid, term) in self.extrema.items():
-            slots[value] = self._along(monoid, scope, self._masked(scope.number(term), live, float(monoid.identity)))
+            array = self._masked(scope.unrounded(term), live, float(monoid.identity))
+            slots[value] = self._along(monoid, scope, array)
         for pivot in self.form.shifted:
             slots[pivot.value] = self._started(pivot, scope, live)
         for _ in range(self._steps()):
@@ -96,7 +97,7 @@ class Executor:
 
     def _block_mean(self, pivot: Pivot, scope: Scope, live: Any) -> Any:
         """Mean of u over the block's live elements (0 where it is not finite, −∞ over none: an empty state)."""
-        base = scope.number(live_term(pivot.base, self.form.cascade.domain))
+        base = scope.unrounded(live_term(pivot.base, self.form.cascade.domain))  # about far places it is float64
         live = None if live is None else self._reach(live, base)
         total = self._along(SUM, scope, self._masked(base, live, 0.0))
         here = scope.evaluate(S.true) if live is None else live
@@ -157,11 +158,11 @@ class Executor:
     def _weight(self, one: Accumulator, scope: Scope, live: Any) -> Any:
         exponent: Any = None
         for pivot, q in one.weight:
-            u = scope.number(live_term(pivot.base, self.form.cascade.domain))
+            u = scope.unrounded(live_term(pivot.base, self.form.cascade.domain))
             term = u - scope.values[pivot.value]
             term = term if q == 1 else term * scope.rate(q)
             exponent = term if exponent is None else exponent + term
-        return self.ops.exp(self._masked(exponent, live, -INF))
+        return self.ops.exp(self._masked(self.ops.to_compute(exponent), live, -INF))
 
     def _masked_factors(self, factors: list[Any], live: Any) -> list[Any]:
         """The mask joins a factor whose axes include its own, else it is a factor of its own."""
@@ -191,7 +192,8 @@ class Executor:
     def pivots(self, scope: Scope, slots: Slots) -> Slots:
         """The value of every pivot in a state."""
         inner = scope.over({}, dict(slots))
-        return {one.value: slots[one.value] if one.has_slot else inner.number(one.source) for one in self.form.pivots}
+        return {one.value: slots[one.value] if one.has_slot else inner.unrounded(one.source)
+                for one in self.form.pivots}  # fmt: skip
 
     def _safe(self, pivot: Value, array: Any) -> Any:
         """0 where the pivot is that of an empty state: −∞, and for a shift (the centre may be a minimum) ±∞.
@@ -226,13 +228,23 @@ class Executor:
             slots[value] = self._combine(monoid.reduction, a[value], b[value])
         for one in self.form.structures:
             first, second = (tuple(state[value] for value in one.values) for state in (a, b))
-            slots |= zip(one.values, joined(one, first, second, self.axis, scope), strict=True)
+            made = zip(one.values, joined(one, first, second, self.axis, scope), strict=True)
+            slots |= {value: self._within(value, array, scope, a[value]) for value, array in made}
         for pivot in self.form.shifted:
             slots[pivot.value] = self.ops.where(a[pivot.value] == -INF, b[pivot.value], a[pivot.value])
         if any(pivot.is_found for pivot in self.form.shifted):
             provisional = slots | self._sum(scope, slots, a, b)
             slots |= self._recentred(scope, provisional)
         return slots | self._sum(scope, slots, a, b)
+
+    def _within(self, value: Value, array: Any, scope: Scope, like: Any) -> Any:
+        """A component along its own axes: it was joined beside others that have more, along which it does not vary."""
+        for place, axis in enumerate(scope.axes):
+            if axis not in value.indices and array.shape[place] != 1:
+                if array.shape[place] == 0:
+                    return like
+                array = self.ops.cut(array, place, 0, 1)
+        return array
 
     def _combine(self, kind: str, a: Any, b: Any) -> Any:
         names = {"max": "Max", "min": "Min"}
@@ -278,14 +290,14 @@ class Executor:
             term = scope.values[value] if coefficient is S.One else scope.number(coefficient) * scope.number(value)
             total = term if total is None else total + term
         if not one.weight:
-            return total
+            return self.ops.to_compute(total) if self.ops.is_float(total) else total
         exponent: Any = 0.0
         for pivot, q in one.weight:
             exponent = exponent + (old[pivot.value] - self._safe(pivot.value, new[pivot.value])) * scope.rate(q)
         weight = self.ops.exp(exponent)
         if len(one.transition) > 1:  # of no weight what is moved far may overflow; a NaN stays
             total = self.ops.where(weight == 0, scope.values[one.value], total)
-        return weight * total
+        return self.ops.to_compute(weight * total)
 
     def identity(self, scope: Scope) -> Slots:
         """The empty state: a leaf of no elements."""

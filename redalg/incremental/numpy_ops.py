@@ -66,6 +66,9 @@ class NumpyOps(ArrayOps):
             return self.to_compute(rounded(np.asarray(array), *NARROW[dtype]))
         return self.to_compute(np.asarray(array).astype(dtype))
 
+    def integer(self, array: Any) -> Any:
+        return np.asarray(array).astype(np.int64, copy=False)
+
     def is_float(self, array: Any) -> bool:
         return bool(np.issubdtype(array.dtype, np.floating))
 

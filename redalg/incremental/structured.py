@@ -111,7 +111,12 @@ NOWHERE = {"value": float("-inf"), "index": -1}
 def joined(structure: Structure, a: Element, b: Element, axis: Axis, scope: Scope) -> Element:
     """a ⊕ b, a before b."""
     native = NATIVE.get(structure.monoid.name)
-    return native.join(a, b, layout(structure, axis, scope)) if native else combined(structure.monoid, a, b, scope)
+    if native is None:
+        return combined(structure.monoid, a, b, scope)
+    shapes = zip(*(one.shape for one in (*a, *b)), strict=True)
+    shape = [0 if 0 in sizes else max(sizes) for sizes in shapes]
+    a, b = (tuple(scope.ops.expand(one, shape) for one in element) for element in (a, b))
+    return native.join(a, b, layout(structure, axis, scope))
 
 
 def defined(reduction: Reduction, reduced: tuple[Axis, ...], scope: Scope) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, final
 
 from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FusedForm
 from redalg.runtime import arrays, prepared
-from redalg.runtime.inputs import CHOICES, FLOATS, Bound, bind, check_choice, check_names, dtype_name, promoted
+from redalg.runtime.inputs import CHOICES, FLOATS, Bound, bind, check_choice, check_names, dtype_name, native, promoted
 from redalg.runtime.prepared import Step, bound_again, keep, kind_of, without_tensors
 
 BACKENDS = ("tilelang", "torch", "numpy")
@@ -21,12 +22,13 @@ def call(
 ) -> dict[str, Any]:  # fmt: skip
     """Run the forms of all passes on tensors, one after another.
 
-    The default backend is `tilelang` on CUDA and `torch` on the CPU.
+    The default backend is `tilelang` on CUDA and `torch` on the CPU; `numpy` for its arrays where there is no torch.
     """
     kind = kind_of(forms, given, backend, sizes, options)
     met = prepared.known(kind) if kind is not None else None
     if met is not None:
         return met.run(given)
+    given = {name: native(one) for name, one in given.items()} if kind is None else given
     for name in CHOICES:
         check_choice(name, options[name])
     if backend is not None and backend not in BACKENDS:
@@ -55,7 +57,7 @@ def began(
     form: FusedForm, bound: Bound, given: Mapping[str, Any], backend: str | None, options: Mapping[str, Any]
 ) -> tuple[Step, dict[str, Any]]:
     """The step that runs a form on tensors bound like these, and what it makes of these."""
-    chosen = backend or ("tilelang" if bound.device.startswith("cuda") else "torch")
+    chosen = backend or default_backend(bound)
     if chosen != "tilelang" and options["plan"] is not None:
         raise BackendError(f'plan= belongs to backend="tilelang"; this call runs on {chosen!r}. Leave one of them out.')
     step: Step = Interpreted(form, without_tensors(bound), chosen, options["empty"])
@@ -64,6 +66,23 @@ def began(
 
         step = kernels.step(form, bound, options)
     return step, step(given)
+
+
+def default_backend(bound: Bound) -> str:
+    """`tilelang` on CUDA, else `torch`; `numpy` for its arrays where torch is not installed."""
+    if bound.device.startswith("cuda"):
+        return "tilelang"
+    return "torch" if bound.library == "torch" or has_torch() else "numpy"
+
+
+@cache
+def has_torch() -> bool:
+    """Whether torch can be imported."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 @final

@@ -16,8 +16,9 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.interpret import Executor
 from redalg.runtime.arrays import assembled, output_dtype, to_library
 from redalg.runtime.blocks import Ranges, blocks, pieces
-from redalg.runtime.inputs import check_choice, library_of
+from redalg.runtime.inputs import check_choice, library_of, without_gradients
 from redalg.runtime.options import check_places, starts
+from redalg.runtime.places import computed_axes
 from redalg.runtime.state import State, check, check_indices, reduced_names, unpack, unpacked_scope
 
 
@@ -29,7 +30,7 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
     made for the piece of it that `given` holds, which begins at `start`.
     """
     check(form, state, "finish")
-    given = given or {}
+    given = without_gradients(given or {})
     start = with_starts(form, state, starts(form.cascade, start, "finish"))
     needed = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
     missing = sorted(str(one) for name, one in needed.items() if name not in given)
@@ -45,7 +46,7 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
         raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(known))}.")
     check_scalars(form, state, given)
     piece = piece_sizes(form, state, {name: given[name] for name in needed})
-    check_places(form.cascade, start, piece, "finish")
+    check_places(start, piece, frozenset().union(*map(computed_axes, finished_exprs(form))), "finish")
     check_whole(form, state, piece, start)
     for name, element in needed.items():
         check_given(given[name], element, state.library, {**state.sizes, **piece})

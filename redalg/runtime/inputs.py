@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,8 @@ from redalg.expression import Axis, Scalar
 
 EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 FLOATS = ("float64", "float32", "float16", "bfloat16", *EIGHT_BITS)
+UNSIGNED = ("uint16", "uint32", "uint64")
+"""Integers that torch stores and does not compute with."""
 WIDTH = {"float64": 3, "float32": 2, "bfloat16": 1, "float16": 1}
 
 
@@ -63,11 +66,31 @@ def library_of(array: Any) -> str | None:
     return "torch" if type(array).__module__.split(".")[0] == "torch" and hasattr(array, "requires_grad") else None
 
 
+def without_gradients(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tensors of a call; where torch records no gradients, those that require some as plain ones.
+
+    Under `torch.no_grad` and `torch.inference_mode` a parameter is a tensor like any other.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or torch.is_grad_enabled():
+        return given
+    return {name: one.detach() if getattr(one, "requires_grad", False) else one for name, one in given.items()}
+
+
 def native(array: Any) -> Any:
-    """NumPy arrays in the machine's byte order, which array libraries and kernels read."""
+    """Arrays as array libraries and kernels read them: in the machine's byte order, wide unsigned integers as int64."""
     if isinstance(array, np.ndarray | np.generic) and not array.dtype.isnative:
-        return array.astype(array.dtype.newbyteorder("="))
-    return array
+        array = array.astype(array.dtype.newbyteorder("="))
+    return signed(array) if str(getattr(array, "dtype", "")).removeprefix("torch.") in UNSIGNED else array
+
+
+def signed(array: Any) -> Any:
+    """Unsigned integers as int64: no array library computes with both, and places are int64."""
+    made = array.astype(np.int64) if isinstance(array, np.ndarray | np.generic) else array.long()
+    if bool((made < 0).any()):
+        raise InputError("an unsigned integer beyond 2**63 - 1 is given, and places are 64-bit signed integers. Pass "
+                         "smaller ones.")  # fmt: skip
+    return made
 
 
 def dtype_name(array: Any) -> str:
@@ -175,6 +198,9 @@ def _number(name: str, value: Any) -> float:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"scalar `{name}` must be a number, not {type(value).__name__}. Pass a Python float.")
+    if isinstance(value, int) and abs(value) > 2**53 and int(float(value)) != value:
+        raise InputError(f"scalar `{name}` is {value}, and scalars are float64, which holds integers up to 2**53. Pass "
+                         "it as an integer tensor.")  # fmt: skip
     return float(value)
 
 
@@ -192,8 +218,9 @@ def _list(items: Mapping[str, str]) -> str:
 def _check_array(name: str, array: Any) -> None:
     """Refuse what would be read wrongly: gradients, sparse layouts, masked arrays."""
     if getattr(array, "requires_grad", False):
-        raise InputError(f"tensor `{name}` requires a gradient, and redalg has no backward pass yet. Pass "
-                         f"`{name}.detach()` if no gradient is needed; nothing is detached silently.")  # fmt: skip
+        raise InputError(f"tensor `{name}` requires a gradient, and redalg has no backward pass yet. Call under "
+                         f"`torch.no_grad()`, or pass `{name}.detach()`, if no gradient is needed; nothing is detached "
+                         "silently.")  # fmt: skip
     layout = str(getattr(array, "layout", "torch.strided"))
     if layout != "torch.strided":
         raise InputError(f"tensor `{name}` has layout {layout}, and redalg reads strided tensors. Pass "

@@ -33,8 +33,6 @@ RANKING = ("shapes", "empty", "precision")
 OPTIONS = {"lower": LOWERING, "source": LOWERING, "save": LOWERING, "compile": LOWERING, "plan": LOWERING,
            "plans": RANKING}  # fmt: skip
 """The options of every method that plans a kernel."""
-LAST_PLACE = 2**63 - 1
-"""Places are 64-bit integers in every array library and kernel."""
 
 
 def named_sizes(sizes: Any, caller: str = "", option: str = "sizes") -> dict[str, Any]:
@@ -95,14 +93,15 @@ def starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
     return found
 
 
-def check_places(cascade: Cascade, start: Mapping[Axis, int], sizes: Mapping[str, int], caller: str) -> None:
-    """Refuse a piece that reaches beyond the last place of 64 bits, where numbers would begin again below 0."""
-    for axis in cascade.axes():
-        first, size = start.get(axis, 0), sizes.get(axis.name, 0)
-        if first + size > LAST_PLACE:
+def check_places(start: Mapping[Axis, int], sizes: Mapping[str, int], numbers: Collection[Axis], caller: str) -> None:
+    """Refuse a piece that reaches beyond the last place; sooner along axes of which `numbers` are made."""
+    for axis, first in start.items():
+        bits, why = (53, "float64 holds as a number") if axis in numbers else (62, "64-bit integers are added up to")
+        size = sizes.get(axis.name, 0)
+        if first + size > 2**bits:
             raise InputError(
-                f"{caller}: start={{{axis}: {first}}} and {size} elements reach beyond place 2**63 - 1, the last that "
-                f"64 bits number. Begin earlier: places matter only as the expression compares them."
+                f"{caller}: start={{{axis}: {first}}} and {size} elements reach beyond place 2**{bits} - 1, the last "
+                f"that {why}. Begin earlier, and add what is left out to the results."
             )
 
 

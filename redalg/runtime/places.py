@@ -15,6 +15,7 @@ from typing import Any
 
 from sympy import Expr
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade
 from redalg.expression import Axis, Element, Reduce, Value
@@ -44,6 +45,22 @@ def placed_axes(node: Basic) -> frozenset[Axis]:
     if isinstance(node, Reduce):
         return placed_axes(node.expr) - frozenset(node.bound)
     return frozenset().union(*map(placed_axes, node.args))
+
+
+@lru_cache(REMEMBERED)
+def computed_axes(node: Basic) -> frozenset[Axis]:
+    """The axes whose places stand in arithmetic: anywhere but in conditions and as indices.
+
+    >>> from redalg import axes, tensor, where
+    >>> n = axes("n")
+    >>> computed_axes(where(n <= 3, tensor("x[n]"), 0)), computed_axes(n * tensor("x[n]"))
+    (frozenset(), frozenset({n}))
+    """
+    if isinstance(node, Axis):
+        return frozenset((node,))
+    if isinstance(node, Value | Element | Boolean):
+        return frozenset()
+    return frozenset().union(*map(computed_axes, node.args))
 
 
 def leaf_exprs(form: FusedForm) -> Iterator[Basic]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from redalg.decompose import Cascade
 from redalg.incremental.form import FusedForm
-from redalg.runtime.inputs import Bound, native, scalar_of
+from redalg.runtime.inputs import UNSIGNED, Bound, native, scalar_of
 
 Step = Callable[[Mapping[str, Any]], dict[str, Any]]
 """One pass over the data: everything that was given by name -> outputs by name."""
@@ -60,6 +60,8 @@ def kind_of(
     seen += (options["empty"], options["precision"])
     for name, one in given.items():
         kind = type(one)
+        if str(getattr(one, "dtype", "")).endswith(UNSIGNED):  # converted at every call
+            return None
         if kind is tensor and one.layout is strided:
             seen += (name, one.shape, one.dtype, one.stride(), one.device, one.requires_grad, one.is_neg())
         elif kind is np.ndarray:

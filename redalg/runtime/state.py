@@ -13,7 +13,7 @@ from typing import Any, final
 
 from sympy.core.basic import Basic
 
-from redalg.errors import InputError
+from redalg.errors import BackendError, InputError
 from redalg.expression import Axis
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.form import FusedForm, Slot
@@ -27,12 +27,13 @@ from redalg.runtime.arrays import (
 )
 from redalg.runtime.blocks import blocks, stream
 from redalg.runtime.identity import VERSION, difference, identity
-from redalg.runtime.inputs import EIGHT_BITS, Bound, bind, dtype_name, library_of
+from redalg.runtime.inputs import EIGHT_BITS, Bound, bind, dtype_name, library_of, without_gradients
 from redalg.runtime.options import check_places, named_dtypes, named_sizes, starts
 from redalg.runtime.places import (
     Box,
     Boxes,
     axes_by_place,
+    computed_axes,
     is_nothing,
     joined,
     leaf_exprs,
@@ -91,6 +92,7 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) ->
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
     start, extents = starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
     check_indices(leaf_exprs(form), form, "leaf")
+    given = without_gradients(given)
     lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
     if lone:
         raise InputError(
@@ -99,7 +101,7 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) ->
             f'`leaf(…, extents={{"{lone[0]}": …}})`.'
         )
     bound = bind(form.cascade, given, extents, chunked=True)
-    check_places(form.cascade, start, bound.sizes, "leaf")
+    check_places(start, bound.sizes, frozenset().union(*map(computed_axes, leaf_exprs(form))), "leaf")
     ops = ops_for(bound, bound.library)
     executor = Executor(form, ops)
     scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
@@ -168,6 +170,9 @@ def no_elements(name: str, shape: list[int], dtype: str, device: str, library: s
             import torch
 
             return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
+    except ModuleNotFoundError:
+        raise BackendError('empty_state: library="torch" needs torch, which is not installed. Pass library="numpy".') \
+            from None  # fmt: skip
     except (AttributeError, TypeError):
         pass
     raise InputError(f"empty_state: {library} has no dtype {dtype!r}, given of tensor `{name}`.")
@@ -360,9 +365,9 @@ def unpacked_scope(
     start: Mapping[Axis, int] | None = None,
 ) -> tuple[Scope, Executor]:
     """A scope over the state's free axes and a piece of the reduced ones (empty unless given), and an executor."""
-    dtype = next(
-        (str(a.dtype).removeprefix("torch.") for a in state.slots.values() if "float" in str(a.dtype)), "float32"
-    )
+    kinds = ("accumulator", "component", "extremum", "pivot")  # of far places the last two may be wider
+    numbers = sorted((kinds.index(slot.kind), slot.name) for slot in state.layout if slot.kind in kinds)
+    dtype = dtype_name(state.slots[numbers[0][1]]) if numbers else "float32"
     sizes = {**state.sizes, **dict.fromkeys(reduced_names(form), 0), **(piece or {})}
     scalars = {**state.scalars, **{k: v for k, v in (given or {}).items() if isinstance(v, int | float)}}
     tensors = {k: v for k, v in (given or {}).items() if k not in scalars}

@@ -52,6 +52,9 @@ class TorchOps(ArrayOps):
             array = array.clamp(-EIGHT_BIT_MAX[dtype], EIGHT_BIT_MAX[dtype])
         return array.to(getattr(torch, dtype)).to(self.compute)
 
+    def integer(self, array: Any) -> Any:
+        return array.to(torch.int64)
+
     def is_float(self, array: Any) -> bool:
         return bool(array.is_floating_point())
 
