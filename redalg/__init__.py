@@ -7,6 +7,8 @@
 Public names only. Importing redalg loads SymPy, and neither torch nor TileLang nor NumPy.
 """
 
+from typing import TYPE_CHECKING
+
 from redalg.errors import (
     BackendError,
     ExpressionError,
@@ -70,6 +72,25 @@ from redalg.sugar import (
 )
 from redalg.verdicts import Approximate, Exact, Refused
 from redalg.version import VERSION
+
+if TYPE_CHECKING:
+    from redalg import library as library
+else:
+
+    def __getattr__(name: str) -> object:
+        """Modules that are imported when they are asked for, and where functions come from."""
+        if name == "library":
+            from importlib import import_module
+
+            return import_module("redalg.library")
+        import sympy
+
+        if hasattr(sympy, name):
+            raise AttributeError(
+                f"redalg has no `{name}`. Functions of expressions are SymPy's: `from sympy import {name}`."
+            )
+        raise AttributeError(f"module 'redalg' has no attribute {name!r}")
+
 
 __version__ = VERSION
 

@@ -111,9 +111,11 @@ class Fused:
         given = self._given(positional, tensors)
         return self._outputs(reference(self.cascade, self.written, given, named_sizes(sizes or {})))
 
-    def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> dict[str, Any]:
+    def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> Mapping[str, Any]:
+        from redalg.runtime.inputs import without_gradients
+
         if not positional:
-            return tensors
+            return without_gradients(tensors)
         if len(positional) > len(self.inputs):
             allowed = (
                 f"at most {len(self.inputs)}" if self.inputs else "none, since `fuse` was given no inputs=(Q, K, V)"
@@ -125,7 +127,7 @@ class Fused:
         twice = [name for name in by_position if name in tensors]
         if twice:
             raise InputError(f"tensor `{twice[0]}` is given by position and by keyword. Give it once.")
-        return {**by_position, **tensors}
+        return without_gradients({**by_position, **tensors})
 
     def _outputs(self, made: Mapping[str, Any]) -> Any:
         if self.single:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Abs, Expr, Mul, Rational, S, exp, log, oo, sqrt, sympify
+from sympy import Abs, Expr, Max, Mul, Rational, S, exp, log, oo, sqrt, sympify
 
 from redalg.errors import ExpressionError
 from redalg.expression import Reduce, eq, where
 from redalg.expression import max as _max
 from redalg.expression import sum as _sum
+from redalg.expression.spelling import no_other
 
 EPS = Rational(1, 10**5)
 """What `layer_norm` adds to a variance unless told otherwise."""
@@ -20,63 +21,100 @@ def extent(reduction: Reduce) -> Expr:
     return Mul(*(axis.extent for axis in reduction.bound))
 
 
-def mean(expr: Any, *axes: Any) -> Expr:
+def mean(expr: Any, *axes: Any, **options: Any) -> Expr:
     """Σ expr / n over the axes; over an empty axis 0/0.
 
     >>> from redalg import axes, tensor
     >>> mean(tensor("x[b,n]"), axes("n"))
     sum(x[b, n], n)/|n|
     """
+    no_other("mean", options)
     total = _sum(expr, *axes)
     return total / extent(total)
 
 
-def var(expr: Any, *axes: Any) -> Expr:
-    """Population variance, Σ (expr - mean)² / n: the definition as written, two passes on paper."""
-    return mean((expr - mean(expr, *axes)) ** 2, *axes)
+def _mean_but(expr: Any, axes: tuple[Any, ...], correction: Any) -> Expr:
+    """Σ expr / (n - correction), the divisor at least 0."""
+    total = _sum(expr, *axes)
+    return total / (extent(total) if correction == 0 else Max(0, extent(total) - sympify(correction)))
 
 
-def logsumexp(expr: Any, *axes: Any) -> Expr:
+def var(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
+    """Variance, Σ (expr - mean)² / (n - correction): the definition as written, two passes on paper.
+
+    Args:
+        expr: the term.
+        axes: what to sum over.
+        correction: what is taken from the number n of elements: 0 for the variance of a population, 1 (Bessel's) for
+            the unbiased estimate from a sample, or another number or scalar. Where n ≤ correction it is 0/0 or ∞.
+
+    >>> import numpy as np, redalg as ra
+    >>> x, n = ra.tensor("x[n]"), ra.axes("n")
+    >>> [float(ra.fuse(var(x, n, correction=c))(x=np.array([1.0, 2.0, 6.0]))) for c in (0, 1)]
+    [4.666666666666667, 7.0]
+    """
+    no_other("var", options, ("correction",))
+    return _mean_but((expr - mean(expr, *axes)) ** 2, axes, correction)
+
+
+def logsumexp(expr: Any, *axes: Any, **options: Any) -> Expr:
     """log Σ exp(expr), written with its maximum: m + log Σ exp(expr - m). Over an empty axis -inf."""
+    no_other("logsumexp", options)
     largest = _max(expr, *axes)
     return largest + log(_sum(exp(expr - largest), *axes))
 
 
-def softmax(expr: Any, *axes: Any) -> Expr:
+def softmax(expr: Any, *axes: Any, **options: Any) -> Expr:
     """exp(expr - max) / Σ exp(expr - max) over the axes: it still carries them.
 
     >>> from redalg import axes, tensor
     >>> softmax(tensor("s[k]"), axes("k"))
     exp(s[k] - max(s[k], k))/sum(exp(s[k] - max(s[k], k)), k)
     """
+    no_other("softmax", options)
     weight = exp(expr - _max(expr, *axes))
     return weight / _sum(weight, *axes)
 
 
-def log_softmax(expr: Any, *axes: Any) -> Expr:
+def log_softmax(expr: Any, *axes: Any, **options: Any) -> Expr:
     """expr - log Σ exp(expr) over the axes, written with the maximum: it still carries them.
 
     >>> from redalg import axes, tensor
     >>> log_softmax(tensor("s[k]"), axes("k"))
     -log(sum(exp(s[k] - max(s[k], k)), k)) + s[k] - max(s[k], k)
     """
+    no_other("log_softmax", options)
     return expr - logsumexp(expr, *axes)
 
 
-def std(expr: Any, *axes: Any) -> Expr:
-    """Population standard deviation, √(Σ (expr - mean)² / n): the axes are gone."""
-    return sqrt(var(expr, *axes))
+def std(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
+    """Standard deviation, √(Σ (expr - mean)² / (n - correction)), correction as in `var`: the axes are gone.
+
+    >>> import numpy as np, redalg as ra
+    >>> deviation = ra.fuse(std(ra.tensor("x[n]"), ra.axes("n"), correction=1))
+    >>> float(deviation(x=np.array([1.0, 2.0, 3.0])))
+    1.0
+    """
+    no_other("std", options, ("correction",))
+    return sqrt(var(expr, *axes, correction=correction))
 
 
-def covariance(a: Any, b: Any, *axes: Any) -> Expr:
-    """Population covariance, Σ (a - mean a)(b - mean b) / n: the axes are gone.
+def covariance(a: Any, b: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
+    """Covariance, Σ (a - mean a)(b - mean b) / (n - correction), correction as in `var`: the axes are gone.
 
     Source: Pébay (2008), Eq. 3.3, merges it in one pass.
+
+    >>> import numpy as np, redalg as ra
+    >>> a, b = ra.tensors("a[n] b[n]")
+    >>> both = ra.fuse(covariance(a, b, ra.axes("n"), correction=1))
+    >>> float(both(a=np.array([1.0, 2.0, 3.0]), b=np.array([4.0, 6.0, 8.0])))
+    2.0
     """
-    return mean((a - mean(a, *axes)) * (b - mean(b, *axes)), *axes)
+    no_other("covariance", options, ("correction",))
+    return _mean_but((a - mean(a, *axes)) * (b - mean(b, *axes)), axes, correction)
 
 
-def norm(expr: Any, *axes: Any, p: Any = 2) -> Expr:
+def norm(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     """The p-norm (Σ |expr|^p)^(1/p), of a matrix over two axes with p = 2 Frobenius': the axes are gone.
 
     Fused, it is in range wherever the norm is: the powers are taken of expr/2^k, 2^k near max |expr|, since nothing but
@@ -95,6 +133,7 @@ def norm(expr: Any, *axes: Any, p: Any = 2) -> Expr:
     >>> norm(tensor("x[i,j]"), *axes("i j"))
     sqrt(sum(x[i, j]**2, i, j))
     """
+    no_other("norm", options, ("p",))
     power = sympify(p, rational=True)
     if power == oo:
         return _max(Abs(expr), *axes)
@@ -103,26 +142,31 @@ def norm(expr: Any, *axes: Any, p: Any = 2) -> Expr:
     return _sum(expr**power if power % 2 == 0 else Abs(expr) ** power, *axes) ** (1 / power)
 
 
-def entropy(expr: Any, *axes: Any) -> Expr:
+def entropy(expr: Any, *axes: Any, **options: Any) -> Expr:
     """-Σ p log p of a distribution p = expr over the axes, in nats, with 0 log 0 = 0: the axes are gone.
 
     Source: Shannon (1948), section 6.
     """
+    no_other("entropy", options)
     term = expr * log(expr)
     return -_sum(term if expr.has(Reduce) else where(eq(expr, 0), 0, term), *axes)
 
 
-def cosine_similarity(a: Any, b: Any, *axes: Any) -> Expr:
+def cosine_similarity(a: Any, b: Any, *axes: Any, **options: Any) -> Expr:
     """Σ a·b / √(Σ a² · Σ b²), between -1 and 1; of a zero vector 0/0: the axes are gone."""
+    no_other("cosine_similarity", options)
     return _sum(a * b, *axes) / sqrt(_sum(a**2, *axes) * _sum(b**2, *axes))
 
 
-def normalize(expr: Any, *axes: Any, p: Any = 2) -> Expr:
+def normalize(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     """expr / norm(expr) over the axes; of a zero vector 0/0: it still carries the axes."""
+    no_other("normalize", options, ("p",))
     return expr / norm(expr, *axes, p=p)
 
 
-def layer_norm(expr: Any, *axes: Any, eps: Any = EPS, weight: Any = 1, bias: Any = 0) -> Expr:
+def layer_norm(
+    expr: Any, *axes: Any, eps: Any = EPS, weight: Any = 1, bias: Any = 0, correction: Any = 0, **options: Any
+) -> Expr:
     """(expr - mean) / √(var + eps) · weight + bias: it still carries the axes.
 
     Args:
@@ -131,6 +175,7 @@ def layer_norm(expr: Any, *axes: Any, eps: Any = EPS, weight: Any = 1, bias: Any
         eps: a positive number or scalar, in units of expr².
         weight: a tensor's element over the axes.
         bias: a tensor's element over the axes.
+        correction: of the variance, as in `var`.
 
     Source: Ba, Kiros, Hinton (2016), Eq. 4.
 
@@ -138,12 +183,14 @@ def layer_norm(expr: Any, *axes: Any, eps: Any = EPS, weight: Any = 1, bias: Any
     >>> layer_norm(tensor("x[n]"), axes("n"), eps=0)
     (x[n] - sum(x[n], n)/|n|)/sqrt(sum((x[n] - sum(x[n], n)/|n|)**2, n)/|n|)
     """
-    return (expr - mean(expr, *axes)) / sqrt(var(expr, *axes) + eps) * weight + bias
+    no_other("layer_norm", options, ("eps", "weight", "bias", "correction"))
+    return (expr - mean(expr, *axes)) / sqrt(var(expr, *axes, correction=correction) + eps) * weight + bias
 
 
-def rms_norm(expr: Any, *axes: Any, eps: Any = S.Zero, weight: Any = 1) -> Expr:
+def rms_norm(expr: Any, *axes: Any, eps: Any = S.Zero, weight: Any = 1, **options: Any) -> Expr:
     """expr / √(Σ expr² / n + eps) · weight: it still carries the axes.
 
     Source: Zhang, Sennrich (2019), Eq. 4.
     """
+    no_other("rms_norm", options, ("eps", "weight"))
     return expr / sqrt(mean(expr**2, *axes) + eps) * weight

@@ -136,8 +136,8 @@ CALLS: dict[str, Case] = {
     "gradient": Case(
         lambda: fused(x=T.clone().requires_grad_(), w=T),
         ra.InputError,
-        "tensor `x` requires a gradient, and redalg has no backward pass yet. Pass `x.detach()` if no gradient is "
-        "needed; nothing is detached silently.",
+        "tensor `x` requires a gradient, and redalg has no backward pass yet. Call under `torch.no_grad()`, or pass "
+        "`x.detach()`, if no gradient is needed; nothing is detached silently.",
     ),
     "sparse": Case(
         lambda: fused(x=T.to_sparse(), w=T),

@@ -61,7 +61,7 @@ def cases(node: Basic, separator: Separating) -> Iterator[Case]:
     for part in preorder_traversal(node):
         if isinstance(part, Value) and separator.facts.get(part, ("",))[0] in TRUTHS:
             yield part, partial(_by_truth, part)
-        elif isinstance(part, Where) and separator.side(part.condition) != X | D:
+        elif isinstance(part, Where) and UNDEFINED not in part.args and separator.side(part.condition) != X | D:
             yield part, partial(_by_condition, part)
         elif isinstance(part, sign) and separator.side(part) in (X, D):
             yield part, partial(_by_sign, part)

@@ -38,6 +38,8 @@ from sympy import (
     S,
     Sum,
     Symbol,
+    SympifyError,
+    Tuple,
     cos,
     cosh,
     erf,
@@ -107,14 +109,34 @@ def adopt(expr: Any) -> Expr:
     return made
 
 
+def as_expression(given: Any) -> Expr:
+    """What was given as an expression, or an error that says what it is and what to give."""
+    kind = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
+    if isinstance(given, list | tuple | Tuple | set | frozenset):
+        raise ExpressionError(
+            f"several outputs are given as a {type(given).__name__}. Give them names, in a dict: "
+            '`ra.fuse({"a": first, "b": second})`, or `{"a": (first, "b h q"), …}` with their axes.'
+        )
+    if hasattr(given, "shape") and hasattr(given, "dtype"):
+        raise ExpressionError(
+            f"a {kind} is given, not an expression. Write the expression with tensor elements, such as "
+            '`ra.fuse(ra.sum(ra.tensor("x[b,n]"), n))`, and pass arrays when the result is called.'
+        )
+    try:
+        expr = None if isinstance(given, str) else sympify(given)
+    except (SympifyError, TypeError, ValueError):
+        expr = None
+    if not isinstance(expr, Expr):
+        said = f"`{given}` is a {kind}" if given is None or isinstance(given, str) else f"a {kind} is given"
+        raise ExpressionError(
+            f"{said}, not an expression of tensor elements. Build one from `ra.tensors`, such as `ra.sum(x * y, n)`."
+        )
+    return expr
+
+
 def in_own_nodes(expr: Any) -> Expr:
     """The expression in redalg's own nodes."""
-    expr = expr if isinstance(expr, str) else sympify(expr)
-    if not isinstance(expr, Expr):
-        raise ExpressionError(
-            f"`{expr}` is a {type(expr).__name__}, not an expression of tensor elements. Build one from "
-            "`ra.tensors`, such as `ra.sum(x * y, n)`."
-        )
+    expr = as_expression(expr)
     nodes = nodes_of(expr)
     if S.ImaginaryUnit in nodes:
         raise ExpressionError(f"`{expr}` holds the imaginary unit: redalg's values are extended reals. Write the real "

@@ -191,8 +191,6 @@ class _Builder:
             term = self.lift(node.expr, inside=True)
             if node.kind == "prod" and (exponents := self._exponents(term)):
                 return self._exponential(term, exponents, hint)
-            if node.kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
-                self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
             if (attained := self._attained(node.kind, term, hint)) is not None:
                 return attained
             if (apart := self._apart(node, term)) is not None:
@@ -303,6 +301,8 @@ class _Builder:
         for one in self.reductions:
             if (one.monoid.name, one.term, one.result, one.place) == (kind, term, result, place):
                 return one.value
+        if kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
+            self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
         axes = free_axes(term) - self.together | ({place} if place else set())
         name = self._name(f"{kind}_{result}" if result else kind, hint)
         made = Reduction(name, monoid(kind), term, ordered(axes), result, place)

@@ -60,7 +60,7 @@ from redalg.decompose.rounding import Rounding
 from redalg.decompose.running import refuse_functions, rounding
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import STRICT, UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
-from redalg.decompose.theorems import D, NotSeparable, X, coupled, pole, singularity
+from redalg.decompose.theorems import D, NotSeparable, X, coupled, declaring, pole, singularity
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind
 from redalg.expression.rebuild import in_order
@@ -298,7 +298,7 @@ class Separator(Separating):
         if self.side(base) or is_nonnegative(base, self.facts):
             return self.exponential(expand_products(exponent * log(base)))
         raise NotSeparable(node, f"is real only where `{base}` is not negative, which is not known", certain=False,
-                           hint=f"Declare it: `ra.scalars('{base}', positive=True)`.")  # fmt: skip
+                           hint=declaring(base))  # fmt: skip
 
     def _log(self, node: Expr) -> Polynomial:
         reason, certain = singularity(node.args[0], "logarithm")

@@ -20,7 +20,7 @@ from typing import final
 from sympy import Abs, Expr, Max, Min, ceiling, floor, sign
 from sympy.core.basic import Basic
 
-from redalg.expression import Cast, Where
+from redalg.expression import Cast, Scalar, Where
 
 X, D = 1, 2
 """The sides of a term: what carries the streamed axis, and the reduced values."""
@@ -170,3 +170,24 @@ def coupled(term: Expr, function: str) -> str:
     where = "in an exponent" if function == "exp" else f"in `{function}`"
     return (f"couples x and d through the product `{term}` {where}: functions {function}(x·d) are independent for "
             "distinct d, so the rank is infinite")  # fmt: skip
+
+
+def declaring(base: Expr) -> str:
+    """What makes a power real of which the sign of the base is not known: a scalar that is declared, or an exponential.
+
+    >>> from redalg import scalars
+    >>> declaring(scalars("rate"))
+    "Declare it: `ra.scalars('rate', positive=True)`."
+    """
+    symbols = base.free_symbols
+    if isinstance(base, Scalar):
+        return f"Declare it: `ra.scalars('{base}', positive=True)`."
+    if symbols and all(isinstance(one, Scalar) for one in symbols):
+        taken = {one.name for one in symbols}
+        name = next(name for name in ("beta", "rate", "base", *(f"base_{i}" for i in range(len(taken))))
+                    if name not in taken)  # fmt: skip
+        return (
+            f"Name it: write `{name}` for `{base}`, with `{name} = ra.scalars('{name}', positive=True)`, and pass its "
+            "value at the call."
+        )
+    return "Where it is positive, write the power as an exponential: `exp(q*log(b))` for `b**q`."

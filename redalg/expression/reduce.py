@@ -12,6 +12,7 @@ from redalg.expression.axis import Axis
 from redalg.expression.known import no_more_known
 from redalg.expression.masks import as_condition
 from redalg.expression.nodes import Where
+from redalg.expression.spelling import no_other
 
 LATEX = {
     "sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min", "any": r"\bigvee", "all": r"\bigwedge",
@@ -167,7 +168,8 @@ def _contract_delta(expr: Expr, bound: tuple[Axis, ...]) -> Expr:
     return Reduce("sum", expr, bound) if bound else expr
 
 
-def _reduce(kind: str, expr: Any, axes: tuple[Any, ...]) -> Reduce:
+def _reduce(kind: str, expr: Any, axes: tuple[Any, ...], options: dict[str, Any]) -> Reduce:
+    no_other(kind, options)
     return Reduce(kind, term_of(kind, expr), checked_axes(kind, axes))
 
 
@@ -201,32 +203,32 @@ def term_of(kind: str, expr: Any) -> Expr:
     return term
 
 
-def sum(expr: Any, *axes: Any) -> Reduce:  # noqa: A001
+def sum(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """Σ of `expr` over the axes (0 over an empty axis).
 
     >>> from redalg import axes, tensor
     >>> sum(tensor("x[b,n]"), axes("n"))
     sum(x[b, n], n)
     """
-    return _reduce("sum", expr, axes)
+    return _reduce("sum", expr, axes, options)
 
 
-def prod(expr: Any, *axes: Any) -> Reduce:
+def prod(expr: Any, *axes: Any, **options: Any) -> Reduce:
     """Π of `expr` over the axes (1 over an empty axis)."""
-    return _reduce("prod", expr, axes)
+    return _reduce("prod", expr, axes, options)
 
 
-def max(expr: Any, *axes: Any) -> Reduce:  # noqa: A001
+def max(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """Largest `expr` over the axes (-inf over an empty axis)."""
-    return _reduce("max", expr, axes)
+    return _reduce("max", expr, axes, options)
 
 
-def min(expr: Any, *axes: Any) -> Reduce:  # noqa: A001
+def min(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """Smallest `expr` over the axes (+inf over an empty axis)."""
-    return _reduce("min", expr, axes)
+    return _reduce("min", expr, axes, options)
 
 
-def any(condition: Any, *axes: Any) -> Reduce:  # noqa: A001
+def any(condition: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """1 where `condition` holds for any element, else 0 (0 over an empty axis); an output of it is Boolean.
 
     A term that is no condition stands for `term != 0`, so that NaN counts as true. The value may be a condition itself:
@@ -236,12 +238,12 @@ def any(condition: Any, *axes: Any) -> Reduce:  # noqa: A001
     >>> any(tensor("x[b,n]") > 0, axes("n"))
     any(where(x[b, n] > 0, 1, 0), n)
     """
-    return _reduce("any", truth(condition, "any"), axes)
+    return _reduce("any", truth(condition, "any"), axes, options)
 
 
-def all(condition: Any, *axes: Any) -> Reduce:  # noqa: A001
+def all(condition: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """1 where `condition` holds for all elements, else 0 (1 over an empty axis); see `any`."""
-    return _reduce("all", truth(condition, "all"), axes)
+    return _reduce("all", truth(condition, "all"), axes, options)
 
 
 def truth(condition: Any, caller: str) -> Expr:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
 
-from redalg.errors import BackendError
+from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.compile import Kernel, compile_source, entry_of
 from redalg.lower_tile.program import Parameter, sized, sizes_in
@@ -30,6 +30,7 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
     Tensors without elements are finished by the interpreter: nothing to launch.
     """
     refuse_missing_torch()
+    check_device(bound)
     held = without_tensors(bound)
     if any(size == 0 for size in bound.sizes.values()):
         return Launch(form, held, None, False, options["empty"])
@@ -41,6 +42,15 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
     if isinstance(lowered, unfused.Unfused):
         return unfused.step(lowered, bound)
     return Launch(form, held, recipe_of(lowered, kernel_for(lowered), bound, tensors), checked, options["empty"])
+
+
+def check_device(bound: Bound) -> None:
+    """Refuse tensors that lie where no kernel runs: `meta` has no memory at all."""
+    if not bound.device.startswith(("cpu", "cuda")):
+        raise InputError(
+            f'backend="tilelang": the tensors {", ".join(bound.tensors)} lie on {bound.device}, and kernels run on cpu '
+            'and cuda. Move them there, or pass backend="torch".'
+        )
 
 
 def check_indices(form: FusedForm, bound: Bound) -> None:

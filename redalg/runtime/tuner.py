@@ -27,7 +27,7 @@ from redalg.runtime.compiling import Compilers, Job
 from redalg.runtime.dispatch import began_earlier, bind_last, define, of_last
 from redalg.runtime.gathers import gathers_any
 from redalg.runtime.inputs import Bound, check_choice
-from redalg.runtime.kernels import check_indices, recipe_of, refuse_missing_torch
+from redalg.runtime.kernels import check_device, check_indices, recipe_of, refuse_missing_torch
 from redalg.runtime.lowering import Lowered, built, space_for, target_of
 from redalg.runtime.prepared import Step, scalars_of
 from redalg.runtime.unfused import Unfused
@@ -238,6 +238,7 @@ def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning)
     options = {"empty": how.empty, "precision": how.precision, "plan": None, "check": True}
     _, known = began_earlier(forms, given, "tilelang", extents, options)
     bound, taken = bind_last(forms, known, extents), of_last(known, forms)
+    check_device(bound)
     none = [name for name, size in bound.sizes.items() if size == 0]
     if none:
         raise InputError(
