@@ -91,7 +91,7 @@ class Fused:
             empty: what a ratio over no elements is, `"nan"` (as the definition) or `"zero"`.
             precision: `"ieee"`, or `"tf32"` to allow TF32 in float32 contractions on CUDA.
             sizes: extents of axes that no tensor carries, by axis or by its name.
-            check: check data-dependent indices on CUDA too.
+            check: check data-dependent indices on CUDA too, and the signs that tensors were declared to have.
             tensors: arrays by name; integer and boolean ones only where they index or mask.
 
         Returns:

@@ -62,6 +62,7 @@ from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Where
 from redalg.expression.contents import nodes_of, of_kind
 from redalg.expression.rebuild import with_args
+from redalg.expression.tensor import declared
 
 OURS = (Axis, Extent, Label, Scalar)
 
@@ -185,7 +186,9 @@ def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
     if not node.args or (isinstance(node, Element) and not axes):
         return node
     if isinstance(node, Indexed):
-        return Element(Label(str(node.base)), *(_rebuild(index, axes) for index in node.indices))
+        sign = declared(positive=bool(node.base.is_positive),
+                        nonnegative=bool(node.base.is_nonnegative))  # fmt: skip
+        return Element(Label(str(node.base), sign), *(_rebuild(index, axes) for index in node.indices))
     if isinstance(node, Piecewise):
         out: Any = S.NaN
         for value, condition in reversed(node.args):

@@ -1,4 +1,5 @@
-"""The signs of expressions, from SymPy's assumptions and from what each reduced value is.
+"""The signs of expressions, from SymPy's assumptions, from what tensors are declared to be and from what each reduced
+value is.
 
     sign of d = Σ u, mean u, max u, min u, Π u     the sign of u, where it has one (a count is positive)
     max u − u, max |u| ± u, max u − min u           nonnegative: the facts that hold for every element and every prefix
@@ -94,6 +95,8 @@ def _rule(expr: Expr, facts: Facts) -> Sign | None:
         return "positive"
     if isinstance(expr, Value):
         return _value(expr, facts)
+    if isinstance(expr, Element):
+        return declared_sign(expr)
     if isinstance(expr, Mul):
         return _product([sign_of(arg, facts) for arg in expr.args])
     if isinstance(expr, Add):
@@ -111,6 +114,11 @@ def _rule(expr: Expr, facts: Facts) -> Sign | None:
     if isinstance(expr, Let | Cast):
         return _weak(sign_of(expr.expr if isinstance(expr, Let) else expr.args[0], facts))
     return sign_of(expr.args[0], facts) if type(expr).__name__ in ODD else None
+
+
+def declared_sign(element: Element) -> Sign | None:
+    """The sign that a tensor's elements are declared to have."""
+    return "positive" if element.is_extended_positive else "nonnegative" if element.is_extended_nonnegative else None
 
 
 def _value(value: Value, facts: Facts) -> Sign | None:

@@ -59,6 +59,11 @@ def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
     twice = [name for name in cascade.inputs() if name in {one.name for one in cascade.scalars()}]
     if twice:
         raise ExpressionError(f"`{twice[0]}` names a tensor and a scalar. Rename one of them.")
+    signs = {(one.name, one.label.sign or "of any sign") for one in cascade.elements()}
+    both = [name for name in cascade.inputs() if sum(other == name for other, _ in signs) > 1]
+    if both:
+        said = " and ".join(sorted(sign for name, sign in signs if name == both[0]))
+        raise ExpressionError(f"tensor `{both[0]}` is declared {said}. Declare it once, and use that.")
     reserved = [name for name in names if name in OPTIONS]
     if reserved:
         raise ExpressionError(f"a tensor is named `{reserved[0]}`, which is an option of the call. Rename the tensor; "

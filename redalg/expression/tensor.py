@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, final
 
 from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol, sympify
+from sympy.core.assumptions import StdFactKB
 
 from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis, names_of
@@ -17,21 +18,31 @@ ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 
 @final
 class Label(Symbol):
-    """The name of a tensor (an argument of its elements, so that it can be substituted)."""
+    """The name of a tensor, an argument of its elements so that it can be substituted, and the sign of them."""
 
     __slots__ = ()
 
-    def __new__(cls, name: str) -> Label:
-        return _label(name)
+    def __new__(cls, name: str, sign: str = "") -> Label:
+        return _label(name, sign)
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return (self.name,), {}
+        return (self.name, self.sign), {}
+
+    @property
+    def sign(self) -> str:
+        """`positive` or `nonnegative` where the tensor is declared so, else empty."""
+        return next((sign for sign in SIGNS if getattr(self, f"is_extended_{sign}")), "")
+
+
+SIGNS = ("positive", "nonnegative")
+"""What a tensor may be declared to be, the stronger first."""
 
 
 @lru_cache(1 << 10)
-def _label(name: str) -> Label:
+def _label(name: str, sign: str) -> Label:
     """One label for a name: SymPy deduces a symbol's facts anew for each that is made."""
-    made: Label = Symbol.__xnew__(Label, name, extended_real=True)
+    declared = {f"extended_{sign}": True} if sign else {}
+    made: Label = Symbol.__xnew__(Label, name, extended_real=True, **declared)
     return made
 
 
@@ -79,12 +90,24 @@ class _Indexed(Expr):
 @final
 @no_more_known
 class Element(_Indexed):
-    """One element of an input tensor."""
+    """One element of an input tensor, of the sign that its label declares."""
+
+    def __new__(cls, label: Label, *indices: Expr) -> Element:
+        made: Element = Expr.__new__(cls, label, *indices)
+        if isinstance(label, Label) and label.sign:
+            made._assumptions = _facts(label.sign).copy()
+        return made
 
     @property
     def is_plain(self) -> bool:
         """Whether every index is an axis or a number: another is computed, and may leave the tensor."""
         return all(isinstance(one, Axis) or one.is_Integer for one in self.indices)
+
+
+@cache
+def _facts(sign: str) -> StdFactKB:
+    """What is known of an element of that sign: that it is finite is not."""
+    return StdFactKB({**Element.default_assumptions, **StdFactKB({"extended_real": True, f"extended_{sign}": True})})
 
 
 @final
@@ -105,13 +128,16 @@ class Value(_Indexed):
 
 @final
 class Tensor:
-    """A tensor by name, to be indexed by expressions: `Tensor("K")[b, h // 3, k, d]` (shared heads, gather, shift)."""
+    """A tensor by name, to be indexed by expressions: `Tensor("K")[b, h // 3, k, d]` (shared heads, gather, shift).
+
+    `positive=True` and `nonnegative=True` declare the sign of its elements, as of `tensor`.
+    """
 
     __slots__ = ("label",)
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, positive: bool = False, nonnegative: bool = False) -> None:
         [one] = names_of(name, "Tensor")
-        self.label = Label(one)
+        self.label = Label(one, declared(positive=positive, nonnegative=nonnegative))
 
     def __getitem__(self, index: Any) -> Element:
         indices = index if isinstance(index, tuple) else (index,)
@@ -129,34 +155,48 @@ def _index(name: str, index: Any) -> Expr:
                           "expressions of them (`h // 3`) or elements of integer tensors.")  # fmt: skip
 
 
-def tensor(spec: str) -> Element:
+def declared(*, positive: bool, nonnegative: bool) -> str:
+    """The sign that is declared; empty for none."""
+    return "positive" if positive else "nonnegative" if nonnegative else ""
+
+
+def tensor(spec: str, *, positive: bool = False, nonnegative: bool = False) -> Element:
     """One tensor's element, `tensor("X[b,n]")`.
+
+    Args:
+        spec: the tensor's name and its axes.
+        positive, nonnegative: that every element is > 0 (≥ 0), +∞ included. The derivation relies on it: logarithms and
+            fractional powers come apart without cases. Data that break it give any result; a call with `check=True`
+            refuses them.
 
     >>> tensor("X[b,n]").indices
     (b, n)
+    >>> from sympy import sqrt
+    >>> sqrt(tensor("x[n]") ** 2), sqrt(tensor("x[n]", positive=True) ** 2)
+    (Abs(x[n]), x[n])
     """
-    made = _parse(spec)
+    made = _parse(spec, declared(positive=positive, nonnegative=nonnegative))
     if len(made) != 1:
         raise ExpressionError(f"tensor({spec!r}) names {len(made)} tensors. Use `tensors` for several.")
     return made[0]
 
 
-def tensors(spec: str) -> tuple[Element, ...]:
-    """Elements of several tensors, each given as `name[axis,axis,…]`.
+def tensors(spec: str, *, positive: bool = False, nonnegative: bool = False) -> tuple[Element, ...]:
+    """Elements of several tensors, each given as `name[axis,axis,…]`; their sign as of `tensor`.
 
     >>> tensors("X[b,n] W[n]")
     (X[b, n], W[n])
     """
-    return tuple(_parse(spec))
+    return tuple(_parse(spec, declared(positive=positive, nonnegative=nonnegative)))
 
 
-def _parse(spec: str) -> list[Element]:
+def _parse(spec: str, sign: str) -> list[Element]:
     made, position = [], 0
     while position < len(spec.rstrip(" ,")):
         found = ELEMENT.match(spec, position)
         if not found:
             raise ExpressionError(f"tensors({spec!r}): cannot read `{spec[position:]}`. Write `X[b,n] W[n]`.")
-        made.append(Element(Label(found[1]), *map(_named_index, (found[2] or "").split(",") if found[2] else ())))
+        made.append(Element(Label(found[1], sign), *map(_named_index, (found[2] or "").split(",") if found[2] else ())))
         position = found.end() + (spec[found.end() : found.end() + 1] == ",")
     return made
 

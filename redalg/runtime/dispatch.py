@@ -10,7 +10,18 @@ from typing import Any, final
 from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FusedForm
 from redalg.runtime import arrays, prepared
-from redalg.runtime.inputs import CHOICES, FLOATS, Bound, bind, check_choice, check_names, dtype_name, native, promoted
+from redalg.runtime.inputs import (
+    CHOICES,
+    FLOATS,
+    Bound,
+    bind,
+    check_choice,
+    check_names,
+    dtype_name,
+    library_of,
+    native,
+    promoted,
+)
 from redalg.runtime.prepared import Step, bound_again, keep, kind_of, without_tensors
 
 BACKENDS = ("tilelang", "torch", "numpy")
@@ -24,6 +35,8 @@ def call(
 
     The default backend is `tilelang` on CUDA and `torch` on the CPU; `numpy` for its arrays where there is no torch.
     """
+    if options["check"]:
+        check_signs(forms, given)
     kind = kind_of(forms, given, backend, sizes, options)
     met = prepared.known(kind) if kind is not None else None
     if met is not None:
@@ -66,6 +79,22 @@ def began(
 
         step = kernels.step(form, bound, options)
     return step, step(given)
+
+
+def check_signs(forms: tuple[FusedForm, ...], given: Mapping[str, Any]) -> None:
+    """Refuse tensors that are not what they were declared to be (a NaN is neither)."""
+    declared = {one.name: one.label.sign for form in forms for one in form.cascade.elements() if one.label.sign}
+    for name, sign in declared.items():
+        array = given.get(name)
+        if array is None or library_of(array) is None:  # refused when it is bound
+            continue
+        wrong = (array <= 0) if sign == "positive" else (array < 0)
+        if bool(wrong.any()):
+            raise InputError(
+                f"tensor `{name}` was declared {sign}, and {int(wrong.sum())} of its elements are not, such as "
+                f"{float(array[wrong].reshape(-1)[0])}. The form was derived on that assumption: pass such numbers, or "
+                "declare the tensor without it."
+            )
 
 
 def default_backend(bound: Bound) -> str:
