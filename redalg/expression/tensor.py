@@ -18,9 +18,13 @@ ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 
 @final
 class Label(Symbol):
-    """The name of a tensor, an argument of its elements so that it can be substituted, and the sign of them."""
+    """The name of a tensor, an argument of its elements so that it can be substituted.
 
-    __slots__ = ()
+    `sign` is `positive` or `nonnegative` where the elements are declared so, else empty.
+    """
+
+    __slots__ = ("sign",)
+    sign: str
 
     def __new__(cls, name: str, sign: str = "") -> Label:
         return _label(name, sign)
@@ -28,21 +32,13 @@ class Label(Symbol):
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.name, self.sign), {}
 
-    @property
-    def sign(self) -> str:
-        """`positive` or `nonnegative` where the tensor is declared so, else empty."""
-        return next((sign for sign in SIGNS if getattr(self, f"is_extended_{sign}")), "")
-
-
-SIGNS = ("positive", "nonnegative")
-"""What a tensor may be declared to be, the stronger first."""
-
 
 @lru_cache(1 << 10)
 def _label(name: str, sign: str) -> Label:
     """One label for a name: SymPy deduces a symbol's facts anew for each that is made."""
     declared = {f"extended_{sign}": True} if sign else {}
     made: Label = Symbol.__xnew__(Label, name, extended_real=True, **declared)
+    made.sign = sign
     return made
 
 
