@@ -19,8 +19,10 @@ from typing import final
 
 from sympy import Expr, Float, S
 
-from redalg.decompose.cascade import Cascade, Output, Reduction
+from redalg.decompose.axes import outermost
+from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
+from redalg.decompose.parse import ordered, parse
 from redalg.decompose.totals import total_of
 from redalg.decompose.verdict import Decomposition, decompose
 from redalg.errors import NotFusible, Undecided
@@ -253,12 +255,31 @@ def split(cascade: Cascade, needed: Iterable[Value], roundings: Iterable[Cast] =
         tensor = Element(Label(unused(f"rounded_{number}", cascade)), *layout(one, cascade))
         rounded.append(Output(tensor.name, one, tensor.indices, carries=True))
         given[one] = tensor
-    second = pruned(substituted(cascade, given))
+    second = pruned(produced(substituted(cascade, given)))
     numbers = second.value_tensors()
     values = [Output(one.name, as_number(one) if one.name in numbers else one.value, one.value.indices)
               for one in cascade.reductions if one.value in wanted]  # fmt: skip
     used = tuple(one for one in (*values, *rounded) if one.name in second.inputs())
     return pruned(replace(cascade, outputs=used)), second
+
+
+def produced(cascade: Cascade) -> Cascade:
+    """The cascade in which reductions of tensors over other axes are producers: no value in them is still running."""
+    found: dict[Expr, Producer] = {}
+    for expr in (*(one.term for one in cascade.reductions), *(one.expr for one in cascade.outputs)):
+        for node in outermost(expr):
+            if node not in found and not values_of(node):
+                name = unused("_".join([node.kind, *(str(axis.name) for axis in node.bound)]), cascade, found.values())
+                axes = ordered(free_axes(node))
+                found[node] = Producer(name, axes, parse({name: (node, axes)}))
+    values: dict[Expr, Expr] = {node: one.value for node, one in found.items()}
+    return replace(
+        cascade,
+        reductions=tuple(replace(one, term=one.term.xreplace(values)) for one in cascade.reductions),
+        producers=(*cascade.producers, *found.values()),
+        outputs=tuple(replace(one, expr=one.expr.xreplace(values)) for one in cascade.outputs),
+        domain=cascade.domain.xreplace(values),
+    )
 
 
 def as_number(reduction: Reduction) -> Expr:
@@ -292,10 +313,11 @@ def layout(cast: Cast, cascade: Cascade) -> tuple[Axis, ...]:
     return (*sorted(axes - {cascade.axis}, key=str), cascade.axis)
 
 
-def unused(name: str, cascade: Cascade) -> str:
-    """The name, or the name with underscores where something of the cascade bears it."""
+def unused(name: str, cascade: Cascade, others: Iterable[Producer] = ()) -> str:
+    """The name, or the name with underscores where something of the cascade bears it, or one of other producers."""
     taken = {*cascade.inputs(), *(one.name for one in cascade.scalars()), *(one.name for one in cascade.values)}
-    return name if name not in taken else unused(f"{name}_", cascade)
+    taken |= {one.name for one in (*cascade.producers, *others)}
+    return name if name not in taken else unused(f"{name}_", cascade, others)
 
 
 def substituted(cascade: Cascade, given: Mapping[Expr, Expr]) -> Cascade:
