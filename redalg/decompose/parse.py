@@ -207,7 +207,7 @@ class _Builder:
                 node, node.bound, "_".join([node.kind, *(str(axis.name) for axis in node.bound)]), hint
             )
         body = self.lift(node.expr, inside=inside)
-        if node.kind == "sum" or not inside:
+        if node.kind == "sum" or not inside or not self.together & free_axes(body):
             return Reduce(node.kind, body, node.bound)
         raise ExpressionError(
             f"`{node}` is a {node.kind} over {listed(node.bound)} of values reduced over {listed(self.reduced)}, "
@@ -281,7 +281,7 @@ class _Builder:
         for inner in sorted(set(outermost(term)), key=str):
             hole = Dummy("hole")
             opened = term.xreplace({inner: hole})
-            factor = coefficient(opened, hole) if kind == "sum" else None
+            factor = coefficient(opened, hole) if kind == inner.kind == "sum" else None
             if factor is None or set(inner.bound) & free_axes(opened):
                 if self.together & free_axes(inner):
                     raise self._not_linear(kind, inner)
