@@ -170,6 +170,8 @@ def _min(samples: Samples, _: Value, terms: list[Any]) -> Any:
 def _order(samples: Samples, u: Any) -> Any:
     """The elements of every data set, the largest first, of equal ones that of the lower place."""
     places = samples.spread(samples.known(samples.draws.axes[0]))
+    if u.dtype != object:
+        return np.lexsort((np.broadcast_to(places, u.shape), -u), axis=0)
     return np.array([sorted(range(len(u)), key=lambda i: (-u[i, j], places[i, j])) for j in range(u.shape[1])]).T
 
 
