@@ -194,6 +194,15 @@ def test_what_a_rounded_sum_stands_in_moves_with_it() -> None:
     assert (np.abs(got - tensors["y"].sum(1) * of_total) <= bound_of(linear, tensors) * (1 + 1e-9)).all()
 
 
+def test_no_pass_before_the_last_rounds_in_silence() -> None:
+    """The scale, the rounded sum and the distances from it: two passes would approximate, and three are exact."""
+    expr = ra.sum(Abs(x - ra.sum(ra.cast(127 * x / AMAX, "int8") * y, n)), n)
+    verdict = ra.analyze(expr, passes=2)
+    assert isinstance(verdict, ra.Refused | ra.verdicts.Undecided)
+    assert "passes=3" in verdict.hint
+    assert isinstance(ra.analyze(expr, passes=3), ra.Exact)
+
+
 def test_no_other_reduction_rounds_in_silence() -> None:
     c = ra.cast(100 * x / AMAX, "float16")
     for expr in (ra.prod(c, n), ra.max(c * y, n), ra.argmax(c, n)):

@@ -36,13 +36,12 @@ NUMBERS = {1: "one pass", 2: "two passes", 3: "three passes", 4: "four passes"}
 def in_passes(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...] | None:
     """The fewest decompositions, in the order of their passes, that compute a cascade; None where `most` do not.
 
-    Without `exact` a rounding at a running value is accepted where the exact passes are too many.
+    Without `exact` one pass may round at a running value where the exact passes are too many; several never do.
     """
-    for accurate in (True,) if exact else (True, False):
-        levels = Levels(cascade, most, exact=accurate)
-        if levels.needed is not None and levels.needed <= most:
-            return tuple(map(decompose, cut(levels.cascade, levels, levels.number)))
-    return None
+    levels = Levels(cascade, most, exact=True)
+    if levels.needed is not None and levels.needed <= most:
+        return tuple(map(decompose, cut(levels.cascade, levels, levels.number)))
+    return None if exact or unseparated(cascade, exact=False) else (decompose(cascade),)
 
 
 @final
