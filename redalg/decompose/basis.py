@@ -9,6 +9,13 @@ z_x·∂/∂z_y, which is applied after the derivatives:
 
 Functions of different grade Π E[u]^q · Π s^p are independent, so each grade has a span of its own; s is a generator
 that is scaled, (s/c)^p, and moves by (c/c')^p. One pool serves all the reductions of a cascade.
+
+A whole generator G = Π E[u]^q·f is scaled first and then shifted, y = Π exp(q·(u − m))·f − c, and its move is affine:
+
+    y' = ρ·y − δ,     ρ = Π exp(q·(m − m')),     δ = c' − ρ·c,     so that B(y') = Σ_α (−δ)^α/α! · ∂^α B, at ρ·y for y
+
+A function of degree k in y is ρ^k times itself there, provided that it is homogeneous: so the span of a grade holds the
+parts of each degree by themselves. Nothing divides by ρ, which may be 0.
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ from redalg.decompose import laurent
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atoms, Monomial, Ratio, Vector
 from redalg.decompose.span import Span
+from redalg.decompose.whole import Whole
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 
@@ -48,7 +56,8 @@ class Pool:
     """Basis functions, coordinates of polynomials in them, and transition rows."""
 
     def __init__(self, atoms: Atoms, centred: list[Centred], auxiliary: frozenset[int] = frozenset(),
-                 divided: frozenset[int] = frozenset(), rooted: frozenset[int] = frozenset()) -> None:  # fmt: skip
+                 divided: frozenset[int] = frozenset(), rooted: frozenset[int] = frozenset(),
+                 *, wholes: tuple[Whole, ...] = ()) -> None:  # fmt: skip
         self.atoms, self.auxiliary, self.rooted, self.scaled = atoms, auxiliary, rooted, divided | rooted
         self.slopes = sorted({(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)})
         shifted = {atom for one in centred for atom in one.centres if one.shift(atom) or not one.slopes(atom)}
@@ -56,6 +65,7 @@ class Pool:
         for _ in self.slopes:
             shifted |= {y for y, x in self.slopes if x in shifted}  # y − β·(x − c) moves with c
         self.pivoted = sorted(shifted)
+        self.wholes = {one.atom: one for one in wholes if one.atom in self.pivoted and one.exponentials}
         self.keys = [*self.pivoted, *range(FIRST_SLOPE, FIRST_SLOPE + len(self.slopes))]
         self._spans: dict[Monomial, Span] = {}
         self._transitions: dict[int, dict[int, dict[Shift, Ratio]]] = {}
@@ -95,8 +105,25 @@ class Pool:
         return bool(self.rooted) and len(axes) == 1 and all(atom in self.rooted for atom, _ in monomial) and \
             sum(q for _, q in monomial) >= 2  # fmt: skip
 
+    def degrees(self, number: int) -> dict[int, Ratio]:
+        """The degree of a function in every generator that is scaled before it is shifted."""
+        return self._degrees(next(iter(self.functions[number].vector)))
+
+    def _degrees(self, monomial: Monomial) -> dict[int, Ratio]:
+        return {atom: q for atom, q in monomial if atom in self.wholes}
+
+    def _homogeneous(self, vector: Vector) -> Iterator[Vector]:
+        """The parts of a vector of each degree in the generators that are scaled and shifted."""
+        parts: dict[Monomial, Vector] = {}
+        for monomial, c in vector.items():
+            parts.setdefault(tuple(self._degrees(monomial).items()), {})[monomial] = c
+        yield from parts.values()
+
     def _close(self, grade: Monomial, vector: Vector) -> None:
-        vector = monic(vector)
+        for part in self._homogeneous(vector) if self.wholes else (vector,):
+            self._add(grade, monic(part))
+
+    def _add(self, grade: Monomial, vector: Vector) -> None:
         if vector and self._spans.setdefault(grade, Span()).add(vector):
             for key in self.keys:
                 self._close(grade, self.moved(vector, key))

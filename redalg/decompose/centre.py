@@ -24,6 +24,7 @@ from redalg.decompose import laurent
 from redalg.decompose.laurent import Monomial, Polynomial, Ratio
 from redalg.decompose.separate import Separator
 from redalg.decompose.verdict import Separation
+from redalg.decompose.whole import with_wholes
 from redalg.expression import Element
 from redalg.expression.contents import elements_of, free_axes, values_of
 
@@ -97,7 +98,7 @@ def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Se
 def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
     """u(x) + v(d) in one sum: X = u is centred at −v."""
     for u, v in separation.shifts:
-        poly = separator.pure(u)
+        poly = with_wholes(separator.pure(u), separation.wholes, separator.atoms)
         if len(poly) != 1:
             continue
         [((x, d), c)] = poly.items()

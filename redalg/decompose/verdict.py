@@ -39,6 +39,7 @@ from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.decompose.totals import with_known_total
 from redalg.decompose.truth import truth
+from redalg.decompose.whole import Whole
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Where
 from redalg.expression.contents import elements_of, free_axes, values_of
@@ -76,6 +77,7 @@ class Separation:
         roundings: casts that mix x and d, which make the form approximate.
         extremal: of a max or min, the extrema of x alone that the state holds, and its value from them.
         guarded: of a sum, (indicator, part of the polynomial) of what counts only where an element has the indicator.
+        wholes: the generators that it keeps whole, which are in the polynomial's atoms (`whole`).
         atoms: those of the polynomial.
     """
 
@@ -86,6 +88,7 @@ class Separation:
     roundings: tuple[Rounding, ...] = ()
     extremal: Extremal | None = None
     guarded: tuple[tuple[Expr, Polynomial], ...] = ()
+    wholes: tuple[Whole, ...] = ()
     atoms: Atoms = field(default_factory=Atoms, compare=False, repr=False)
 
     @cached_property

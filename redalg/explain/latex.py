@@ -50,7 +50,7 @@ class LatexWriter(Writer):
     def name(self, name: str) -> str:
         base, marks = unmarked(name)
         head, *below = base.strip("_").split("_") if base.strip("_") else [base]
-        lower = [self.name("_".join(below))] if head == "delta" and below else [upright(one) for one in below]
+        lower = [self.name("_".join(below))] if head in ("delta", "rho") and below else [upright(one) for one in below]
         lower += [letter for letter, mark in EACH.items() if mark in marks]
         top = (
             upright(head)

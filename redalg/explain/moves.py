@@ -6,6 +6,7 @@
     element        the same, with the state of one element for â   Eq. 16
 
 with A(c→c′) = exp(q·(c − c′)) × polynomial in δ = c′ − c. All follow from the form's transitions by renaming alone.
+Of a generator that is scaled before it is shifted, δ = c′ − ρ·c with ρ = exp(m − m′), and a sum of degree k takes ρ^k.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class Moves:
     def _centre(self, pivot: Pivot) -> Expr:
         """The natural centre of a segment: its displacement from 0, with the sums that it moves taken at 0."""
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
-            return self._over("sum", pivot.base) / self._over("sum", S.One)
+            return self._over("sum", pivot.generator) / self._over("sum", S.One)
         at_zero = dict.fromkeys((one.value for one in self.form.shifted), S.Zero)
         sums = {one.value: self._over("sum", one.term.xreplace(at_zero)) for one in self.moving}
         return pivot.source.xreplace(sums)
@@ -171,32 +172,48 @@ class Moves:
         return Mul(total, *(exp(q * (naming(pivot.value) - to(pivot.value))) for pivot, q in one.weight))
 
     def displacements(self, naming: Naming) -> dict[Value, Expr]:
-        """δ under the name that it has for that state."""
+        """δ and ρ under the names that they have for that state."""
         return {
             one.displacement: S.Zero
             if naming is own and one.has_slot and not one.is_found
             else naming(one.displacement)
             for one in self.displaced
-        }
+        } | {one.ratio: naming(one.ratio) for one in self.rescaled}
+
+    @property
+    def rescaled(self) -> list[Pivot]:
+        """Pivots of generators that are scaled before they are shifted."""
+        return [one for one in self.form.shifted if one.scales]
+
+    def _ratios(self, mark: Naming, naming: Naming, to: Naming) -> list[Equation]:
+        """ρ = Π exp(q·(m − m′)) of the generators that are scaled."""
+        return [
+            Equation(mark(one.ratio), Mul(*(exp(q * (naming(m.value) - to(m.value))) for m, q in one.scales)))
+            for one in self.rescaled
+        ]
 
     def _deltas(self, mark: Naming, naming: Naming, to: Naming, *, late: bool) -> list[Equation]:
         """δ = c′ − c of the pivots that are known before the sums, or after (late) those that no centre moves."""
         symbols = {one: one.displacement for one in self.displaced if one.has_slot is late}
         named = self.displacements(mark)
         return [
-            Equation(mark(delta), self._displacement(one, naming, to))
+            Equation(mark(delta), self._displacement(one, mark, naming, to))
             for one, delta in symbols.items()
             if named[delta] is not S.Zero
         ]
 
-    def _displacement(self, pivot: Pivot, naming: Naming, to: Naming) -> Expr:
-        """c′ − c, on a line less what x moves times the slope; of a scale c/c′."""
+    def _displacement(self, pivot: Pivot, mark: Naming, naming: Naming, to: Naming) -> Expr:
+        """c′ − ρ·c, on a line less what x moves times the slope; of a scale c/c′."""
         if pivot.policy is PivotPolicy.SCALE:
             return naming(pivot.value) / to(pivot.value)
         lines = (
             to(slope) * (to(centre) - naming(centre)) for slope, centre in pivot.slopes if isinstance(centre, Value)
         )
-        return Add(to(pivot.value), -naming(pivot.value), *(-line for line in lines))
+        return Add(to(pivot.value), -self._rescaled(pivot, mark, naming), *(-line for line in lines))
+
+    def _rescaled(self, pivot: Pivot, mark: Naming, naming: Naming) -> Expr:
+        """ρ·c, ρ under the name that `mark` gives it."""
+        return naming(pivot.value) * (mark(pivot.ratio) if pivot.scales else S.One)
 
     # ---- many segments -----------------------------------------------------------------------------------------------
 
@@ -207,6 +224,7 @@ class Moves:
         made += [Equation(whole(one.values), fold(one.monoid.name, whole(tuple(map(each, one.values)))))
                  for one in self.form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
+        made += self._ratios(each, each, own)
         deltas = self.displacements(each)
         sums = {
             one: Equation(one.value, fold("sum", self.moved(one, each, own, deltas))) for one in self.form.accumulators
@@ -231,9 +249,9 @@ class Moves:
     def _common_centre(self, pivot: Pivot) -> Expr:
         """As for one segment: the displacement from 0, with every segment's sums moved to 0."""
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
-            return marked(pivot.value, HAT, EACH[self.index])
+            return self._rescaled(pivot, self.segment, self.segment)
         deltas = self.displacements(self.segment)
-        deltas |= {one.displacement: -self.segment(one.value) for one in self.form.shifted}
+        deltas |= {one.displacement: -self._rescaled(one, self.segment, self.segment) for one in self.form.shifted}
         sums = {one.value: self._fold("sum", self.moved(one, self.segment, own, deltas)) for one in self.moving}
         return pivot.source.xreplace(sums)
 
@@ -245,6 +263,7 @@ class Moves:
         made = [Equation(primed(one.value), one.monoid.combine(one.value, piece(one.value))) for one in form.extrema]
         made += [equation for one in form.structures for equation in structured(one, piece)]
         made += [Equation(primed(one.value), one.source.xreplace(self._primes())) for one in self.renamed]
+        made += self._ratios(own, own, primed) + self._ratios(hatted, piece, primed)
         made += self._deltas(own, own, primed, late=False) + self._deltas(hatted, piece, primed, late=False)
         made += [Equation(primed(one.value), self._next(one, piece)) for one in self.still]
         made += [
@@ -265,14 +284,15 @@ class Moves:
     def _next_centre(self, pivot: Pivot, piece: Naming) -> Expr:
         """c + the displacement that both pieces together have from c."""
         if not pivot.is_found:
-            return pivot.value
+            return self._rescaled(pivot, own, own)
         here, there = self.displacements(own), self.displacements(hatted)
         here |= {one.displacement: S.Zero for one in self.form.shifted}
-        there |= {one.displacement: one.value - piece(one.value) for one in self.form.shifted}
+        there |= {one.displacement: self._rescaled(one, own, own) - self._rescaled(one, hatted, piece)
+                  for one in self.form.shifted}  # fmt: skip
         sums = {
             one.value: self.moved(one, own, primed, here) + self.moved(one, piece, primed, there) for one in self.moving
         }
-        return pivot.value + pivot.source.xreplace({**self._primes(), **sums})
+        return self._rescaled(pivot, own, own) + pivot.source.xreplace({**self._primes(), **sums})
 
     # ---- one more element --------------------------------------------------------------------------------------------
 
@@ -286,6 +306,7 @@ class Moves:
         made |= {one.value: Abs(one.base) if one.policy is PivotPolicy.SCALE else one.base for one in form.pivots
                  if one.policy is not PivotPolicy.SLOPE}  # fmt: skip
         made |= {one.value: S.Zero for one in form.pivots if one.policy is PivotPolicy.SLOPE}
+        made |= {one.value: _unnamed_zeros(one.generator.xreplace(made)) for one in self.rescaled}
         made |= {one.value: _unnamed_zeros(one.term.xreplace(made)) for one in form.accumulators}
         return self.live(made[value])
 
@@ -294,7 +315,7 @@ class Moves:
     def exact(self, piece: Naming = hatted) -> list[Equation]:
         """The incremental form with the residuals that are zero in exact arithmetic left out, and δ eliminated."""
         moving = [one for one in self.moving if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
-        if not moving or len(self.centred) < len(self.displaced):
+        if not moving or self.rescaled or len(self.centred) < len(self.displaced):
             return []
         plain = dict.fromkeys((one.displacement for one in self.centred), S.Zero)
         made = [

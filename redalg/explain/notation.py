@@ -24,7 +24,7 @@ from redalg.monoids.functions import Powered, Scaled
 
 PRIME, HAT = "′", "\N{COMBINING CIRCUMFLEX ACCENT}"
 EACH = {"j": "ⱼ", "i": "ᵢ", "s": "ₛ", "t": "ₜ"}
-DELTA = "delta_"
+DELTA, RHO = "delta_", "rho_"
 
 SUM, PRODUCT, POWER, ATOM = range(4)
 """How tightly a place binds: what binds less stands in parentheses there."""
@@ -88,7 +88,7 @@ def _factor_rank(factor: Expr) -> int:
     if isinstance(factor, exp):
         return 3
     if isinstance(base, Value):
-        return 1 if base.name.startswith(DELTA) else 2
+        return 1 if base.name.startswith((DELTA, RHO)) else 2
     return 6 if base.is_Add or isinstance(base, Reduce) else 4 if isinstance(base, Element | Symbol) else 5
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import final
 
-from sympy import Expr, S
+from sympy import Expr, Mul, S, exp
 from sympy.core.basic import Basic
 
 from redalg.decompose import Decomposition
 from redalg.decompose.centre import centre
 from redalg.decompose.domain import live_term
 from redalg.explain.model import Line, Part, listed, sentence
+from redalg.explain.notation import HAT, marked
 from redalg.expression import Element, Value
 from redalg.expression.contents import free_axes
 from redalg.incremental import FusedForm, Pivot
@@ -32,13 +33,13 @@ class Reasons:
 
     def __init__(self, decomposition: Decomposition, form: FusedForm) -> None:
         self.form = form
-        self.written = written_centres(decomposition)
+        self.written = written_beside(decomposition) | written_centres(decomposition)
         self.parameters = {one.value for one in decomposition.cascade.parameters}
 
     def of(self, pivot: Pivot) -> Iterator[Parts]:
         """What a pivot scales, divides, tilts or shifts."""
         base = self._live(pivot.base)
-        if any(weighing == pivot for one in self.form.accumulators for weighing, _ in one.weight):
+        if pivot.value in self.form.scaling:
             extra = ", a maximum that the definition lacks" if self._is_added(pivot) else ""
             why = ". Running: the largest so far, so that no exponential exceeds 1 and none overflows."
             yield "Pivot ", pivot.value, f"{extra}: scales the exponential of ", base, why
@@ -48,6 +49,8 @@ class Reasons:
             yield from self._slope(pivot)
         elif self._shifts(pivot):
             yield ("Pivot ", pivot.value, ": shifts ", base, ". ", *self._chosen(pivot), *self._why(pivot))
+        if pivot.scales:
+            yield from self._rescaled(pivot)
 
     def _live(self, expr: Expr) -> Expr:
         return live_term(expr, self.form.cascade.domain)
@@ -56,7 +59,9 @@ class Reasons:
         return pivot.value in {*self.form.held} - set(self.form.cascade.values)
 
     def _shifts(self, pivot: Pivot) -> bool:
-        return any(pivot.value in factor.atoms(Value) for one in self.form.accumulators for factor in one.factors)
+        within = {one.generator: S.One for one in self.form.pivots if one.scales}  # what scales there shifts nothing
+        factors = (factor.xreplace(within) for one in self.form.accumulators for factor in one.factors)
+        return any(pivot.value in factor.atoms(Value) for factor in factors)
 
     # ---- by kind -----------------------------------------------------------------------------------------------------
 
@@ -67,6 +72,13 @@ class Reasons:
         yield "Pivot ", pivot.value, ": divides ", self._live(pivot.base), chosen
         yield ("A scale moves by a ratio, not by a difference: ", delta, " is the old ", pivot.value,
                " over the new one, and a sum of p-th powers is multiplied by its p-th power.")  # fmt: skip
+
+    def _rescaled(self, pivot: Pivot) -> Iterator[Parts]:
+        rho: list[Basic] = [exp(q * (marked(m.value, HAT) - m.value)) for m, q in pivot.scales]
+        above = listed([m.value for m, _ in pivot.scales])
+        yield ("What it shifts is scaled by the exponential of ", *above, " first, so that it does not overflow. A ",
+               "merge scales it anew, by ", pivot.ratio, " = ", Mul(*rho), " ≤ 1, and then shifts it by ",
+               pivot.displacement, ".")  # fmt: skip
 
     def _slope(self, pivot: Pivot) -> Iterator[Parts]:
         tilted: list[Basic] = [one.base for one in self.form.pivots if pivot.value in dict(one.slopes)]
@@ -103,6 +115,15 @@ class Reasons:
             return (" Without it, sums of ", base, " grow large and cancel in finish.")
         return (" No term was written about a centre: ", base, " is shifted because finish loses ", pivot.value,
                 " again, where raw sums of ", base, " would grow large and cancel.")  # fmt: skip
+
+
+def written_beside(decomposition: Decomposition) -> dict[Expr, list[Expr]]:
+    """What stands in a sum beside values: u of u(x) − v(d), with its v."""
+    made: dict[Expr, list[Expr]] = {}
+    for separation in decomposition.separations:
+        for u, v in separation.shifts:
+            made.setdefault(u.as_coeff_Mul()[1], []).append(-v)
+    return made
 
 
 def written_centres(decomposition: Decomposition) -> dict[Expr, list[Expr]]:

@@ -12,7 +12,7 @@ from sympy.core.basic import Basic
 
 from redalg.decompose import Decomposition
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
-from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, Writer, unmarked
+from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, unmarked
 from redalg.explain.sections import derivation
 from redalg.incremental import FusedForm
 
@@ -51,7 +51,8 @@ class TextWriter(Writer):
 
     def name(self, name: str) -> str:
         base, marks = unmarked(name)
-        base = "δ_" + base.removeprefix(DELTA) if base.startswith(DELTA) else base
+        for prefix, letter in ((DELTA, "δ_"), (RHO, "ρ_")):
+            base = letter + base.removeprefix(prefix) if base.startswith(prefix) else base
         plain = base + marks.replace(HAT, "")
         return unicodedata.normalize("NFC", plain[0] + HAT + plain[1:]) if HAT in marks else plain
 

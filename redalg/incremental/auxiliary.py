@@ -5,7 +5,7 @@ of values loses c again (`cancel`), as in Q/n − (S/n)². The candidates are tr
 
     first     generators to a natural power of 2 or more, those whose extremum is held beside their sum, and those
               that an output carries beside values
-    then      generators in products with each other (Σ x·y, of which a covariance is made)
+    then      generators in products with each other (Σ x·y, of which a covariance is made), and with exponentials
 
 c is the weighted mean of the block, Σ w·z / Σ w for a weight w of known sign that the basis holds beside w·z;
 otherwise the block's plain mean.
@@ -41,12 +41,15 @@ class Candidates:
         monomials = [(x, set(one.centres)) for one in centred.values() for x, _ in one.polynomial]
         taken = {atom for one in centred.values() for atom in one.centres}
         taken |= {atom for x, _ in monomials for atom, q in x if q < 0 or q.denominator != 1}
-        taken |= {atom for x, _ in monomials if any(self._may_be_infinite(other) for other, _ in x) for atom, _ in x}
+        taken |= {atom for x, _ in monomials if len(x) > 1 and any(self._may_be_infinite(other) for other, _ in x)
+                  for atom, _ in x}  # fmt: skip
         powers, products = set[int](), set[int]()
         for x, own in monomials:
             shiftable = [(atom, q) for atom, q in x if self._shiftable(atom)]
+            weights = [atom for atom, _ in x if self.atoms.list[atom].exponential]
             powers |= {atom for atom, q in shiftable if q >= 2 or self.atoms.list[atom].base in held | beside}
             products |= set(self._partners([atom for atom, _ in shiftable], own))
+            products |= {atom for atom, _ in shiftable if any(self._alike(atom, other) for other in weights)}
             squared = {atom for atom, q in shiftable if q >= 2}
             taken |= {atom for atom, _ in shiftable if squared - {atom}}  # the weight of a square stays as it is
         powers, products = powers - taken, products - taken
@@ -62,6 +65,10 @@ class Candidates:
             axes = free_axes(self.atoms.list[atom].base)
             if any(other not in centred or free_axes(self.atoms.list[other].base) == axes for other in others):
                 yield atom
+
+    def _alike(self, atom: int, other: int) -> bool:
+        """Whether two generators vary along the same axes, so that their product is no contraction."""
+        return free_axes(self.atoms.list[atom].base) == free_axes(self.atoms.list[other].base)
 
     def _may_be_infinite(self, atom: int) -> bool:
         """0·log 0 counts for nothing; (0 − c)·log 0 would."""

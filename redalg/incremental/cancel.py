@@ -2,6 +2,7 @@
 
     Q/n − (S/n)²  → Z2/n − (Z1/n)²             S = Z1 + n·c, Q = Z2 + 2c·Z1 + n·c²
     max u − S/n   → (max u − c) − Z1/n          c the pivot of u
+    f·(Q/n − S²/n²) → f·(Z2/n − Z1²/n²)         f what all terms share: exponentials, values that are made of pivots
 
 Exact: values are replaced by what they are in terms of the state, as Laurent polynomials, and the replacement is kept
 only where every pivot that it brings in is gone again. A value written from raw moments is then as accurate as one
@@ -17,7 +18,7 @@ from typing import final
 from sympy import Add, Expr, Pow
 
 from redalg.decompose import laurent
-from redalg.decompose.laurent import Atom, Polynomial
+from redalg.decompose.laurent import Atom, Monomial, Polynomial
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value
 from redalg.expression.contents import values_of
@@ -34,8 +35,10 @@ class Canceller:
     """Rewrites expressions of values. `meaning` gives, by atom number, what a value is in terms of the state."""
 
     def __init__(self, separator: Separator, meaning: dict[int, Polynomial], pivots: list[Pivot],
-                 extrema: list[Extremum], substituted: Callable[..., Polynomial]) -> None:  # fmt: skip
-        """`pivots` are those that shift a generator."""
+                 extrema: list[Extremum], substituted: Callable[..., Polynomial],
+                 *, with_exponent: Callable[[Expr, Expr], Expr]) -> None:  # fmt: skip
+        """`pivots` are those that shift a generator; `with_exponent` names exp(λ)·v."""
+        self.with_exponent = with_exponent
         self.separator, self.meaning, self.substituted = separator, meaning, substituted
         self.pivots = frozenset(one.value for one in pivots)
         self.vanished: set[Value] = set()
@@ -46,7 +49,7 @@ class Canceller:
     def _offset(self, extremum: Extremum, pivots: list[Pivot]) -> Iterator[tuple[int, Polynomial]]:
         """max u as (max u − c) + c, for the pivot c of u."""
         for pivot in pivots:
-            if pivot.has_slot and pivot.base == extremum.term:
+            if pivot.has_slot and pivot.base == extremum.term and not pivot.scales:
                 axes = sorted({*extremum.value.indices, *pivot.value.indices}, key=str)
                 offset = Value(Label(f"{extremum.value.name}_offset"), *axes)
                 self.offsets[offset] = Assignment(offset, extremum.value - pivot.value)
@@ -88,14 +91,32 @@ class Canceller:
         smallest = 1 if len(moving) <= TERMS_LIMIT else len(moving)
         for size in range(len(moving), smallest - 1, -1):
             for chosen in combinations(moving, size):
-                if laurent.add(*(stuck[place] for place in chosen)):
-                    continue
                 made = laurent.add(*(substituted[place] for place in chosen))
-                if len(made) <= SIZE_LIMIT:
-                    self.vanished |= {value for place in chosen for value in brought[place]}
+                gone = {value for place in chosen for value in brought[place]}
+                shared: Monomial | None = ()
+                if laurent.add(*(stuck[place] for place in chosen)):
+                    gone = {value for place in chosen for value in self._pivots_of(substituted[place])}
+                    shared = self._shared(made) if gone else None
+                if shared is not None and len(made) <= SIZE_LIMIT:
+                    self.vanished |= gone
                     rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
-                    return Add(self.separator.atoms.polynomial_expr(made), *rest)
+                    return Add(self._expr(made, shared), *rest)
         return None
+
+    def _shared(self, poly: Polynomial) -> Monomial | None:
+        """The exponentials, and the values that hide pivots, to powers that all terms share; no bare pivots."""
+        found = {tuple(one for one in d if self._sticks(one[0])) for _, d in poly}
+        return found.pop() if len(found) == 1 and not self._pivots_of(poly) else None
+
+    def _expr(self, poly: Polynomial, shared: Monomial) -> Expr:
+        """A polynomial as an expression, apart from what all its terms share."""
+        atoms, factors = self.separator.atoms, dict(shared)
+        rest = atoms.polynomial_expr({(x, tuple(one for one in d if one[0] not in factors)): c
+                                      for (x, d), c in poly.items()})  # fmt: skip
+        exponents, values = laurent.split(shared, lambda number: atoms.list[number].exponential)
+        rest = rest * atoms.expr(values) if values else rest
+        scale = Add(*(atoms.list[number].base * laurent.number(q) for number, q in exponents))
+        return self.with_exponent(scale, rest) if exponents else rest
 
     def _stuck(self, poly: Polynomial) -> Polynomial:
         """The terms that must cancel: with a pivot, a value too long to replace that hides one, or an exponential."""

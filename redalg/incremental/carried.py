@@ -45,7 +45,7 @@ def _about_pivot(node: Add, resolver: Resolver) -> Expr | None:
     u, v = Add(*of_x), Add(*of_d)
     for pivot in resolver.placement.pivots.values():
         factor = u / pivot.base
-        if not pivot.has_slot or pivot.slopes or not factor.is_Rational:
+        if not pivot.has_slot or pivot.slopes or pivot.scales or not factor.is_Rational:
             continue
         if (delta := resolver.displaced(pivot, factor, v)) is not None:
             return factor * pivot.about(pivot.value) + delta

@@ -25,23 +25,40 @@ from redalg.incremental.losable import Losable
 from redalg.incremental.placement import Placement, place
 from redalg.incremental.resolve import Resolver
 from redalg.incremental.scales import divided_atoms, pays, rooted_atoms
+from redalg.incremental.wholes import candidates, with_whole
 
 NONE: frozenset[int] = frozenset()
 
 
 def derive(decomposition: Decomposition) -> FusedForm:
     """The online form of a decomposition: leaf, merge and finish of its monoid."""
+    form, paying = derived(decomposition)
+    for monomial in candidates(decomposition):
+        whole, generator = with_whole(decomposition, monomial)
+        other, kept = derived(whole)
+        scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
+        if paying | {generator.atom} <= kept and not scaled:  # its own pivot cancels, and those that did without it
+            decomposition, form, paying = whole, other, kept
+    form = named_after_reductions(drop_unused(with_emptiness(form)))
+    form = mark_droppable(form)
+    form.verify()
+    return form
+
+
+def derived(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
+    """The form with the generators of a decomposition, and those that are centred or lose a pivot again."""
     sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
+    wholes = sums[0].wholes if sums else ()
     centred = centre_all(sums, decomposition)
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
     divided = divided_atoms(decomposition, centred)
-    candidates, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
+    possible, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
     cleared = {x for one in centred.values() for y in one.centres if one.cleared(y) for x in (y, *one.slopes(y))}
-    powers, products = losable.among(candidates.powers - cleared), losable.among(candidates.products - cleared)
+    powers, products = losable.among(possible.powers - cleared), losable.among(possible.products - cleared)
 
     def attempt(auxiliary: frozenset[int], rooted: frozenset[int] = NONE) -> tuple[FusedForm, frozenset[int]]:
-        pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, divided, rooted)
+        pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, divided, rooted, wholes=wholes)
         return attempted(decomposition, centred, pool)
 
     tried = powers | needed
@@ -58,10 +75,19 @@ def derive(decomposition: Decomposition) -> FusedForm:
     if rooted := rooted_atoms(decomposition, centred) - wanted - divided - tilted:
         scaled, _ = attempt(wanted, rooted)
         form = scaled if pays(drop_unused(scaled)) else form
-    form = named_after_reductions(drop_unused(with_emptiness(form)))
-    form = mark_droppable(form)
-    form.verify()
-    return form
+    return form, paying_atoms(decomposition, centred, wanted)
+
+
+def paying_atoms(
+    decomposition: Decomposition, centred: dict[str, Centred], auxiliary: frozenset[int]
+) -> frozenset[int]:
+    """The generators that are centred or have a pivot that cancels; no scaled one on a line, which is not scaled."""
+    paying, tilted = set(auxiliary), set[int]()
+    for one in centred.values():
+        paying |= one.centres.keys()
+        tilted |= {number for atom in one.centres for x in one.slopes(atom) for number in (atom, x)}
+    scaled = {one.atom for separation in decomposition.separations for one in separation.wholes if one.exponentials}
+    return frozenset(paying - (scaled & tilted))
 
 
 def attempted(
@@ -135,9 +161,14 @@ def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value
     rescale = Mul(
         *(placement.pivots[atom].displacement ** fraction(q) for atom, q in function.grade if atom in pool.scaled)
     )
-    transition = tuple((names[other], coefficient(row, placement) * rescale)
+    transition = tuple((names[other], coefficient(row, placement) * rescale * ratios(other, pool, placement))
                        for other, row in pool.transition(number).items())  # fmt: skip
     return Accumulator(names[number], weight, grouped(summand(function, pool, placement), weight), transition)
+
+
+def ratios(number: int, pool: Pool, placement: Placement) -> Expr:
+    """Π ρ^k of a function of degree k in a generator that is scaled before it is shifted."""
+    return Mul(*(placement.pivots[atom].ratio ** fraction(k) for atom, k in pool.degrees(number).items()))
 
 
 def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
@@ -165,7 +196,7 @@ def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Exp
     """u − c − Σ β·(u' − c') of a pivoted generator; u − c is rounded first, as a name keeps it together."""
     base, pivot = pool.atoms.list[atom].base, placement.pivots.get(atom)
     if atom not in placement.slopes:
-        return base if pivot is None else base - pivot.value if alone else pivot.about(pivot.value)
+        return base if pivot is None else pivot.generator - pivot.value if alone else pivot.about(pivot.value)
     lines = (beta * (pool.atoms.list[x].base - centre) for beta, x, centre in placement.slopes[atom])
     return Add(base if pivot is None else pivot.about(pivot.value), *(-line for line in lines))
 

@@ -51,9 +51,9 @@ def _still(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
 
 def fixable(pivot: Pivot, form: FusedForm) -> bool:
     """Whether a pivot only shifts what is read from inputs: it scales nothing, and no other pivot is found from it."""
-    scales = {other.value for one in form.accumulators for other, _ in one.weight}
+    scales = form.scaling
     found_from = any(pivot.value in values_of(other.source) for other in form.pivots if other is not pivot)
-    plain = not values_of(pivot.base) and not pivot.slopes and pivot.value not in scales
+    plain = not values_of(pivot.base) and not pivot.slopes and not pivot.scales and pivot.value not in scales
     return plain and not found_from and pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.TILE_LOCAL)
 
 

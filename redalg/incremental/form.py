@@ -5,6 +5,7 @@
               accumulator a = Σ Π exp(q·(u − safe(c))) · Π f(x; c)        a term of zero weight is 0, whatever f is
     merge     c = choose(c₁, c₂);  a = A(c₁→c)·a₁ ⊕ A(c₂→c)·a₂
               A(c→c')  =  Π exp(q·(c − safe(c'))) × polynomial in δ = c' − c      0 where the weight is 0
+              of u that is scaled by exp(−m) and then shifted: × ρ^degree, δ = c' − ρ·c, ρ = exp(m − safe(m')) ≤ 1
     finish    assignments in order, then outputs
 
 with safe(c) = 0 where c = −∞ (an empty state), so that nothing is ever −∞ − (−∞).
@@ -120,6 +121,8 @@ class Pivot:
             natural centre, as an expression of slots. SLOPE: the same for the slope. BLOCK_MEAN: 0. MEMBER: 0, or the
             displacement to the line on which residuals have mean 0.
         slopes: (β, c') pairs: u − c − Σ β·(u' − c') is what is summed; c' is 0 where u' is not shifted.
+        scales: (pivot m, q) pairs of the exponentials exp(q·v) that u has for factors, v the base of m, and `rest` the
+            other factors: y = Π exp(q·(v − m))·rest − c is what is summed, scaled first and then shifted.
     """
 
     value: Value
@@ -127,15 +130,28 @@ class Pivot:
     policy: PivotPolicy
     source: Expr
     slopes: tuple[tuple[Value, Expr], ...] = ()
+    scales: tuple[tuple[Pivot, Expr], ...] = ()
+    rest: Expr = S.One
 
     @cached_property
     def displacement(self) -> Value:
-        """The symbol δ = c' − c (of a scale c/c') that stands for the pivot's move in transitions."""
+        """The symbol δ = c' − ρ·c (of a scale c/c') that stands for the pivot's move in transitions; ρ = 1 unscaled."""
         return Value(Label(f"delta_{self.value.name}"), *self.value.indices)
+
+    @cached_property
+    def ratio(self) -> Value:
+        """The symbol ρ = Π exp(q·(m − m')), by which u is scaled anew where the pivot moves."""
+        return Value(Label(f"rho_{self.value.name}"), *self.value.indices)
+
+    @cached_property
+    def generator(self) -> Expr:
+        """What is shifted: u, or u over its scales."""
+        return Mul(*(exp(q * Let(f"below_{m.value.name}", m.base - m.value)) for m, q in self.scales), self.rest) \
+            if self.scales else self.base  # fmt: skip
 
     def about(self, c: Expr) -> Expr:
         """u − c under one node, so that nothing else is added before it."""
-        return Let(f"{self.value.name}_shifted", self.base - c)
+        return Let(f"{self.value.name}_shifted", self.generator - c)
 
     @property
     def is_found(self) -> bool:
@@ -298,9 +314,21 @@ class FusedForm:
         return tuple(one for one in self.pivots if one.has_slot)
 
     @property
+    def scaling(self) -> frozenset[Value]:
+        """The pivots by which exponentials are scaled, as weights or within a generator that is shifted."""
+        weights = {pivot.value for one in self.accumulators for pivot, _ in one.weight}
+        return frozenset(weights | {m.value for pivot in self.pivots for m, _ in pivot.scales})
+
+    @property
     def is_tilted(self) -> bool:
         """Whether a slope is found from the data of each block."""
         return any(one.is_found for one in self.shifted if one.policy is PivotPolicy.SLOPE)
+
+    @property
+    def is_lanewise(self) -> bool:
+        """Whether lanes keep states of their own pivots: not of a slope, nor of a scaled shift that no sum finds."""
+        scaled = (one for one in self.shifted if one.scales)
+        return not self.is_tilted and all(one.policy is PivotPolicy.TILE_LOCAL for one in scaled)
 
     @property
     def parameters(self) -> tuple[Producer, ...]:

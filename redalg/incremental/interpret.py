@@ -37,7 +37,7 @@ class Executor:
         self.form, self.ops, self.policy = form, ops, policy
         self.axis, self.reduced = form.cascade.axis, form.cascade.reduced
         self.places = tuple(form.cascade.axes().index(axis) for axis in self.reduced)
-        self.scales = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
+        self.scales = form.scaling
         self.magnitudes = {pivot.value for pivot in form.pivots if pivot.policy is PivotPolicy.SCALE}
         self.extrema = {one.value: (one.monoid, live_term(one.term, form.cascade.domain)) for one in form.extrema}
 
@@ -56,11 +56,20 @@ class Executor:
         for value, (monoid, term) in self.extrema.items():
             array = self._masked(scope.unrounded(term), live, float(monoid.identity))
             slots[value] = self._along(monoid, scope, array)
+        begun = scope
+        if any(pivot.scales for pivot in self.form.shifted):
+            running = self._running(scope, slots)
+            begun = scope.extended({value: self._safe(value, array) for value, array in running.items()})
         for pivot in self.form.shifted:
-            slots[pivot.value] = self._started(pivot, scope, live)
+            slots[pivot.value] = self._started(pivot, begun, live)
         for _ in range(self._steps()):
             slots |= self._recentred(scope, {**slots, **self._accumulators(scope, slots, live)})
         return slots | self._accumulators(scope, slots, live)
+
+    def _running(self, scope: Scope, slots: Slots) -> Slots:
+        """The pivots that follow from the extrema."""
+        inner = scope.over({}, dict(slots))
+        return {one.value: inner.unrounded(one.source) for one in self.form.pivots if not one.has_slot}
 
     def _steps(self) -> int:
         """How often a block is re-centred: a weighted centre far from the block's mean is rounded as the mean is."""
@@ -88,7 +97,7 @@ class Executor:
 
     def _nearest(self, mean: Any, pivot: Pivot, scope: Scope, live: Any) -> Any:
         """The live element of the block nearest to its mean."""
-        base = scope.number(live_term(pivot.base, self.form.cascade.domain))
+        base = scope.number(live_term(pivot.generator, self.form.cascade.domain))
         live = None if live is None else self._reach(live, base)
         far = self._masked(self.ops.functions["Abs"](base - mean), live, INF)
         found = self.ops.where(far == self._along(MONOIDS["min"], scope, far), base, self.ops.scalar(-INF))
@@ -97,7 +106,7 @@ class Executor:
 
     def _block_mean(self, pivot: Pivot, scope: Scope, live: Any) -> Any:
         """Mean of u over the block's live elements (0 where it is not finite, −∞ over none: an empty state)."""
-        base = scope.unrounded(live_term(pivot.base, self.form.cascade.domain))  # about far places it is float64
+        base = scope.unrounded(live_term(pivot.generator, self.form.cascade.domain))  # about far places it is float64
         live = None if live is None else self._reach(live, base)
         total = self._along(SUM, scope, self._masked(base, live, 0.0))
         here = scope.evaluate(S.true) if live is None else live
@@ -191,9 +200,8 @@ class Executor:
 
     def pivots(self, scope: Scope, slots: Slots) -> Slots:
         """The value of every pivot in a state."""
-        inner = scope.over({}, dict(slots))
-        return {one.value: slots[one.value] if one.has_slot else inner.unrounded(one.source)
-                for one in self.form.pivots}  # fmt: skip
+        running = self._running(scope, slots)
+        return {one.value: slots[one.value] if one.has_slot else running[one.value] for one in self.form.pivots}
 
     def _safe(self, pivot: Value, array: Any) -> Any:
         """0 where the pivot is that of an empty state: −∞, and for a shift (the centre may be a minimum) ±∞.
@@ -231,7 +239,10 @@ class Executor:
             made = zip(one.values, joined(one, first, second, self.axis, scope), strict=True)
             slots |= {value: self._within(value, array, scope, a[value]) for value, array in made}
         for pivot in self.form.shifted:
-            slots[pivot.value] = self.ops.where(a[pivot.value] == -INF, b[pivot.value], a[pivot.value])
+            first, second = a[pivot.value], b[pivot.value]
+            if pivot.scales:
+                first, second = (self._rescaled(pivot, scope, state, slots) for state in (a, b))
+            slots[pivot.value] = self.ops.where(first == -INF, second, first)
         if any(pivot.is_found for pivot in self.form.shifted):
             provisional = slots | self._sum(scope, slots, a, b)
             slots |= self._recentred(scope, provisional)
@@ -245,6 +256,19 @@ class Executor:
                     return like
                 array = self.ops.cut(array, place, 0, 1)
         return array
+
+    def _rescaled(self, pivot: Pivot, scope: Scope, state: Slots, slots: Slots) -> Any:
+        """ρ·c: where a pivot lies as the merged extrema scale its generator; −∞ of an empty state."""
+        old, new = (self._running(scope, one) for one in (state, slots))
+        c = state[pivot.value]
+        return self.ops.where(c == -INF, c, self._ratio(pivot, scope, old, new) * self._safe(pivot.value, c))
+
+    def _ratio(self, pivot: Pivot, scope: Scope, old: Slots, new: Slots) -> Any:
+        """ρ = Π exp(q·(m − m')), 0 of a state in which u is 0 throughout."""
+        exponent: Any = 0.0
+        for m, q in pivot.scales:
+            exponent = exponent + (old[m.value] - self._safe(m.value, new[m.value])) * scope.rate(q)
+        return self.ops.exp(exponent)
 
     def _combine(self, kind: str, a: Any, b: Any) -> Any:
         names = {"max": "Max", "min": "Min"}
@@ -261,17 +285,19 @@ class Executor:
         old, new = self.pivots(scope, slots), self.pivots(scope, target)
         values = dict(slots)
         for pivot in self.form.pivots:
-            values[pivot.displacement] = self._displaced(pivot, old, new)
+            values[pivot.ratio] = self._ratio(pivot, scope, old, new) if pivot.scales else None
+            values[pivot.displacement] = self._displaced(pivot, old, new, values[pivot.ratio])
         inner = scope.over({}, values)
         return {one.value: self._moved_one(one, inner, old, new) for one in self.form.accumulators}
 
-    def _displaced(self, pivot: Pivot, old: Slots, new: Slots) -> Any:
-        """c' − c; with slopes less Σ β'·(how far u' moved), rounded once: on a steep line two large numbers cancel."""
+    def _displaced(self, pivot: Pivot, old: Slots, new: Slots, ratio: Any = None) -> Any:
+        """c' − ρ·c; with slopes less Σ β'·(how far u' moved), rounded once: on a steep line they cancel."""
         if pivot.policy is PivotPolicy.SCALE:
             before, after = (self._safe(pivot.value, one[pivot.value]) for one in (old, new))
             return self.ops.where(old[pivot.value] == before, before / after, self.ops.scalar(1.0))  # of zeros alone: 1
         if not pivot.slopes:
-            delta = self._safe(pivot.value, new[pivot.value]) - self._safe(pivot.value, old[pivot.value])
+            here = self._safe(pivot.value, old[pivot.value])
+            delta = self._safe(pivot.value, new[pivot.value]) - (here if ratio is None else ratio * here)
             nothing = self.ops.functions["Abs"](old[pivot.value]) == INF  # an empty state: a power of δ may overflow
             return self.ops.where(nothing, self.ops.scalar(0.0), delta)
 

@@ -7,6 +7,7 @@ a scaled generator (u/c)^p       c = running max |u|, where the term divides by 
 a shifted generator z = u − c    its centre when that is u's own extremum (running); else the natural centre of
                                  each block (tile-local), where it moves as u does and has no axes that u and the
                                  weights lack; else the block's mean
+a whole generator E[k·v]^q·f     exponentials as above, y = exp(q·k·(v − c))·f; then y as a shifted generator is
 a residual y − v − b·x           slope pivots β, found from each block, and shifts that are elements of the data
 
     (m·2^e)·h^n → (m·2^k)·2^(e + n·e' + ⌊n·log₂ b⌋)        |h| = b·2^e', k what the floor leaves, h finite and not 0
@@ -29,6 +30,7 @@ from typing import final
 
 from sympy import Abs, Add, Expr, S, expand_mul, log
 
+from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.centre import Centred
@@ -88,7 +90,8 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         if one.reduction.monoid.name != "sum":
             _hold(placement, one)
     atoms = decomposition.separator.atoms.list
-    for number in sorted({atom for function in pool.functions for atom, _ in function.grade}):
+    scales = {atom for whole in pool.wholes.values() for atom, _ in whole.exponentials}
+    for number in sorted(scales | {atom for function in pool.functions for atom, _ in function.grade}):
         if number in pool.scaled:
             placement.pivots[number] = _scale_pivot(placement, atoms[number], rooted=number in pool.rooted)
         else:
@@ -99,9 +102,19 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         if number in placement.pivots:
             continue
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
-        placement.pivots[number] = _shift_pivot(placement, number, centres, pool) if centres else \
-            _auxiliary_pivot(placement, number, pool)  # fmt: skip
+        pivot = _shift_pivot(placement, number, centres, pool) if centres else _auxiliary_pivot(placement, number, pool)
+        placement.pivots[number] = _scaled_first(pivot, number, placement, pool)
     return placement
+
+
+def _scaled_first(pivot: Pivot, number: int, placement: Placement, pool: Pool) -> Pivot:
+    """The pivot of a whole generator: its exponentials are scaled by theirs, as weights are."""
+    if number not in pool.wholes:
+        return pivot
+    whole, made = pool.wholes[number], list[tuple[Pivot, Expr]]()
+    for atom, q in whole.exponentials:
+        made.append((placement.pivots[atom], placement.rates[atom] * laurent.number(q)))
+    return replace(pivot, scales=tuple(made), rest=whole.rest)
 
 
 def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) -> None:
@@ -241,7 +254,8 @@ def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], p
     for pivot in placement.pivots.values():  # an exponential's pivot serves the same u when it is centred there
         if pivot.base == atom.base and pivot.source == centre:
             return pivot
-    if any(one.value == centre and one.term == atom.base for one in placement.extrema):  # within u's own range
+    held = any(one.value == centre and one.term == atom.base for one in placement.extrema)
+    if held and number not in pool.wholes:  # within u's own range
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     if centre is S.Zero:
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)

@@ -23,7 +23,8 @@ def replaced(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
 
     def pivot(one: Pivot) -> Pivot:
         slopes = tuple((beta, of(c)) for beta, c in one.slopes)
-        return replace(one, base=of(one.base), source=of(one.source), slopes=slopes)
+        scales = tuple((pivot(m), of(q)) for m, q in one.scales)
+        return replace(one, base=of(one.base), source=of(one.source), slopes=slopes, scales=scales, rest=of(one.rest))
 
     def accumulator(one: Accumulator) -> Accumulator:
         weight = tuple((pivot(c), of(q)) for c, q in one.weight)

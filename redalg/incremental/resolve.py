@@ -24,15 +24,17 @@ from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
 from redalg.decompose.truth import fails
 from redalg.decompose.verdict import Separation, fraction
-from redalg.expression import Axis, Extent, Label, Scalar, Value, Where
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression import Extent, Label, Scalar, Value, Where
+from redalg.expression.contents import values_of
 from redalg.incremental.cancel import Canceller
 from redalg.incremental.doubtful import where_finite
 from redalg.incremental.exponents import gathered, largest_of, with_exponents
 from redalg.incremental.form import Assignment, Pivot
+from redalg.incremental.grades import Grades
 from redalg.incremental.lines import Lines
 from redalg.incremental.placement import Placement
 from redalg.incremental.scales import is_root
+from redalg.incremental.some import axes_of, guarded_by
 
 EXPANSION_LIMIT = 24
 """Terms beyond which a displacement is left as it is instead of being expanded to cancel its pivot."""
@@ -47,6 +49,7 @@ class Resolver:
     ) -> None:
         self.placement, self.pool, self.accumulators = placement, pool, accumulators
         self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred)
+        self.grades = Grades(placement, pool)
         self.assignments: list[Assignment] = []
         self.resolved = set[Value]()
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
@@ -55,7 +58,7 @@ class Resolver:
         self.found: dict[int, list[Expr]] = {}
         shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
         self.canceller = Canceller(placement.decomposition.separator, self.known, shifting, placement.extrema,
-                                   self._substituted)  # fmt: skip
+                                   self._substituted, with_exponent=self._with_exponent)  # fmt: skip
 
     # ---- one reduction -----------------------------------------------------------------------------------------------
 
@@ -116,7 +119,8 @@ class Resolver:
             for grade, vector in self.pool.by_grade(column).items():
                 for k, c in self.pool.coordinates(grade, vector).items():
                     row = laurent.scale(self._row(k, shifts, powers), c)
-                    made.append(laurent.multiply(laurent.multiply(outer, row), self._grade(grade)))
+                    scale = laurent.multiply(self.grades.of(grade), self.grades.scaled(self.pool.degrees(k)))
+                    made.append(laurent.multiply(laurent.multiply(outer, row), scale))
         return made
 
     def _row(self, number: int, shifts: dict[int, Polynomial], powers: dict[Monomial, Polynomial]) -> Polynomial:
@@ -129,26 +133,6 @@ class Resolver:
                 terms.append(laurent.multiply(laurent.scale(accumulator, c), powers[shift]))
         return laurent.add(*terms)
 
-    def _grade(self, grade: Monomial) -> Polynomial:
-        """exp(Σ q·c) and Π c^p of the functions' own pivots, as atoms that cancel against those on the side of d."""
-        out = laurent.ONE
-        for atom, q in grade:
-            if atom in self.pool.rooted:  # kept apart as an exponent is, until a root or a ratio meets it
-                number = self._number(log(self.placement.pivots[atom].value), exponential=True)
-                out = laurent.multiply(out, {((), ((number, q),)): 1})
-                continue
-            if atom in self.pool.scaled:
-                source = self._number(self.placement.pivots[atom].source)
-                out = laurent.multiply(out, {((), ((source, q),)): 1})
-                continue
-            out = laurent.multiply(
-                out, self._exp(self.placement.pivots[atom].source * self.placement.rates[atom] * fraction(q))
-            )
-        return out
-
-    def _exp(self, argument: Expr) -> Polynomial:
-        return self.placement.decomposition.separator.exponential(argument) if argument is not S.Zero else laurent.ONE
-
     # ---- displacements -----------------------------------------------------------------------------------------------
 
     def _displacement(self, separation: Separation, centred: Centred, atom: int, turns: dict[int, Expr]) -> Expr:
@@ -160,7 +144,8 @@ class Resolver:
         inside = {value for _, d in exact for number, _ in d for value in values_of(self._atom(number).base)}
         cancelled = not inside & ({pivot.value} | (self.canceller.pivots if pivot.slopes else frozenset()))
         atoms = self.placement.decomposition.separator.atoms
-        raw = atoms.polynomial_expr(centred.shift(atom)) - pivot.value
+        raw = atoms.polynomial_expr(laurent.multiply(centred.shift(atom), self.grades.scaled({atom: -1}))) - pivot.value
+        raw = self.safe(raw) if pivot.scales else raw
         expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else \
             raw.subs(pivot.value, pivot.source) if not pivot.has_slot else raw  # fmt: skip
         made = self._named(separation, centred, pivot, expr)
@@ -183,9 +168,15 @@ class Resolver:
         return self._valued(name, expr)
 
     def _valued(self, name: str, expr: Expr) -> Value:
-        value = Value(Label(name), *self.placement.symbol(name, _axes(expr)).indices)
+        value = Value(Label(name), *self.placement.symbol(name, axes_of(expr)).indices)
         self._assign_plain(value, expr)
         return value
+
+    def _numbered(self, prefix: str, expr: Expr) -> Value:
+        """An expression as a value, under the next name with a prefix unless it has one."""
+        taken = sum(one.value.name.startswith(f"{prefix}_") for one in self.assignments)
+        held = next((one.value for one in self.assignments if one.expr == expr), None)
+        return held or self._valued(f"{prefix}_{taken}", expr)
 
     def displaced(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
         """v(d) + factor·c under a name of its own, None where c does not cancel."""
@@ -200,15 +191,14 @@ class Resolver:
         for one in self.assignments:
             if one.expr in (expr, -expr):
                 return one.value if one.expr == expr else -one.value
-        taken = sum(one.value.name.startswith("offset_") for one in self.assignments)
-        return self._valued(f"offset_{taken}", expr) if values_of(expr) else expr
+        return self._numbered("offset", expr) if values_of(expr) else expr
 
     def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
         """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
         pivot = self.placement.pivots[atom]
         here = self._symbol_polynomial(pivot.value) if pivot.has_slot else self._expr_polynomial(pivot.source)
-        made = self._substituted(self.lines.about(centred.shift(atom)), self.known)
-        made = laurent.add(made, laurent.scale(here, -1))
+        there = self._substituted(self.lines.about(centred.shift(atom)), self.known)
+        made = laurent.add(laurent.multiply(there, self.grades.scaled({atom: -1})), laurent.scale(here, -1))
         slopes = centred.slopes(atom)
         for key, turn in turns.items():
             y, x = self.pool.slopes[key - FIRST_SLOPE]
@@ -270,7 +260,8 @@ class Resolver:
         """Displacement of a tile-local pivot to its natural centre, in terms of the slots."""
         separator = self.placement.decomposition.separator
         centre = (self._substituted(separator.pure(term), self.known) for term in pivot.source.as_ordered_terms())
-        moved = laurent.add(*centre, laurent.scale(self._symbol_polynomial(pivot.value), -1))
+        scale = laurent.product(self.grades.exp(-m.source * q) for m, q in pivot.scales)
+        moved = laurent.add(laurent.multiply(laurent.add(*centre), scale), self._expr_polynomial(-pivot.value))
         return separator.atoms.polynomial_expr(moved)
 
     def _substituted(self, poly: Polynomial, known: dict[int, Polynomial]) -> Polynomial:
@@ -307,7 +298,7 @@ class Resolver:
         self.exponents[value] = (exponents[0], safe)
         self._assign_plain(safe, kept)
         somewhere = Or(*(some for some, _ in graded))
-        self.assignments.append(Assignment(value, guarded_by(somewhere, exp(exponents[0]) * safe)))
+        self.assignments.append(Assignment(value, guarded_by(somewhere, self._times(exponents[0], safe))))
         if somewhere is not S.true:
             self.guards[value] = somewhere
 
@@ -326,6 +317,16 @@ class Resolver:
             if value in self.canceller.offsets:
                 self.assignments.append(self.canceller.offsets[value])
         return made
+
+    def _with_exponent(self, exponent: Expr, v: Expr) -> Expr:
+        """exp(λ)·v under a name, of which other values may cancel λ."""
+        pair = gathered(expand_products(exponent)), self._numbered("difference", v)
+        if held := next((value for value, other in self.exponents.items() if other == pair), None):
+            return held
+        value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", axes_of(v) | axes_of(exponent))
+        self.exponents[value] = pair
+        self.assignments.append(Assignment(value, self._times(*pair)))
+        return value
 
     def finished(self, expr: Expr) -> Expr:
         """An output's expression: pivots and exponents cancelled as far as they go."""
@@ -381,10 +382,7 @@ class Resolver:
     def _about_largest(self, parts: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
         """Σ exp(λ)·v of pairs (λ, v) as one such pair, whose λ is the largest, under a name of its own."""
         largest = largest_of(scale for scale, _ in parts)
-        held = next((one.value for one in self.assignments if one.expr == largest), None)
-        if held is None:
-            taken = sum(one.value.name.startswith("scale_") for one in self.assignments)
-            held = self._valued(f"scale_{taken}", largest)
+        held = self._numbered("scale", largest)
         return held, Add(*(exp(scale - held) * v for scale, v in parts))
 
     def safe(self, expr: Expr) -> Expr:
@@ -394,8 +392,19 @@ class Resolver:
         scale, v = self.graded(expr)
         if scale is S.Zero:
             return v
-        guards = (self.guards[one] for one in Mul.make_args(expr) if one in self.guards)
-        return Where(And(*guards), exp(scale), S.One) * v  # an exponent of no element may be anything
+        guards = [self.guards[one] for one in Mul.make_args(expr) if one in self.guards]
+        if guards:  # an exponent of no element may be anything
+            return Where(And(*guards), exp(scale), S.One) * v
+        return self._times(scale, v)
+
+    def _times(self, scale: Expr, v: Expr) -> Expr:
+        """exp(λ)·v; exp(k·m)·v as exp(m)·(…·(exp(m)·v)), named: of what is scaled and shifted v may be tiny."""
+        k, m = scale.as_content_primitive()
+        if not (k.is_Integer and self.pool.wholes) or self.carries(v):
+            return exp(scale) * v
+        for _ in range(int(k) - 1):
+            v = self._numbered("part", exp(m) * v)
+        return exp(m) * v
 
     def _exponent(self, *scales: Expr) -> Expr:
         """Their sum, with what is of d alone expanded to cancel; what holds x stays as it was written."""
@@ -416,8 +425,8 @@ class Resolver:
     def _atom(self, number: int) -> Atom:
         return self.placement.decomposition.separator.atoms.list[number]
 
-    def _number(self, value: Expr, *, exponential: bool = False) -> int:
-        return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=exponential))
+    def _number(self, value: Expr) -> int:
+        return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=False))
 
     def _symbol_polynomial(self, expr: Expr) -> Polynomial:
         coefficient, rest = expr.as_coeff_Mul()
@@ -428,12 +437,3 @@ class Resolver:
 
     def _expr_polynomial(self, expr: Expr) -> Polynomial:
         return self.placement.decomposition.separator.pure(expr)
-
-
-def _axes(expr: Expr) -> set[Axis]:
-    return {axis for value in values_of(expr) for axis in value.indices} | set(free_axes(expr))
-
-
-def guarded_by(some: Boolean, value: Expr) -> Expr:
-    """A value of some elements, 0 of none."""
-    return value if some is S.true else Where(some, value, S.Zero)

@@ -97,8 +97,9 @@ class _Unrolling:
 
     def pivot(self, one: Pivot, place: int) -> Pivot:
         """A pivot at one element."""
-        value, base, source = (self.at(part, place) for part in (one.value, one.base, one.source))
-        return replace(one, value=value, base=base, source=source)
+        value, base, source, rest = (self.at(part, place) for part in (one.value, one.base, one.source, one.rest))
+        scales = tuple((self.pivot(m, place), self.at(q, place)) for m, q in one.scales)
+        return replace(one, value=value, base=base, source=source, scales=scales, rest=rest)
 
     def accumulator(self, one: Accumulator, place: int) -> Accumulator:
         """An accumulator at one element."""

@@ -54,6 +54,11 @@ def kernels_of(
         raise PlanError(
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
         )
+    if plan.level == "thread" and not form.is_lanewise and not form.is_tilted:
+        raise PlanError(
+            f"the plan keeps a state in every lane, which has no place for a scaled pivot that no sum over "
+            f"{form.cascade.axis} finds. Use level 'block'."
+        )
     check_selections(form, plan)
     check_splits(form, plan)
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))

@@ -316,7 +316,9 @@ class _Coalescing:
     def pivot(self, one: Pivot, free: Axes) -> Pivot:
         """A pivot."""
         slopes = tuple((value, self.of(centre, free)) for value, centre in one.slopes)
-        return replace(one, base=self.of(one.base, free), source=self.of(one.source, free), slopes=slopes)
+        scales = tuple((self.pivot(m, free), self.of(q, free)) for m, q in one.scales)
+        base, source, rest = (self.of(part, free) for part in (one.base, one.source, one.rest))
+        return replace(one, base=base, source=source, slopes=slopes, scales=scales, rest=rest)
 
     def accumulator(self, one: Accumulator, free: Axes) -> Accumulator:
         """An accumulator."""

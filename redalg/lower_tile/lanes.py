@@ -2,6 +2,7 @@
 
     step       c' = c + δ(a + f(x; c)),  a' = A(c → c')·a + f(x; c')       in every lane, for the lane's own element x
     lagged     a' = a + f(x; c), and every GROUP tiles c moves to the lane's own natural centre
+    scaled     c := ρ·c with every element that raises the lane's scale, then as in a step
     shared     c of the row's first tile, in every lane, of pivots that are no means: nothing moves in the loop
     collapse   c = the centre of all lanes' states;   a = Σ_j A(c_j → c)·a_j
 
@@ -76,7 +77,8 @@ class Lanes:
         self.local = local(form)
         self.shared = [one for one in form.shifted if one not in self.local]
         self.late = form.cascade.domain is not S.true and any(one.is_found for one in self.shared)
-        self.lagged = bool(self.local) and is_counted(form)
+        scaled = any(one.scales for one in self.local)  # in units of the lane's scale, which no element before tells
+        self.lagged = bool(self.local) and is_counted(form) and not scaled
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
         step = GROUP_NUMBER * GROUP + TILE if self.grouped else TILE
@@ -178,7 +180,9 @@ class Lanes:
         elif self.shared:
             step.body.append(self.assembly.lanes.stores(*(self._first(step, one) for one in self.shared)))
         merge.pivots(self.slots.reads())
+        rescaled = [(self._name(one), merge.rescaled(0, one)) for one in self.local if one.scales]
         self._flush(step, merge)
+        step.body += [self.assembly.lanes.stores(*rescaled)] if rescaled else []
         if self.lagged:
             merge.deltas.update({(0, one.value): S.Zero for one in self.local})
         elif self.local:
@@ -264,11 +268,12 @@ class Lanes:
             moved = merge.held(f"{one.value.name}_moved", self._c(one) + merge.read(above, at) * inverse[below])
             merge.merged[one.value] = merge.held(f"{one.value.name}_new", Where(IsFinite(moved), moved, self._c(one)))
         for one in self.local:
-            merge.deltas[0, one.value] = self._displaced(merge, one)
+            merge.deltas[0, one.value] = self._displaced(merge, one, self._c(one))
 
-    def _displaced(self, merge: Merge, one: Pivot) -> Load:
+    def _displaced(self, merge: Merge, one: Pivot, c: Expr) -> Load:
+        """c' − c, c as the merged extrema scale it; 0 of a lane that holds nothing."""
         holds = merge.read(weight_of(one), self.slots.reads())
-        displaced = merge.merged[one.value] - self._c(one)
+        displaced = merge.merged[one.value] - c
         return merge.held(f"delta_{one.value.name}", Where(Eq(holds, 0), S.Zero, displaced))
 
     def _recentred(self) -> list[Statement]:
@@ -302,8 +307,9 @@ class Lanes:
         running.pivots(rows.reads())
         body += running.body
         for pivot in self.form.shifted:
-            begin = self._first_centre if pivot in self.local else self._start
-            running.merged[pivot.value] = begin(pivot, rows.names[pivot.value], body)
+            name = rows.names[pivot.value]
+            running.merged[pivot.value] = self._first_centre(pivot, name, running, body) if pivot in self.local else \
+                self._start(pivot, name, body)  # fmt: skip
         for _ in range(self._refinements()):
             self._sums(running, rows, body, {value for one in found(self.form) for value in values_of(one.source)})
             body += self._refined(running, rows)
@@ -319,10 +325,16 @@ class Lanes:
         full = sympify(length).is_Integer and length >= self.space.plan.block_streamed * self.space.plan.segments
         return 1 if self.lagged and full else 2
 
-    def _first_centre(self, pivot: Pivot, name: str, body: list[Statement]) -> Load:
+    def _first_centre(self, pivot: Pivot, name: str, running: Merge, body: list[Statement]) -> Load:
         total = self.assembly.row(f"{pivot.value.name}_total")
         mean = Load(total, I) / self.space.plan.block_streamed
-        body.append(ReduceTile("sum", self._name(pivot), total, clear=True))
+        centres = self._name(pivot)
+        if pivot.scales:
+            merge = self._to_row(running)
+            there = merge.rescaled(0, pivot)
+            body += merge.body
+            centres = self.assembly.tile_of(f"{pivot.value.name}_rescaled", there, body)
+        body.append(ReduceTile("sum", centres, total, clear=True))
         body.append(self.assembly.over_rows((name, Where(IsFinite(Load(total, I)), mean, S.Zero))))
         return Load(name, I)
 
@@ -336,14 +348,19 @@ class Lanes:
         count = Load(self.assembly.summed(key, Where(live, S.One, S.Zero), body), I)
         return start(pivot, Centred(c, live, count), self.assembly, body, into=name)
 
-    def _sums(self, running: Merge, rows: Slots, body: list[Statement], wanted: set[Value]) -> None:
-        """The sums over the lanes at the row's pivots."""
+    def _to_row(self, running: Merge) -> Merge:
+        """What moves every lane's state to the pivots of the row."""
         merge = Merge(self.form, self.assembly, self.space, (Side(self.slots.reads()), Side({})), self.assembly.lanes)
         merge.merged = dict(running.merged)
+        return merge
+
+    def _sums(self, running: Merge, rows: Slots, body: list[Statement], wanted: set[Value]) -> None:
+        """The sums over the lanes at the row's pivots."""
+        merge = self._to_row(running)
         wanted = wanted - self.summed
         self.summed |= {one.value for one in self.form.accumulators if is_still(one)} & wanted
         for pivot in self.local:
-            merge.deltas[0, pivot.value] = self._displaced(merge, pivot)
+            merge.deltas[0, pivot.value] = self._displaced(merge, pivot, merge.rescaled(0, pivot))
         for one in self.form.accumulators:
             if one.value in wanted:
                 moved = merge.moved(0, one)

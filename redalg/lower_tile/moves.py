@@ -1,7 +1,7 @@
 """Merging states, one a row or one a lane: the stores that bring two states to one pivot and add them.
 
-    δ = safe(c') − c, 0 from an empty state, of a scale c/c'        w = Π exp(q·(c − safe(c')))
-    a' = w · Σ coefficient(δ)·a                                  w·a where w is 0
+    δ = safe(c') − ρ·c, 0 from an empty state, of a scale c/c'      w, ρ = Π exp(q·(c − safe(c')))
+    a' = w · Σ coefficient(δ)·a                                     w·a where w is 0
 
 Within one `Parallel` the accumulators are stored in an order in which each reads only what is not yet overwritten: a
 transition is triangular, since differentiation lowers the degree.
@@ -74,12 +74,13 @@ class Merge:
     ) -> None:
         self.form, self.assembly, self.space, self.sides = form, assembly, space, sides
         self.sweep = sweep or assembly.rows
-        self.scales = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
+        self.scales = form.scaling
         self.body: list[Statement] = []
         self.merged: dict[Value, Expr] = {}
         self.tile_pivots: dict[Value, Load] = {}
         self.weights: dict[tuple[int, Basic], Expr] = {}
         self.deltas: dict[tuple[int, Value], Expr] = {}
+        self.ratios: dict[tuple[int, Value], Expr] = {}
         self.still: set[Value] = set()
 
     def keep(self, pivot: Pivot, c: Load) -> None:
@@ -127,17 +128,14 @@ class Merge:
 
     def shift(self) -> None:
         """Choose the merged pivots: the natural place of both states together, or where the first one has it."""
-        a, b = self.sides
         for pivot in kept(self.form):
             if pivot.value not in self.still:
-                chosen = first_of(a.values[pivot.value], b.values[pivot.value])
-                self.merged[pivot.value] = self.held(f"{pivot.value.name}_new", chosen)
+                self.merged[pivot.value] = self.held(f"{pivot.value.name}_new", self._chosen(pivot))
         shifted = found(self.form)
         if not shifted:
             return
         for pivot in shifted:
-            chosen = first_of(a.values[pivot.value], b.values[pivot.value])
-            held = self.held(f"{pivot.value.name}_new", chosen)
+            held = self.held(f"{pivot.value.name}_new", self._chosen(pivot))
             if is_local(pivot):
                 self.store((held.name, safe(held)))
             self.merged[pivot.value] = held
@@ -152,6 +150,16 @@ class Merge:
         for one in apart(steps(self.form, moved, stores)):
             self.store(one)
         self.deltas.clear()
+
+    def _chosen(self, pivot: Pivot) -> Expr:
+        """The pivot of the first side that is not empty, of u as the merged pivots scale it."""
+        return first_of(*(self.rescaled(side, pivot) for side in range(2)))
+
+    def rescaled(self, side: int, pivot: Pivot) -> Expr:
+        """ρ·c of one side; −∞ of an empty state."""
+        c = self.sides[side].values[pivot.value]
+        ratio = self._ratio(side, pivot)
+        return c if ratio is S.One else Where(is_empty(c), c, ratio * c)
 
     def _sums(self, wanted: set[Value], name: str) -> dict[Value, Expr]:
         out: dict[Value, Expr] = {}
@@ -184,10 +192,22 @@ class Merge:
     def _coefficient(self, side: int, coefficient: Expr) -> Expr:
         found = {}
         for pivot in self.form.pivots:
-            symbol = pivot.displacement
-            if coefficient.has(symbol):
-                found[symbol] = self._delta(side, pivot)
+            if coefficient.has(pivot.displacement):
+                found[pivot.displacement] = self._delta(side, pivot)
+            if pivot.scales and coefficient.has(pivot.ratio):
+                found[pivot.ratio] = self._ratio(side, pivot)
         return coefficient.xreplace(found)
+
+    def _ratio(self, side: int, pivot: Pivot) -> Expr:
+        """ρ = Π exp(q·(m − m')) of one side, in a row buffer; 1 where its running pivots are the merged ones."""
+        if not pivot.scales or not self.sides[side].moves:
+            return S.One
+        if (side, pivot.value) not in self.ratios:
+            values = self.sides[side].values
+            expr = Mul(*(scaled_exp(self.pivot(m, values), self.merged[m.value], self.space.read(q))
+                         for m, q in pivot.scales))  # fmt: skip
+            self.ratios[side, pivot.value] = self.held(f"rho_{pivot.value.name}", expr)
+        return self.ratios[side, pivot.value]
 
     def _delta(self, side: int, pivot: Pivot) -> Expr:
         if pivot.value in self.still:
@@ -200,7 +220,8 @@ class Merge:
             self.deltas[side, pivot.value] = self.held(f"delta_{pivot.value.name}", moved)
         if (side, pivot.value) not in self.deltas:
             old = self.pivot(pivot, self.sides[side].values)
-            moved = self._along(side, pivot, self.merged[pivot.value] - old)
+            here = self._ratio(side, pivot) * old
+            moved = self._along(side, pivot, self.merged[pivot.value] - here)
             self.deltas[side, pivot.value] = self.held(
                 f"delta_{pivot.value.name}", Where(is_empty(old, scales=pivot.value in self.scales), S.Zero, moved)
             )

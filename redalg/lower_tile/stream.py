@@ -177,9 +177,13 @@ class Step:
         extrema = {value: read for value, read in self.slots.reads().items() if value in self.form.held}
         moves = len(one.factors) > 1 and merge.moves(one)  # what is in the state comes to the merged pivots
         values: dict[Value, Expr] = {**extrema, **merge.merged, **({} if moves else merge.tile_pivots)}
+        return self._at(values, one.factors[place])
+
+    def _at(self, values: Mapping[Value, Expr], expr: Expr) -> Expr:
+        """A term as reads, at the given values of a state."""
         kept = self.space
         self.space = self.space.with_values(values)
-        made = self.term(one.factors[place])
+        made = self.term(expr)
         self.space = kept.with_staged(self.space.staged)
         return made
 
@@ -264,13 +268,15 @@ class Step:
     def _started(self, pivots: list[Pivot], merge: Merge, tile: dict[Value, Expr]) -> None:
         count = Load(self._count("live"), I)
         for pivot in pivots:
-            of = Centred(self.term(pivot.base), self.live, count)
+            of = Centred(self._at(merge.merged, pivot.generator), self.live, count)
             held = start(pivot, of, self.assembly, self.body)
             if pivot.is_found or self.form.is_tilted:
                 merge.tile_pivots[pivot.value] = tile[pivot.value] = held
             else:
                 slot = Load(self.slots.names[pivot.value], I)
-                self.body.append(self.assembly.over_rows((slot.name, first_of(slot, held))))
+                running = merge.rescaled(0, pivot) if pivot.scales else slot
+                self._flush(merge)
+                self.body.append(self.assembly.over_rows((slot.name, first_of(running, held))))
                 merge.keep(pivot, slot)
 
     def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:

@@ -281,7 +281,7 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     known = binding.streamed.name not in problem.varying
     if known and length <= whole_row(form, blocks(binding, problem, 1, 1) <= device.multiprocessors):
         return on_chip(device, binding, length, rows, vector(problem))
-    level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and not form.is_tilted else "block"
+    level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
     threads = 128 if len(form.slots) <= FEW_SLOTS and not any(one.carries for one in form.outputs) else 256
     lanes = threads * vector(problem)
     return Plan(device, binding, 1, lanes, 1, 0, threads, 1, False, False, False, level=level)

@@ -276,7 +276,7 @@ class Space:
             whole = {power_of_two(max(length, 128)), padded(length, threads * wide)}
             yield from (("row", row, along) for along in sorted(whole) for row in self.beside(along)
                         if along // threads * row <= 96 and along <= 16384)  # fmt: skip
-        if not self.form.places and (self.form.structures or not self.form.is_tilted):  # of lanes one slope serves all
+        if not self.form.places and (self.form.structures or self.form.is_lanewise):  # of lanes one slope serves all
             lanes = (threads * wide * times for times in (1, 2, 4))
             yield from (("thread", 1, along) for along in lanes if along <= power_of_two(length) and threads >= 64)
         if not self.form.structures or self.form.places:

@@ -1,0 +1,54 @@
+"""What the sums of a state are scaled by, as polynomials on the side of d, where it cancels.
+
+exp(q·c)      of a weight E[u]^q, c the pivot of u            c^p    of (s/c)^p
+exp(k·q·m)    of degree k in a whole generator E[u]^q·f, which m scales before it is shifted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from sympy import Expr, S, log
+
+from redalg.decompose import laurent
+from redalg.decompose.basis import Pool
+from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.verdict import fraction
+from redalg.incremental.placement import Placement
+
+
+@final
+class Grades:
+    """The factors that the slots of a placement leave out."""
+
+    def __init__(self, placement: Placement, pool: Pool) -> None:
+        self.placement, self.pool = placement, pool
+
+    def of(self, grade: Monomial) -> Polynomial:
+        """exp(Σ q·c) and Π c^p of the functions' own pivots, as atoms that cancel against those on the side of d."""
+        out = laurent.ONE
+        for atom, q in grade:
+            if atom in self.pool.rooted:  # kept apart as an exponent is, until a root or a ratio meets it
+                number = self._number(log(self.placement.pivots[atom].value), exponential=True)
+                out = laurent.multiply(out, {((), ((number, q),)): 1})
+                continue
+            if atom in self.pool.scaled:
+                source = self._number(self.placement.pivots[atom].source)
+                out = laurent.multiply(out, {((), ((source, q),)): 1})
+                continue
+            exponent = self.placement.pivots[atom].source * self.placement.rates[atom] * fraction(q)
+            out = laurent.multiply(out, self.exp(exponent))
+        return out
+
+    def scaled(self, degrees: Mapping[int, Ratio]) -> Polynomial:
+        """exp(Σ k·q·m) of generators that are scaled before they are shifted, to the powers k."""
+        powers = ((self.placement.pivots[atom], fraction(k)) for atom, k in degrees.items())
+        return laurent.product(self.exp(m.source * q * k) for pivot, k in powers for m, q in pivot.scales)
+
+    def exp(self, argument: Expr) -> Polynomial:
+        """exp of what is made of values."""
+        return self.placement.decomposition.separator.exponential(argument) if argument is not S.Zero else laurent.ONE
+
+    def _number(self, value: Expr, *, exponential: bool = False) -> int:
+        return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=exponential))
