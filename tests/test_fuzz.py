@@ -151,3 +151,11 @@ def test_a_finding_is_one_line() -> None:
     finding = Finding({"out": (ra.sum(x, n), "b")}, Data(1, 3, "nan"), "merged", "wrong", "")
     assert "\n" not in line_of(finding)
     compile(line_of(finding), "line", "exec")
+
+
+def test_a_state_of_counts_keeps_the_digits_of_what_stands_beside_them() -> None:
+    """Found by the fuzzer: of integers alone, `finish` computed in float32."""
+    g, t = ra.tensors("g[b,n] t[b]")
+    fused = ra.fuse(ra.sum(ra.where(ra.eq(g, 1), t, 0), n), axes="b")
+    given = {"g": np.ones((1, 1), int), "t": np.array([1 / 3])}
+    assert fused.finish(fused.leaf(given), {"t": given["t"]}) == 1 / 3

@@ -137,3 +137,36 @@ def test_a_condition_of_values_on_a_gather_is_decided() -> None:
     given = {"x": np.array([1.0, -0.5, 2]), "y": np.array([3.0, 5]), "index": np.array([1, 0, 1])}
     assert ra.fuse(expr)(**given) == 13
     assert ra.fuse(expr)(**{**given, "x": -given["x"]}) == 3
+
+
+b, m, d = ra.axes("b m d")
+s, joint, key = ra.tensors("s[b,n] joint[b,n,m] key[n,d]")
+LARGEST = ra.max(joint, n, m)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "any", "all"])
+def test_an_output_reduces_values_in_every_way_that_it_can(backend: str, kind: str) -> None:
+    """Truth values too: of 0 and 1, `any` is the largest."""
+    expr = getattr(ra, kind)(s > LARGEST if kind in ("any", "all") else s - LARGEST, n)
+    rng = np.random.default_rng(0)
+    given = {"joint": rng.standard_normal((8, 2, 1)), "s": rng.standard_normal((8, 2)) + 0.5}
+    got = ra.fuse(expr, axes="b")(**given, backend=backend)
+    want, _ = Oracle(given, {}, {"b": 8, "n": 2, "m": 1}).output(expr, "b")
+    np.testing.assert_allclose(got, want.astype(float), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("expr", "said"),
+    [
+        (ra.argmax(s - LARGEST, n), "no argmax"),
+        (ra.argmax(ra.min(joint, n, m), n), "no argmax"),
+        (ra.first(s - LARGEST, n), "no first"),
+        (ra.affine(s, s - LARGEST, n)[1], "no affine"),
+        (ra.sum(ra.where(LARGEST < 1, 1, ra.sum(key, d)), n), "computed again"),
+    ],
+    ids=str,
+)
+def test_an_output_that_cannot_is_told_so(expr: Expr, said: str) -> None:
+    with pytest.raises(ExpressionError, match=said):
+        ra.analyze(expr, "b")

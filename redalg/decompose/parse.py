@@ -208,12 +208,25 @@ class _Builder:
             )
         body = self.lift(node.expr, inside=inside)
         if node.kind == "sum" or not inside or not self.together & free_axes(body):
-            return Reduce(node.kind, body, node.bound)
+            return self._afterwards(node, body)
         raise ExpressionError(
             f"`{node}` is a {node.kind} over {listed(node.bound)} of values reduced over {listed(self.reduced)}, "
             f"inside a reduction over {listed(self.reduced)}. Give the axis a size and write it out, or compute the "
             "values first and pass them as tensors."
         )
+
+    def _afterwards(self, node: Reduce, body: Expr) -> Reduce:
+        """A reduction of values, which an output takes of them when all elements are read."""
+        kind = monoid(node.kind).reduction  # of truth values 0 and 1, any is max and all is min
+        again = {one.value for one in self.producers if self.together & set(one.axes)} & values_of(body)
+        if not kind or again:
+            why = f"and {', '.join(sorted(map(str, again)))} would have to be computed again" if again else (
+                f"and of these an output takes a sum, prod, max, min, any or all, but no {node.kind}")  # fmt: skip
+            raise ExpressionError(
+                f"`{node}` reduces values over {listed(node.bound)} that are reduced over {listed(self.reduced)}, {why}"
+                ". Compute the values first, and pass them as tensors."
+            )
+        return Reduce(kind, body, node.bound)
 
     def _apart(self, node: Reduce, term: Expr) -> Expr | None:
         """A reduction of operands that hold values, from those of what holds none."""

@@ -367,7 +367,8 @@ def unpacked_scope(
     """A scope over the state's free axes and a piece of the reduced ones (empty unless given), and an executor."""
     kinds = ("accumulator", "component", "extremum", "pivot")  # of far places the last two may be wider
     numbers = sorted((kinds.index(slot.kind), slot.name) for slot in state.layout if slot.kind in kinds)
-    dtype = dtype_name(state.slots[numbers[0][1]]) if numbers else "float32"
+    plain = "float64" if state.result == "float64" else "float32"
+    dtype = dtype_name(state.slots[numbers[0][1]]) if numbers else plain
     sizes = {**state.sizes, **dict.fromkeys(reduced_names(form), 0), **(piece or {})}
     scalars = {**state.scalars, **{k: v for k, v in (given or {}).items() if isinstance(v, int | float)}}
     tensors = {k: v for k, v in (given or {}).items() if k not in scalars}
