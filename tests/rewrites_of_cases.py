@@ -42,7 +42,12 @@ BOUNDED = (
 )  # fmt: skip
 """Clips and kinks that nothing reaches, since a value bounds what stands in them."""
 COMPARED = (ra.sum(ra.where(Abs(x) <= sqrt(SQUARES), y, w), n), ra.sum(ra.where(Abs(x) > ra.sum(Abs(x), n), w, y), n))
+RISING = (
+    ra.sum_at_max(x * (1 + tanh(MEAN) ** 2), w, n), ra.sum_at_max(x / sqrt(Abs(tanh(MEAN)) + 1), w * MEAN, n),
+    ra.sum_at_max(exp(tanh(MEAN)) * x - MEAN, y, n), ra.sum_at_max(-tanh(x / 8) * exp(-Abs(tanh(LARGEST))), w, n),
+)  # fmt: skip
 PROPERTIES: dict[str, Callable[[], None]] = {
+    "sum_at_max(φ(u, d), w·h)": lambda: as_defined(*RISING, compares=True),
     "f(x, Σ1)": lambda: as_defined(*BY_TOTAL),
     "f(x, sign u)": lambda: as_defined(*decided.BY_SIGN, *OF_DATA),
     "f(i mod k, d)": lambda: as_defined(*BY_PLACE),

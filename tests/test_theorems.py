@@ -70,6 +70,11 @@ MEMBERS: Mapping[str, tuple[tuple[Member, Member | None], ...]] = {
         (lambda u, d, g: ra.max(ra.where(u > d, y, -oo), n), None),
         (lambda u, d, g: ra.max(ra.where(u < d, u, -oo), n), None),
     ),
+    "singular values": ((lambda u, d, g: ra.sum(g * tanh(2 * u - d), n), None),),
+    "winners": (
+        (lambda u, d, g: ra.min((u - d) ** 2 + y / 100, n), None),
+        (lambda u, d, g: ra.max(exp(-((u - d) ** 2)) + y / 100, n), None),
+    ),
 }  # fmt: skip
 """By theorem: what it may refuse, and the same without jumps, for a derivative."""
 CONVEX = ("hull", "staircase")

@@ -15,6 +15,7 @@ from sympy import (
     Expr,
     Max,
     Rational,
+    erf,
     exp,
     floor,
     log,
@@ -22,7 +23,6 @@ from sympy import (
     sign,
     sin,
     sqrt,
-    tanh,
 )  # fmt: skip
 
 import redalg as ra
@@ -130,9 +130,9 @@ VERDICTS: dict[str, Case] = {
         "one, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
     ),
     "no theorem": Case(
-        lambda: ra.fuse(ra.sum(tanh(CENTRED), n)),
+        lambda: ra.fuse(ra.sum(erf(CENTRED), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `tanh(x[b, n] - sum_0/count)` applies `tanh` to what mixes x and d, and has no addition "
+        "reduction `sum_1`: `erf(x[b, n] - sum_0/count)` applies `erf` to what mixes x and d, and has no addition "
         "theorem known to redalg; no state of rank ≤ 8 found. " + TWO_PASSES,
     ),
     "product": Case(
@@ -170,10 +170,11 @@ VERDICTS: dict[str, Case] = {
         + OR_TWO_PASSES.replace("sum_0", "max_0"),
     ),
     "not understood": Case(
-        lambda: ra.fuse(ra.max(sin(x - TOTAL), n)),
+        lambda: ra.fuse(ra.min(Abs(exp(x) - ra.sum(exp(x), n) / 4), n)),
         ra.Undecided,
-        "reduction `max_0`: `sin(x[b, n] - sum_0)` is neither monotone nor quasiconvex in `x[b, n]` for every d, as "
-        "far as redalg can tell, so that its max need not lie at an end of the range of `x[b, n]`. " + TWO_PASSES,
+        "reduction `min_0`: `Abs(exp(x[b, n]) - sum_0/4)` is neither monotone nor quasiconcave in `exp(x[b, n])` for "
+        "every d, as far as redalg can tell, so that its min need not lie at an end of the range of `exp(x[b, n])`. "
+        + TWO_PASSES,
     ),
 }
 
@@ -213,10 +214,10 @@ EXPLAINED: dict[str, tuple[Expr, str]] = {
         "24 samples, each d_j of data that hold all x_i, has a rank above 8. " + TWO_PASSES,
     ),
     "by samples": (
-        ra.sum(tanh(x - TOTAL), n),
+        ra.sum(erf(x - TOTAL), n),
         "Reduction `sum_1` has no state of fixed size, as far as the samples show, which is no proof. "
-        "`tanh(x[b, n] - sum_0)` applies `tanh` to what mixes x and d, and has no addition theorem known to redalg; no "
-        "state of rank ≤ 8 found. Term: tanh(x[b, n] - sum_0). Rank test: the matrix F(x_i, d_j) of 24 samples, each "
+        "`erf(x[b, n] - sum_0)` applies `erf` to what mixes x and d, and has no addition theorem known to redalg; no "
+        "state of rank ≤ 8 found. Term: erf(x[b, n] - sum_0). Rank test: the matrix F(x_i, d_j) of 24 samples, each "
         "d_j of data that hold all x_i, has a rank above 8. " + TWO_PASSES,
     ),
     "undecided": (

@@ -3,6 +3,7 @@
     first φ(u, …, d)      → φ(first u, …, d)               φ without conditions, so that NaN of no element stays NaN
     affine(a, b·h).shift  → h·affine(a, b).shift           h of d alone; a of x alone; 0 of no elements
     sum_at_max(u + v, w·h) → h·sum_at_max(u, w)            v and h of d alone, v finite; sum_below_max alike
+    sum_at_max(φ(u, d), w·h) → h·sum_at_max(u, w)          φ strictly rising in u, its parts of d finite; falling: of −u
 
 and last as first. Where v is not finite u + v is tied or NaN whatever u is, and NaN stands for what is asked. What is
 a difference of large sums, as affine(a, b − d) is, stays undecided rather than cancel.
@@ -15,7 +16,9 @@ from typing import final
 
 from sympy import Add, Dummy, Expr, Mul, Tuple
 
+from redalg.decompose.curvature import curvature
 from redalg.decompose.finite import lost
+from redalg.decompose.signs import Facts
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes, of_kind, values_of
 from redalg.expression.rebuild import with_args
@@ -27,10 +30,15 @@ SUMS = ("affine", "sum_at_max", "sum_below_max")
 @final
 @dataclass(frozen=True)
 class Sides:
-    """Which side an expression is of: `values` are what was reduced before, over `axes`."""
+    """Which side an expression is of: `facts` say what was reduced before, over `axes`."""
 
-    values: frozenset[Value]
+    facts: Facts
     axes: frozenset[Axis]
+
+    @property
+    def values(self) -> frozenset[Value]:
+        """What was reduced before."""
+        return frozenset(self.facts)
 
     def has_d(self, node: Expr) -> bool:
         """Whether a value stands in it."""
@@ -92,7 +100,25 @@ def _at_extremum(term: Expr, weight: Expr, sides: Sides) -> tuple[Expr, dict[Dum
     """u + v(d) → u: the same elements are the largest."""
     terms = Add.make_args(term)
     u = Add(*(one for one in terms if sides.has_x(one))) if len(terms) > 1 else term
-    found = _scaled(u, weight, sides)
-    if found is None or u is term:
-        return found
-    return found[0] + lost(term - u), found[1]
+    if (found := _scaled(u, weight, sides)) is not None:
+        return found if u is term else (found[0] + lost(term - u), found[1])
+    generators = dict[Expr, Dummy]()
+    opened = opened_at(term, generators, sides)
+    if len(generators) != 1 or of_kind(Where, opened):
+        return None
+    [(u, symbol)] = generators.items()
+    shape = curvature(opened, symbol, sides.facts)
+    found = _scaled(shape.direction * u, weight, sides) if shape.direction and shape.strict else None
+    if found is None:
+        return None
+    return found[0] + Add(*map(lost, _free_parts(opened, symbol, sides))), found[1]
+
+
+def _free_parts(node: Expr, symbol: Dummy, sides: Sides) -> list[Expr]:
+    """The maximal parts of d alone in what holds a symbol."""
+    if not node.has(symbol):
+        return [node] if sides.has_d(node) else []
+    free = [one for one in node.args if not one.has(symbol)] if node.is_Add or node.is_Mul else []
+    held = [one for one in node.args if one not in free]
+    together = [node.func(*free)] if any(map(sides.has_d, free)) else []
+    return together + [part for one in held for part in _free_parts(one, symbol, sides)]

@@ -21,8 +21,8 @@ from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
 from redalg.decompose.signs import UP, Facts, sign_of
-from redalg.expression import Axis, Element
-from redalg.expression.contents import elements_of, free_axes, of_kind
+from redalg.expression import Axis, Element, Value
+from redalg.expression.contents import elements_of, of_kind
 
 SEED = 2026
 OWN = 2
@@ -31,6 +31,8 @@ TIMES = (1, 2, 4, 12, 48, 200, 1000)
 """How often it may take each."""
 SIZES = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
 """How large they are."""
+LEAVES = (0.125, 0.5, 2.0, 8.0)
+"""How large the numbers of a leaf are in draws after the first."""
 
 
 @final
@@ -54,6 +56,7 @@ class Draws:
         logarithmic: elements whose logarithms or roots are taken, which are positive.
         plan: how many x_i and d_j there are, and how large the x_i are.
         positive: whether every number is.
+        seed: of other draws than the first, in which leaves differ in size.
     """
 
     def __init__(
@@ -65,14 +68,18 @@ class Draws:
         plan: Plan,
         *,
         positive: bool = False,
+        seed: int = 0,
     ) -> None:
         self.axes, self.facts, self.labels = tuple(axes), facts, labels
         self.logarithmic, self.positive = logarithmic, positive
         self.plan, self.rows, self.columns = plan, plan.rows, plan.columns
-        self.random = random.Random(SEED)
+        self.random, self.seed = random.Random(SEED + seed), seed
         inner = list(range(1, plan.rows + 1))
         self.places = [self._placed(inner) for _ in self.axes]
         self.times = self._times()
+        if seed and any(axis.size is None for axis in self.axes):  # the last of the data set's elements, wherever
+            for places in self.places:
+                places[plan.rows + plan.columns :] += [self.random.randrange(int(most)) for most in self.times[-1]]
         self._drawn: dict[Basic, Any] = {}
 
     @property
@@ -83,12 +90,18 @@ class Draws:
     def of(self, node: Basic, *, on_x: bool) -> Any:
         """A leaf's numbers: of each element, those of the data sets after the x_i; or one number."""
         if node not in self._drawn:
-            self._drawn[node] = self._elements(node) if on_x else self._parameter(node)
+            made = self._elements(node) if on_x else self._parameter(node)
+            self._drawn[node] = made * self._size_of(node)
         return self._drawn[node]
 
     def shift(self, node: Basic, by: float) -> None:
         """Move a leaf's numbers."""
         self._drawn[node] = self._drawn[node] + by
+
+    def _size_of(self, node: Basic) -> float:
+        """How large a leaf's numbers are beside those of the first draw; places and labels stay what they are."""
+        plain = self.seed and node not in self.labels and not getattr(node, "is_integer", False)
+        return self.random.choice(LEAVES) if plain else 1.0
 
     def of_columns(self, node: Basic) -> Any:
         """A positive number for each d_j."""
@@ -163,6 +176,13 @@ class Draws:
         return 0.0 if known is None else 1.0 if known in UP else -1.0
 
 
+def holds_place(node: Basic) -> bool:
+    """Whether a place stands in it, other than as an index of an element."""
+    if isinstance(node, Element | Value):
+        return False
+    return isinstance(node, Axis) or any(map(holds_place, node.args))
+
+
 def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:
     """Elements that are compared: with an index, lengths of the order of the places; for equality, small labels."""
     found: dict[Element, range] = {}
@@ -170,7 +190,7 @@ def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:
         for side in node.args:
             if isinstance(side, Element) and node.rel_op in ("==", "!="):
                 found[side] = range(3)
-            elif isinstance(side, Element) and free_axes(node) - free_axes(side):
+            elif isinstance(side, Element) and any(map(holds_place, node.args)):
                 found[side] = range(rows // 2, rows + OWN + 1)
     return found
 

@@ -230,7 +230,7 @@ class _Builder:
 
     def _apart(self, node: Reduce, term: Expr) -> Expr | None:
         """A reduction of operands that hold values, from those of what holds none."""
-        sides = Sides(frozenset(one.value for one in self.reductions), frozenset(self.together))
+        sides = self._sides()
         found = distributed(node.kind, term, node.result, sides)
         if found is None:
             return None
@@ -239,6 +239,9 @@ class _Builder:
         }
         whole = found[0].xreplace(made)
         return Where(self._count() > 0, whole, S.Zero) if node.kind in SUMS else whole
+
+    def _sides(self) -> Sides:
+        return Sides({one.value: (one.monoid.name, one.term) for one in self.reductions}, frozenset(self.together))
 
     def _attained(self, kind: str, term: Expr, hint: str | None) -> Expr | None:
         """A sum, max or min over the elements that attain an extremum, or do not; the name is one that stands alone."""
@@ -264,9 +267,7 @@ class _Builder:
         u, w = operands.args
         if place is not None and kind == "at_argmax" and any(one.value in values_of(w) for one in self.reductions):
             found = dict[Expr, Dummy]()
-            opened = opened_at(
-                w, found, Sides(frozenset(one.value for one in self.reductions), frozenset(self.together))
-            )
+            opened = opened_at(w, found, self._sides())
             made = {symbol: self._add(kind, Tuple(u, one), None) for one, symbol in found.items()}
             return Where(place >= 0, opened.xreplace(made), S.Zero)
         value = self._add(kind, operands, hint)

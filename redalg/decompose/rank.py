@@ -13,7 +13,7 @@ evidence, not proof: what moves seldom looks finite, which is why more is drawn 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from sympy import Expr
@@ -31,6 +31,10 @@ SMALL = 8
 """The rank up to which a state is looked for."""
 FLOATS = ((24, 64, 1.0), (48, 96, 0.5), (32, 96, 0.25), (48, 64, 2.0))
 """Rows, columns and size of the x_i: in floats the next is drawn where the rank is at most 8 at those before."""
+AGAIN = ((48, 96, 1.0), (48, 96, 4.0))
+"""Plans of samples that are drawn again, in turn."""
+DRAWS = 12
+"""How often samples are drawn again."""
 DIGITS = (16, 16, 1.0)
 """At 120 digits."""
 COMPARED = (16, 6, 1.0)
@@ -85,11 +89,20 @@ class Setting:
     values: tuple[Value, ...]
     facts: Facts
     others: Mapping[Value, Reduction] = field(default_factory=dict)
+    seed: int = 0
+    plans: tuple[Sizes, ...] = FLOATS
+
+    @property
+    def known(self) -> dict[Value, tuple[str, Expr, str]]:
+        """What each value is: its monoid, its term or terms, and which of several results."""
+        made: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}
+        made |= {one: (*self.facts[one], "") for one in self.values if one in self.facts}
+        return made | {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
 
     def audit(self, term: Expr) -> Audit:
         """The rank test of a term, with its samples."""
         found = list[Audit]()
-        for plan in FLOATS if has_long_double() else ():
+        for plan in self.plans if has_long_double() else ():
             audit = _audited(self, term, plan)
             if audit is None:
                 continue
@@ -108,12 +121,10 @@ class Setting:
         from redalg.decompose.samples import Samples
 
         axes = (self.axes,) if isinstance(self.axes, Axis) else tuple(self.axes)
-        known: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}
-        known |= {one: (*self.facts[one], "") for one in self.values if one in self.facts}
-        known |= {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
+        known = self.known
         parts = [*terms, *(part for _, part, _ in known.values())]
         labels, positives = integers(parts, plan[0]), logarithmic(parts, self.facts)
-        draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive)
+        draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed)
         return tuple(Samples(draws, known, kind) for kind in kinds)
 
     def in_floats(self, term: Expr, plan: Sizes, *, positive: bool) -> tuple[Samples, ...]:
@@ -140,6 +151,14 @@ class Audit:
     setting: Setting | None = None
     positive: bool = False
     floats: tuple[Samples, ...] = ()
+
+    def again(self, term: Expr) -> Audit:
+        """The test at other samples, in which tensors and parameters differ in size: the first where the rank grows."""
+        if self.setting is None:
+            return self
+        plans = ((AGAIN[seed % len(AGAIN)],) for seed in range(DRAWS))
+        made = (replace(self.setting, seed=seed, plans=plan).audit(term) for seed, plan in enumerate(plans, 1))
+        return next((one for one in made if one.test.grows), self)
 
     def of_part(self, node: Expr) -> RankTest:
         """The rank test of a node: at the samples of the term, where most of its values are known, and then at more."""

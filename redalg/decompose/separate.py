@@ -60,7 +60,16 @@ from redalg.decompose.rounding import Rounding
 from redalg.decompose.running import refuse_functions, rounding
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import STRICT, UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
-from redalg.decompose.theorems import D, NotSeparable, X, coupled, declaring, pole, singularity
+from redalg.decompose.theorems import (
+    D,
+    NotSeparable,
+    X,
+    coupled,
+    declaring,
+    pole,
+    singular,
+    singularity,
+)
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind
 from redalg.expression.rebuild import in_order
@@ -116,8 +125,8 @@ class Separator(Separating):
                 return rule(self, node)
         if type(node).__name__ in BY_NAME:
             return self.separate(BY_NAME[type(node).__name__](node.args[0]))
-        raise NotSeparable(node, f"applies `{type(node).__name__}` to what mixes x and d, and has no addition theorem "
-                           "known to redalg", certain=False)  # fmt: skip
+        reason, certain = singular(node.args[0], type(node).__name__)
+        raise NotSeparable(node, reason, certain=certain)
 
     # ---- of x alone, or of d alone -------------------------------------------------------------------------------
 

@@ -139,7 +139,27 @@ STAIRCASE = Theorem(
     "d, the largest is the element next below the threshold, each in turn again.",
     ("extremal.py:_threshold",),
 )
-THEOREMS = (KINKS, CLIPPING, JUMPS, THRESHOLDS, POLES, BRANCHES, COUPLINGS, HULL, STAIRCASE)
+SINGULAR = Theorem(
+    "singular values",
+    "tanh, tan, atan, asinh and their like of P(x, d) have infinite rank.",
+    MOVING + " P is analytic (`singular`).",
+    "Let c be a finite complex number at which the function is singular, as tanh is at πi/2. Continued to complex x, "
+    "f(P(·, d_i)) is singular where P(x, d_i) = c, at places that move with d. In a combination that is 0 the i-th "
+    "term alone is singular there, so that c_i = 0.",
+    ("separate.py:separate",),
+)
+WINNERS = Theorem(
+    "winners",
+    "Extrema of F(x, d), and what selects by F, have no state of fixed size where other elements win for other d.",
+    "Of a prefix more elements than a form with so many kinks and masks holds are each alone the largest for some "
+    "later data, and more of all than of half of them; F has no flat parts (`winners`).",
+    "What wins by a margin wins still when all elements move a little. So the values that follow are F(x_i, d_i), "
+    "each of which moves with one element alone.",
+    ("winners.py:moved",),
+)
+THEOREMS = (
+    KINKS, CLIPPING, JUMPS, THRESHOLDS, POLES, BRANCHES, COUPLINGS, HULL, STAIRCASE, SINGULAR, WINNERS,
+)  # fmt: skip
 
 KINK = ("has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct "
         "points, so the rank is infinite")  # fmt: skip
@@ -163,6 +183,19 @@ def singularity(argument: Expr, what: str) -> tuple[str, bool]:
         return f"is a {what} of a sum that mixes x and d", False
     return (f"is a {what} of a sum that mixes x and d, singular where that is 0, which moves with d: functions "
             "singular at different places are independent, so the rank is infinite"), True  # fmt: skip
+
+
+UNKNOWN = "applies `{}` to what mixes x and d, and has no addition theorem known to redalg"
+COMPLEX = frozenset({"tanh", "atan", "asinh", "atanh", "acosh", "asin", "acos", "tan"})
+"""Functions with singularities at finite arguments, real or complex."""
+
+
+def singular(argument: Expr, what: str) -> tuple[str, bool]:
+    """Why tanh P and its like do not separate, and whether that is a theorem (it is one about analytic P)."""
+    if what not in COMPLEX or argument.has(*PIECEWISE):
+        return UNKNOWN.format(what), False
+    return (f"is singular where `{argument}` has a certain complex value, which moves with d: functions singular at "
+            "different places are independent, so the rank is infinite"), True  # fmt: skip
 
 
 def coupled(term: Expr, function: str) -> str:

@@ -32,7 +32,7 @@ from redalg.decompose.guarded import guarded, hides
 from redalg.decompose.identities import without_kinks
 from redalg.decompose.laurent import Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.parse import UNROLL_LIMIT
-from redalg.decompose.rank import SMALL, Audit, RankTest, audit_of, equal_on_samples
+from redalg.decompose.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
@@ -40,6 +40,7 @@ from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.decompose.totals import with_known_total
 from redalg.decompose.truth import truth
 from redalg.decompose.whole import Whole
+from redalg.decompose.winners import ENDS, moved
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Where
 from redalg.expression.contents import elements_of, free_axes, values_of
@@ -202,10 +203,15 @@ def audited(
     rewrites = REWRITES if test.settles else REWRITES[:1] if divided and test.ranks else ()
     if (found := rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
+    if finding.certain and test.settles:  # a kink may lie beside all samples
+        audit = audit.again(tested(reduction, term))
+        test = audit.test
     if test.grows and reduction.monoid.name == "sum":
         test = of_node(finding, audit)
     if finding.certain and reduction.monoid.name not in LATTICE and not speaks(finding.node, separator):
         finding = NotSeparable(finding.node, finding.reason + GENERAL, certain=False, hint=finding.hint)
+    if not finding.certain:
+        finding = moved(finding, reduction, term, setting_of(separator, cascade))
     raise verdict(reduction, finding, test, cascade) from None
 
 
@@ -220,9 +226,18 @@ def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Ca
     """The rank test of a sum's term; of the logarithm of a product's, since Π F = exp(Σ log F)."""
     if reduction.monoid.name not in ("sum", "prod"):
         return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
-    term = term if reduction.monoid.name == "sum" else log(Abs(term))
+    return setting_of(separator, cascade).audit(tested(reduction, term))
+
+
+def tested(reduction: Reduction, term: Expr) -> Expr:
+    """What is summed, of a product its logarithm."""
+    return term if reduction.monoid.name == "sum" else log(Abs(term))
+
+
+def setting_of(separator: Separator, cascade: Cascade) -> Setting:
+    """What samples of a cascade's terms are drawn for."""
     others = {one.value: one for one in cascade.reductions if not one.is_scalar}
-    return audit_of(term, cascade.reduced, cascade.values, separator.facts, others)
+    return Setting(cascade.reduced, cascade.values, separator.facts, others)
 
 
 REWRITES = (cancel, without_kinks, factor, expand_log, expand_trig)
@@ -267,7 +282,7 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
     values = " and ".join(sorted(map(str, used - counts or used)))
     reason = str(finding)
     looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")
-    extremum = reduction.monoid.name in ("max", "min")  # whose theorems are about hulls, not about ranks
+    extremum = reduction.monoid.name in ENDS  # whose theorems are about elements, not about ranks
     if not varies(reduction, cascade):
         looked += ("its x take few values, for which the theorem and the samples do not speak",)
     elif finding.certain and (test.grows or extremum):
@@ -309,7 +324,8 @@ def varies(reduction: Reduction, cascade: Cascade) -> bool:
     The theorems say that functions of x at different d are independent, which takes enough of x; the samples show
     whether d takes enough values.
     """
-    data = any(set(cascade.reduced) & free_axes(one) for one in elements_of(reduction.term))
+    given = elements_of(reduction.term) | (values_of(reduction.term) - set(cascade.values))
+    data = any(set(cascade.reduced) & free_axes(one) for one in given)
     sizes = [axis.size for axis in cascade.reduced if axis.size is not None]
     return data and (len(sizes) < len(cascade.reduced) or prod(sizes) > UNROLL_LIMIT)
 
