@@ -195,4 +195,4 @@ def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:
     for _, d in polynomial:
         for atom, q in d:
             lowest[atom] = min(q, lowest.get(atom, q))
-    return all(q >= 0 or lowest[atom] <= q for _, d in v for atom, q in d)
+    return all(q >= 0 or lowest.get(atom, 0) <= q for _, d in v for atom, q in d)
