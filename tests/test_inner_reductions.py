@@ -118,7 +118,7 @@ MEANS = ra.sum(ra.mean(g, n), e)
 )
 def test_a_threshold_of_an_inner_reduction_is_no_yes(spelling: Callable[[Expr], Expr], inner: Expr) -> None:
     verdict = ra.analyze(spelling(inner))
-    assert isinstance(verdict, Refused if inner == MEANS else Refused | Undecided)
+    assert isinstance(verdict, Refused | Undecided)
     assert "threshold moves with d" in verdict.reason
 
 

@@ -390,6 +390,7 @@ ELSEWHERE = {
     "x[b, ⌊p / |c|⌋, p mod |c|]": "tests/test_coalesce.py::test_axes_side_by_side_are_one_dimension",
     "parallel i: A;  parallel i: B": "tests/test_tile_properties.py::test_joining_loops_changes_nothing",
     "x·g/v": "tests/test_tile_properties.py::test_what_depends_on_the_row_alone_may_leave_the_loop",
+    "h²·(Y − a/h·X')²": "tests/test_digits.py::test_a_rotation_by_a_right_angle_divides_by_nothing",
     "f(d)": "tests/test_tile_properties.py::test_what_depends_on_the_row_alone_may_leave_the_loop",
     "f(s₁ + s₂)": "tests/test_tile_properties.py::test_sums_of_products_are_one_product",
     "for t < 1: A": "tests/test_tile_properties.py::test_loops_of_one_step_are_no_loops",

@@ -84,6 +84,7 @@ def spelled(expr: Basic) -> str:
 def line(outputs: Mapping[str, tuple[Expr, str]], call: str = "ra.analyze") -> str:
     """A program of one line that asks for outputs.
 
+    >>> import redalg as ra
     >>> n, x = ra.axes("n"), ra.tensor("x[n]")
     >>> line({"out": (ra.sum(ra.where(n > 0, x, 0), n), "")})
     'import redalg as ra; from sympy import *; n = ra.axes("n"); x, = ra.tensors("x[n]"); \
