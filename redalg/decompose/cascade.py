@@ -52,6 +52,11 @@ class Reduction:
         return bool(self.monoid.reduction)
 
     @property
+    def is_count(self) -> bool:
+        """Tells whether it counts all elements."""
+        return self.monoid.name == "sum" and self.term == S.One
+
+    @property
     def dtype(self) -> str:
         """What the value is whatever the tensors are (`int64`, `bool`); empty where it follows them."""
         return "bool" if self.monoid.name in ("any", "all") else self.monoid.result(self.result)[1].dtype

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
-from sympy import Expr, Float, S
+from sympy import Expr, Float
 
 from redalg.decompose.axes import outermost
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
@@ -47,7 +47,7 @@ def in_passes(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decompositio
 @final
 @dataclass(frozen=True)
 class Advice:
-    """What to do about a cascade that one pass does not compute: the call that does, found when this is read.
+    """Advice for a cascade that one pass does not compute: the call that does, found when this is read.
 
     Attributes:
         cascade: as it was parsed.
@@ -73,7 +73,7 @@ class Advice:
 
     @property
     def _order(self) -> str:
-        """What a call of so many passes computes in which order."""
+        """The order in which a call of so many passes computes."""
         *earlier, _ = in_passes(self.cascade, self.passes or 1, exact=True) or ()
         if not earlier:
             known = "·".join(f"|{axis}|" for axis in self.cascade.reduced)
@@ -110,7 +110,7 @@ class Levels:
 
     def __init__(self, cascade: Cascade, most: int, *, exact: bool) -> None:
         self.cascade, self.exact = cascade, exact
-        self.of = {one.value: 1 for one in cascade.reductions if not is_count(one)}
+        self.of = {one.value: 1 for one in cascade.reductions if not one.is_count}
         self.counted: set[Value] = set()
         self.needed: int | None = None
         for level in range(1, most + 1):
@@ -141,7 +141,7 @@ class Levels:
     def count_first(self, blocked: Reduction) -> bool:
         """Let a term know the number of elements; False where it holds no count."""
         total = total_of(self.cascade.reduced)
-        counts = {one.value: total for one in self.cascade.reductions if is_count(one)}
+        counts = {one.value: total for one in self.cascade.reductions if one.is_count}
         if not values_of(blocked.term) & counts.keys():
             return False
         self.counted.add(blocked.value)
@@ -159,11 +159,6 @@ class Levels:
             later |= {one.value} if values_of(one.term) & later else set()
         self.of |= {one: level + 1 for one in later if self.of[one] == level}
         return True
-
-
-def is_count(reduction: Reduction) -> bool:
-    """Whether a reduction counts all elements."""
-    return reduction.monoid.name == "sum" and reduction.term == S.One
 
 
 def unseparated(cascade: Cascade, *, exact: bool) -> str | None:
@@ -297,7 +292,7 @@ def as_values(values: Iterable[Value]) -> dict[Expr, Expr]:
 
 
 def repeated(cast: Cast, cascade: Cascade) -> bool:
-    """Whether a sum would round the same number again for every element of an axis that the rounding lacks."""
+    """Tells whether a sum would round the same number again for every element of an axis that the rounding lacks."""
     axes = free_axes(cast)
     sums = [one for one in cascade.reductions if one.term.has(cast)]
     return cascade.axis in axes and not cascade.inner and all(set(one.axes) - axes for one in sums)
@@ -342,6 +337,6 @@ def pruned(cascade: Cascade) -> Cascade:
 
 
 def _feeds(value: Value, cascade: Cascade, used: set[Value]) -> bool:
-    """Whether a producer stands in another that is used."""
+    """Tells whether a producer stands in another that is used."""
     return any(value in values_of(expr) for one in cascade.producers if one.value in used
                for expr in one.cascade.expressions())  # fmt: skip

@@ -24,7 +24,7 @@ from redalg.expression.rebuild import with_args
 
 def with_known_total(cascade: Cascade, reduction: Reduction) -> Cascade | None:
     """The cascade with the total for the count in a reduction's term (see the module); None where nothing changes."""
-    count = next((one.value for one in cascade.reductions if one.monoid.name == "sum" and one.term is S.One), None)
+    count = next((one.value for one in cascade.reductions if one.is_count), None)
     if count is None or count not in values_of(reduction.term):
         return None
     known = frozenset(cascade.values)

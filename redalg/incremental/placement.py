@@ -160,7 +160,7 @@ def _hold(placement: Placement, separation: Separation) -> None:
         value = index_of(separation, index, chosen, facts) if reduction.dtype else value_of(separation, index, chosen)
     elif h is not S.Zero:  # Π g·h = (Π g)·h^n
         cascade = placement.decomposition.cascade
-        [count] = [one.value for one in cascade.reductions if one.monoid.name == "sum" and one.term == S.One]
+        [count] = [one.value for one in cascade.reductions if one.is_count]
         base, power = h.as_base_exp()
         base, power = (base, power) if power.is_Integer else (h, S.One)
         value = Powered(*value.args, base, power * count) if isinstance(value, Scaled) else value * h**count

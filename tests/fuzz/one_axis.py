@@ -18,6 +18,7 @@ from sympy.logic.boolalg import Boolean
 
 import redalg as ra
 from tests.fuzz.case import Case, Draw, axes_of, b, eps, gamma, n, tensor
+from tests.random_cascades import MONOTONE
 
 x, y, s, w, p, z, M, t, c, v = map(tensor, "xyswpzMtcv")
 Values = Sequence[Expr]
@@ -87,12 +88,7 @@ ROUGH: tuple[Idiom, ...] = (
     lambda d, u: log(w + d**2),
 )
 EXTREMAL: tuple[Idiom, ...] = (
-    lambda d, u: u - d,
-    lambda d, u: u * (1 + d**2) + t,
-    lambda d, u: exp(tanh(d)) * u - d,
-    lambda d, u: Abs(u - d),
-    lambda d, u: Max(u, d),
-    lambda d, u: -u / sqrt(1 + d**2),
+    *MONOTONE,
     lambda d, u: (u - d) ** 2,
     lambda d, u: u + d * sign(y),
     lambda d, u: ra.where(u > d, u, d),
