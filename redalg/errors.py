@@ -78,7 +78,7 @@ class VerdictError(RedalgError):
 
     @property
     def hint(self) -> str:
-        """What could be done instead."""
+        """The remedy, in a sentence or two."""
         return str(self.advice)
 
     def __str__(self) -> str:

@@ -72,7 +72,7 @@ class Fused:
             return forms["passes"]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled and copied holds the forms."""
+        """The attributes that are pickled and copied, the forms among them."""
         self.passes  # noqa: B018
         return vars(self)
 
@@ -251,7 +251,7 @@ class Fused:
 
     @property
     def _rounds(self) -> bool:
-        """Whether one pass would approximate what several compute exactly."""
+        """Tells whether one pass would approximate what several compute exactly."""
         try:
             return bool(decompose(self.cascade).roundings)
         except (NotFusible, Undecided):
@@ -372,7 +372,7 @@ class Fused:
         return tune(self.passes, self._given(positional, tensors), named_sizes(sizes or {}, "tune"), how)
 
     def _lowered(self, caller: str, each: Any, target: str, /, sizes: Any, dtypes: Any, **options: Any) -> Any:
-        """What `each` makes of every pass, for options as a caller writes them."""
+        """The results of `each` for every pass, for options as a caller writes them."""
         from redalg.runtime.lowering import lower_passes
 
         named = named_sizes(sizes or {}, caller), named_dtypes(self.cascade, dtypes)

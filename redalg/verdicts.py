@@ -93,7 +93,7 @@ class Reasoned(ABC):
 
     @property
     def hint(self) -> str:
-        """What could be done instead; where that takes a search, it is made when this is read."""
+        """The remedy; where that takes a search, it is made when this is read."""
         return str(self.advice)
 
     @abstractmethod

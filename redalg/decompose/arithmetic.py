@@ -54,7 +54,7 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def is_finite(self, x: Any) -> Any:
-        """Which numbers are neither infinite nor NaN."""
+        """Marks the numbers that are neither infinite nor NaN."""
 
 
 @final

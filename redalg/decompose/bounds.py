@@ -59,7 +59,7 @@ def without_denominators(difference: Add, sign: Sign) -> Expr:
 
 
 def bounds_of(term: Expr, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, int]]:
-    """What a term is beyond: (bound, 1) where it is at least the bound, (bound, −1) where it is at most that."""
+    """Bounds of a term: (bound, 1) where it is at least the bound, (bound, −1) where it is at most that."""
     for factor in Mul.make_args(term):
         side = sign(term / factor) if isinstance(factor, Abs) or of_kind(Value, factor) else 0
         if side:

@@ -52,7 +52,7 @@ class Centred:
         return {key: c for key, c in self.centres.get(atom, {}).items() if not key[0]}
 
     def cleared(self, atom: int) -> Monomial:
-        """What the slope of a line divides by, where the polynomial multiplies by it again; () elsewhere."""
+        """The divisor of a line's slope, where the polynomial multiplies by it again; () elsewhere."""
         v = self.centres.get(atom, {})
         alone = len(v) == 1 and bool(self.slopes(atom)) and not self.guarded
         return divisor(v) if alone and is_cleared(self.polynomial, atom, v) else ()
@@ -133,7 +133,7 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator, *, lines: bool) -
 
 
 def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
-    """Whether v is a line in other generators, with slopes that the state gives.
+    """Tells whether v is a line in other generators, with slopes that the state gives.
 
     A state holds no tensors, so that v may hold no parameter; an exponential's reciprocal may overflow; and v varies
     along no axis that the generator lacks.
@@ -146,7 +146,7 @@ def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
 
 
 def is_regression(slope: Polynomial, both: frozenset[Element], separator: Separator) -> bool:
-    """Whether a slope is made of ratios N/D, whole powers, N a sum whose term holds what both generators do."""
+    """Tells whether a slope is made of ratios N/D, whole powers, N a sum whose term holds what both generators do."""
     return all(_is_ratio(d, both, separator) for _, d in slope)
 
 
@@ -160,7 +160,7 @@ def _is_ratio(d: Monomial, both: frozenset[Element], separator: Separator) -> bo
 
 
 def is_cleared(polynomial: Polynomial, atom: int, v: Polynomial) -> bool:
-    """Whether a polynomial has as many factors of what v divides by as it has of the generator less v.
+    """Tells whether a polynomial has as many factors of what v divides by as it has of the generator less v.
 
     A turn τ/h of such a line, of which no power is left to divide by, is as good where h = 0: h²·(z − τ/h·x)².
     """
@@ -171,7 +171,7 @@ def is_cleared(polynomial: Polynomial, atom: int, v: Polynomial) -> bool:
 
 
 def divisor(v: Polynomial) -> Monomial:
-    """What v divides by."""
+    """The divisors of v."""
     lowest: dict[int, Ratio] = {}
     for _, d in v:
         for number, q in d:

@@ -32,13 +32,13 @@ SEPARATED = 1e-4
 
 
 def speaks(node: Basic, separator: Separator) -> bool:
-    """Whether both x and d take infinitely many values in a node that a theorem names, or in a step's arguments."""
+    """Tells if both x and d take infinitely many values in a node that a theorem names, or in a step's arguments."""
     parts = node.args if isinstance(node, (Relational, Where, *STEPS)) else (node,)
     return all(any(moves(one, side, separator) for one in parts) for side in (X, D))
 
 
 def moves(node: Basic, side: int, separator: Separator) -> bool:
-    """Whether a node passes on one side other than by what takes few values."""
+    """Tells whether a node passes on one side other than by what takes few values."""
     if node in separator.values:
         return side == D and _is_free(node, separator)
     if isinstance(node, Element | Value):
@@ -50,7 +50,7 @@ def moves(node: Basic, side: int, separator: Separator) -> bool:
 
 
 def _is_free(value: Basic, separator: Separator) -> bool:
-    """Whether a reduced value takes infinitely many: a sum does of any term that is not 0, an extremum as its term."""
+    """Tells if a reduced value takes infinitely many: a sum does of any term that is not 0, an extremum as its term."""
     kind, term = separator.facts.get(value, ("", value))
     if kind in ("sum", "prod"):
         return True
@@ -58,12 +58,12 @@ def _is_free(value: Basic, separator: Separator) -> bool:
 
 
 def setting(separator: Separator) -> Setting:
-    """What samples are drawn for."""
+    """The setting of a separator's samples."""
     return Setting(tuple(sorted(separator.axes, key=str)), tuple(sorted(separator.values, key=str)), separator.facts)
 
 
 def independent(functions: Sequence[Expr], separator: Separator) -> bool:
-    """Whether functions of x alone have derivatives of rank 2 at some sample."""
+    """Tells whether functions of x alone have derivatives of rank 2 at some sample."""
     import numpy as np
 
     elements = sorted({one for u in functions for one in elements_of(u)}, key=str)

@@ -1,4 +1,4 @@
-"""What a NaN, an infinity and a mask mean: the one table that every backend and the definition follow.
+"""The meaning of a NaN, an infinity and a mask: the one table that every backend and the definition follow.
 
     written                            what counts
     where(c, a, b)                     the branch that c chooses; what the other holds is as if it were not there

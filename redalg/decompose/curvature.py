@@ -136,7 +136,7 @@ def stepped(node: Where, variable: Expr, facts: Facts) -> int | None:
 
 
 def _exceeds(a: Expr, b: Expr, difference: Expr, facts: Facts) -> bool:
-    """Whether a ≥ b is known on one side of where a difference is 0: a falls or rises with b from there on."""
+    """Tells whether a ≥ b is known on one side of where a difference is 0: a falls or rises with b from there on."""
     if b is S.NegativeInfinity or a is S.Infinity:
         return True
     if S.NegativeInfinity in (a, b) or S.Infinity in (a, b):

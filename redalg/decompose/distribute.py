@@ -30,14 +30,14 @@ SUMS = ("affine", "sum_at_max", "sum_below_max")
 @final
 @dataclass(frozen=True)
 class Sides:
-    """Which side an expression is of: `facts` say what was reduced before, over `axes`."""
+    """The side of an expression: `facts` say what was reduced before, over `axes`."""
 
     facts: Facts
     axes: frozenset[Axis]
 
     @property
     def values(self) -> frozenset[Value]:
-        """What was reduced before."""
+        """The values that were reduced before."""
         return frozenset(self.facts)
 
     def has_d(self, node: Expr) -> bool:

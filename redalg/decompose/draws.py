@@ -177,7 +177,7 @@ class Draws:
 
 
 def holds_place(node: Basic) -> bool:
-    """Whether a place stands in it, other than as an index of an element."""
+    """Tells whether a place stands in it, other than as an index of an element."""
     if isinstance(node, Element | Value):
         return False
     return isinstance(node, Axis) or any(map(holds_place, node.args))

@@ -134,7 +134,7 @@ class Finder:
         return self._composed(node, kind, where)
 
     def _several(self, node: Expr) -> bool:
-        """Whether a node holds several functions of x, of which no one is known to give the others."""
+        """Tells whether a node holds several functions of x, of which no one is known to give the others."""
         generators: dict[Expr, Dummy] = {}
         return self._of_one(self.opened(node, generators), generators) is None
 
@@ -223,7 +223,7 @@ class Finder:
         return next((variable**power for power in (2, 3, 4) if node == u**power), None)
 
     def _is_staircase(self, node: Where, kind: str) -> bool:
-        """Whether the theorem of the staircase speaks: of w and u that fill a plane, or of w that rises to the edge."""
+        """Tells if the theorem of the staircase speaks: w and u fill a plane, or w rises to the edge."""
         if not speaks(node.args[0], self.separator) or attaining(node, kind, self.separator) < CORNERS:
             return False
         of_u, of_w = dict[Expr, Dummy](), dict[Expr, Dummy]()
@@ -340,7 +340,7 @@ class Finder:
         return [Add(*(laurent.number(c) * atoms.expr(x) for x, c in vector.items())) for vector in span.basis]
 
     def _is_hull(self, node: Expr, span: Span, kind: str) -> bool:
-        """Whether the theorem of the hull speaks: of functions that fill a plane, weighed by what moves."""
+        """Tells whether the theorem of the hull speaks: of functions that fill a plane, weighed by what moves."""
         if node.has(Max, Min, Where, Abs) or not moves(node, D, self.separator):
             return False
         return independent(self._written(span), self.separator) and attaining(node, kind, self.separator) >= CORNERS
@@ -377,7 +377,7 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
 
 
 def _is_total(phi: Expr, variable: Expr, separator: Separator) -> bool:
-    """Whether φ is a number of every number u: a root or a logarithm of less than 0 would be NaN, which comes first."""
+    """Tells if φ of every number u is a number: a root or logarithm of less than 0 is NaN, which comes first."""
     partial = [one.args[0] for one in of_kind(log, phi) | of_kind(acosh, phi)]
     partial += [one.base for one in of_kind(Pow, phi) if not one.exp.is_Integer]
     return all(constant_sign(one, separator.facts) in UP for one in partial if one.has(variable))

@@ -1,4 +1,4 @@
-"""What takes few values: a term that does not separate is taken apart by them. Each rewrite is exact:
+"""Terms with parts that take few values: a term that does not separate is taken apart by them. Each rewrite is exact:
 
     f(x, a)              → where(a ≠ 0, f(x, 1), f(x, 0))                 a the truth of any or all
     f(x, where(c, p, q)) → where(c, f(x, p), f(x, q))                     c of x alone or of d alone
@@ -107,7 +107,7 @@ def _by_number(one: Expr, numbers: tuple[Expr, ...], at: At) -> Expr:
 
 
 def _is_small_remainder(node: Expr) -> bool:
-    """Whether it is an integer modulo 2, 3 or 4."""
+    """Tells whether it is an integer modulo 2, 3 or 4."""
     place, size = node.args
     return bool(place.is_integer and size.is_Integer and 1 < size <= CASES_LIMIT)
 

@@ -111,7 +111,7 @@ def adopt(expr: Any) -> Expr:
 
 
 def as_expression(given: Any) -> Expr:
-    """What was given as an expression, or an error that says what it is and what to give."""
+    """Returns an expression as it was given; of anything else raises an error that says what to give."""
     kind = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
     if isinstance(given, list | tuple | Tuple | set | frozenset):
         raise ExpressionError(

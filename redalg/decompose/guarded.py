@@ -67,7 +67,7 @@ def _parted(node: Expr, separator: Separator) -> Expr:
 
 
 def _is_late(node: Expr, separator: Separator) -> bool:
-    """Whether it holds d, or a parameter, where a mask may be dropped: that stands outside the sum."""
+    """Tells whether it holds d, or a parameter, where a mask may be dropped: that stands outside the sum."""
     if separator.side(node) & D:
         return True
     held = (one for one in nodes_of(node) if isinstance(one, Element | Scalar | Value))
@@ -80,12 +80,12 @@ def _at(place: int, condition: Expr, branch: Expr) -> Expr:
 
 
 def _hides(node: Expr, separator: Separator) -> bool:
-    """Whether it is a mask of x, or of what is free of x."""
+    """Tells whether it is a mask of x, or of what is free of x."""
     return isinstance(node, Where) and separator.side(node.condition) != MIXED
 
 
 def hides(some: Expr, polynomial: Polynomial, separator: Separator) -> bool:
-    """Whether a polynomial has factors of d or of parameters that need not be finite; a mask free of x hides all."""
+    """Tells if a polynomial has factors of d or of parameters that need not be finite; a mask free of x hides all."""
     if any(not separator.side(one) & X for one in Mul.make_args(some)):
         return some is not S.One
     atoms = (separator.atoms.list[number] for _, d in polynomial for number, _ in d)

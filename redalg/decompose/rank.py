@@ -65,12 +65,12 @@ class RankTest:
 
     @property
     def grows(self) -> bool:
-        """Whether a rank of at most 8 is excluded."""
+        """Tells whether a rank of at most 8 is excluded."""
         return len(self.ranks) == 2 and self.ranks[1] > SMALL
 
     @property
     def settles(self) -> bool:
-        """Whether the rank is at most 8 at all samples."""
+        """Tells whether the rank is at most 8 at all samples."""
         return len(self.ranks) == 2 and self.ranks[1] <= SMALL
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class RankTest:
 @final
 @dataclass(frozen=True)
 class Setting:
-    """What samples are drawn for: the reduced axes, the values and what they are, and those that are not numbers."""
+    """The setting of samples: the reduced axes, the values and their facts, and those that are not numbers."""
 
     axes: Axes
     values: tuple[Value, ...]
@@ -94,7 +94,7 @@ class Setting:
 
     @property
     def known(self) -> dict[Value, tuple[str, Expr, str]]:
-        """What each value is: its monoid, its term or terms, and which of several results."""
+        """The meaning of each value: its monoid, its term or terms, and which of several results."""
         made: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}
         made |= {one: (*self.facts[one], "") for one in self.values if one in self.facts}
         return made | {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
@@ -211,7 +211,7 @@ def _audited(setting: Setting, term: Expr, plan: Sizes | None) -> Audit | None:
 
 
 def has_long_double() -> bool:
-    """Whether the platform's long double has at least ten bits more than float64."""
+    """Tells whether the platform's long double has at least ten bits more than float64."""
     import numpy as np
 
     return bool(np.finfo(np.longdouble).eps < np.finfo(np.float64).eps / 1024)

@@ -70,7 +70,7 @@ class Rounding:
 
     @property
     def by_power_of_two(self) -> bool:
-        """Whether the scale moves by powers of 2 alone, by which a float is rounded alike before and after."""
+        """Tells whether the scale moves by powers of 2 alone, by which a float is rounded alike before and after."""
         return self.scale is not None and is_power_of_two(self.scale.as_coeff_Mul()[1])
 
     @property
@@ -128,7 +128,7 @@ def said(one: Rounding) -> str:
 
 
 def overflowing(one: Rounding) -> str:
-    """What becomes of a number that is too large for the dtype."""
+    """The fate of a number that is too large for the dtype."""
     ends = "saturates" if one.cast.dtype in SATURATING else "is infinite"
     return (
         f"What exceeds {float(LARGEST[one.cast.dtype]):.6g} in magnitude, where the definition {ends}, stays as it is."
@@ -154,7 +154,7 @@ def bounds(cascade: Cascade, roundings: Iterable[tuple[Reduction, Rounding]]) ->
 
 
 def free_of_infinity(move: Expr) -> bool:
-    """Whether a bound is a number for some data."""
+    """Tells whether a bound is a number for some data."""
     return not any(S.Infinity in Mul.make_args(term) for term in Add.make_args(move))
 
 
@@ -190,7 +190,7 @@ class Moves:
         return S.Infinity
 
     def moves(self, node: Basic) -> bool:
-        """Whether an expression holds something that moves, or a rounding of which nothing is known."""
+        """Tells whether an expression holds something that moves, or a rounding of which nothing is known."""
         if node in self.by or (isinstance(node, Cast) and bool(values_of(node) & self.values)):
             return True
         return any(map(self.moves, node.args))

@@ -21,7 +21,7 @@ from redalg.expression import Cast, Where
 from redalg.expression.contents import of_kind, values_of
 
 RISES = {"max": 1, "min": -1}
-"""Which way an extremum moves while a pass runs."""
+"""The direction in which an extremum moves while a pass runs."""
 
 
 def rounding(separator: Separating, cast: Cast, g: Expr, h: Expr) -> Rounding:
@@ -40,7 +40,7 @@ def smooth(scale: Expr) -> Expr:
 
 
 def is_within(separator: Separating, rounded: Expr, largest: Expr) -> bool:
-    """Whether the magnitude of what is rounded is known not to exceed a number, of every element and prefix."""
+    """Tells whether the magnitude of what is rounded is known not to exceed a number, of every element and prefix."""
     if isinstance(rounded, Where):
         return all(is_within(separator, branch, largest) for branch in rounded.args[1:])
     choice = next((one for one in Mul.make_args(rounded) if isinstance(one, Where)), None)
@@ -67,7 +67,7 @@ def divided(separator: Separating, rounded: Expr) -> Expr:
 
 
 def never_grows(separator: Separating, scale: Expr) -> bool:
-    """Whether a scale is known to be positive, and to fall while extrema of x alone are still running."""
+    """Tells whether a scale is known to be positive, and to fall while extrema of x alone are still running."""
     values = [one for one in values_of(scale) if separator.side(one) == D]
     kinds = [separator.facts.get(one, ("", S.NaN)) for one in values]
     return is_nonnegative(1 / scale, separator.facts) and all(
@@ -78,7 +78,7 @@ def never_grows(separator: Separating, scale: Expr) -> bool:
 
 
 def rounds(separator: Separating, *nodes: Basic) -> bool:
-    """Whether a rounding of what mixes x and d stands in one of these."""
+    """Tells whether a rounding of what mixes x and d stands in one of these."""
     return any(separator.side(one) == X | D for node in nodes for one in of_kind(Cast, node))
 
 

@@ -42,7 +42,7 @@ class Node:
 
 
 Values: TypeAlias = Mapping[Value, tuple[str, Expr, str]]
-"""What each value is: its monoid, its term or terms, and which of several results."""
+"""The meaning of each value: its monoid, its term or terms, and which of several results."""
 
 
 @final
@@ -131,7 +131,7 @@ def _leaf(samples: Samples, known: Node) -> Any:
 
 
 def _value(samples: Samples, known: Node) -> Any:
-    """What a reduction makes of every data set."""
+    """The value of a reduction over every data set."""
     kind, term, result = samples.values[known.node]
     reduce = REDUCED.get((kind, result))
     if reduce is None:

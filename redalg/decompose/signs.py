@@ -198,7 +198,7 @@ def _difference(expr: Add, facts: Facts) -> Sign | None:
 
 
 def _bounded(expr: Add, facts: Facts) -> Sign | None:
-    """What bounds give, for which the sum itself is unknown meanwhile."""
+    """The sign that bounds give, for which the sum itself is unknown meanwhile."""
     if isinstance(facts, KnownFacts):
         facts.signs[expr] = None
     found = bounded(expr, facts, lambda one: _way(sign_of(one, facts)))
@@ -206,7 +206,7 @@ def _bounded(expr: Add, facts: Facts) -> Sign | None:
 
 
 def divides(expr: Expr, facts: Facts) -> bool:
-    """Whether the sign of a sum follows from one that is multiplied by what it divides by, which may be 0 or ∞."""
+    """Tells if the sign of a sum follows from one that is multiplied by what it divides by, which may be 0 or ∞."""
     if not expr.is_Add or not any(one.exp.is_extended_negative and (values_of(one) or elements_of(one))
                                   for one in of_kind(Pow, expr)):  # fmt: skip
         return False

@@ -206,7 +206,7 @@ def coupled(term: Expr, function: str) -> str:
 
 
 def declaring(base: Expr) -> str:
-    """What makes a power real of which the sign of the base is not known: a scalar that is declared, or an exponential.
+    """The advice that makes a power real where its base's sign is not known: declare a scalar, or write an exponential.
 
     >>> from redalg import scalars
     >>> declaring(scalars("rate"))

@@ -230,12 +230,12 @@ def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Ca
 
 
 def tested(reduction: Reduction, term: Expr) -> Expr:
-    """What is summed, of a product its logarithm."""
+    """The summand; of a product the logarithm of its factor."""
     return term if reduction.monoid.name == "sum" else log(Abs(term))
 
 
 def setting_of(separator: Separator, cascade: Cascade) -> Setting:
-    """What samples of a cascade's terms are drawn for."""
+    """The setting of a cascade's samples."""
     others = {one.value: one for one in cascade.reductions if not one.is_scalar}
     return Setting(cascade.reduced, cascade.values, separator.facts, others)
 
@@ -299,7 +299,7 @@ def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade
 
 
 GENERAL = " in general"
-"""What is said of a theorem that does not speak of the term."""
+"""The remark on a theorem that does not speak of the term."""
 
 
 def unsettled(test: RankTest) -> str:

@@ -35,10 +35,10 @@ from redalg.expression import Cast, Value, Where
 from redalg.expression.contents import of_kind, values_of
 
 ENDS = {"max": 1, "min": -1, "argmax": 1, "argmin": -1, "topk": 1, "sum_at_max": 1, "sum_below_max": 1}
-"""Which end of F decides, by monoid."""
+"""The end of F that decides, by monoid."""
 SELECTING = frozenset(ENDS) - {"max", "min"}
 FLAT = (floor, ceiling, sign, Mod, Cast)
-"""What is flat beside its jumps."""
+"""Functions that are flat beside their jumps."""
 PLANS = (((48, 192, 1.0), 3), ((48, 768, 4.0), 3))
 """Numbers of elements and of completions, how large the elements are, and how often they are drawn."""
 LEAST = 16
@@ -78,12 +78,12 @@ def winners(kind: str, term: Expr, setting: Setting) -> tuple[int, int] | None:
 
 
 def _is_flat(term: Expr, setting: Setting) -> bool:
-    """Whether what mixes x and d has flat parts."""
+    """Tells whether what mixes x and d has flat parts."""
     return any(values_of(node) & set(setting.values) for node in of_kind(Basic, term) if isinstance(node, FLAT))
 
 
 def _known(term: Expr, setting: Setting) -> bool:
-    """Whether samples have rules for every value that the term is made of."""
+    """Tells whether samples have rules for every value that the term is made of."""
     from redalg.decompose.samples import REDUCED
 
     seen, todo = set[Value](), [*(values_of(term) & set(setting.values))]

@@ -46,7 +46,7 @@ class Library(ABC):
 
     @abstractmethod
     def is_float(self, array: Any) -> bool:
-        """Whether the numbers are floats."""
+        """Tells whether the numbers are floats."""
 
     @abstractmethod
     def transpose(self, array: Any, order: Sequence[int]) -> Any:

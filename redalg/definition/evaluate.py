@@ -97,7 +97,7 @@ class Evaluator:
         return self.read(self.gathered(node))
 
     def read(self, array: Any) -> Any:
-        """What a tensor holds: floats in float64, integers in int64, truth values as they are."""
+        """The elements of a tensor: floats in float64, integers in int64, truth values as they are."""
         if "bool" in str(array.dtype):
             return array
         return self.library.whole(array) if "int" in str(array.dtype) else self.library.float(array)
@@ -277,7 +277,7 @@ def parted(node: Mul) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
 
 @lru_cache(1 << 12)
 def gathers(node: Basic) -> bool:
-    """Whether a tensor is indexed by more than axes."""
+    """Tells whether a tensor is indexed by more than axes."""
     if isinstance(node, Element):
         return not all(isinstance(index, Axis) for index in node.indices)
     return any(map(gathers, node.args))

@@ -77,12 +77,12 @@ def contracted(at: Evaluator, term: Mul, axes: Sequence[Axis]) -> Any:
 
 
 def varies(array: Any, places: set[int]) -> bool:
-    """Whether an array varies along some dimensions."""
+    """Tells whether an array varies along some dimensions."""
     return any(array.shape[place] != 1 for place in places)
 
 
 def is_plain(at: Evaluator, top: Sequence[Expr], bottom: Sequence[Expr]) -> bool:
-    """Whether all factors are finite: then none can hide another's ∞ or NaN, and a constant one may stand outside."""
+    """Tells if all factors are finite: then none can hide another's ∞ or NaN, and a constant one may stand outside."""
     return all(bool((abs(at.number(one)) < INFINITY).all()) for one in top) and all(
         bool(((abs(at.number(one)) < INFINITY) & (at.number(one) != 0)).all()) for one in bottom
     )
@@ -107,7 +107,7 @@ def merged(factors: Sequence[Any], divisors: Sequence[Any]) -> list[Any]:
 
 
 def covers(array: Any, other: Any) -> bool:
-    """Whether an array is as large as its product with another."""
+    """Tells whether an array is as large as its product with another."""
     return all(b in (1, a) for a, b in zip(array.shape, other.shape, strict=True))
 
 

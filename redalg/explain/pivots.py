@@ -118,7 +118,7 @@ class Reasons:
 
 
 def written_beside(decomposition: Decomposition) -> dict[Expr, list[Expr]]:
-    """What stands in a sum beside values: u of u(x) − v(d), with its v."""
+    """Terms that stand in a sum beside values: u of u(x) − v(d), with its v."""
     made: dict[Expr, list[Expr]] = {}
     for separation in decomposition.separations:
         for u, v in separation.shifts:

@@ -85,7 +85,7 @@ def in_passes(decomposition: Decomposition, form: FusedForm, earlier: tuple[Fuse
 
 
 def rounded(decomposition: Decomposition, earlier: tuple[FusedForm, ...]) -> str:
-    """Whether the passes round as the definition does, where that rounds."""
+    """Tells whether the passes round as the definition does, where that rounds."""
     if decomposition.roundings:
         return f" Approximate: what pass {len(earlier) + 1} rounds otherwise than the definition is told there."
     cascades = (decomposition.cascade, *(one.cascade for one in earlier))

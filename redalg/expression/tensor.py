@@ -102,7 +102,7 @@ class Element(_Indexed):
 
 @cache
 def _facts(sign: str) -> StdFactKB:
-    """What is known of an element of that sign: that it is finite is not."""
+    """The assumptions of an element of that sign: it need not be finite."""
     return StdFactKB({**Element.default_assumptions, **StdFactKB({"extended_real": True, f"extended_{sign}": True})})
 
 

@@ -67,7 +67,7 @@ class Candidates:
                 yield atom
 
     def _alike(self, atom: int, other: int) -> bool:
-        """Whether two generators vary along the same axes, so that their product is no contraction."""
+        """Tells whether two generators vary along the same axes, so that their product is no contraction."""
         return free_axes(self.atoms.list[atom].base) == free_axes(self.atoms.list[other].base)
 
     def _may_be_infinite(self, atom: int) -> bool:

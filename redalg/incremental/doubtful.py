@@ -1,4 +1,4 @@
-"""What cancels in exponents and need not be finite: the sums may not show that it is not.
+"""Terms that cancel in exponents and need not be finite: the sums may not show that it is not.
 
     exp(λ)/exp(λ) → where(−∞ < λ < ∞, 1, NaN)
 
@@ -29,7 +29,7 @@ def where_finite(scales: Iterable[Expr], left: Expr, placement: Placement) -> Ex
 
 
 def _is_doubtful(term: Expr, placement: Placement) -> bool:
-    """Whether it is free of x, and masked or made of elements of which no exponent's pivot is."""
+    """Tells whether it is free of x, and masked or made of elements of which no exponent's pivot is."""
     separator = placement.decomposition.separator
     shown = {one for pivot in placement.pivots.values() for one in elements_of(pivot.base)}
     unseen = bool(_read_by(term, separator.facts) - shown) or term.has(S.NegativeInfinity)

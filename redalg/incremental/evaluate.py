@@ -98,7 +98,7 @@ class Scope:
 
     @property
     def far(self) -> bool:
-        """Whether places lie beyond the integers that the compute dtype holds."""
+        """Tells whether places lie beyond the integers that the compute dtype holds."""
         last = max((edge for range_ in self.ranges.values() for edge in range_), default=0)
         return max([last, *self.extents.values()]) > (2**53 if "64" in str(self.ops.compute) else 2**24)
 

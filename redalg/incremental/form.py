@@ -145,7 +145,7 @@ class Pivot:
 
     @cached_property
     def generator(self) -> Expr:
-        """What is shifted: u, or u over its scales."""
+        """The number that is shifted: u, or u over its scales."""
         return Mul(*(exp(q * Let(f"below_{m.value.name}", m.base - m.value)) for m, q in self.scales), self.rest) \
             if self.scales else self.base  # fmt: skip
 
@@ -326,7 +326,7 @@ class FusedForm:
 
     @property
     def is_lanewise(self) -> bool:
-        """Whether lanes keep states of their own pivots: not of a slope, nor of a scaled shift that no sum finds."""
+        """Tells if lanes keep states of their own pivots: not of a slope, nor of a scaled shift that no sum finds."""
         scaled = (one for one in self.shifted if one.scales)
         return not self.is_tilted and all(one.policy is PivotPolicy.TILE_LOCAL for one in scaled)
 

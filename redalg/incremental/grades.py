@@ -1,4 +1,4 @@
-"""What the sums of a state are scaled by, as polynomials on the side of d, where it cancels.
+"""The scales of a state's sums, as polynomials on the side of d, where it cancels.
 
 exp(q·c)      of a weight E[u]^q, c the pivot of u            c^p    of (s/c)^p
 exp(k·q·m)    of degree k in a whole generator E[u]^q·f, which m scales before it is shifted

@@ -146,12 +146,12 @@ class Lines:
 
 
 def regresses(y: int, x: int, slope: Polynomial, separator: Separator) -> bool:
-    """Whether a slope of y on x is that of a regression."""
+    """Tells whether a slope of y on x is that of a regression."""
     both = elements_of(separator.atoms.list[y].base) | elements_of(separator.atoms.list[x].base)
     return is_regression(slope, both, separator)
 
 
 def _divides(b: Monomial, d: Monomial) -> bool:
-    """Whether every power of b stands in d, to the same sign and at least as far."""
+    """Tells whether every power of b stands in d, to the same sign and at least as far."""
     powers = dict(d)
     return all(powers.get(atom, 0) / q >= 1 for atom, q in b)

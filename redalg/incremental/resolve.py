@@ -96,7 +96,7 @@ class Resolver:
             self.assignments[index] = Assignment(value, made)
 
     def _some(self, indicator: Expr) -> Boolean:
-        """Whether an element has an indicator: of x counted where the state counts, else by a maximum of its own."""
+        """Tells if an element has an indicator: of x counted where the state counts, else by a maximum of its own."""
         masks = [one for one in Mul.make_args(indicator) if one is not S.One]
         of_x = Mul(*(one for one in masks if self.carries(one)))
         free = [one.condition if one.args[1] is S.One else fails(one.condition)

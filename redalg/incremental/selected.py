@@ -1,4 +1,4 @@
-"""What is selected by φ_d(u), from what is selected by u: φ_d rises strictly, but for some d of a call it may not.
+"""The selection by φ_d(u), from the selection by u: φ_d rises strictly, but for some d of a call it may not.
 
     index  → the place                     a part of φ that is free of x is NaN: every φ is, and the first comes first
            → the place                     one is ±∞ or a factor of 0, and u is finite: every φ is alike
@@ -57,7 +57,7 @@ def value_of(separation: Separation, index: Expr, value: Expr) -> Expr:
 
 
 def free_parts(phi: Expr, kind: type[Add | Mul]) -> Iterator[Expr]:
-    """What is free of u and is added in φ, or what is multiplied."""
+    """Terms of φ that are free of u, or factors."""
     if isinstance(phi, kind):
         free = kind(*(arg for arg in phi.args if not arg.has(GENERATOR)))
         if free.has(Value, Element, Scalar):

@@ -1,4 +1,4 @@
-"""Which generators are kept whole: those of which a difference would lose the digits, taken apart as they are.
+"""Generators that are kept whole: those of which a difference would lose the digits, taken apart as they are.
 
 Taken apart, a monomial has generators of its own for its factors, and none of them is what E[z²] − E[z]² is a
 difference of; the whole is one that a pivot shifts. It is proposed where the sums of a cascade hold
@@ -71,7 +71,7 @@ class Support:
                                        for one in self.separations for x, _ in one.polynomial}  # fmt: skip
 
     def is_mask(self, number: int) -> bool:
-        """Whether an atom is an indicator."""
+        """Tells whether an atom is an indicator."""
         return is_indicator(self.atoms.list[number].base)
 
     def masked(self, masks: Monomial, expr: Expr) -> Expr:
@@ -96,7 +96,7 @@ class Support:
                     yield q
 
     def is_plain(self, q: Monomial) -> bool:
-        """Whether a pivot shifts it as it is, or it is a mask."""
+        """Tells whether a pivot shifts it as it is, or it is a mask."""
         numbers = [atom for atom, _ in q if not self.is_mask(atom)]
         alone = len(q) == 1 and q[0][1] == 1 and not self.atoms.list[q[0][0]].exponential
         return not numbers or (alone and product((), q, 2, self.atoms) == laurent.power_monomial(q, 2))
@@ -115,7 +115,7 @@ class Support:
         return self.axes(factors) in [self.axes((one,)) for one in factors]
 
     def is_candidate(self, q: Monomial) -> bool:
-        """Whether it is no plain generator, and sums hold what its variance or covariance is made of."""
+        """Tells whether it is no plain generator, and sums hold what its variance or covariance is made of."""
         if self.is_plain(q) or any(p < 0 and self.atoms.list[atom].exponential for atom, p in q):
             return False
         beside = self._apart(q)
@@ -123,12 +123,12 @@ class Support:
         return (squared or self._is_paired(q, beside)) and self._is_defined(q)
 
     def _is_paired(self, q: Monomial, beside: list[Monomial]) -> bool:
-        """Whether t, t·q, t·p and t·p·q are summed, p no plain generator either."""
+        """Tells whether t, t·q, t·p and t·p·q are summed, p no plain generator either."""
         return any(p != q and not self.is_plain(p) and product(t, p, 1, self.atoms) in beside
                    for t in beside for p in self.quotients())  # fmt: skip
 
     def has_root(self, q: Monomial, others: Sequence[Monomial]) -> bool:
-        """Whether it is a power of another candidate, or of a plain generator that has a variance."""
+        """Tells whether it is a power of another candidate, or of a plain generator that has a variance."""
         for k in ROOTS:
             root = laurent.power_monomial(q, laurent.ratio(1, k))
             root = tuple((atom, 1 if self.is_mask(atom) else p) for atom, p in root)
@@ -140,14 +140,14 @@ class Support:
         return False
 
     def _is_defined(self, q: Monomial) -> bool:
-        """Whether its powers are the monomials that they are written for, of elements of any sign."""
+        """Tells whether its powers are the monomials that they are written for, of elements of any sign."""
         roots = [self.atoms.list[atom].base for atom, p in q if p.denominator != 1
                  and not self.atoms.list[atom].exponential]  # fmt: skip
         facts = self.decomposition.separator.facts
         return all(is_nonnegative(base, facts) for base in roots) or self._is_missed(q)
 
     def _is_missed(self, q: Monomial) -> bool:
-        """Whether every output is no number where q is none."""
+        """Tells whether every output is no number where q is none."""
         with_q = {product(t, q, 1, self.atoms) for t in self._apart(q)}
         sums = {one.reduction.value for one in self.separations
                 if with_q & {canonical(x, self.atoms) for x, _ in one.polynomial}}  # fmt: skip

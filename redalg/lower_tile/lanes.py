@@ -349,7 +349,7 @@ class Lanes:
         return start(pivot, Centred(c, live, count), self.assembly, body, into=name)
 
     def _to_row(self, running: Merge) -> Merge:
-        """What moves every lane's state to the pivots of the row."""
+        """The merge that moves every lane's state to the pivots of the row."""
         merge = Merge(self.form, self.assembly, self.space, (Side(self.slots.reads()), Side({})), self.assembly.lanes)
         merge.merged = dict(running.merged)
         return merge

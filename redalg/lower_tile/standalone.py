@@ -186,7 +186,7 @@ def main(example: Example, define: str, seed: int) -> str:
 
 
 def before(example: Example) -> list[str]:
-    """What the passes before the last take and make, by their definitions."""
+    """The inputs and results of the passes before the last, by their definitions."""
     if not example.earlier:
         return []
     computed = {output.name for form in example.earlier for output in form.outputs}

@@ -106,7 +106,7 @@ def default_backend(bound: Bound) -> str:
 
 @cache
 def has_torch() -> bool:
-    """Whether torch can be imported."""
+    """Tells whether torch can be imported."""
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -145,7 +145,7 @@ def bind_earlier(form: FusedForm, given: Mapping[str, Any], sizes: Mapping[str, 
 
 
 def bind_last(forms: tuple[FusedForm, ...], given: Mapping[str, Any], sizes: Mapping[str, int]) -> Bound:
-    """What the last pass takes, bound; the outputs' dtype is that of the caller's tensors, not of earlier values."""
+    """The inputs of the last pass, bound; the outputs' dtype is that of the caller's tensors, not of earlier values."""
     *earlier, last = forms
     own = {name: size for name, size in sizes.items() if has(last, name) or not any(has(one, name) for one in earlier)}
     bound = bind(last.cascade, of_last(given, forms), own)
@@ -157,12 +157,12 @@ def bind_last(forms: tuple[FusedForm, ...], given: Mapping[str, Any], sizes: Map
 
 
 def has(form: FusedForm, axis: str) -> bool:
-    """Whether a form has an axis of that name, or holds its extent."""
+    """Tells whether a form has an axis of that name, or holds its extent."""
     return axis in form.cascade.extents() or any(axis == one.name for one in form.cascade.axes())
 
 
 def of_last(given: Mapping[str, Any], forms: tuple[FusedForm, ...]) -> dict[str, Any]:
-    """What the last pass takes, and what none does (which its binding refuses by name)."""
+    """The inputs of the last pass, and those of no pass (which its binding refuses by name)."""
     *earlier, last = forms
     before = {name for one in earlier for name in part_of(given, one)} | computed(forms)
     return {name: one for name, one in given.items() if name not in before or name in part_of(given, last)}

@@ -103,7 +103,7 @@ def check_scalars(form: FusedForm, state: State, given: Mapping[str, Any]) -> No
 def finished(
     form: FusedForm, executor: Executor, scope: Scope, of: Callable[..., dict[str, Any]], piece: Mapping[str, int]
 ) -> Iterator[tuple[Ranges, dict[str, Any]]]:
-    """What `of` gives of the outputs without a reduced axis, then block after block of those with one."""
+    """The results of `of`: the outputs without a reduced axis, then block after block of those with one."""
     yield {}, of(scope, carries=False)
     if any(one.carries for one in form.outputs):
         sizes = {str(axis.name): scope.length(axis) for axis in form.cascade.axes()} | dict(piece)
@@ -112,7 +112,7 @@ def finished(
 
 
 def finished_exprs(form: FusedForm) -> list[Expr]:
-    """What `finish` evaluates: outputs, assignments, and the producers that stand in them."""
+    """The expressions that `finish` evaluates: outputs, assignments, and the producers that stand in them."""
     exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
     used = {value for expr in exprs for value in values_of(expr)}
     produced = [one for one in form.cascade.producers if one.value in used]

@@ -33,7 +33,7 @@ class AsTheyAre(dict[str, str]):
 @final
 @dataclass(frozen=True)
 class Identity:
-    """What a state's slots hold: `digest`, and a line for each part, for people."""
+    """The contents of a state's slots: `digest`, and a line for each part, for people."""
 
     digest: str
     lines: tuple[str, ...]
@@ -60,7 +60,7 @@ def identity(form: FusedForm) -> Identity:
 
 
 def shared(cascade: Cascade, writer: Writer) -> list[str]:
-    """What all slots of a state have in common: the reduced axes, the mask, the producers."""
+    """The parts that all slots of a state share: the reduced axes, the mask, the producers."""
     producers = (f"{one.name} over {writer.free(one.axes)}: {definition(one.cascade, writer)}"
                  for one in cascade.producers)  # fmt: skip
     return [f"over {writer.several(cascade.reduced)} where {writer.text(cascade.domain)}", *producers]
@@ -83,13 +83,13 @@ def slots(form: FusedForm, writer: Writer) -> list[tuple[str, str]]:
 
 
 def pivot(one: Pivot, writer: Writer) -> str:
-    """What a pivot shifts, and how it is chosen."""
+    """The base of a pivot, and how it is chosen."""
     slopes = "".join(f" {writer.text(slope)} {writer.text(S(centre))}" for slope, centre in one.slopes)
     return f"{one.policy.value} {writer.text(one.base)} {writer.text(one.source)}{slopes}"
 
 
 def accumulator(one: Accumulator, writer: Writer) -> str:
-    """What a sum adds, and how it moves."""
+    """The summand of a slot, and how it moves."""
     weight = " ".join(f"{about.value.name}*{writer.text(S(q))}" for about, q in one.weight)
     moved = " ".join(f"{value.name}*{writer.text(S(coefficient))}" for value, coefficient in one.transition)
     return f"{weight} of {writer.text(Tuple(*one.factors))} moves as {moved}"

@@ -248,7 +248,7 @@ def lower_passes(
     each: Callable[..., Made],
     **options: Any,
 ) -> tuple[Made, ...]:
-    """What `each` makes of every pass, in order (`plan`, of the options, is the last one's)."""
+    """The results of `each` for every pass, in order (`plan`, of the options, is the last one's)."""
     *earlier, last = forms
     if not earlier:
         return (each(last, target, sizes, dtypes, **options),)

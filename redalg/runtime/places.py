@@ -64,7 +64,7 @@ def computed_axes(node: Basic) -> frozenset[Axis]:
 
 
 def leaf_exprs(form: FusedForm) -> Iterator[Basic]:
-    """What a leaf evaluates."""
+    """The expressions that a leaf evaluates."""
     yield form.cascade.domain
     yield from (one.term for one in form.extrema)
     yield from (one.term for one in form.structures)
@@ -85,7 +85,7 @@ def axes_by_place(form: FusedForm) -> frozenset[Axis]:
 
 
 def places_matter(form: FusedForm) -> bool:
-    """Whether a state is right only if the places of its elements are."""
+    """Tells whether a state is right only if the places of its elements are."""
     if form.ordered or axes_by_place(form) & set(form.cascade.reduced):
         return True
     finished = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
@@ -116,7 +116,7 @@ def place_of(element: Element, place: int) -> Expr:
 
 
 def is_nothing(box: Box) -> bool:
-    """Whether a box holds no place."""
+    """Tells whether a box holds no place."""
     return any(start >= stop for start, stop in box)
 
 
