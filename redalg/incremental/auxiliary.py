@@ -27,7 +27,7 @@ from redalg.decompose.laurent import Monomial
 from redalg.decompose.theorems import D, X
 from redalg.decompose.verdict import Decomposition
 from redalg.expression import Axis, Value, Where
-from redalg.expression.contents import free_axes, of_kind
+from redalg.expression.contents import free_axes, of_kind, values_of
 
 
 @final
@@ -101,9 +101,22 @@ def carried_sums(decomposition: Decomposition) -> Iterator[Expr]:
 
 
 def differences(expr: Basic) -> bool:
-    """Whether some sum in the expression has two terms that hold values or slots."""
+    """Whether some sum in the expression has two terms, or a term and its divisor, that hold values or slots."""
 
-    return any(sum(bool(term.atoms(Value, Dummy)) for term in one.args) > 1 for one in of_kind(Add, expr))
+    return any(sum(bool(part.atoms(Value, Dummy)) for term in terms for part in parts_of(term)) > 1
+               for terms in summands(expr))  # fmt: skip
+
+
+def summands(*exprs: Basic) -> Iterator[tuple[Expr, ...]]:
+    """The terms of every sum, and what a logarithm is of: log(Q/S) is that of 1 + (Q − S)/S."""
+    yield from (one.args for one in of_kind(Add, *exprs))
+    yield from (one.args for one in of_kind(log, *exprs) if one.args[0].is_Mul)
+
+
+def parts_of(term: Expr) -> tuple[Expr, ...]:
+    """A term of a sum, or what stands above and below the line in it: over S, Q/S − 1 is Q − S."""
+    above, below = term.as_numer_denom() if term.is_Mul or term.is_Pow else (term, S.One)
+    return (above, below) if values_of(below) else (term,)
 
 
 def natural_move(atom: int, pool: Pool, names: list[Value], axes: AbstractSet[Axis]) -> Expr | None:

@@ -3,6 +3,8 @@
     Q/n − (S/n)²  → Z2/n − (Z1/n)²             S = Z1 + n·c, Q = Z2 + 2c·Z1 + n·c²
     max u − S/n   → (max u − c) − Z1/n          c the pivot of u
     f·(Q/n − S²/n²) → f·(Z2/n − Z1²/n²)         f what all terms share: exponentials, values that are made of pivots
+    n·Q/S² − 1 → (n·Z2 − Z1²)/S²                over what terms divide by, where that is made of pivots
+    log Q − 2·log S → log(1 + (Q − S²)/S²)      where Q/S² − 1 loses its pivots; Q, S ≥ 0, else no number
 
 Exact: values are replaced by what they are in terms of the state, as Laurent polynomials, and the replacement is kept
 only where every pivot that it brings in is gone again. A value written from raw moments is then as accurate as one
@@ -15,12 +17,14 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import final
 
-from sympy import Add, Expr, Pow
+from sympy import Add, And, Expr, Ge, Mul, Pow, S, log
+from sympy.codegen.cfunctions import log1p
 
 from redalg.decompose import laurent
+from redalg.decompose.centre import divisor
 from redalg.decompose.laurent import Atom, Monomial, Polynomial
 from redalg.decompose.separate import Separator
-from redalg.expression import Label, Value
+from redalg.expression import Label, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Assignment, Extremum, Pivot
 
@@ -60,8 +64,10 @@ class Canceller:
         """The expression with pivots cancelled in every sum where they can be."""
         if not self.pivots or not node.args or isinstance(node, Value) or not self._brings(node):
             return node
-        if node.is_Add and (made := self._sum(list(node.args))) is not None:
+        if node.is_Add and (made := self._sum(list(node.args)) or self._over_divisor(node)) is not None:
             return made
+        if (of_logs := self._of_logs(node)) is not None:
+            return of_logs
         args = [self.cancelled(arg) if isinstance(arg, Expr) else arg for arg in node.args]
         return node if args == list(node.args) else node.func(*args)
 
@@ -103,6 +109,35 @@ class Canceller:
                     return Add(self._expr(made, shared), *rest)
         return None
 
+    def _over_divisor(self, node: Expr) -> Expr | None:
+        """A sum over the common divisor of its terms, where its numerator loses every pivot."""
+        poly = self.polynomial(node)
+        below = divisor({key: c for key, c in poly.items() if not key[0]})
+        below = tuple(one for one in below if self._hides(one[0]))
+        if not below or any(q.denominator != 1 for _, q in below):
+            return None
+        above = laurent.multiply(poly, {((), below): 1})
+        made = self.substituted(above, {**self.meaning, **self._shifted})
+        shared = self._shared(made) if made and len(made) <= SIZE_LIMIT else None
+        if shared is None:
+            return None
+        self.vanished |= self._brought_in(above)
+        return self._expr(made, shared) / self.separator.atoms.expr(below)
+
+    def _of_logs(self, node: Expr) -> Expr | None:
+        """Σ q·log a + … as log(1 + t) + …, t = Π a^q − 1, where t loses every pivot."""
+        terms = [(term, *term.as_coeff_Mul()) for term in Add.make_args(node)]
+        logs = [(term, q, rest.args[0]) for term, q, rest in terms if isinstance(rest, log) and q.is_Rational]
+        for size in range(min(len(logs), TERMS_LIMIT), 0, -1):
+            for chosen in combinations(logs, size):
+                t = self._over_divisor(Add(Mul(*(a**q for _, q, a in chosen)), S.NegativeOne))
+                if t is not None:
+                    known = And(*(Ge(a, 0) for _, _, a in chosen))
+                    beside = {term for term, _, _ in chosen}
+                    rest = (self.cancelled(term) for term, _, _ in terms if term not in beside)
+                    return Add(log1p(t) if size == 1 else Where(known, log1p(t), S.NaN), *rest)
+        return None
+
     def _shared(self, poly: Polynomial) -> Monomial | None:
         """The exponentials, and the values that hide pivots, to powers that all terms share; no bare pivots."""
         found = {tuple(one for one in d if self._sticks(one[0])) for _, d in poly}
@@ -125,8 +160,11 @@ class Canceller:
 
     def _sticks(self, number: int) -> bool:
         atom = self.separator.atoms.list[number]
-        hides = isinstance(atom.base, Value) and bool(self._brought_by(atom.base))
-        return atom.exponential or hides or not self.pivots.isdisjoint(values_of(atom.base))
+        return atom.exponential or self._hides(number) or not self.pivots.isdisjoint(values_of(atom.base))
+
+    def _hides(self, number: int) -> bool:
+        base = self.separator.atoms.list[number].base
+        return isinstance(base, Value) and bool(self._brought_by(base))
 
     def _brought_in(self, poly: Polynomial) -> set[Value]:
         """The pivots that a polynomial's own values bring, and those that stand in it themselves."""

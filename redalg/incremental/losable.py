@@ -2,7 +2,8 @@
 
 A pivot c of u cancels only in a sum of which two terms bring it. It is brought by the sums whose terms hold u, by the
 extrema of u, and by what is made of any of these. A centred generator makes two of one: Σ (x − m)·u is Z_xu + δ·Z_u, of
-which each brings c. Where no sum has two such terms, no form need be derived to see that the pivot stays.
+which each brings c; and so does Q/S beside another term, S being its divisor. Where no sum has two such terms, no form
+need be derived to see that the pivot stays.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Container, Iterable
 from collections.abc import Set as AbstractSet
 from typing import final
 
-from sympy import Add, Dummy, Expr
+from sympy import Dummy, Expr
 from sympy.core.basic import Basic
 
 from redalg.decompose import laurent
@@ -19,7 +20,7 @@ from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Monomial, Polynomial
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression.contents import of_kind, values_of
-from redalg.incremental.auxiliary import carried_sums, finished
+from redalg.incremental.auxiliary import carried_sums, finished, parts_of, summands
 
 
 @final
@@ -32,8 +33,8 @@ class Losable:
         self.sloped = any(one.slopes(atom) for one in centred.values() for atom in one.centres)
         self.beside = set(carried_sums(decomposition))
         others = (h for one in self.separations if one.reduction.monoid.name != "sum" for h in one.h)
-        sums = of_kind(Add, *finished(decomposition), *others)
-        self.sums = [[_held(term) for term in node.args] for node in sums]
+        made = (*finished(decomposition), *others)
+        self.sums = [[_held(part) for term in terms for part in parts_of(term)] for terms in summands(*made)]
 
     def among(self, atoms: Iterable[int]) -> frozenset[int]:
         """Those of the generators whose pivots may cancel."""
