@@ -159,3 +159,11 @@ def test_a_state_of_counts_keeps_the_digits_of_what_stands_beside_them() -> None
     fused = ra.fuse(ra.sum(ra.where(ra.eq(g, 1), t, 0), n), axes="b")
     given = {"g": np.ones((1, 1), int), "t": np.array([1 / 3])}
     assert fused.finish(fused.leaf(given), {"t": given["t"]}) == 1 / 3
+
+
+def test_masks_that_no_element_fulfils_together_have_no_element() -> None:
+    """Found by the fuzzer: a choice inside a mask by what the mask excludes."""
+    inside = ra.where(ra.logical_and(x > 0, ra.sum(ra.where(x > 0, y, 0), n) > 1), y, ra.sum(ra.where(x > 0, y, 0), n))
+    fused = ra.fuse(ra.sum(ra.where(x > 0, inside, 0), n), axes="b")
+    given = {"x": np.array([[1.0, -1, 2], [1, -1, 2]]), "y": np.array([[1.0, np.nan, 2], [0.25, np.inf, 0.25]])}
+    assert fused(**given).tolist() == fused.reference(**given).tolist() == [3, 1]

@@ -104,7 +104,10 @@ class Resolver:
         if of_x is S.One:
             return And(*free)
         atoms = self.placement.decomposition.separator
-        [((x, _), _)] = atoms.pure(live_term(of_x, atoms.domain)).items()
+        within = atoms.pure(live_term(of_x, atoms.domain))
+        if not within:
+            return S.false  # masks that no element fulfils together
+        [((x, _), _)] = within.items()
         counts = [name for name, one in zip(self.accumulators, self.pool.functions, strict=True)
                   if not one.grade and one.vector == {x: 1}]  # fmt: skip
         return And(*free, (counts[0] if counts else self.placement.maximum(of_x, "some")) > 0)
