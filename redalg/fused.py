@@ -5,10 +5,9 @@ expression → Cascade → Decomposition → FusedForm (made when first asked fo
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any, final
@@ -18,9 +17,10 @@ from sympy import Expr, S, Tuple
 from redalg.decompose import Cascade, Decomposition, decompose
 from redalg.decompose.passes import said
 from redalg.decompose.rounding import bounds
+from redalg.decompose.written import outputs_type, unread
 from redalg.errors import InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
-from redalg.expression import Value
+from redalg.expression import Element, Scalar, Value
 from redalg.incremental import FusedForm, derive, variants
 from redalg.runtime.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
@@ -100,7 +100,7 @@ class Fused:
         """
         from redalg.runtime.dispatch import call
 
-        given = self._given(positional, tensors)
+        given = self._read(self._given(positional, tensors))
         options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
         return self._outputs(call(self.passes, given, backend, named_sizes(sizes or {}), options))
 
@@ -109,7 +109,15 @@ class Fused:
         from redalg.runtime.defined import reference
 
         given = self._given(positional, tensors)
-        return self._outputs(reference(self.cascade, self.written, given, named_sizes(sizes or {})))
+        return self._outputs(reference(self.cascade, self.written, given, named_sizes(sizes or {}), self._unread))
+
+    @cached_property
+    def _unread(self) -> Mapping[str, Element | Scalar]:
+        return unread(self.written, [one.cascade for one in (*self.earlier, self.decomposition)])
+
+    def _read(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tensors and scalars that reductions read, of those that are given."""
+        return {name: one for name, one in given.items() if name not in self._unread} if self._unread else given
 
     def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> Mapping[str, Any]:
         from redalg.runtime.inputs import without_gradients
@@ -160,7 +168,7 @@ class Fused:
         from redalg.runtime.state import leaf
 
         self._refuse_several_passes("leaf")
-        return leaf(self.form, tensors, start, extents or {})
+        return leaf(self.form, self._read(tensors), start, extents or {})
 
     def merge(self, a: Any, b: Any) -> Any:
         """The state of both pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
@@ -218,7 +226,7 @@ class Fused:
         from redalg.runtime.finish import finish
 
         self._refuse_several_passes("finish")
-        made = finish(self.form, state, tensors, empty, start, condition=condition)
+        made = finish(self.form, state, tensors and self._read(tensors), empty, start, condition=condition)
         return tuple(map(self._outputs, made)) if condition else self._outputs(made[0])
 
     def empty_state(self, sizes: Sizes, dtypes: Any = "float32", device: str = "cpu",
@@ -369,7 +377,7 @@ class Fused:
         from redalg.runtime.tuner import Tuning, tune
 
         how = Tuning(budget_s, seed, progress, empty, precision)
-        return tune(self.passes, self._given(positional, tensors), named_sizes(sizes or {}, "tune"), how)
+        return tune(self.passes, self._read(self._given(positional, tensors)), named_sizes(sizes or {}, "tune"), how)
 
     def _lowered(self, caller: str, each: Any, target: str, /, sizes: Any, dtypes: Any, **options: Any) -> Any:
         """The results of `each` for every pass, for options as a caller writes them."""
@@ -433,12 +441,6 @@ class Fused:
 
     def _repr_latex_(self) -> str:
         return explain_latex(self.decomposition, self.form, self.passes[:-1])
-
-
-@cache
-def outputs_type(names: tuple[str, ...]) -> type:
-    """The type of several outputs."""
-    return namedtuple("Outputs", names)
 
 
 def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:

@@ -175,3 +175,17 @@ def test_numpy_rounds_as_torch_does(dtype: str) -> None:
     fused = ra.fuse(ra.sum(ra.cast(ra.tensor("z[n,m]"), dtype), n), axes="m")
     given = {"z": data[None, np.abs(data) < 3e38]}
     np.testing.assert_array_equal(fused.reference(**given), fused.reference(**as_torch(given)))
+
+
+def test_what_no_reduction_reads_is_given_all_the_same() -> None:
+    """Found by the fuzzer: a scale > 0 decides no choice, so that the cascade lacks it and `reference` needs it."""
+    scale = ra.scalars("scale", positive=True)
+    fused = ra.fuse(ra.sum_at_max(exp(scale * (x - ra.max(y, n))), w, n), axes="b")
+    assert not fused.cascade.scalars()
+    given = {"x": np.array([[1.0, 4, 4]]), "y": np.ones((1, 3)), "w": np.array([[1.0, 2, 5]])}
+    assert fused(**given, scale=2.0).tolist() == fused.reference(**given, scale=2.0).tolist() == [7]
+    assert fused.finish(fused.leaf({**given, "scale": 2.0})).tolist() == [7]
+    with pytest.raises(ra.InputError, match=r"^reference: scale not given\."):
+        fused.reference(**given)
+    with pytest.raises(ra.InputError, match="scale` was declared positive"):
+        fused.reference(**given, scale=-1.0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, namedtuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from keyword import iskeyword
 from typing import Any
 
@@ -82,3 +83,24 @@ def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
         raise ExpressionError(
             f"fuse(inputs=): {', '.join(foreign)} not in the expression, which has {', '.join(names)}."
         )
+
+
+@cache
+def outputs_type(names: tuple[str, ...]) -> type:
+    """The type of several outputs."""
+    return namedtuple("Outputs", names)
+
+
+def unread(written: Iterable[tuple[str, Expr]], cascades: Iterable[Cascade]) -> dict[str, Element | Scalar]:
+    """The tensors and scalars, by name, that were written and that no cascade reads: a scale > 0 inside an argmax.
+
+    >>> from redalg import argmax, axes, fuse, scalars, tensor
+    >>> from sympy import exp
+    >>> at = argmax(exp(scalars("t", positive=True) * tensor("x[n]")), axes("n"))
+    >>> unread([("at", at)], [fuse(at).cascade])
+    {}
+    """
+    read = {name for one in cascades for name in (*one.inputs(), *(scalar.name for scalar in one.scalars()))}
+    exprs = [expr for _, expr in written]
+    found = {one.name: one for one in (*of_kind(Element, *exprs), *of_kind(Scalar, *exprs))}
+    return {name: found[name] for name in sorted(found.keys() - read)}

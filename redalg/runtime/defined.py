@@ -9,11 +9,17 @@ from sympy import Expr
 
 from redalg.decompose import Cascade
 from redalg.definition import define
-from redalg.runtime.inputs import bind
+from redalg.errors import InputError
+from redalg.expression import Element, Scalar
+from redalg.runtime.inputs import bind, native, scalar_of
 
 
 def reference(
-    cascade: Cascade, written: Sequence[tuple[str, Expr]], given: Mapping[str, Any], sizes: Mapping[str, int]
+    cascade: Cascade,
+    written: Sequence[tuple[str, Expr]],
+    given: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    unread: Mapping[str, Element | Scalar],
 ) -> dict[str, Any]:
     """Outputs by name in float64, of the inputs' library (indices int64, truth values bool).
 
@@ -22,6 +28,7 @@ def reference(
         written: each output's name and its expression as it was given to `fuse`.
         given: tensors and scalars by name.
         sizes: extents by axis name, of axes that no tensor has.
+        unread: the tensors and scalars by name that are written and not in the cascade.
 
     Raises:
         InputError: they do not fit the expression.
@@ -31,7 +38,12 @@ def reference(
     >>> ra.fuse(ra.var(ra.tensor("x[n]"), n)).reference(x=np.float32([1, 2, 6]))
     array(4.66666667)
     """
-    bound = bind(cascade, given, sizes)
+    if missing := [name for name in unread if name not in given]:
+        raise InputError(f"reference: {', '.join(missing)} not given. The expression as it was written holds "
+                         f"{', '.join(map(str, unread.values()))}, though no reduction reads it: pass it.")  # fmt: skip
+    bound = bind(cascade, {name: one for name, one in given.items() if name not in unread}, sizes)
+    scalars = {name: scalar_of(one, given[name]) for name, one in unread.items() if isinstance(one, Scalar)}
+    tensors = {name: native(given[name]) for name, one in unread.items() if isinstance(one, Element)}
     axes = {one.name: one.axes for one in cascade.outputs}
     outputs = {name: (expr, axes[name]) for name, expr in written}
-    return define(outputs, bound.tensors, bound.scalars, bound.sizes)
+    return define(outputs, {**bound.tensors, **tensors}, {**bound.scalars, **scalars}, bound.sizes)

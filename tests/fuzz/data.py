@@ -10,6 +10,8 @@ from typing import Any, final
 import numpy as np
 
 import redalg as ra
+from redalg.expression import Element, Scalar
+from redalg.expression.contents import nodes_of
 from tests.fuzz.case import KINDS, SCALARS, SHAPES, SIZES
 
 Arrays = Mapping[str, np.ndarray]
@@ -65,7 +67,7 @@ class Data:
 
     def given(self, fused: ra.Fused) -> tuple[dict[str, Any], dict[str, int]]:
         """What a call needs: tensors and scalars by name, and sizes."""
-        names = {*fused.cascade.inputs(), *(one.name for one in fused.cascade.scalars())}
+        names = {one.name for _, expr in fused.written for one in nodes_of(expr) if isinstance(one, Element | Scalar)}
         sizes = {one.name: self.sizes[one.name] for one in fused.cascade.axes() if one.size is None}
         return {name: one for name, one in {**self.tensors, **self.scalars}.items() if name in names}, sizes
 
