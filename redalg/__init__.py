@@ -15,6 +15,7 @@ from redalg.errors import (
     InputError,
     LawViolation,
     NotFusible,
+    OperationError,
     PlanError,
     RedalgError,
     Undecided,
@@ -83,23 +84,19 @@ else:
             from importlib import import_module
 
             return import_module("redalg.library")
-        import sympy
+        from redalg.expression.spelling import missing
 
-        if hasattr(sympy, name):
-            raise AttributeError(
-                f"redalg has no `{name}`. Functions of expressions are SymPy's: `from sympy import {name}`."
-            )
-        raise AttributeError(f"module 'redalg' has no attribute {name!r}")
+        raise missing(name)
 
 
 __version__ = VERSION
 
 __all__ = [
     "Approximate", "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError",
-    "LawViolation", "NotFusible", "PlanError", "RedalgError", "Reduce", "Refused", "Tensor", "Undecided", "affine",
-    "all", "analyze", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum", "cosine_similarity",
-    "covariance", "entropy", "eq", "first", "fuse", "last", "layer_norm", "let", "log_softmax", "logical_and",
-    "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "norm", "normalize", "prod", "reduce",
-    "register_monoid", "rms_norm", "scalars", "softmax", "std", "sum", "sum_at_max", "tensor", "tensors", "topk",
-    "var", "where",
+    "LawViolation", "NotFusible", "OperationError", "PlanError", "RedalgError", "Reduce", "Refused", "Tensor",
+    "Undecided", "affine", "all", "analyze", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum",
+    "cosine_similarity", "covariance", "entropy", "eq", "first", "fuse", "last", "layer_norm", "let", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "norm", "normalize",
+    "prod", "reduce", "register_monoid", "rms_norm", "scalars", "softmax", "std", "sum", "sum_at_max", "tensor",
+    "tensors", "topk", "var", "where",
 ]  # fmt: skip

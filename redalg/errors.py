@@ -2,6 +2,7 @@
 
 RedalgError
   ExpressionError      a cascade that cannot be written so         (raised while building expressions)
+    OperationError     an expression used as an array or a number  (raised by what is done to it)
   LawViolation         a monoid that is none as declared           (raised where one is registered)
   NotFusible           no state of fixed size exists               (raised by `fuse`)
   Undecided            neither a form nor a refusal was found      (raised by `fuse`)
@@ -19,9 +20,16 @@ class RedalgError(Exception):
     """Base of every error that redalg raises on purpose."""
 
 
-@final
 class ExpressionError(RedalgError, ValueError):
     """The expression is not a cascade that redalg can read; the message says which part and how to write it."""
+
+
+@final
+class OperationError(ExpressionError, TypeError, AttributeError):
+    """An expression is used as an array or a number; the message says how redalg writes it.
+
+    It is Python's own error of such a use as well, so that `hasattr`, `iter` and their callers find what they look for.
+    """
 
 
 @final

@@ -10,10 +10,16 @@ from redalg.errors import ExpressionError
 from redalg.expression import Reduce, eq, where
 from redalg.expression import max as _max
 from redalg.expression import sum as _sum
-from redalg.expression.spelling import no_other
+from redalg.expression.reduce import term_of
+from redalg.expression.spelling import REDUCTIONS, no_other
 
 EPS = Rational(1, 10**5)
 """What `layer_norm` adds to a variance unless told otherwise."""
+
+_NAMES = ("mean", "var", "std", "norm", "logsumexp", "softmax", "log_softmax", "layer_norm", "rms_norm", "normalize",
+          "cosine_similarity")  # fmt: skip
+REDUCTIONS |= {name: name for name in _NAMES}
+REDUCTIONS |= {"amax": "max", "amin": "min", "nansum": "sum", "average": "mean", "cov": "covariance"}
 
 
 def extent(reduction: Reduce) -> Expr:
@@ -134,6 +140,7 @@ def norm(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     sqrt(sum(x[i, j]**2, i, j))
     """
     no_other("norm", options, ("p",))
+    expr = term_of("norm", expr)
     power = sympify(p, rational=True)
     if power == oo:
         return _max(Abs(expr), *axes)
@@ -148,6 +155,7 @@ def entropy(expr: Any, *axes: Any, **options: Any) -> Expr:
     Source: Shannon (1948), section 6.
     """
     no_other("entropy", options)
+    expr = term_of("entropy", expr)
     term = expr * log(expr)
     return -_sum(term if expr.has(Reduce) else where(eq(expr, 0), 0, term), *axes)
 
@@ -155,6 +163,7 @@ def entropy(expr: Any, *axes: Any, **options: Any) -> Expr:
 def cosine_similarity(a: Any, b: Any, *axes: Any, **options: Any) -> Expr:
     """Σ a·b / √(Σ a² · Σ b²), between -1 and 1; of a zero vector 0/0: the axes are gone."""
     no_other("cosine_similarity", options)
+    a, b = term_of("cosine_similarity", a), term_of("cosine_similarity", b)
     return _sum(a * b, *axes) / sqrt(_sum(a**2, *axes) * _sum(b**2, *axes))
 
 
@@ -193,4 +202,5 @@ def rms_norm(expr: Any, *axes: Any, eps: Any = S.Zero, weight: Any = 1, **option
     Source: Zhang, Sennrich (2019), Eq. 4.
     """
     no_other("rms_norm", options, ("eps", "weight"))
+    expr = term_of("rms_norm", expr)
     return expr / sqrt(mean(expr**2, *axes) + eps) * weight

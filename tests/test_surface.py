@@ -226,7 +226,7 @@ REFUSED: dict[str, Case] = {
     "SymPy's function": Case(
         lambda: any_.exp(x),
         AttributeError,
-        "redalg has no `exp`. Functions of expressions are SymPy's: `from sympy import exp`.",
+        "redalg has no `exp`. Functions of expressions are SymPy's: write `exp(x)`, with `from sympy import exp`.",
     ),
     "nobody's function": Case(
         lambda: any_.attend(x),

@@ -7,10 +7,11 @@ from typing import Any, final
 from sympy import Expr, Integer, Symbol
 
 from redalg.errors import ExpressionError
+from redalg.expression.node import Node
 
 
 @final
-class Axis(Symbol):
+class Axis(Node, Symbol):
     """A named axis: a non-negative SymPy integer symbol that may stand in expressions (`where(k <= q, …)`).
 
     `size` fixes the extent when it is known (`axis("j", size=8)`); otherwise the tensors of a call give it.
@@ -41,7 +42,7 @@ class Axis(Symbol):
 
 
 @final
-class Extent(Symbol):
+class Extent(Node, Symbol):
     """The extent of the axis of that name: an atom, which does not hold the axis among its free symbols."""
 
     __slots__ = ()
@@ -64,7 +65,7 @@ class Extent(Symbol):
 
 
 @final
-class Scalar(Symbol):
+class Scalar(Node, Symbol):
     """A run-time scalar, given by keyword at the call; extended real unless assumptions say more."""
 
     __slots__ = ()
@@ -74,8 +75,20 @@ class Scalar(Symbol):
         return made
 
 
+AS_WRITTEN = {
+    "axes": 'Write `ra.axes("b n")`.',
+    "axis": 'Write `ra.axis("j", size=4)`.',
+    "scalars": 'Write `ra.scalars("scale eps")`.',
+    "Tensor": 'Write `ra.Tensor("x")[b, n]`.',
+    "tensors": 'Write `ra.tensors("X[b,n] W[n]")`, and pass arrays when the result is called.',
+}
+"""How the names are given to each function that takes some."""
+
+
 def names_of(text: str, what: str) -> list[str]:
     """Split `"q k"` into names, refusing what is not an identifier."""
+    if not isinstance(text, str):
+        raise ExpressionError(f"{what}: {text!r} is a {type(text).__name__}, not a string of names. {AS_WRITTEN[what]}")
     names = text.replace(",", " ").split()
     for name in names:
         if not name.isidentifier():
@@ -85,13 +98,16 @@ def names_of(text: str, what: str) -> list[str]:
     return names
 
 
-def axes(names: str) -> Any:
+def axes(names: str, *more: Any) -> Any:
     """Axes by name, as `sympy.symbols` does it: one name gives an `Axis`, several a tuple.
 
     >>> q, k = axes("q k")
     >>> k <= q
     k <= q
     """
+    if more:
+        said = f"axes: {1 + len(more)} arguments are given; the names stand in one string."
+        raise ExpressionError(f"{said} {AS_WRITTEN['axes']}")
     made = tuple(Axis(name) for name in names_of(names, "axes"))
     return made[0] if len(made) == 1 else made
 

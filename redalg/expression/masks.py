@@ -11,7 +11,7 @@ from redalg.errors import ExpressionError
 from redalg.expression.nodes import Where
 
 
-def where(condition: Any, a: Any, b: Any) -> Expr:
+def where(condition: Any, a: Any = None, b: Any = None) -> Expr:
     """`a` where `condition` holds, else `b`: the mask.
 
     Args:
@@ -26,6 +26,9 @@ def where(condition: Any, a: Any, b: Any) -> Expr:
     >>> where(k <= q, tensor("s[q,k]"), -oo)
     where(k <= q, s[q, k], -oo)
     """
+    if a is None or b is None:
+        raise ExpressionError("where: it takes a condition and two values, one where it holds and one elsewhere. Write "
+                              "`ra.where(k <= q, x, 0)`.")  # fmt: skip
     return Where(as_condition(condition, "where"), a, b)
 
 

@@ -16,13 +16,14 @@ from sympy.printing.precedence import PRECEDENCE
 
 from redalg.errors import ExpressionError
 from redalg.expression.known import no_more_known
+from redalg.expression.node import Node
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int8")
 
 
 @final
 @no_more_known
-class Where(Expr):
+class Where(Node):
     """`a` where the condition holds, else `b`. Unlike `Piecewise`, SymPy never folds or reorders it."""
 
     is_extended_real = True
@@ -76,7 +77,7 @@ UNDEFINED = Undefined()
 
 @final
 @no_more_known
-class Cast(Expr):
+class Cast(Node):
     """`expr` rounded to `dtype` (saturating for integers and 8-bit floats)."""
 
     is_extended_real = True
@@ -101,7 +102,7 @@ class Cast(Expr):
 
 @final
 @no_more_known
-class RunningCast(Expr):
+class RunningCast(Node):
     """g rounded to `dtype` at the scale h: cast(g·h)/h, and cast(g) where h is 0 or not finite (nothing met yet)."""
 
     is_extended_real = True
@@ -131,7 +132,7 @@ class RunningCast(Expr):
 
 @final
 @no_more_known
-class Let(Expr):
+class Let(Node):
     """`expr`, under a name that appears in the derivation and in the kernel. Its value is that of `expr`."""
 
     is_extended_real = True

@@ -6,22 +6,25 @@ from typing import Any, final
 
 from sympy import Expr, KroneckerDelta, Mul, S, SympifyError, Tuple, sympify
 from sympy.core.symbol import Str
+from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis
 from redalg.expression.known import no_more_known
 from redalg.expression.masks import as_condition
+from redalg.expression.node import Node
 from redalg.expression.nodes import Where
 from redalg.expression.spelling import no_other
 
 LATEX = {
     "sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min", "any": r"\bigvee", "all": r"\bigwedge",
 }  # fmt: skip
+OF_TWO = {"max": " The larger of two is `sympy.Max(x, y)`.", "min": " The smaller of two is `sympy.Min(x, y)`."}
 
 
 @final
 @no_more_known
-class Reduce(Expr):
+class Reduce(Node):
     """`args = (kind, expr, axes)`. The axes are bound: they are not among the free symbols.
 
     A reduction of several operands has a Tuple of them for `expr`. One that gives several results names the one that
@@ -180,6 +183,7 @@ def checked_axes(kind: str, axes: tuple[Any, ...]) -> list[Axis]:
         if not isinstance(axis, Axis):
             raise ExpressionError(
                 f"{kind}: {axis!r} is not an axis. Make one by `n = ra.axes('n')` and reduce over it."
+                + OF_TWO.get(kind, "") * isinstance(axis, Expr | int | float)
             )
     twice = next((axis for place, axis in enumerate(flat) if axis in flat[:place]), None)
     if twice is not None:
@@ -192,9 +196,12 @@ def checked_axes(kind: str, axes: tuple[Any, ...]) -> list[Axis]:
 def term_of(kind: str, expr: Any) -> Expr:
     """A term as an expression, or an error that names the reduction."""
     try:
-        term = sympify(expr)
+        term = None if isinstance(expr, str) else sympify(expr)
     except (SympifyError, ValueError, TypeError):
         term = None
+    if isinstance(term, Boolean) and not isinstance(term, Expr):
+        raise ExpressionError(f"{kind}: `{term}` is a condition, not a number. Count what fulfils it by "
+                              f"`ra.{kind}(ra.where({term}, 1, 0), n)`.")  # fmt: skip
     if not isinstance(term, Expr):
         raise ExpressionError(
             f"{kind}: a {type(expr).__name__} is not an expression. Write the term with tensor elements, as in "

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from redalg.errors import ExpressionError
+import sympy
+
+from redalg.errors import ExpressionError, OperationError
 
 AXES = ("axis", "axes", "dim", "dims")
 DIVISORS = ("ddof", "unbiased", "bias")
+CALLED = re.compile(r"[A-Za-z]\w*(?=\()")
 KEPT = ("keepdims", "keepdim")
 
 
-def no_other(caller: str, options: Mapping[str, Any], known: Collection[str] = ()) -> None:
-    """Refuse the options of another library.
+def no_other(caller: str, options: Mapping[str, Any], known: Collection[str] = (), called: str = "x, n") -> None:
+    """Refuse the options of another library; `called` is how the arguments are written.
 
     >>> no_other("mean", {"axis": 0})
     Traceback (most recent call last):
@@ -21,16 +25,87 @@ def no_other(caller: str, options: Mapping[str, Any], known: Collection[str] = (
     `n = ra.axes("n")`.
     """
     for name in options:
-        raise ExpressionError(f"{caller}: there is no option `{name}`. {_spelling(caller, name, known)}")
+        raise ExpressionError(f"{caller}: there is no option `{name}`. {_spelling(caller, name, known, called)}")
 
 
-def _spelling(caller: str, name: str, known: Collection[str]) -> str:
+def _spelling(caller: str, name: str, known: Collection[str], called: str) -> str:
     if name in AXES:
-        return f'Axes follow the term: write `ra.{caller}(x, n)` with `n = ra.axes("n")`.'
+        return f'Axes follow the term: write `ra.{caller}({called})` with `n = ra.axes("n")`.'
     if name in DIVISORS and "correction" in known:
         return f"Write `ra.{caller}(…, correction=1)` to divide by n - 1, and leave it out to divide by n."
     if name in KEPT:
         return "A reduction has no dimension of its axes, and stands beside terms that have: nothing need be kept."
     if not known:
-        return f"It takes a term and axes, `ra.{caller}(x, n)`."
+        return f"It takes a term and axes, `ra.{caller}({called})`."
     return f"Its options are {', '.join(known)}."
+
+
+REDUCTIONS = {name: name for name in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "topk")}
+"""A name in NumPy or torch -> that of the reduction; `sugar` adds its own."""
+_FUNCTIONS = ("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "erfc",
+              "sign", "floor")  # fmt: skip
+FUNCTIONS = {name: f"{name}(x)" for name in _FUNCTIONS} | {
+    "abs": "Abs(x)", "absolute": "Abs(x)", "fabs": "Abs(x)", "maximum": "Max(x, y)", "minimum": "Min(x, y)",
+    "clip": "Max(a, Min(x, b))", "clamp": "Max(a, Min(x, b))", "relu": "Max(x, 0)", "sigmoid": "1/(1 + exp(-x))",
+    "expit": "1/(1 + exp(-x))", "silu": "x/(1 + exp(-x))", "softplus": "log(1 + exp(x))", "square": "x**2",
+    "pow": "x**y", "power": "x**y", "rsqrt": "1/sqrt(x)", "reciprocal": "1/x", "exp2": "2**x", "log2": "log(x, 2)",
+    "log1p": "log(1 + x)", "expm1": "exp(x) - 1", "arctan": "atan(x)", "arcsin": "asin(x)", "arccos": "acos(x)",
+    "ceil": "ceiling(x)",
+}  # fmt: skip
+"""A name in NumPy, torch or `math` -> how SymPy writes it."""
+PRODUCTS = ("matmul", "dot", "einsum", "mm", "bmm", "inner", "vdot", "tensordot", "baddbmm", "addmm")
+SHAPES = ("T", "mT", "shape", "ndim", "size", "numel", "reshape", "view", "permute", "unsqueeze", "squeeze", "flatten",
+          "swapaxes", "t", "expand_dims", "movedim", "contiguous", "repeat")  # fmt: skip
+TYPES = ("dtype", "astype", "to", "half", "float", "double", "bfloat16", "type")
+DATA = ("device", "numpy", "detach", "cuda", "cpu", "item", "tolist", "backward", "grad", "requires_grad")
+WITHOUT_STATE = ("median", "quantile", "sort", "argsort", "unique", "mode", "kthvalue")
+SCANS = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
+
+
+def spelling_of(name: str) -> str | None:
+    r"""How redalg writes that which array libraries give a name; None for a name that they do not have.
+
+    >>> spelling_of("relu")
+    'Functions of expressions are SymPy\'s: write `Max(x, 0)`, with `from sympy import Max`.'
+    """
+    if name in REDUCTIONS:
+        new = ', j)` with `j = ra.axis("j", size=4)' if name == "topk" else ')` with `n = ra.axes("n")'
+        return f"Reductions are functions and name their axes: write `ra.{REDUCTIONS[name]}(x, n{new}`."
+    if name in FUNCTIONS:
+        return _function(FUNCTIONS[name])
+    if name in WITHOUT_STATE:
+        return "It has no state of fixed size. Compute it beforehand and pass it as a tensor; or `ra.topk` may do."
+    if name in SCANS:
+        return "redalg gives totals, not running ones: sum what a mask lets pass, as in `ra.where(k <= q, x, 0)`."
+    return next((said for names, said in OTHERS if name in names), None)
+
+
+def _function(written: str) -> str:
+    names = sorted(set(CALLED.findall(written)))
+    source = f", with `from sympy import {', '.join(names)}`" if names else ""
+    return f"Functions of expressions are SymPy's: write `{written}`{source}."
+
+
+OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (PRODUCTS, (
+        "A product of matrices is a sum over the axis that they share: write `ra.sum(A * B, k)` with "
+        '`A, B = ra.tensors("A[m,k] B[k,n]")`.')),
+    (("where",), "Choose by `ra.where(condition, a, b)`."),
+    (SHAPES, (
+        "It stands for one element and has no dimensions: axes have names, and the order of the output's axes is what "
+        '`ra.fuse(expr, axes="b n")` says.')),
+    (TYPES, 'Tensors get their dtypes at the call. Round a term by `ra.cast(x, "float16")`.'),
+    (DATA, "It holds no data: fuse it by `ra.fuse`, and call the result with tensors."),
+)  # fmt: skip
+
+
+def missing(name: str) -> AttributeError:
+    """The error of a name that redalg does not have, with how it is written if array libraries have it."""
+    advice = spelling_of(name)
+    if advice is None and hasattr(sympy, name):
+        advice = _function(f"{name}(x)")
+    return (
+        OperationError(f"redalg has no `{name}`. {advice}")
+        if advice
+        else AttributeError(f"module 'redalg' has no attribute {name!r}")
+    )

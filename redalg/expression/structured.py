@@ -5,6 +5,7 @@ They are over one axis each. Indices are int64 and count along the whole axis, w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sympy import Expr, S, Tuple
@@ -12,10 +13,11 @@ from sympy import Expr, S, Tuple
 from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis
 from redalg.expression.reduce import Reduce, checked_axes, checked_place, term_of, truth
+from redalg.expression.spelling import no_other
 from redalg.monoids import Monoid, monoid
 
 
-def argmax(expr: Any, axis: Axis) -> Reduce:
+def argmax(expr: Any, axis: Any = None, **options: Any) -> Reduce:
     """Index of the largest `expr` along `axis`, the lowest of several (int64; −1 over an empty axis).
 
     The first NaN counts as the largest, as in torch and NumPy.
@@ -24,15 +26,17 @@ def argmax(expr: Any, axis: Axis) -> Reduce:
     >>> argmax(tensor("x[b,n]"), axes("n"))
     argmax(x[b, n], n)
     """
+    no_other("argmax", options)
     return _only(reductions("argmax", (expr,), axis))
 
 
-def argmin(expr: Any, axis: Axis) -> Reduce:
+def argmin(expr: Any, axis: Any = None, **options: Any) -> Reduce:
     """Index of the smallest `expr` along `axis`, the lowest of several (int64; −1 over an empty axis; see `argmax`)."""
+    no_other("argmin", options)
     return _only(reductions("argmin", (expr,), axis))
 
 
-def topk(expr: Any, axis: Axis, place: Axis) -> tuple[Reduce, Reduce]:
+def topk(expr: Any, axis: Any = None, place: Any = None, **options: Any) -> tuple[Reduce, Reduce]:
     """The largest elements of `expr` along `axis` with their indices, in falling order; of equal ones the lower first.
 
     Args:
@@ -50,12 +54,25 @@ def topk(expr: Any, axis: Axis, place: Axis) -> tuple[Reduce, Reduce]:
     >>> ra.topk(ra.tensor("s[t,k]"), k, j)
     (topk(s[t, k], k, j).values, topk(s[t, k], k, j).indices)
     """
+    if options or not isinstance(axis, Axis) or not isinstance(place, Axis):
+        raise _misspelt_topk(axis, place, options)
     checked_place(place, term_of("topk", expr), Tuple(*checked_axes("topk", (axis,))))
     values, indices = reductions("topk", (expr,), axis, place)
     return values, indices
 
 
-def sum_at_max(value: Any, weight: Any, axis: Axis) -> Reduce:
+def _misspelt_topk(axis: Any, place: Any, options: Mapping[str, Any]) -> ExpressionError:
+    """The error of a selection that is called as another library's."""
+    given = {"axis": axis, "place": place, **options}
+    size = next((one for one in given.values() if isinstance(one, int)), 4)
+    said = ", ".join(f"{name}={one!r}" for name, one in given.items() if one is not None)
+    return ExpressionError(
+        f"topk: it takes a term, the axis that it selects along and a new axis, whose size is k; found "
+        f'{said or "no axis"}. Write `ra.topk(x, n, j)` with `n = ra.axes("n")` and `j = ra.axis("j", size={size})`.'
+    )
+
+
+def sum_at_max(value: Any, weight: Any, axis: Any = None, **options: Any) -> Reduce:
     """Σ `weight` over the elements whose `value` is the largest along `axis` (0 over an empty axis; NaN beside a NaN).
 
     With weight 1 it counts the ties of the maximum.
@@ -65,10 +82,11 @@ def sum_at_max(value: Any, weight: Any, axis: Axis) -> Reduce:
     >>> sum_at_max(x, w, axes("n"))
     sum_at_max(x[b, n], w[b, n], n)
     """
+    no_other("sum_at_max", options, called="x, w, n")
     return _only(reductions("sum_at_max", (value, weight), axis))
 
 
-def first(expr: Any, axis: Axis, where: Any = None) -> Reduce:
+def first(expr: Any, axis: Any = None, where: Any = None, **options: Any) -> Reduce:
     """`expr` at the first element along `axis` (of those at which the condition `where` holds); NaN where none is.
 
     Its pieces are merged in the order of the axis.
@@ -77,11 +95,13 @@ def first(expr: Any, axis: Axis, where: Any = None) -> Reduce:
     >>> first(tensor("x[b,n]"), axes("n"))
     first(x[b, n], 1, n)
     """
+    no_other("first", options, ("where",))
     return _only(reductions("first", (expr, _counts(where, "first")), axis))
 
 
-def last(expr: Any, axis: Axis, where: Any = None) -> Reduce:
+def last(expr: Any, axis: Any = None, where: Any = None, **options: Any) -> Reduce:
     """`expr` at the last element along `axis` (of those at which the condition `where` holds); see `first`."""
+    no_other("last", options, ("where",))
     return _only(reductions("last", (expr, _counts(where, "last")), axis))
 
 
@@ -89,7 +109,7 @@ def _counts(where: Any, caller: str) -> Expr:
     return S.One if where is None else truth(where, caller)
 
 
-def affine(scale: Any, shift: Any, axis: Axis) -> tuple[Reduce, Reduce]:
+def affine(scale: Any, shift: Any, axis: Any = None, **options: Any) -> tuple[Reduce, Reduce]:
     """The linear recurrence h_n = scale_n·h_(n−1) + shift_n along `axis`, as (A, B) with h = A·h_0 + B at its end.
 
     B alone is the result for h_0 = 0. Over an empty axis (1, 0). Its pieces are merged in the order of the axis.
@@ -101,11 +121,12 @@ def affine(scale: Any, shift: Any, axis: Axis) -> tuple[Reduce, Reduce]:
     >>> affine(a, u, axes("n"))[1]
     affine(a[b, n], u[b, n], n).shift
     """
+    no_other("affine", options, called="a, u, n")
     a, b = reductions("affine", (scale, shift), axis)
     return a, b
 
 
-def compensated_sum(expr: Any, axis: Axis) -> Reduce:
+def compensated_sum(expr: Any, axis: Any = None, **options: Any) -> Reduce:
     """Σ of `expr` along `axis` that carries what rounding loses beside the sum: nearly twice the digits.
 
     Source: Knuth, The Art of Computer Programming 2, section 4.2.2 (TwoSum), within blocks as a tree.
@@ -114,10 +135,11 @@ def compensated_sum(expr: Any, axis: Axis) -> Reduce:
     >>> compensated_sum(tensor("x[b,n]"), axes("n"))
     compensated_sum(x[b, n], n)
     """
+    no_other("compensated_sum", options)
     return _only(reductions("compensated_sum", (expr,), axis))
 
 
-def reduce(name: str, *exprs: Any, axis: Axis) -> Any:
+def reduce(name: str, *exprs: Any, axis: Any = None) -> Any:
     """A reduction by the monoid of that name, registered by `register_monoid` or redalg's own.
 
     Args:
@@ -132,6 +154,8 @@ def reduce(name: str, *exprs: Any, axis: Axis) -> Any:
     >>> reduce("logsumexp", tensor("x[b,n]"), axis=axes("n"))
     logsumexp(x[b, n], n)
     """
+    if axis is None:
+        raise ExpressionError(f"reduce: no axis given. Write `ra.reduce({name!r}, …, axis=n)` with `n = ra.axes('n')`.")
     made = reductions(name, exprs, axis)
     return made[0] if len(made) == 1 else made
 
@@ -139,7 +163,7 @@ def reduce(name: str, *exprs: Any, axis: Axis) -> Any:
 def reductions(name: str, exprs: tuple[Any, ...], axis: Any, place: Axis | None = None) -> tuple[Reduce, ...]:
     """Every result of one reduction, over one axis."""
     kind = monoid(name)
-    bound = checked_axes(name, (axis,))
+    bound = checked_axes(name, () if axis is None else (axis,))
     terms = [term_of(name, one) for one in exprs]
     _check(kind, terms, bound, place)
     operand = terms[0] if len(terms) == 1 else Tuple(*terms)

@@ -12,6 +12,7 @@ from sympy.core.assumptions import StdFactKB
 from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis, names_of
 from redalg.expression.known import no_more_known
+from redalg.expression.node import Node
 
 ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 
@@ -42,7 +43,7 @@ def _label(name: str, sign: str) -> Label:
     return made
 
 
-class _Indexed(Expr):
+class _Indexed(Node, Expr):
     """`args = (label, index, …)`. Extended real, never finite: SymPy would drop -oo from sums and maxima."""
 
     is_extended_real = True
@@ -156,7 +157,7 @@ def declared(*, positive: bool, nonnegative: bool) -> str:
     return "positive" if positive else "nonnegative" if nonnegative else ""
 
 
-def tensor(spec: str, *, positive: bool = False, nonnegative: bool = False) -> Element:
+def tensor(spec: str, *indices: Any, positive: bool = False, nonnegative: bool = False) -> Element:
     """One tensor's element, `tensor("X[b,n]")`.
 
     Args:
@@ -171,6 +172,10 @@ def tensor(spec: str, *, positive: bool = False, nonnegative: bool = False) -> E
     >>> sqrt(tensor("x[n]") ** 2), sqrt(tensor("x[n]", positive=True) ** 2)
     (Abs(x[n]), x[n])
     """
+    if indices:
+        inside = ",".join(map(str, indices))
+        raise ExpressionError(f"tensor({spec!r}, {inside}): the axes stand in the string. Write "
+                              f'`ra.tensor("{spec}[{inside}]")`.')  # fmt: skip
     made = _parse(spec, declared(positive=positive, nonnegative=nonnegative))
     if len(made) != 1:
         raise ExpressionError(f"tensor({spec!r}) names {len(made)} tensors. Use `tensors` for several.")
@@ -187,6 +192,8 @@ def tensors(spec: str, *, positive: bool = False, nonnegative: bool = False) -> 
 
 
 def _parse(spec: str, sign: str) -> list[Element]:
+    if not isinstance(spec, str):
+        names_of(spec, "tensors")  # which refuses it
     made, position = [], 0
     while position < len(spec.rstrip(" ,")):
         found = ELEMENT.match(spec, position)

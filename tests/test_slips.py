@@ -1,0 +1,126 @@
+"""Slips of a hand used to NumPy or torch: each works, or is answered by an error that says what to write."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sympy import Add, Matrix, Mod, Symbol, exp
+
+import redalg as ra
+
+b, n = ra.axes("b n")
+any_: Any = ra
+x, y = ra.tensors("x[b,n] y[b,n]")
+A, B = ra.tensors("A[m,k] B[k,n]")
+j = ra.axis("j", size=4)
+SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
+    "np.exp": (lambda: np.exp(x), ("`np.exp` is given the expression `x[b, n]`, which is no array. Functions of "
+               "expressions are SymPy's: write `exp(x)`, with `from sympy import exp`.")),
+    "np.maximum": (lambda: np.maximum(x, 0), "write `Max(x, y)`, with `from sympy import Max`."),
+    "np.sum": (lambda: np.sum(x), "write `ra.sum(x, n)` with `n = ra.axes(\"n\")`."),
+    "np.add.reduce": (lambda: np.add.reduce(x), "`np.sum` is given the expression"),
+    "np.sum along": (lambda: np.sum(x, axis=1), "write `ra.sum(x, n)`"),
+    "np.where": (lambda: np.where(x > 0, x, 0), "Choose by `ra.where(condition, a, b)`."),
+    "np.unwrap": (lambda: np.unwrap(x), "Write expressions by SymPy's functions and redalg's reductions."),
+    "an array times": (lambda: np.ones(2) * x, ("and an array of NumPy, of shape (2,). An expression holds no data: "
+                       "name the array, as in `w = ra.tensor(\"w[n]\")`")),
+    "times an array": (lambda: x * np.ones(2), "`*` is given the expression `x[b, n]` and an array of NumPy"),
+    "torch.exp": (lambda: torch.exp(x), "`torch.exp` is given the expression `x[b, n]`"),
+    "torch.softmax": (lambda: torch.softmax(x, dim=1), "write `ra.softmax(x, n)`"),
+    "a tensor times": (lambda: torch.ones(2) * x, "and an array of torch, of shape (2,)."),
+    "times a tensor": (lambda: x * torch.ones(2), "`*` is given the expression `x[b, n]` and an array of torch"),
+    "a tensor beside": (lambda: torch.add(torch.ones(2), ra.max(x, n)), "and an array of torch, of shape (2,)."),
+    "math.exp": (lambda: math.exp(x), "Functions of expressions are SymPy's (`from sympy import exp`), not those of"),
+    "float": (lambda: float(ra.sum(x, n)), "`float` is asked of `sum(x[b, n], n)`, which has no value until the call."),
+    "int": (lambda: int(n), "`int` is asked of `n`"),
+    "@": (lambda: A @ B, ("`@` is given `A[m, k]`, which is one element, not a matrix. A product of matrices is a sum "
+          "over the axis that they share: write `ra.sum(A * B, k)`")),
+    "a sum @": (lambda: (A + 1) @ B, "`@` is given"),
+    "x.sum": (lambda: x.sum(n), "`x[b, n]` has no `sum`: it is an expression, not an array. Reductions are functions"),
+    "x.exp": (lambda: x.exp, "write `exp(x)`"),
+    "x.T": (lambda: x.T, "It stands for one element and has no dimensions: axes have names"),
+    "x.shape": (lambda: ra.max(x, n).shape, "`max(x[b, n], n)` has no `shape`"),
+    "x.to": (lambda: x.to("cuda"), "`ra.cast(x, \"float16\")`"),
+    "len": (lambda: len(x), "The size of an axis n is `n.extent`."),
+    "x[0]": (lambda: x[0], "Index a tensor where it is named, as in `ra.Tensor(\"x\")[b, 0]`"),
+    "builtin sum": (lambda: sum(x), "reduce over an axis by `ra.sum(x, n)`"),
+    "builtin max": (lambda: max(x), "reduce over an axis by"),
+    "larger of two": (lambda: max(x, y), "take the larger by `sympy.Max`."),
+    "if": (lambda: 1 if x > 0 else 0, "Python asks whether `x[b, n] > 0` holds (`if`, `and`, `or`, `not`"),
+    "and": (lambda: x > 0 and y > 0, "Combine conditions by `ra.logical_and`"),
+    "chained": (lambda: 0 < x < 1, "known of each element at the call alone"),
+    "of a sum": (lambda: not x + y > 1, "Python asks whether `x[b, n] + y[b, n] > 1` holds"),
+    "& binds tighter": (lambda: x > 0 & y > 0, "which bind tighter than `<` and `>`. Write `ra.logical_and("),
+    "^": (lambda: x ^ 2, "and a power as `x**2`."),
+    "~": (lambda: ~x, "`ra.logical_not`"),
+    "a mask times": (lambda: (x > 0) * y, ("the condition `x[b, n] > 0`, which is no number. Choose by it: "
+                     "`ra.where(x[b, n] > 0, a, b)`.")),
+    "sum of a condition": (lambda: ra.sum(x > 0, n), "by `ra.sum(ra.where(x[b, n] > 0, 1, 0), n)`."),
+    "argmax dim": (lambda: ra.argmax(x, dim=1), ("argmax: there is no option `dim`. Axes follow the term: write "
+                   "`ra.argmax(x, n)`")),
+    "argmax of all": (lambda: ra.argmax(x), "argmax: no axis given."),
+    "topk k": (lambda: ra.topk(x, k=8), ("found k=8. Write `ra.topk(x, n, j)` with `n = ra.axes(\"n\")` and "
+               "`j = ra.axis(\"j\", size=8)`.")),
+    "topk of an int": (lambda: ra.topk(x, 4, n), "found axis=4, place=n."),
+    "topk of one axis": (lambda: ra.topk(x, n), "found axis=n."),
+    "first dim": (lambda: ra.first(x, dim=0), "first: there is no option `dim`."),
+    "affine": (lambda: ra.affine(x, y), "affine: no axis given."),
+    "sum_at_max": (lambda: ra.sum_at_max(x, y, axes=n), "write `ra.sum_at_max(x, w, n)`"),
+    "reduce": (lambda: ra.reduce("sum", x, n), "reduce: no axis given."),
+    "max of two": (lambda: ra.max(x, y), "The larger of two is `sympy.Max(x, y)`."),
+    "where of one": (lambda: ra.where(x > 0), "where: it takes a condition and two values"),
+    "axes of a list": (lambda: ra.axes(["b", "n"]), "is a list, not a string of names. Write `ra.axes(\"b n\")`."),
+    "axes one by one": (lambda: ra.axes("b", "n"), "axes: 2 arguments are given; the names stand in one string."),
+    "a tensor of data": (lambda: ra.tensor(np.ones(2)), "pass arrays when the result is called."),
+    "a tensor by axes": (lambda: ra.tensor("x", b, n), "Write `ra.tensor(\"x[b,n]\")`."),
+    "norm of a str": (lambda: ra.norm("x", n), "norm: a str is not an expression."),
+    "ra.exp": (lambda: any_.exp, "redalg has no `exp`. Functions of expressions are SymPy's"),
+    "ra.relu": (lambda: any_.relu, "write `Max(x, 0)`"),
+    "ra.einsum": (lambda: any_.einsum, "write `ra.sum(A * B, k)`"),
+    "ra.median": (lambda: any_.median, "It has no state of fixed size."),
+    "ra.cumsum": (lambda: any_.cumsum, "redalg gives totals, not running ones"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_is_answered_in_words(slip: str) -> None:
+    call, said = SLIPS[slip]
+    with pytest.raises(ra.ExpressionError) as caught:
+        call()
+    assert said in str(caught.value)
+
+
+def test_numbers_of_array_libraries_are_numbers() -> None:
+    two = np.float32(2)
+    assert [two * x, two + x] == [2.0 * x, 2.0 + x]
+    assert str(x * two) == str(2.0 * x)
+    assert (np.float64(0) < x) == (x > np.float64(0))
+    assert abs(x) == np.abs(x)
+
+
+def test_expressions_are_as_others_to_what_asks_for_attributes() -> None:
+    """What looks for an attribute or tries to iterate finds an expression without them, by Python's own errors."""
+    assert not any(hasattr(x, name) for name in ("shape", "dtype", "T", "no_such_name", "__iter__"))
+    assert not isinstance(x, Iterable)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        x.no_such_name  # noqa: B018
+    with pytest.raises(TypeError):
+        iter(x).__next__()
+    assert np.array([x, y]).shape == (2,)
+    assert Matrix([x, y]).shape == (2, 1)
+    assert x % 2 == Mod(x, 2)
+    assert bool(x)
+    assert pickle.loads(pickle.dumps(x)) == x
+
+
+def test_the_truth_of_other_conditions_is_sympys_own() -> None:
+    with pytest.raises(TypeError, match="truth value of Relational"):
+        bool(Symbol("z") > 0)
+    with pytest.raises(TypeError, match="Combine conditions"):
+        bool(Add(exp(x), 1) > y)
