@@ -15,7 +15,9 @@ A whole generator G = Π E[u]^q·f is scaled first and then shifted, y = Π exp(
     y' = ρ·y − δ,     ρ = Π exp(q·(m − m')),     δ = c' − ρ·c,     so that B(y') = Σ_α (−δ)^α/α! · ∂^α B, at ρ·y for y
 
 A function of degree k in y is ρ^k times itself there, provided that it is homogeneous: so the span of a grade holds the
-parts of each degree by themselves. Nothing divides by ρ, which may be 0.
+parts of each degree by themselves. Nothing divides by ρ, which may be 0. A slope between such generators moves so:
+
+    y' = ρ_y·y − σ·x,     x' = ρ_x·x,     σ = ρ_x·β' − ρ_y·β          the x by which y is moved is not scaled again
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ class Pool:
         for _ in self.slopes:
             shifted |= {y for y, x in self.slopes if x in shifted}  # y − β·(x − c) moves with c
         self.pivoted = sorted(shifted)
-        self.wholes = {one.atom: one for one in wholes if one.atom in self.pivoted and one.exponentials}
+        tilted = {atom for pair in self.slopes for atom in pair}
+        self.wholes = {one.atom: one for one in wholes if one.atom in {*shifted, *tilted} and one.exponentials}
         self.keys = [*self.pivoted, *range(FIRST_SLOPE, FIRST_SLOPE + len(self.slopes))]
         self._spans: dict[Monomial, Span] = {}
         self._transitions: dict[int, dict[int, dict[Shift, Ratio]]] = {}
@@ -108,6 +111,14 @@ class Pool:
     def degrees(self, number: int) -> dict[int, Ratio]:
         """The degree of a function in every generator that is scaled before it is shifted."""
         return self._degrees(next(iter(self.functions[number].vector)))
+
+    def rescaled(self, number: int, shift: Shift) -> dict[int, Ratio]:
+        """The power of ρ of every such generator, of a function that a displacement leads to."""
+        made = self.degrees(number)
+        for key, n in shift:
+            if (pair := self.slope(key)) is not None and pair[1] in made:
+                made[pair[1]] -= n
+        return made
 
     def _degrees(self, monomial: Monomial) -> dict[int, Ratio]:
         return {atom: q for atom, q in monomial if atom in self.wholes}

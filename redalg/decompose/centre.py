@@ -73,7 +73,7 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
     while again:
         again = False
         written = list(_written(separation, separator))
-        for place, (atom, v) in enumerate([*written, *_tschirnhaus(polynomial, separator, lines=lines)]):
+        for place, (atom, v) in enumerate([*written, *_tschirnhaus(polynomial, separation, separator, lines=lines)]):
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
             moved = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
             most = len(polynomial) if centres and place < len(written) else len(polynomial) - 1
@@ -107,7 +107,9 @@ def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int
             yield x[0][0], laurent.scale(laurent.add(*parts), laurent.ratio(-1, c))
 
 
-def _tschirnhaus(polynomial: Polynomial, separator: Separator, *, lines: bool) -> Iterator[tuple[int, Polynomial]]:
+def _tschirnhaus(
+    polynomial: Polynomial, separation: Separation, separator: Separator, *, lines: bool
+) -> Iterator[tuple[int, Polynomial]]:
     dividing = list[tuple[int, Polynomial]]()
     for atom in laurent.atoms_of(polynomial):
         by_degree: dict[Ratio, Polynomial] = {}
@@ -124,7 +126,7 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator, *, lines: bool) -
             laurent.ratio(-c_below, degree * c) for (x_below, d_below), c_below in below.items()
         }  # fmt: skip
         plain = all(not x for x, _ in v)
-        on_line = lines and degree > 1 and _slopes_of(v, atom, separator)
+        on_line = lines and degree > 1 and _slopes_of(v, atom, separation, separator)
         if (plain or on_line) and _written_reciprocals(v, polynomial):
             yield atom, v
         elif on_line and len(v) == 1:  # it divides by what the term does not
@@ -132,16 +134,17 @@ def _tschirnhaus(polynomial: Polynomial, separator: Separator, *, lines: bool) -
     yield from dividing
 
 
-def _slopes_of(v: Polynomial, atom: int, separator: Separator) -> bool:
+def _slopes_of(v: Polynomial, atom: int, separation: Separation, separator: Separator) -> bool:
     """Tells whether v is a line in other generators, with slopes that the state gives.
 
-    A state holds no tensors, so that v may hold no parameter; an exponential's reciprocal may overflow; and v varies
-    along no axis that the generator lacks.
+    A state holds no tensors, so that v may hold no parameter; an exponential's reciprocal may overflow, except beside
+    the scales of whole generators; and v varies along no axis that the generator lacks.
     """
     atoms = separator.atoms
     linear = all(len(x) <= 1 and all(q == 1 and not atoms.list[number].exponential for number, q in x) for x, _ in v)
     of_d = [atoms.list[number] for _, d in v for number, _ in d]
-    held = not any(one.exponential or not of_state(one.base, separator) for one in of_d)
+    scaled = any(whole.exponentials for whole in separation.wholes if whole.atom in {atom, *laurent.atoms_of(v)})
+    held = all((scaled or not one.exponential) and of_state(one.base, separator) for one in of_d)
     return linear and held and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
 
 

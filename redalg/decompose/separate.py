@@ -192,6 +192,8 @@ class Separator(Separating):
             return laurent.scale(self.atoms.polynomial(Atom(-base, on_x, exponential=False), exponent), sign)
         if base.is_Mul or isinstance(base, exp):
             return self._opened_power(base, exponent, on_x)
+        if base.is_Pow and base.exp is S.NegativeOne and not on_x:  # (1/h)^q → h^−q, so that powers of h are one atom's
+            return self._pure_power(base.base, -exponent, on_x)
         return self.atoms.polynomial(Atom(base, on_x, exponential=False), exponent)
 
     def _opened_power(self, base: Expr, exponent: Ratio, on_x: bool) -> Polynomial:

@@ -136,7 +136,8 @@ class Moves:
     def renamed(self) -> tuple[Pivot, ...]:
         """Pivots that are a function of the extrema, under a name of their own."""
         held = {one.value for one in self.form.extrema}
-        return tuple(one for one in self.form.pivots if not one.has_slot and one.value not in held)
+        known = (one for one in self.form.pivots if not one.has_slot and not one.is_level)
+        return tuple(one for one in known if one.value not in held)
 
     @property
     def centred(self) -> tuple[Pivot, ...]:
@@ -183,7 +184,7 @@ class Moves:
     @property
     def rescaled(self) -> list[Pivot]:
         """Pivots of generators that are scaled before they are shifted."""
-        return [one for one in self.form.shifted if one.scales]
+        return [one for one in self.form.pivots if one.scales and one.policy is not PivotPolicy.SLOPE]
 
     def _ratios(self, mark: Naming, naming: Naming, to: Naming) -> list[Equation]:
         """ρ = Π exp(q·(m − m′)) of the generators that are scaled."""
@@ -209,11 +210,15 @@ class Moves:
         lines = (
             to(slope) * (to(centre) - naming(centre)) for slope, centre in pivot.slopes if isinstance(centre, Value)
         )
-        return Add(to(pivot.value), -self._rescaled(pivot, mark, naming), *(-line for line in lines))
+        there = to(pivot.value) * self._ratio(pivot.onto, mark)
+        return Add(there, -self._rescaled(pivot, mark, naming), *(-line for line in lines))
 
     def _rescaled(self, pivot: Pivot, mark: Naming, naming: Naming) -> Expr:
         """ρ·c, ρ under the name that `mark` gives it."""
-        return naming(pivot.value) * (mark(pivot.ratio) if pivot.scales else S.One)
+        return naming(pivot.value) * self._ratio(pivot.scales, mark)
+
+    def _ratio(self, scales: tuple[tuple[Pivot, Expr], ...], mark: Naming) -> Expr:
+        return next((mark(one.ratio) for one in self.rescaled if scales and one.scales == scales), S.One)
 
     # ---- many segments -----------------------------------------------------------------------------------------------
 
@@ -282,17 +287,17 @@ class Moves:
         return self.moved(one, own, primed, self.displacements(own)) + theirs
 
     def _next_centre(self, pivot: Pivot, piece: Naming) -> Expr:
-        """c + the displacement that both pieces together have from c."""
+        """c + the displacement that both pieces together have from c; from 0 of a slope between what is scaled."""
         if not pivot.is_found:
             return self._rescaled(pivot, own, own)
+        start = {one: S.Zero if one.onto else self._rescaled(one, own, own) for one in self.form.shifted}
         here, there = self.displacements(own), self.displacements(hatted)
-        here |= {one.displacement: S.Zero for one in self.form.shifted}
-        there |= {one.displacement: self._rescaled(one, own, own) - self._rescaled(one, hatted, piece)
-                  for one in self.form.shifted}  # fmt: skip
+        here |= {one.displacement: c - self._rescaled(one, own, own) for one, c in start.items()}
+        there |= {one.displacement: c - self._rescaled(one, hatted, piece) for one, c in start.items()}
         sums = {
             one.value: self.moved(one, own, primed, here) + self.moved(one, piece, primed, there) for one in self.moving
         }
-        return self._rescaled(pivot, own, own) + pivot.source.xreplace({**self._primes(), **sums})
+        return start[pivot] + pivot.source.xreplace({**self._primes(), **sums})
 
     # ---- one more element --------------------------------------------------------------------------------------------
 
@@ -306,7 +311,8 @@ class Moves:
         made |= {one.value: Abs(one.base) if one.policy is PivotPolicy.SCALE else one.base for one in form.pivots
                  if one.policy is not PivotPolicy.SLOPE}  # fmt: skip
         made |= {one.value: S.Zero for one in form.pivots if one.policy is PivotPolicy.SLOPE}
-        made |= {one.value: _unnamed_zeros(one.generator.xreplace(made)) for one in self.rescaled}
+        made |= {one.value: S.Zero if one.is_level else _unnamed_zeros(one.generator.xreplace(made))
+                 for one in self.rescaled}  # fmt: skip
         made |= {one.value: _unnamed_zeros(one.term.xreplace(made)) for one in form.accumulators}
         return self.live(made[value])
 

@@ -11,6 +11,7 @@ from sympy.core.basic import Basic
 from redalg.decompose import Decomposition
 from redalg.decompose.centre import centre
 from redalg.decompose.domain import live_term
+from redalg.decompose.whole import DEGREES
 from redalg.explain.model import Line, Part, listed, sentence
 from redalg.explain.notation import HAT, marked
 from redalg.expression import Element, Value
@@ -47,9 +48,9 @@ class Reasons:
             yield from self._scale(pivot)
         elif pivot.policy is PivotPolicy.SLOPE:
             yield from self._slope(pivot)
-        elif self._shifts(pivot):
+        elif self._shifts(pivot) and not pivot.is_level:
             yield ("Pivot ", pivot.value, ": shifts ", base, ". ", *self._chosen(pivot), *self._why(pivot))
-        if pivot.scales:
+        if pivot.scales and pivot.policy is not PivotPolicy.SLOPE:
             yield from self._rescaled(pivot)
 
     def _live(self, expr: Expr) -> Expr:
@@ -59,7 +60,9 @@ class Reasons:
         return pivot.value in {*self.form.held} - set(self.form.cascade.values)
 
     def _shifts(self, pivot: Pivot) -> bool:
-        within = {one.generator: S.One for one in self.form.pivots if one.scales}  # what scales there shifts nothing
+        within = {
+            one.generator**k: S.One for one in self.form.pivots if one.scales for k in range(1, DEGREES + 1)
+        }  # what scales there shifts nothing
         factors = (factor.xreplace(within) for one in self.form.accumulators for factor in one.factors)
         return any(pivot.value in factor.atoms(Value) for factor in factors)
 
@@ -76,9 +79,10 @@ class Reasons:
     def _rescaled(self, pivot: Pivot) -> Iterator[Parts]:
         rho: list[Basic] = [exp(q * (marked(m.value, HAT) - m.value)) for m, q in pivot.scales]
         above = listed([m.value for m, _ in pivot.scales])
-        yield ("What it shifts is scaled by the exponential of ", *above, " first, so that it does not overflow. A ",
-               "merge scales it anew, by ", pivot.ratio, " = ", Mul(*rho), " ≤ 1, and then shifts it by ",
-               pivot.displacement, ".")  # fmt: skip
+        what: Parts = (pivot.base,) if pivot.is_level else ("What it shifts",)
+        then: Parts = (".",) if pivot.is_level else (", and then shifts it by ", pivot.displacement, ".")
+        yield (*what, " is scaled by the exponential of ", *above, " first, so that it does not overflow. A ",
+               "merge scales it anew, by ", pivot.ratio, " = ", Mul(*rho), " ≤ 1", *then)  # fmt: skip
 
     def _slope(self, pivot: Pivot) -> Iterator[Parts]:
         tilted: list[Basic] = [one.base for one in self.form.pivots if pivot.value in dict(one.slopes)]

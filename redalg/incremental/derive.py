@@ -9,8 +9,7 @@ from typing import Any
 from sympy import Abs, Add, And, Eq, Expr, Mul, Or, Pow, S
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose import laurent
-from redalg.decompose.basis import Function, Pool
+from redalg.decompose.basis import Function, Pool, Shift
 from redalg.decompose.centre import Centred, centre
 from redalg.decompose.laurent import Atom, Ratio
 from redalg.decompose.verdict import Decomposition, Separation, fraction
@@ -25,7 +24,7 @@ from redalg.incremental.losable import Losable
 from redalg.incremental.placement import Placement, place
 from redalg.incremental.resolve import Resolver
 from redalg.incremental.scales import divided_atoms, pays, rooted_atoms
-from redalg.incremental.wholes import candidates, with_whole
+from redalg.incremental.wholes import candidates, with_wholes
 
 NONE: frozenset[int] = frozenset()
 
@@ -33,11 +32,11 @@ NONE: frozenset[int] = frozenset()
 def derive(decomposition: Decomposition) -> FusedForm:
     """The online form of a decomposition: leaf, merge and finish of its monoid."""
     form, paying = derived(decomposition)
-    for monomial in candidates(decomposition):
-        whole, generator = with_whole(decomposition, monomial)
+    for candidate in candidates(decomposition):
+        whole, generators = with_wholes(decomposition, candidate)
         other, kept = derived(whole)
         scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
-        if paying | {generator.atom} <= kept and not scaled:  # its own pivot cancels, and those that did without it
+        if paying | generators <= kept and not scaled:  # its own pivot cancels, and those that did without it
             decomposition, form, paying = whole, other, kept
     form = named_after_reductions(drop_unused(with_emptiness(form)))
     form = mark_droppable(form)
@@ -48,7 +47,7 @@ def derive(decomposition: Decomposition) -> FusedForm:
 def derived(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
     """The form with the generators of a decomposition, and those that are centred or lose a pivot again."""
     sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
-    wholes = sums[0].wholes if sums else ()
+    wholes = tuple(dict.fromkeys(whole for one in sums for whole in one.wholes))
     centred = centre_all(sums, decomposition)
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
@@ -75,19 +74,15 @@ def derived(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
     if rooted := rooted_atoms(decomposition, centred) - wanted - divided - tilted:
         scaled, _ = attempt(wanted, rooted)
         form = scaled if pays(drop_unused(scaled)) else form
-    return form, paying_atoms(decomposition, centred, wanted)
+    return form, paying_atoms(centred, wanted)
 
 
-def paying_atoms(
-    decomposition: Decomposition, centred: dict[str, Centred], auxiliary: frozenset[int]
-) -> frozenset[int]:
-    """The generators that are centred or have a pivot that cancels; no scaled one on a line, which is not scaled."""
-    paying, tilted = set(auxiliary), set[int]()
+def paying_atoms(centred: dict[str, Centred], auxiliary: frozenset[int]) -> frozenset[int]:
+    """The generators that are centred, alone or on a line, or have a pivot that cancels."""
+    paying = set(auxiliary)
     for one in centred.values():
-        paying |= one.centres.keys()
-        tilted |= {number for atom in one.centres for x in one.slopes(atom) for number in (atom, x)}
-    scaled = {one.atom for separation in decomposition.separations for one in separation.wholes if one.exponentials}
-    return frozenset(paying - (scaled & tilted))
+        paying |= {number for atom in one.centres for number in (atom, *one.slopes(atom))}
+    return frozenset(paying)
 
 
 def attempted(
@@ -161,14 +156,14 @@ def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value
     rescale = Mul(
         *(placement.pivots[atom].displacement ** fraction(q) for atom, q in function.grade if atom in pool.scaled)
     )
-    transition = tuple((names[other], coefficient(row, placement) * rescale * ratios(other, pool, placement))
+    transition = tuple((names[other], coefficient(row, other, pool, placement) * rescale)
                        for other, row in pool.transition(number).items())  # fmt: skip
     return Accumulator(names[number], weight, grouped(summand(function, pool, placement), weight), transition)
 
 
-def ratios(number: int, pool: Pool, placement: Placement) -> Expr:
+def ratios(number: int, shift: Shift, pool: Pool, placement: Placement) -> Expr:
     """Π ρ^k of a function of degree k in a generator that is scaled before it is shifted."""
-    return Mul(*(placement.pivots[atom].ratio ** fraction(k) for atom, k in pool.degrees(number).items()))
+    return Mul(*(placement.pivots[atom].ratio ** fraction(k) for atom, k in pool.rescaled(number, shift).items()))
 
 
 def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
@@ -179,7 +174,7 @@ def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
     for x, c in function.vector.items():
         term: Expr = fraction(c)
         for atom, q in x:
-            if atom in pool.pivoted or atom in placement.slopes:
+            if atom in pool.pivoted or atom in placement.slopes or atom in pool.wholes:
                 term *= Pow(residual(atom, pool, placement, alone=len(function.vector) == 1), fraction(q))
             else:
                 term *= pool.atoms.list[atom].power(q)
@@ -196,16 +191,21 @@ def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Exp
     """u − c − Σ β·(u' − c') of a pivoted generator; u − c is rounded first, as a name keeps it together."""
     base, pivot = pool.atoms.list[atom].base, placement.pivots.get(atom)
     if atom not in placement.slopes:
-        return base if pivot is None else pivot.generator - pivot.value if alone else pivot.about(pivot.value)
-    lines = (beta * (pool.atoms.list[x].base - centre) for beta, x, centre in placement.slopes[atom])
+        return base if pivot is None else pivot.shifted if alone else pivot.about(pivot.value)
+    lines = (beta * (scaled(x, pool, placement) - centre) for beta, x, centre in placement.slopes[atom])
     return Add(base if pivot is None else pivot.about(pivot.value), *(-line for line in lines))
 
 
-def coefficient(row: dict[laurent.Monomial, Ratio], placement: Placement) -> Expr:
-    """Σ c·Π δ^n as an expression of the displacements' symbols."""
+def scaled(atom: int, pool: Pool, placement: Placement) -> Expr:
+    """A generator as its exponentials scale it."""
+    return placement.pivots[atom].generator if atom in pool.wholes else pool.atoms.list[atom].base
+
+
+def coefficient(row: dict[Shift, Ratio], number: int, pool: Pool, placement: Placement) -> Expr:
+    """Σ c·Π δ^n·Π ρ^k as an expression of the displacements' symbols."""
     total: Expr = S.Zero
     for shift, c in row.items():
-        term: Expr = fraction(c)
+        term: Expr = fraction(c) * ratios(number, shift, pool, placement)
         for atom, n in shift:
             term *= placement.pivots[atom].displacement ** fraction(n)
         total += term

@@ -122,7 +122,8 @@ class Pivot:
             displacement to the line on which residuals have mean 0.
         slopes: (β, c') pairs: u − c − Σ β·(u' − c') is what is summed; c' is 0 where u' is not shifted.
         scales: (pivot m, q) pairs of the exponentials exp(q·v) that u has for factors, v the base of m, and `rest` the
-            other factors: y = Π exp(q·(v − m))·rest − c is what is summed, scaled first and then shifted.
+            other factors: y = Π exp(q·(v − m))·rest − c is what is summed, scaled first and then shifted. SLOPE: those
+            of the generator that the line is taken from, and `onto` those of the generator that it is along.
     """
 
     value: Value
@@ -132,10 +133,14 @@ class Pivot:
     slopes: tuple[tuple[Value, Expr], ...] = ()
     scales: tuple[tuple[Pivot, Expr], ...] = ()
     rest: Expr = S.One
+    onto: tuple[tuple[Pivot, Expr], ...] = ()
 
     @cached_property
     def displacement(self) -> Value:
-        """The symbol δ = c' − ρ·c (of a scale c/c') that stands for the pivot's move in transitions; ρ = 1 unscaled."""
+        """The symbol δ = c' − ρ·c that stands for the pivot's move in transitions, ρ = 1 unscaled.
+
+        Of a scale it is c/c', of a slope along what is scaled itself ρ_x·c' − ρ·c.
+        """
         return Value(Label(f"delta_{self.value.name}"), *self.value.indices)
 
     @cached_property
@@ -149,9 +154,19 @@ class Pivot:
         return Mul(*(exp(q * Let(f"below_{m.value.name}", m.base - m.value)) for m, q in self.scales), self.rest) \
             if self.scales else self.base  # fmt: skip
 
+    @property
+    def shifted(self) -> Expr:
+        """u − c, or u where it is scaled alone."""
+        return self.generator if self.is_level else self.generator - self.value
+
     def about(self, c: Expr) -> Expr:
         """u − c under one node, so that nothing else is added before it."""
-        return Let(f"{self.value.name}_shifted", self.generator - c)
+        return Let(f"{self.value.name}_shifted", self.generator if self.is_level else self.generator - c)
+
+    @property
+    def is_level(self) -> bool:
+        """Whether u is scaled and not shifted: c is 0."""
+        return not self.has_slot and self.source is S.Zero
 
     @property
     def is_found(self) -> bool:
@@ -323,6 +338,11 @@ class FusedForm:
     def is_tilted(self) -> bool:
         """Whether a slope is found from the data of each block."""
         return any(one.is_found for one in self.shifted if one.policy is PivotPolicy.SLOPE)
+
+    @property
+    def shares_slopes(self) -> bool:
+        """Whether lanes may share every slope: none is between generators that each lane scales in its own way."""
+        return not any(one.scales or one.onto for one in self.shifted if one.policy is PivotPolicy.SLOPE)
 
     @property
     def is_lanewise(self) -> bool:

@@ -240,7 +240,7 @@ class Executor:
             slots |= {value: self._within(value, array, scope, a[value]) for value, array in made}
         for pivot in self.form.shifted:
             first, second = a[pivot.value], b[pivot.value]
-            if pivot.scales:
+            if pivot.scales or pivot.onto:
                 first, second = (self._rescaled(pivot, scope, state, slots) for state in (a, b))
             slots[pivot.value] = self.ops.where(first == -INF, second, first)
         if any(pivot.is_found for pivot in self.form.shifted):
@@ -261,12 +261,14 @@ class Executor:
         """ρ·c: where a pivot lies as the merged extrema scale its generator; −∞ of an empty state."""
         old, new = (self._running(scope, one) for one in (state, slots))
         c = state[pivot.value]
-        return self.ops.where(c == -INF, c, self._ratio(pivot, scope, old, new) * self._safe(pivot.value, c))
+        if pivot.policy is PivotPolicy.SLOPE:  # β·ρ_y/ρ_x, which may not be a number: found from the sums about 0
+            return self.ops.where(c == -INF, c, self.ops.scalar(0.0))
+        return self.ops.where(c == -INF, c, self._ratio(pivot.scales, scope, old, new) * self._safe(pivot.value, c))
 
-    def _ratio(self, pivot: Pivot, scope: Scope, old: Slots, new: Slots) -> Any:
+    def _ratio(self, scales: tuple[tuple[Pivot, Expr], ...], scope: Scope, old: Slots, new: Slots) -> Any:
         """ρ = Π exp(q·(m − m')), 0 of a state in which u is 0 throughout."""
         exponent: Any = 0.0
-        for m, q in pivot.scales:
+        for m, q in scales:
             exponent = exponent + (old[m.value] - self._safe(m.value, new[m.value])) * scope.rate(q)
         return self.ops.exp(exponent)
 
@@ -285,24 +287,29 @@ class Executor:
         old, new = self.pivots(scope, slots), self.pivots(scope, target)
         values = dict(slots)
         for pivot in self.form.pivots:
-            values[pivot.ratio] = self._ratio(pivot, scope, old, new) if pivot.scales else None
-            values[pivot.displacement] = self._displaced(pivot, old, new, values[pivot.ratio])
+            values[pivot.ratio] = self._ratio(pivot.scales, scope, old, new) if pivot.scales else None
+            onto = self._ratio(pivot.onto, scope, old, new) if pivot.onto else 1.0
+            values[pivot.displacement] = self._displaced(pivot, scope, (old, new), values[pivot.ratio], onto)
         inner = scope.over({}, values)
         return {one.value: self._moved_one(one, inner, old, new) for one in self.form.accumulators}
 
-    def _displaced(self, pivot: Pivot, old: Slots, new: Slots, ratio: Any = None) -> Any:
-        """c' − ρ·c; with slopes less Σ β'·(how far u' moved), rounded once: on a steep line they cancel."""
+    def _displaced(self, pivot: Pivot, scope: Scope, sides: tuple[Slots, Slots], ratio: Any, onto: Any) -> Any:
+        """ρ_x·c' − ρ·c; with slopes less Σ β'·(how far u' moved), rounded once: on a steep line they cancel."""
+        old, new = sides
         if pivot.policy is PivotPolicy.SCALE:
             before, after = (self._safe(pivot.value, one[pivot.value]) for one in (old, new))
             return self.ops.where(old[pivot.value] == before, before / after, self.ops.scalar(1.0))  # of zeros alone: 1
         if not pivot.slopes:
             here = self._safe(pivot.value, old[pivot.value])
-            delta = self._safe(pivot.value, new[pivot.value]) - (here if ratio is None else ratio * here)
+            delta = onto * self._safe(pivot.value, new[pivot.value]) - (here if ratio is None else ratio * here)
             nothing = self.ops.functions["Abs"](old[pivot.value]) == INF  # an empty state: a power of δ may overflow
             return self.ops.where(nothing, self.ops.scalar(0.0), delta)
 
+        ratios = {one.value: self._ratio(one.scales, scope, old, new) for one in self.form.pivots if one.scales}
+
         def moved(value: Any) -> Any:
-            return self.ops.wide(self._safe(value, new[value])) - self.ops.wide(self._safe(value, old[value]))
+            here = self.ops.wide(self._safe(value, old[value]))
+            return self.ops.wide(self._safe(value, new[value])) - (ratios[value] * here if value in ratios else here)
 
         total = moved(pivot.value)
         for slope, centre in pivot.slopes:

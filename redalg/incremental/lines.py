@@ -13,7 +13,7 @@ A regression's slope is such a least-squares slope itself, and its τ is written
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import final
@@ -23,7 +23,7 @@ from sympy import Expr, S
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Function, Pool
 from redalg.decompose.centre import Centred, is_regression
-from redalg.decompose.laurent import Atom, Monomial, Polynomial
+from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
@@ -40,6 +40,7 @@ class Line:
         slope, b: b as a polynomial and as an expression.
         turn: the symbol of τ, or of τ·h where h is what b divides by and the reduction multiplies by again.
         below: h as a monomial of d; () for 1.
+        scale: what b is multiplied by, as E_x/E_y where y and x are scaled by E.
     """
 
     key: int
@@ -47,6 +48,7 @@ class Line:
     b: Expr
     turn: Value
     below: Monomial = ()
+    scale: Polynomial | None = None
 
 
 @final
@@ -54,9 +56,10 @@ class Lines:
     """The lines of a form whose slopes are no regression's. `known` are those of which τ is assigned."""
 
     def __init__(
-        self, separator: Separator, pool: Pool, pivots: Mapping[int, Pivot], centred: Mapping[str, Centred]
-    ) -> None:
-        self.separator, self.pool, self.pivots = separator, pool, pivots
+        self, separator: Separator, pool: Pool, pivots: Mapping[int, Pivot], centred: Mapping[str, Centred],
+        scaled: Callable[[Mapping[int, Ratio]], Polynomial],
+    ) -> None:  # fmt: skip
+        self.separator, self.pool, self.pivots, self.scaled = separator, pool, pivots, scaled
         self.lines = list[Line]()
         self.known = list[Line]()
         for name, one in centred.items():
@@ -75,20 +78,27 @@ class Lines:
                 b,
                 Value(Label(f"delta_{name}_{beta.name}"), *beta.indices),
                 centred.cleared(y),
+                self.scaled({atom: q for atom, q in ((x, 1), (y, -1)) if atom in self.pool.wholes})
+                if {x, y} & self.pool.wholes.keys()
+                else None,
             )
 
     def at(self, key: int, slope: Polynomial) -> Line | None:
         """The line of that slope, None of a regression's."""
         return next((one for one in self.lines if (one.key, one.slope) == (key, slope)), None)
 
-    def ready(self, resolved: AbstractSet[Value]) -> Iterator[tuple[Value, Expr]]:
-        """τ := b − β of every line whose b is known by now."""
+    def ready(
+        self, resolved: AbstractSet[Value], written: Callable[[Polynomial], Expr]
+    ) -> Iterator[tuple[Value, Expr]]:
+        """τ := b − β of every line whose b is known by now; `written` has exponents cancelled."""
         for one in self.lines:
             if one not in self.known and values_of(one.b) <= resolved:
                 self.known.append(one)
                 h = self.separator.atoms.expr(one.below)
                 above = laurent.multiply(one.slope, {((), one.below): 1})
-                yield one.turn, self.separator.atoms.polynomial_expr(above) - h * self.pivots[one.key].value
+                b = self.separator.atoms.polynomial_expr(above) if one.scale is None else \
+                    written(laurent.multiply(above, one.scale))  # fmt: skip
+                yield one.turn, b - h * self.pivots[one.key].value
 
     def turn(self, line: Line) -> Expr:
         """τ of a line."""
@@ -97,7 +107,7 @@ class Lines:
     def about(self, poly: Polynomial) -> Polynomial:
         """A polynomial of values with β + τ for every b that stands in it as a factor."""
         for line in self.known:
-            if len(line.slope) != 1 or line.below:
+            if len(line.slope) != 1 or line.below or line.scale is not None:
                 continue
             [((_, b), c)] = line.slope.items()
             if not b:

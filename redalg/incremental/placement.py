@@ -111,18 +111,20 @@ def _scaled_first(pivot: Pivot, number: int, placement: Placement, pool: Pool) -
     """The pivot of a whole generator: its exponentials are scaled by theirs, as weights are."""
     if number not in pool.wholes:
         return pivot
-    whole, made = pool.wholes[number], list[tuple[Pivot, Expr]]()
-    for atom, q in whole.exponentials:
-        made.append((placement.pivots[atom], placement.rates[atom] * laurent.number(q)))
-    return replace(pivot, scales=tuple(made), rest=whole.rest)
+    return replace(pivot, scales=_scales(placement, number, pool), rest=pool.wholes[number].rest)
+
+
+def _scales(placement: Placement, number: int, pool: Pool) -> tuple[tuple[Pivot, Expr], ...]:
+    """The pivots of the exponentials of a generator, with their rates."""
+    exponentials = pool.wholes[number].exponentials if number in pool.wholes else ()
+    return tuple((placement.pivots[atom], placement.rates[atom] * laurent.number(q)) for atom, q in exponentials)
 
 
 def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) -> None:
     """A slope pivot for every pair (y, x) of which y is taken less β·x; the shifts of both are elements of the data."""
     atoms = placement.decomposition.separator.atoms
-    for atom in dict.fromkeys(x for _, x in pool.slopes if x in pool.pivoted):
-        named = _named(placement, atoms.list[atom])
-        placement.pivots[atom] = Pivot(named, atoms.list[atom].base, PivotPolicy.MEMBER, S.Zero)
+    for atom in dict.fromkeys(x for _, x in pool.slopes if x in pool.pivoted or x in pool.wholes):
+        placement.pivots[atom] = _on_line(atom, placement, pool)
     for number, (y, x) in enumerate(pool.slopes):
         slopes = [one.slopes(y)[x] for one in centred.values() if x in one.slopes(y)]
         fitted = not all(regresses(y, x, slope, placement.decomposition.separator) for slope in slopes)
@@ -130,14 +132,23 @@ def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) 
         axes = {axis for expr in exprs for axis in free_axes(expr)}
         value = placement.symbol(f"slope_{number}", axes)
         base = atoms.list[x].base
-        placement.pivots[FIRST_SLOPE + number] = Pivot(value, base, PivotPolicy.SLOPE, S.Zero)
-        centre = placement.pivots[x].value if x in placement.pivots else S.Zero
+        scales, onto = (_scales(placement, atom, pool) for atom in (y, x))
+        pivot = Pivot(value, base, PivotPolicy.SLOPE, S.Zero, scales=scales, onto=onto)
+        placement.pivots[FIRST_SLOPE + number] = pivot
+        centre = placement.pivots[x].value if x in pool.pivoted else S.Zero
         placement.slopes[y] = (*placement.slopes.get(y, ()), (value, x, centre))
     for y in placement.slopes:
-        if y in pool.pivoted:
-            slopes_of = tuple((value, centre) for value, _, centre in placement.slopes[y])
-            named = _named(placement, atoms.list[y])
-            placement.pivots[y] = Pivot(named, atoms.list[y].base, PivotPolicy.MEMBER, S.Zero, slopes_of)
+        slopes_of = tuple((value, centre) for value, _, centre in placement.slopes[y])
+        if y in pool.pivoted or y in pool.wholes:
+            placement.pivots[y] = _on_line(y, placement, pool, slopes_of)
+
+
+def _on_line(number: int, placement: Placement, pool: Pool, slopes: tuple[tuple[Value, Expr], ...] = ()) -> Pivot:
+    """The pivot of a generator on a line: an element of the data, or 0 of one that is scaled and not shifted."""
+    atom = pool.atoms.list[number]
+    policy = PivotPolicy.MEMBER if number in pool.pivoted else PivotPolicy.RUNNING
+    own = slopes if number in pool.pivoted else ()
+    return _scaled_first(Pivot(_named(placement, atom), atom.base, policy, S.Zero, own), number, placement, pool)
 
 
 def _hold(placement: Placement, separation: Separation) -> None:

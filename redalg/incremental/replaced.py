@@ -23,8 +23,9 @@ def replaced(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
 
     def pivot(one: Pivot) -> Pivot:
         slopes = tuple((beta, of(c)) for beta, c in one.slopes)
-        scales = tuple((pivot(m), of(q)) for m, q in one.scales)
-        return replace(one, base=of(one.base), source=of(one.source), slopes=slopes, scales=scales, rest=of(one.rest))
+        scales, onto = (tuple((pivot(m), of(q)) for m, q in pairs) for pairs in (one.scales, one.onto))
+        return replace(one, base=of(one.base), source=of(one.source), slopes=slopes, scales=scales, rest=of(one.rest),
+                       onto=onto)  # fmt: skip
 
     def accumulator(one: Accumulator) -> Accumulator:
         weight = tuple((pivot(c), of(q)) for c, q in one.weight)

@@ -48,8 +48,8 @@ class Resolver:
         self, placement: Placement, pool: Pool, accumulators: list[Value], centred: dict[str, Centred]
     ) -> None:
         self.placement, self.pool, self.accumulators = placement, pool, accumulators
-        self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred)
         self.grades = Grades(placement, pool)
+        self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred, self.grades.scaled)
         self.assignments: list[Assignment] = []
         self.resolved = set[Value]()
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
@@ -65,7 +65,7 @@ class Resolver:
     def resolve(self, separation: Separation, centred: Centred | None) -> None:
         """Assign the reduction's value."""
         value = separation.reduction.value
-        for turn, expr in self.lines.ready(self.resolved):
+        for turn, expr in self.lines.ready(self.resolved, self._written):
             self.assignments.append(Assignment(turn, expr))
         self.resolved.add(value)
         if centred is None:
@@ -211,6 +211,10 @@ class Resolver:
                 moved = self._exact_displacement(centred, x, {})
                 made = laurent.add(made, laurent.scale(laurent.multiply(b, moved), -1))
         return made
+
+    def _written(self, poly: Polynomial) -> Expr:
+        """A polynomial of values with exponents cancelled."""
+        return Add(*(v * exp(exponent) for exponent, v in self._graded_terms(poly)))
 
     # ---- slopes ------------------------------------------------------------------------------------------------------
 

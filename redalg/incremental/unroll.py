@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, final
 
-from sympy import Add, Integer, Max, Min, Mul
+from sympy import Add, Integer, Max, Min, Mul, S
 from sympy.core.basic import Basic
 
 from redalg.decompose import Cascade
@@ -98,8 +98,10 @@ class _Unrolling:
     def pivot(self, one: Pivot, place: int) -> Pivot:
         """A pivot at one element."""
         value, base, source, rest = (self.at(part, place) for part in (one.value, one.base, one.source, one.rest))
-        scales = tuple((self.pivot(m, place), self.at(q, place)) for m, q in one.scales)
-        return replace(one, value=value, base=base, source=source, scales=scales, rest=rest)
+        slopes = tuple((self.at(slope, place), self.at(S(centre), place)) for slope, centre in one.slopes)
+        scales, onto = (tuple((self.pivot(m, place), self.at(q, place)) for m, q in pairs)
+                        for pairs in (one.scales, one.onto))  # fmt: skip
+        return replace(one, value=value, base=base, source=source, slopes=slopes, scales=scales, rest=rest, onto=onto)
 
     def accumulator(self, one: Accumulator, place: int) -> Accumulator:
         """An accumulator at one element."""

@@ -5,6 +5,7 @@ difference of; the whole is one that a pivot shifts. It is proposed where the su
 
     t, t·z, t·z²                 a variance of z, raw or about a centre, weighed by t
     t, t·z, t·z', t·z·z'         a covariance of two that are not plain
+    t·z², t·z·z', t·z'²          a square of two, about the line of one on the other
 
 and kept where its pivot then cancels. A root r of a generator g is proposed only where g ≥ 0 is known, or where every
 output holds a sum of r and no condition hides it: of g < 0 a sum of g is a number and that of r is not.
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
 from typing import final
 
 from sympy import Expr, Max, Min, S
@@ -31,31 +33,61 @@ ROOTS = (2, 3, 4)
 """Powers that a generator may be of another, which is then the one to keep whole."""
 LIMIT = 6
 """Candidates that are tried."""
+PAIRED = 12
+"""Monomials of a sum of which pairs are tried."""
 
 
-def candidates(decomposition: Decomposition) -> list[Monomial]:
-    """Monomials that it may pay to keep whole, the plainest first."""
+@final
+@dataclass(frozen=True)
+class Candidate:
+    """Monomials to keep whole, alone or two together; of two, t is beside their squares in the sum of that name."""
+
+    monomials: tuple[Monomial, ...]
+    t: Monomial = ()
+    name: str = ""
+
+
+def candidates(decomposition: Decomposition) -> list[Candidate]:
+    """What it may pay to keep whole, the plainest first."""
     found = Support(decomposition)
     made = sorted(filter(found.is_candidate, found.quotients()), key=lambda one: (len(one), str(one)))
-    return [one for one in made if not found.has_root(one, made)][:LIMIT]
+    alone = [Candidate((one,)) for one in made if not found.has_root(one, made)][:LIMIT]
+    return [*alone, *islice(found.pairs(), LIMIT)]
 
 
-def with_whole(decomposition: Decomposition, monomial: Monomial) -> tuple[Decomposition, Whole]:
-    """The decomposition with one more generator kept whole."""
+def with_wholes(decomposition: Decomposition, candidate: Candidate) -> tuple[Decomposition, frozenset[int]]:
+    """The decomposition with a candidate's monomials kept whole, and the numbers of their atoms."""
+    found, numbers = Support(decomposition), set[int]()
+    for monomial in candidate.monomials:
+        beside = found.beside(monomial)
+        if candidate.name:  # in z² and in z·z', the other of which may be one atom by now
+            others = (one for one in candidate.monomials if one != monomial)
+            beside = [candidate.t, *(laurent.multiply_monomials(candidate.t, one) for one in others)]
+            beside += [laurent.multiply_monomials(candidate.t, ((number, 1),)) for number in numbers]
+        if found.is_plain(monomial):
+            continue
+        decomposition, whole = _with_whole(decomposition, monomial, frozenset(beside), candidate.name)
+        numbers.add(whole.atom)
+    return decomposition, frozenset(numbers)
+
+
+def _with_whole(
+    decomposition: Decomposition, monomial: Monomial, beside: frozenset[Monomial], name: str
+) -> tuple[Decomposition, Whole]:
+    """The decomposition with one more generator kept whole, in every sum or in that of a name."""
     found, separator = Support(decomposition), decomposition.separator
     atoms = separator.atoms
     masks, factors = laurent.split(monomial, found.is_mask)
     [((x, _), _)] = separator.pure(atoms.expr(factors)).items()
     exponentials, rest = laurent.split(x, lambda number: atoms.list[number].exponential)
     number = atoms.number(Atom(found.masked(masks, atoms.expr(x)), on_x=True, exponential=False))
-    beside = frozenset(found.beside(monomial))
     whole = Whole(number, monomial, beside, exponentials, found.masked(masks, atoms.expr(rest)))
 
     def of(one: Separation) -> Separation:
         guarded = tuple((some, rewritten(part, whole, atoms)) for some, part in one.guarded)
         made = replace(one, polynomial=rewritten(one.polynomial, whole, atoms), guarded=guarded,
                        wholes=(*one.wholes, whole))  # fmt: skip
-        return made if one.reduction.monoid.name == "sum" else one
+        return made if one.reduction.monoid.name == "sum" and name in ("", one.reduction.name) else one
 
     return replace(decomposition, separations=tuple(map(of, decomposition.separations))), whole
 
@@ -107,6 +139,24 @@ class Support:
         found = (t for t in self.monomials if product(t, q, 1, self.atoms) in self.monomials)
         return [t for t in found if not set(t) & set(masks) and self._is_elementwise((*t, *q))]
 
+    def pairs(self) -> Iterator[Candidate]:
+        """z and z', not both plain, of which a sum holds t·z², t·z·z' and t·z'²."""
+        for one in self.separations:
+            held = {canonical(x, self.atoms): None for x, _ in one.polynomial}
+            for a, b in combinations(held, 2) if len(held) <= PAIRED else ():
+                t = _shared(a, b)
+                z, other = (_root(_without(x, t)) for x in (a, b))
+                both = (z, other)
+                if product(t, laurent.multiply_monomials(z, other), 1, self.atoms) in held and self._is_pair(t, *both):
+                    yield Candidate(both, t, one.reduction.name)
+
+    def _is_pair(self, t: Monomial, z: Monomial, other: Monomial) -> bool:
+        """Tells whether two monomials may be kept whole together."""
+        held = not all(map(self.is_plain, (z, other)))
+        bounded = not any(p < 0 and self.atoms.list[atom].exponential for atom, p in (*z, *other))
+        masked = any(self.is_mask(atom) for atom, _ in (*z, *other))
+        return held and bounded and not masked and self._is_elementwise((*t, *z, *other))
+
     def _apart(self, q: Monomial) -> list[Monomial]:
         """Those t that have no factor of q."""
         return [t for t in self.beside(q) if not dict(t).keys() & dict(q).keys()]
@@ -153,3 +203,17 @@ class Support:
                 if with_q & {canonical(x, self.atoms) for x, _ in one.polynomial}}  # fmt: skip
         outputs = [one.expr for one in self.decomposition.cascade.outputs]
         return all(values_of(one) & sums and not of_kind(Where | Max | Min, one) for one in outputs)
+
+
+def _shared(a: Monomial, b: Monomial) -> Monomial:
+    """The factors of both."""
+    other = dict(b)
+    return tuple((atom, min(p, other[atom])) for atom, p in a if atom in other and p * other[atom] > 0)
+
+
+def _without(x: Monomial, t: Monomial) -> Monomial:
+    return laurent.multiply_monomials(x, laurent.power_monomial(t, -1))
+
+
+def _root(x: Monomial) -> Monomial:
+    return tuple((atom, laurent.ratio(p, 2)) for atom, p in x)

@@ -54,7 +54,7 @@ def kernels_of(
         raise PlanError(
             f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
         )
-    if plan.level == "thread" and not form.is_lanewise and not form.is_tilted:
+    if plan.level == "thread" and not form.is_lanewise and not (form.is_tilted and form.shares_slopes):
         raise PlanError(
             f"the plan keeps a state in every lane, which has no place for a scaled pivot that no sum over "
             f"{form.cascade.axis} finds. Use level 'block'."

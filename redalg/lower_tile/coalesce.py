@@ -316,9 +316,10 @@ class _Coalescing:
     def pivot(self, one: Pivot, free: Axes) -> Pivot:
         """A pivot."""
         slopes = tuple((value, self.of(centre, free)) for value, centre in one.slopes)
-        scales = tuple((self.pivot(m, free), self.of(q, free)) for m, q in one.scales)
+        scales, onto = (tuple((self.pivot(m, free), self.of(q, free)) for m, q in pairs)
+                        for pairs in (one.scales, one.onto))  # fmt: skip
         base, source, rest = (self.of(part, free) for part in (one.base, one.source, one.rest))
-        return replace(one, base=base, source=source, slopes=slopes, scales=scales, rest=rest)
+        return replace(one, base=base, source=source, slopes=slopes, scales=scales, rest=rest, onto=onto)
 
     def accumulator(self, one: Accumulator, free: Axes) -> Accumulator:
         """An accumulator."""

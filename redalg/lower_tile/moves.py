@@ -80,7 +80,7 @@ class Merge:
         self.tile_pivots: dict[Value, Load] = {}
         self.weights: dict[tuple[int, Basic], Expr] = {}
         self.deltas: dict[tuple[int, Value], Expr] = {}
-        self.ratios: dict[tuple[int, Value], Expr] = {}
+        self.ratios: dict[tuple[int, Basic], Expr] = {}
         self.still: set[Value] = set()
 
     def keep(self, pivot: Pivot, c: Load) -> None:
@@ -156,8 +156,10 @@ class Merge:
         return first_of(*(self.rescaled(side, pivot) for side in range(2)))
 
     def rescaled(self, side: int, pivot: Pivot) -> Expr:
-        """ρ·c of one side; −∞ of an empty state."""
+        """ρ·c of one side, 0 of a slope between generators that are scaled; −∞ of an empty state."""
         c = self.sides[side].values[pivot.value]
+        if pivot.policy is PivotPolicy.SLOPE and (pivot.scales or pivot.onto):
+            return Where(is_empty(c), c, S.Zero)
         ratio = self._ratio(side, pivot)
         return c if ratio is S.One else Where(is_empty(c), c, ratio * c)
 
@@ -200,14 +202,18 @@ class Merge:
 
     def _ratio(self, side: int, pivot: Pivot) -> Expr:
         """ρ = Π exp(q·(m − m')) of one side, in a row buffer; 1 where its running pivots are the merged ones."""
-        if not pivot.scales or not self.sides[side].moves:
+        return self._scaled(side, pivot.scales, f"rho_{pivot.value.name}")
+
+    def _scaled(self, side: int, scales: tuple[tuple[Pivot, Expr], ...], name: str) -> Expr:
+        if not scales or not self.sides[side].moves:
             return S.One
-        if (side, pivot.value) not in self.ratios:
+        key = (side, Mul(*(ScaledExp(m.base, m.value, q) for m, q in scales)))
+        if key not in self.ratios:
             values = self.sides[side].values
             expr = Mul(*(scaled_exp(self.pivot(m, values), self.merged[m.value], self.space.read(q))
-                         for m, q in pivot.scales))  # fmt: skip
-            self.ratios[side, pivot.value] = self.held(f"rho_{pivot.value.name}", expr)
-        return self.ratios[side, pivot.value]
+                         for m, q in scales))  # fmt: skip
+            self.ratios[key] = self.held(name, expr)
+        return self.ratios[key]
 
     def _delta(self, side: int, pivot: Pivot) -> Expr:
         if pivot.value in self.still:
@@ -221,7 +227,8 @@ class Merge:
         if (side, pivot.value) not in self.deltas:
             old = self.pivot(pivot, self.sides[side].values)
             here = self._ratio(side, pivot) * old
-            moved = self._along(side, pivot, self.merged[pivot.value] - here)
+            there = self._scaled(side, pivot.onto, f"onto_{pivot.value.name}") * self.merged[pivot.value]
+            moved = self._along(side, pivot, there - here)
             self.deltas[side, pivot.value] = self.held(
                 f"delta_{pivot.value.name}", Where(is_empty(old, scales=pivot.value in self.scales), S.Zero, moved)
             )
@@ -230,10 +237,11 @@ class Merge:
     def _along(self, side: int, pivot: Pivot, moved: Expr) -> Expr:
         """c' − c less Σ β'·(how far u' moved), rounded once: on a steep line two large numbers cancel."""
         values, tilted = self.sides[side].values, S.Zero
+        ratios = {one.value: self._ratio(side, one) for one in self.form.pivots if one.scales and pivot.slopes}
         for slope, centre in pivot.slopes:
             if isinstance(centre, Value) and centre not in self.still:
-                old = values[centre]
-                tilted += self.merged[slope] * Where(is_empty(old), S.Zero, self.merged[centre] - old)
+                old = ratios.get(centre, S.One) * values[centre]
+                tilted += self.merged[slope] * Where(is_empty(values[centre]), S.Zero, self.merged[centre] - old)
         return moved if tilted is S.Zero else Wide(moved - tilted)
 
     def accumulate(self, rows: list[Accumulator]) -> None:
