@@ -15,7 +15,6 @@ from sympy.core.basic import Basic
 import redalg as ra
 from redalg.decompose import decompose, laurent, parse
 from redalg.decompose.digits import context
-from redalg.decompose.extremal import uncompared
 from redalg.decompose.rank import rank
 from redalg.decompose.signs import absolute
 from redalg.decompose.written import named_outputs
@@ -23,7 +22,7 @@ from redalg.errors import NotFusible, Undecided
 from redalg.expression import Axis, Label, Reduce, Value, Where
 from redalg.expression.contents import free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.known import FACTS
-from redalg.expression.rebuild import renamed, with_args
+from redalg.expression.rebuild import renamed, uncompared, with_args
 from redalg.incremental import derive
 from redalg.incremental.losable import Losable
 from tests.random_cascades import case

@@ -68,11 +68,12 @@ def independent(functions: Sequence[Expr], separator: Separator) -> bool:
 
     elements = sorted({one for u in functions for one in elements_of(u)}, key=str)
     leaves = [one for one in elements if moves(one, X, separator)]
+    here = setting(separator)
     try:
-        slopes = [[_slope(u, leaf, elements, separator) for leaf in leaves] for u in functions]
+        slopes = [_slopes(functions, leaf, elements, separator, here) for leaf in leaves]
     except Unavailable:
         return False
-    for jacobian in np.array(slopes).transpose(2, 0, 1) if leaves else ():
+    for jacobian in np.array(slopes).transpose(2, 1, 0) if leaves else ():
         sizes = np.abs(jacobian).max(axis=1, keepdims=True)
         if not np.isfinite(jacobian).all() or (sizes > 0).sum() < 2:
             continue
@@ -82,19 +83,21 @@ def independent(functions: Sequence[Expr], separator: Separator) -> bool:
     return False
 
 
-def _slope(u: Expr, leaf: Element, elements: Sequence[Element], separator: Separator) -> Any:
-    """∂u/∂leaf at the x_i, by a difference; all elements are drawn first, in one order."""
+def _slopes(
+    functions: Sequence[Expr], leaf: Element, elements: Sequence[Element], separator: Separator, here: Setting
+) -> Any:
+    """∂u/∂leaf of each function at the x_i, by a difference; all elements are drawn first, in one order."""
     import numpy as np
 
     from redalg.decompose.arithmetic import Floats
 
     step, made = 2.0**-26, []
     for way in (1, -1):
-        [samples] = setting(separator).samples([u], FLOATS[0], (Floats(np.float64),), positive=False)
+        [samples] = here.samples(functions, FLOATS[0], (Floats(np.float64),), positive=False)
         for one in elements:
             samples.draws.of(one, on_x=moves(one, X, separator))
         samples.draws.shift(leaf, way * step)
-        made.append(samples.matrix(u)[:, 0])
+        made.append(np.array([samples.matrix(u)[:, 0] for u in functions]))
     return (made[0] - made[1]) / (2 * step)
 
 

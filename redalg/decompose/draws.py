@@ -29,6 +29,8 @@ OWN = 2
 """Elements that a data set has of its own."""
 TIMES = (1, 2, 4, 12, 48, 200, 1000)
 """How often it may take each."""
+MOST = (2, 12, 1000)
+"""How often at most, in draws after the first: what flattens out is moved by few."""
 SIZES = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
 """How large they are."""
 LEAVES = (0.125, 0.5, 2.0, 8.0)
@@ -57,6 +59,7 @@ class Draws:
         plan: how many x_i and d_j there are, and how large the x_i are.
         positive: whether every number is.
         seed: of other draws than the first, in which leaves differ in size.
+        copies: how many draws are made side by side, in a last axis of every array; 0 for one without such an axis.
     """
 
     def __init__(
@@ -69,17 +72,18 @@ class Draws:
         *,
         positive: bool = False,
         seed: int = 0,
+        copies: int = 0,
     ) -> None:
         self.axes, self.facts, self.labels = tuple(axes), facts, labels
         self.logarithmic, self.positive = logarithmic, positive
         self.plan, self.rows, self.columns = plan, plan.rows, plan.columns
         self.random, self.seed = random.Random(SEED + seed), seed
-        inner = list(range(1, plan.rows + 1))
-        self.places = [self._placed(inner) for _ in self.axes]
+        self.copies = (copies,) if copies else ()
+        self.places = [self._placed() for _ in self.axes]
         self.times = self._times()
         if seed and any(axis.size is None for axis in self.axes):  # the last of the data set's elements, wherever
             for places in self.places:
-                places[plan.rows + plan.columns :] += [self.random.randrange(int(most)) for most in self.times[-1]]
+                places[plan.rows + plan.columns :] += np.floor(self._sizes(plan.columns) / 2 * self.times[-1])
         self._drawn: dict[Basic, Any] = {}
 
     @property
@@ -98,10 +102,10 @@ class Draws:
         """Move a leaf's numbers."""
         self._drawn[node] = self._drawn[node] + by
 
-    def _size_of(self, node: Basic) -> float:
+    def _size_of(self, node: Basic) -> Any:
         """How large a leaf's numbers are beside those of the first draw; places and labels stay what they are."""
         plain = self.seed and node not in self.labels and not getattr(node, "is_integer", False)
-        return self.random.choice(LEAVES) if plain else 1.0
+        return self._chosen(LEAVES, 1)[0] if plain else 1.0
 
     def of_columns(self, node: Basic) -> Any:
         """A positive number for each d_j."""
@@ -109,64 +113,74 @@ class Draws:
             self._drawn[node] = self._sizes(self.columns)
         return self._drawn[node]
 
-    def _size(self) -> float:
-        return float(self._sizes(1)[0])
+    def _bits(self, number: int) -> Any:
+        """Random 64-bit integers."""
+        shape = (number, *self.copies)
+        return np.frombuffer(self.random.randbytes(8 * prod(shape)), dtype="<u8").reshape(shape)
 
     def _sizes(self, number: int) -> Any:
         """Numbers between 0 and 2, 0 left out."""
-        return ((np.frombuffer(self.random.randbytes(8 * number), dtype="<u8") >> 12) + 1) / 2.0**51
+        return ((self._bits(number) >> 12) + 1) / 2.0**51
 
-    def _placed(self, inner: list[int]) -> Any:
+    def _chosen(self, options: Sequence[float], number: int) -> Any:
+        """Some of the options, each as likely as the others."""
+        return np.asarray(options)[((self._bits(number) >> 32) * len(options)) >> 32]
+
+    def _shuffled(self) -> Any:
+        """The numbers below `rows` in a random order."""
+        return np.argsort(self._sizes(self.rows), axis=0)
+
+    def _placed(self) -> Any:
         """The places of the x_i in a random order, and the first and the last one of every data set."""
-        shuffled = self.random.sample(inner, len(inner))
-        return np.array(shuffled + [0] * self.columns + [self.length - 1] * self.columns, dtype=float)
+        ends = np.ones((self.columns, *self.copies))
+        return np.concatenate([1 + self._shuffled(), 0 * ends, (self.length - 1) * ends])
 
     def _times(self) -> Any:
         """How often each element is taken: all together as often as axes of known sizes have elements."""
         sizes = [axis.size for axis in self.axes if axis.size is not None]
-        made = np.ones((self.length, self.columns))
-        for j in range(self.columns):
-            own = [self.random.choice(TIMES) for _ in range(OWN)]
-            if len(sizes) == len(self.axes):
-                left = max(prod(sizes) - self.rows, 2)
-                first = self.random.randint(1, left - 1)
-                own = [first, left - first]
-            made[self.rows :, j] = own
+        made = np.ones((self.length, self.columns, *self.copies))
+        if len(sizes) < len(self.axes):
+            most = self._chosen(MOST, 1) if self.seed else TIMES[-1]
+            taken = np.minimum(self._chosen(TIMES, OWN * self.columns), most)
+            made[self.rows :] = taken.reshape(OWN, *made.shape[1:])
+            return made
+        left = max(prod(sizes) - self.rows, 2)
+        first = 1 + np.floor(self._sizes(self.columns) / 2 * (left - 1)).clip(0, left - 2)
+        made[self.rows :] = first, left - first
         return made
 
     def _elements(self, node: Basic) -> Any:
-        number = self.rows + OWN * self.columns
+        number, rows = self.rows + OWN * self.columns, self.rows
         drawn = self.labels.get(node) if isinstance(node, Element) else None
         if drawn is not None:
-            return np.array([self.random.choice(drawn) for _ in range(number)], dtype=float)
+            return self._chosen(drawn, number).astype(float)
         made = self._sizes(number)
-        made[: self.rows] *= self.plan.scale
-        made[self.rows :] *= self.random.choices(SIZES, k=number - self.rows)
+        made[:rows] *= self.plan.scale
+        made[rows:] *= self._chosen(SIZES, number - rows)
         if sign := self._sign(node):
             return sign * made
-        flipped = self.random.sample(range(self.rows), self.rows // 2)
-        flipped += [i for i in range(self.rows, number) if self.random.random() < 0.5]
-        made[flipped] *= -1
-        return self._balanced(made)
+        flipped = self._chosen((1.0, -1.0), number)
+        flipped[:rows] = np.where(self._shuffled() < rows // 2, -1.0, 1.0)
+        return self._balanced(made * flipped)
 
     def _balanced(self, made: Any) -> Any:
         """The numbers of a leaf, of every other data set such that the sum or the mean lies among the x_i."""
-        rows, total = self.rows, made[: self.rows].sum()
-        for j in range(1, self.columns, 2):
-            first, second = self.times[rows:, j]
-            wanted = self.random.uniform(-2, 2) * (rows + first + second if j % 4 == 1 else 1.0)
-            made[rows + j] = (wanted - total - second * made[rows + self.columns + j]) / first
+        rows, odd = self.rows, np.arange(1, self.columns, 2)
+        first, second = self.times[rows:, odd]
+        summed = (odd % 4 == 1).reshape(-1, *(1 for _ in self.copies))
+        wanted = 2 * (self._sizes(len(odd)) - 1) * np.where(summed, rows + first + second, 1.0)
+        made[rows + odd] = (wanted - made[:rows].sum(axis=0) - second * made[rows + self.columns + odd]) / first
         return made
 
     def _parameter(self, node: Basic) -> Any:
         drawn = self.labels.get(node) if isinstance(node, Element) else None
         if drawn is not None:
-            return float(self.random.choice(drawn))
+            return self._chosen(drawn, 1)[0].astype(float)
         if isinstance(node, Axis) and node.size is not None:
-            return float(self.random.randrange(node.size))
+            return self._chosen(range(node.size), 1)[0].astype(float)
         if getattr(node, "is_integer", False):
-            return float(self.random.randrange(self.rows // 2, self.length + 1))
-        return (self._sign(node) or self.random.choice((1.0, -1.0))) * self._size()
+            return self._chosen(range(self.rows // 2, self.length + 1), 1)[0].astype(float)
+        return (self._sign(node) or self._chosen((1.0, -1.0), 1)[0]) * self._sizes(1)[0]
 
     def _sign(self, node: Basic) -> float:
         """The sign that every number of a leaf has, 0 where it has either."""

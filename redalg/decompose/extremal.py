@@ -22,7 +22,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from sympy import Abs, Add, And, Dummy, Eq, Expr, Max, Min, Mul, Not, Pow, S, Symbol, acosh, log, preorder_traversal
+from sympy import (
+    Abs,
+    Add,
+    And,
+    Dummy,
+    Eq,
+    Expr,
+    Max,
+    Min,
+    Mul,
+    Not,
+    Pow,
+    S,
+    Symbol,
+    acosh,
+    exp,
+    log,
+    preorder_traversal,
+)
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
@@ -37,7 +55,7 @@ from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.expression import Axis, Where
 from redalg.expression.contents import elements_of, of_kind, text_of, values_of
-from redalg.expression.rebuild import renamed
+from redalg.expression.rebuild import renamed, uncompared
 from redalg.monoids import monoid
 
 MIXED = X | D
@@ -79,14 +97,6 @@ class Extremal:
     def h(self) -> tuple[Expr, ...]:
         """The functions of `GENERATOR`."""
         return tuple(phi.xreplace({variable: GENERATOR}) for phi, variable in self.functions)
-
-
-def uncompared(lattice: type[Max | Min], parts: list[Expr]) -> Expr:
-    """The max or min of parts of which SymPy knows no order, and would compare each two at length to find that out."""
-    if len(parts) == 1:
-        return parts[0]
-    plain = len(set(parts)) == len(parts) and not any(isinstance(one, Max | Min) or one.is_number for one in parts)
-    return lattice(*parts, evaluate=not plain)
 
 
 def extremal(kind: str, term: Expr, separator: Separator) -> Extremal:
@@ -209,17 +219,21 @@ class Finder:
         parts = {one for u in generators for one in preorder_traversal(u)
                  if isinstance(one, Expr) and self.separator.side(one) == X and not isinstance(one, Axis)}  # fmt: skip
         for u in sorted(parts, key=lambda one: (-one.count_ops(), text_of(one))):
-            variable = _variable(u)
-            written = {symbol: self._in_terms_of(u, variable, one) for one, symbol in generators.items()}
-            if all(one is not None for one in written.values()):
+            variable, written = _variable(u), dict[Dummy, Expr]()
+            for one, symbol in generators.items():
+                if (made := self._in_terms_of(u, variable, one)) is None:
+                    break
+                written[symbol] = made
+            else:
                 return u, variable, opened.xreplace(written)
         return None
 
     def _in_terms_of(self, u: Expr, variable: Dummy, node: Expr) -> Expr | None:
         """A node as a function of u, None where it is not seen to be one."""
-        written: Expr = node.xreplace({u: variable})
-        if not self.separator.side(written) & X:
+        if not self.separator.side(written := node.xreplace({u: variable})) & X:
             return written
+        if not isinstance(node, Pow | Mul | exp):
+            return None
         return next((variable**power for power in (2, 3, 4) if node == u**power), None)
 
     def _is_staircase(self, node: Where, kind: str) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from sympy import Add, Eq, Expr, Integer, Mod, Ne, Pow, S, Tuple, exp, preorder_traversal, sign
+from sympy import Add, Eq, Expr, Integer, Max, Min, Mod, Ne, Pow, S, Tuple, exp, preorder_traversal, sign
 from sympy.core.basic import Basic
 
 from redalg.decompose.plain import is_finite
@@ -26,6 +26,7 @@ from redalg.decompose.separating import Separating
 from redalg.decompose.theorems import D, X
 from redalg.expression import UNDEFINED, Value, Where
 from redalg.expression.contents import elements_of, values_of
+from redalg.expression.rebuild import uncompared
 
 OPENED_LIMIT = 200
 """Operations beyond which a term is not taken apart again: every value at least doubles it."""
@@ -146,10 +147,12 @@ def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Exp
     """
     if node == part:
         return value
-    if value not in VANISHING or not node.has(part):
-        return node.xreplace({part: value})
+    if not node.has(part):
+        return node
     args = [at(arg, part, value, of_x) for arg in node.args]
-    if node.is_Mul and S.Zero in args:
+    if isinstance(node, Max | Min):
+        return uncompared(node.func, args)
+    if value in VANISHING and node.is_Mul and S.Zero in args:
         weights = [one for one, arg in zip(node.args, args, strict=True) if arg is S.Zero]
         masked = all(isinstance(one, exp) for one in weights)
         return Add(*(lost(one) for one in args if one is not S.Zero and not (masked and of_x(one))))

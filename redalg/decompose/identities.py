@@ -26,6 +26,8 @@ def without_kinks(node: Expr) -> Expr:
 def _of_lattice(node: Expr) -> Expr:
     """A sum or product with max(a, b) and min(a, b) for a + b or a·b."""
     left = list(node.args)
+    if sum(one.has(Max, Min) for one in left) < 2:
+        return node
     for one in node.args:
         factor, largest = (S.One, one) if node.is_Mul else _weighed(one)
         if not isinstance(largest, Max | Min) or len(largest.args) != 2:

@@ -32,12 +32,12 @@ from redalg.decompose.axes import (
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.distribute import SUMS, Sides, distributed, opened_at
 from redalg.decompose.domain import with_domain
-from redalg.decompose.extremal import LATTICE, uncompared
+from redalg.decompose.extremal import LATTICE
 from redalg.decompose.ties import Attained, Part
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
-from redalg.expression.rebuild import with_args
+from redalg.expression.rebuild import uncompared, with_args
 from redalg.monoids import monoid
 
 UNROLL_LIMIT = 16

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from sympy import Expr
+from sympy.core.basic import Basic
 
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.digits import context
@@ -25,16 +27,16 @@ from redalg.expression import Axis, Value
 
 if TYPE_CHECKING:
     from redalg.decompose.arithmetic import Arithmetic
-    from redalg.decompose.samples import Samples
+    from redalg.decompose.samples import Node, Samples
 
 SMALL = 8
 """The rank up to which a state is looked for."""
 FLOATS = ((24, 64, 1.0), (48, 96, 0.5), (32, 96, 0.25), (48, 64, 2.0))
 """Rows, columns and size of the x_i: in floats the next is drawn where the rank is at most 8 at those before."""
-AGAIN = ((48, 96, 1.0), (48, 96, 4.0))
-"""Plans of samples that are drawn again, in turn."""
-DRAWS = 12
-"""How often samples are drawn again."""
+AGAIN = (((48, 96, 1.0), 12), ((48, 96, 4.0), 12), ((384, 32, 1.0), 4))
+"""Plans of samples that are drawn again, and how often, side by side; many x_i find kinks that move little."""
+SKETCHED = 16
+"""Rows and columns of the sketch that tells where a rank may grow."""
 DIGITS = (16, 16, 1.0)
 """At 120 digits."""
 COMPARED = (16, 6, 1.0)
@@ -90,9 +92,10 @@ class Setting:
     facts: Facts
     others: Mapping[Value, Reduction] = field(default_factory=dict)
     seed: int = 0
-    plans: tuple[Sizes, ...] = FLOATS
+    copies: int = 0
+    nodes: dict[Basic, Node] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
+    @cached_property
     def known(self) -> dict[Value, tuple[str, Expr, str]]:
         """The meaning of each value: its monoid, its term or terms, and which of several results."""
         made: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}
@@ -100,18 +103,14 @@ class Setting:
         return made | {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
 
     def audit(self, term: Expr) -> Audit:
-        """The rank test of a term, with its samples."""
-        found = list[Audit]()
-        for plan in self.plans if has_long_double() else ():
-            audit = _audited(self, term, plan)
-            if audit is None:
-                continue
-            found.append(audit)
-            if not audit.test.settles:
-                break
-        if found:
-            return found[-1] if found[-1].test.grows else found[0]
-        return _audited(self, term, None) or Audit(RankTest(()))
+        """The rank test of a term, with its samples; in digits where floats do not tell."""
+        alone, first = replace(self, copies=0), None
+        for plan in FLOATS if has_long_double() else ():
+            audit = _audited(replace(self, copies=1) if first else alone, term, plan)
+            if audit is not None and (audit.test.grows or not (first or audit.test.settles)):
+                return audit
+            first = first or audit
+        return first or _audited(alone, term, None) or Audit(RankTest(()))
 
     def samples(
         self, terms: Sequence[Expr], plan: Sizes, kinds: Sequence[Arithmetic], *, positive: bool
@@ -124,8 +123,9 @@ class Setting:
         known = self.known
         parts = [*terms, *(part for _, part, _ in known.values())]
         labels, positives = integers(parts, plan[0]), logarithmic(parts, self.facts)
-        draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed)
-        return tuple(Samples(draws, known, kind) for kind in kinds)
+        draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed,
+                      copies=self.copies)  # fmt: skip
+        return tuple(Samples(draws, known, kind, self.nodes) for kind in kinds)
 
     def in_floats(self, term: Expr, plan: Sizes, *, positive: bool) -> tuple[Samples, ...]:
         """Those in float64 and in long double."""
@@ -154,11 +154,13 @@ class Audit:
 
     def again(self, term: Expr) -> Audit:
         """The test at other samples, in which tensors and parameters differ in size: the first where the rank grows."""
-        if self.setting is None:
+        if self.setting is None or not has_long_double():
             return self
-        plans = ((AGAIN[seed % len(AGAIN)],) for seed in range(DRAWS))
-        made = (replace(self.setting, seed=seed, plans=plan).audit(term) for seed, plan in enumerate(plans, 1))
-        return next((one for one in made if one.test.grows), self)
+        for seed, (plan, copies) in enumerate(AGAIN, 1):
+            audit = _audited(replace(self.setting, seed=seed, copies=copies), term, plan)
+            if audit is not None and audit.test.grows:
+                return audit
+        return self
 
     def of_part(self, node: Expr) -> RankTest:
         """The rank test of a node: at the samples of the term, where most of its values are known, and then at more."""
@@ -244,10 +246,57 @@ LOST = 1e-6
 
 
 def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
-    """The rank in floats, or None where rounding may hide some of it."""
+    """The rank in floats, or None where rounding may hide some of it; of several draws where it grows, if it does."""
     import numpy as np
 
-    coarse, fine = _finite(samples, term)
+    first, *_ = samples
+    if not first.draws.copies:
+        return _of_floats(*_finite(samples, term))
+    coarse = first.matrix(term)
+    finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
+    if not finite.any():
+        raise Unavailable(f"`{term}` is not a real number at the samples", data=True)
+    fine, found = None, None
+    for copy in np.flatnonzero(finite & _may_grow(coarse)):
+        fine = samples[1].matrix(term) if fine is None else fine
+        both = coarse[..., copy], fine[..., copy]
+        columns = np.isfinite(both).all(axis=(0, 1))
+        found = _of_floats(*(one[:, columns] for one in both)) if columns.sum() > SMALL else None
+        if found is not None and found.grows:
+            return found
+    return found
+
+
+def _may_grow(matrices: Any) -> Any:
+    """Marks the draws of which a sketch in float64 has a rank above 8.
+
+    A product with matrices of orthonormal rows has no larger singular values than the matrix.
+    """
+    import numpy as np
+
+    stacked = np.moveaxis(np.asarray(matrices, dtype=np.float64), -1, 0)
+    stacked = np.where(np.isfinite(stacked).all(axis=1, keepdims=True), stacked, 0.0)
+    for axis in (1, 2):
+        size = np.abs(stacked).max(axis=axis, keepdims=True)
+        stacked = stacked / np.where(size > 0, size, 1.0)
+    left, right = (_orthonormal(SKETCHED, size) for size in stacked.shape[1:])
+    sizes = np.linalg.svd(left @ stacked @ right.T, compute_uv=False)
+    return sizes[:, SMALL] > 2.0**-48 * np.sqrt((stacked**2).sum(axis=(1, 2)))
+
+
+@cache
+def _orthonormal(rows: int, columns: int) -> Any:
+    """A matrix of orthonormal rows, which are smooth in no way."""
+    import numpy as np
+
+    angles = np.outer(np.arange(1, columns + 1), np.sqrt(np.arange(2.0, rows + 2)))
+    return np.linalg.qr(np.cos(7 * angles))[0].T
+
+
+def _of_floats(coarse: Any, fine: Any) -> RankTest | None:
+    """The rank of a matrix in two precisions, or None where rounding may hide some of it."""
+    import numpy as np
+
     error = np.abs(coarse - fine)
     kept = error.max(axis=0) <= LOST * np.abs(fine).max(axis=0)
     if kept.sum() <= SMALL:
@@ -266,10 +315,14 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
 
 
 def _rank_in_floats(matrix: Any, noise: float) -> int | None:
-    """The number of singular values beyond the noise; None where it is small and no gap parts the two."""
+    """The number of singular values beyond the noise; None where it is small and no gap parts the two.
+
+    Of many rows a sketch is asked, whose singular values are no larger.
+    """
     import numpy as np
 
-    sizes = np.linalg.svd(matrix, compute_uv=False)
+    sketch = matrix if len(matrix) <= 2 * SKETCHED else _orthonormal(2 * SKETCHED, len(matrix)) @ matrix
+    sizes = np.linalg.svd(sketch, compute_uv=False)
     found = int((sizes > noise).sum())
     return found if found == 0 or found > SMALL or sizes[found - 1] > GAP * noise else None
 

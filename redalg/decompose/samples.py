@@ -50,13 +50,20 @@ class Samples:
     """Values of nodes at the samples in one arithmetic, each computed once.
 
     An array of x alone has an entry for every element, the x_i first; of d alone one for every data set; of both one
-    for every element and data set that belong together, the data set's own elements after the x_i.
+    for every element and data set that belong together, the data set's own elements after the x_i. Several draws side
+    by side have a last axis.
+
+    Args:
+        draws: the random numbers.
+        values: what the values are.
+        arithmetic: in which they are computed.
+        nodes: the nodes that are known already, of other samples over the same axes and values.
     """
 
-    def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic) -> None:
+    def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
         self.draws, self.values, self.arithmetic = draws, values, arithmetic
         self.weights = arithmetic.array(draws.times)
-        self._nodes: dict[Basic, Node] = {}
+        self._nodes = nodes
         self._made: dict[Basic, Any] = {}
 
     def matrix(self, node: Basic) -> Any:
@@ -71,7 +78,7 @@ class Samples:
 
     def spread(self, known: Node) -> Any:
         """A node's values as (element, data set)."""
-        value, shape = self.value(known), (self.draws.length, self.draws.columns)
+        value, shape = self.value(known), (self.draws.length, self.draws.columns, *self.draws.copies)
         return np.broadcast_to(self._aligned(value) if known.on_x and not known.on_d else value, shape)
 
     def value(self, known: Node) -> Any:
@@ -88,9 +95,9 @@ class Samples:
 
     def _aligned(self, flat: Any) -> Any:
         """An array of x alone as (element, data set)."""
-        rows, columns = self.draws.rows, self.draws.columns
-        own = flat[rows:].reshape(OWN, columns)
-        return np.concatenate([np.broadcast_to(flat[:rows, None], (rows, columns)), own])
+        rows, shape = self.draws.rows, (self.draws.columns, *self.draws.copies)
+        own = flat[rows:].reshape(OWN, *shape)
+        return np.concatenate([np.broadcast_to(flat[:rows, None], (rows, *shape)), own])
 
     def known(self, node: Basic) -> Node:
         """A node with its side and its rule."""
@@ -190,8 +197,10 @@ def _argmin(samples: Samples, value: Value, terms: list[Any]) -> Any:
 
 def _topk(samples: Samples, value: Value, terms: list[Any]) -> Any:
     """One of the largest, by the place that was drawn for the axis that numbers them."""
-    number = [int(samples.draws.of(axis, on_x=False)) for axis in value.free_symbols if getattr(axis, "size", None)]
-    return _at(terms[0], _order(samples, terms[0])[number[0] if number else 0])
+    number = [samples.draws.of(axis, on_x=False) for axis in value.free_symbols if getattr(axis, "size", None)]
+    order = _order(samples, terms[0])
+    place = np.asarray(number[0] if number else 0).astype(int)
+    return _at(terms[0], _at(order, np.broadcast_to(place, order.shape[1:])))
 
 
 def _selected(plus: str, *, at: bool) -> Callable[..., Any]:

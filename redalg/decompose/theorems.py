@@ -34,8 +34,11 @@ class NotSeparable(Exception):  # noqa: N818 - a finding, turned into a verdict
     """
 
     def __init__(self, node: Basic, reason: str, *, certain: bool, hint: str = "") -> None:
-        super().__init__(f"`{node}` {reason}")
+        super().__init__(reason)
         self.node, self.reason, self.certain, self.hint = node, reason, certain, hint
+
+    def __str__(self) -> str:
+        return f"`{self.node}` {self.reason}"  # written when it is read: a node may be large
 
 
 @final

@@ -19,7 +19,9 @@ from functools import cached_property
 from math import prod
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log
+from sympy import Abs, Add, Dummy, Expr, Max, Min, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log, sign
+from sympy.functions.elementary.hyperbolic import HyperbolicFunction
+from sympy.functions.elementary.trigonometric import TrigonometricFunction
 from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose import laurent
@@ -43,7 +45,7 @@ from redalg.decompose.whole import Whole
 from redalg.decompose.winners import ENDS, moved
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Where
-from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
 
 MIXED = X | D
 
@@ -198,14 +200,13 @@ def audited(
 ) -> Separation:
     """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised."""
     audit = measured(reduction, term, separator, cascade)
+    if finding.certain and audit.test.settles:  # a kink may lie beside all samples
+        audit = audit.again(tested(reduction, term))
     test = audit.test
     divided = isinstance(finding.node, Pow)  # a pole may cancel in a term of any rank
     rewrites = REWRITES if test.settles else REWRITES[:1] if divided and test.ranks else ()
     if (found := rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
-    if finding.certain and test.settles:  # a kink may lie beside all samples
-        audit = audit.again(tested(reduction, term))
-        test = audit.test
     if test.grows and reduction.monoid.name == "sum":
         test = of_node(finding, audit)
     if finding.certain and reduction.monoid.name not in LATTICE and not speaks(finding.node, separator):
@@ -231,7 +232,7 @@ def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Ca
 
 def tested(reduction: Reduction, term: Expr) -> Expr:
     """The summand; of a product the logarithm of its factor."""
-    return term if reduction.monoid.name == "sum" else log(Abs(term))
+    return term if reduction.monoid.name == "sum" else log(Abs(term, evaluate=False), evaluate=False)
 
 
 def setting_of(separator: Separator, cascade: Cascade) -> Setting:
@@ -240,7 +241,20 @@ def setting_of(separator: Separator, cascade: Cascade) -> Setting:
     return Setting(cascade.reduced, cascade.values, separator.facts, others)
 
 
-REWRITES = (cancel, without_kinks, factor, expand_log, expand_trig)
+def divides(term: Expr) -> bool:
+    """Tells whether a term holds a division."""
+    return any(one.exp.is_negative for one in of_kind(Pow, term))
+
+
+Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
+"""Whether a rewrite may change a term, and the rewrite."""
+REWRITES: tuple[Rewrite, ...] = (
+    (divides, cancel),
+    (lambda term: term.has(Max, Min, sign), without_kinks),
+    (lambda _: True, factor),
+    (lambda term: term.has(log), expand_log),
+    (lambda term: term.has(TrigonometricFunction, HyperbolicFunction), expand_trig),
+)
 """SymPy's own, cheap ones first, and `identities`. They serve to find a separation, and never what is run."""
 
 
@@ -257,15 +271,15 @@ def respelled(rewrite: Callable[[Expr], Expr], term: Expr) -> Expr:
 
 
 def rewritten(
-    rewrites: Sequence[Callable[[Expr], Expr]],
+    rewrites: Sequence[Rewrite],
     reduction: Reduction,
     term: Expr,
     separator: Separator,
     cascade: Cascade,
 ) -> Separation | None:
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
-    for rewrite in rewrites if rewrites and term.count_ops() <= REWRITING_LIMIT else ():
-        other = respelled(rewrite, term)
+    for may_change, rewrite in rewrites if rewrites and term.count_ops() <= REWRITING_LIMIT else ():
+        other = respelled(rewrite, term) if may_change(term) else term
         try:
             found = separation(reduction, other, separator) if other != term else None
         except NotSeparable:

@@ -22,6 +22,7 @@ largest. A completion's own elements are compared too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -69,11 +70,10 @@ def winners(kind: str, term: Expr, setting: Setting) -> tuple[int, int] | None:
     if kind not in ENDS or _is_flat(term, setting) or not _known(term, setting):
         return None
     least = LEAST if len(of_kind(Where, term)) + len(term.atoms(Max, Min, Abs)) > 2 else LEAST // 2
-    for plan, draws in PLANS:
-        for seed in range(draws):
-            made = _counted(ENDS[kind], term, replace(setting, seed=seed), plan)
-            if made is not None and made[1] > least and made[1] > made[0]:
-                return made[1], plan[0]
+    for plan, copies in PLANS:
+        for half, all_of_them in _counted(ENDS[kind], term, replace(setting, copies=copies), plan):
+            if all_of_them > max(least, half):
+                return all_of_them, plan[0]
     return None
 
 
@@ -97,8 +97,8 @@ def _known(term: Expr, setting: Setting) -> bool:
     return True
 
 
-def _counted(end: int, term: Expr, setting: Setting, plan: tuple[int, int, float]) -> tuple[int, int] | None:
-    """The winners of the first half of the elements, and of all; None where F cannot be evaluated."""
+def _counted(end: int, term: Expr, setting: Setting, plan: tuple[int, int, float]) -> Iterator[tuple[int, int]]:
+    """The winners of the first half of the elements, and of all, of each draw for which F can be evaluated."""
     import numpy as np
 
     from redalg.decompose.arithmetic import Floats
@@ -106,15 +106,17 @@ def _counted(end: int, term: Expr, setting: Setting, plan: tuple[int, int, float
     for positive in (False, True):
         try:
             [samples] = setting.samples([term], plan, (Floats(np.float64),), positive=positive)
-            whole = end * np.array(samples.whole(term), dtype=float)
+            made = end * np.array(samples.whole(term), dtype=float)
         except Unavailable:
-            return None
-        whole = whole[:, np.isfinite(whole).mean(axis=0) > 0.5]
-        if whole.shape[1] > LEAST:
-            rows = plan[0]
-            half = np.concatenate([whole[: rows // 2], whole[rows:]])
-            return _number(half, rows // 2), _number(whole, rows)
-    return None
+            return
+        rows, counted = plan[0], False
+        for copy in range(setting.copies):
+            whole = made[:, np.isfinite(made[..., copy]).mean(axis=0) > 0.5, copy]
+            if whole.shape[1] > LEAST:
+                half, counted = np.concatenate([whole[: rows // 2], whole[rows:]]), True
+                yield _number(half, rows // 2), _number(whole, rows)
+        if counted:
+            return
 
 
 def _number(whole: Any, rows: int) -> int:

@@ -12,7 +12,7 @@ unless SymPy moves no sign out of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cmp_to_key
 from typing import Any
 
@@ -52,6 +52,22 @@ def renamed(expr: Basic, names: Mapping[Any, Value | Dummy]) -> Any:
         return made[node]
 
     return visit(expr)
+
+
+def uncompared(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
+    """The max or min of parts of which SymPy knows no order, and would compare each two at length to find that out.
+
+    >>> from sympy import Symbol
+    >>> x, y, z = map(Symbol, "xyz")
+    >>> uncompared(Max, [Max(x, y), z])
+    Max(x, y, z)
+    """
+    flat = list(dict.fromkeys(one for part in parts for one in (part.args if isinstance(part, lattice) else (part,))))
+    if len(flat) == 1:
+        return flat[0]
+    inner = [arg for one in flat if isinstance(one, Max | Min) for arg in one.args]
+    shared = len(set(inner)) < len(inner) or not set(inner).isdisjoint(flat)
+    return lattice(*flat, evaluate=shared or any(one.is_number for one in flat))
 
 
 def in_order(args: Sequence[Basic]) -> list[Basic]:
