@@ -13,10 +13,10 @@ import pytest
 from sympy import Abs, exp, preorder_traversal
 
 import redalg as ra
-from tests.fuzz.__main__ import GENERATORS, cases
 from tests.fuzz.case import Case, Outputs, axes_of
 from tests.fuzz.data import HOSTILE, Data
 from tests.fuzz.executions import Executions, Finding, data_of, execute, judged, wrong
+from tests.fuzz.records import GENERATORS, cases
 from tests.fuzz.shrink import least, line_of, shrunk
 from tests.fuzz.spell import line
 from tests.fuzz.verdicts import RAW, Tally, decide

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Abs, Expr, Function, Max, Min, Mod, Piecewise, Rational, cos, erf, exp, floor, log, sin, sqrt, tanh
+from sympy import Abs, Expr, Function, Max, Min, Mod, Piecewise, Rational, S, cos, erf, exp, floor, log, sin, sqrt, tanh
 from sympy.codegen.cfunctions import expm1, log1p
 from sympy.core.relational import Relational
 

@@ -15,9 +15,9 @@ from sympy import Abs, Expr, Max, exp, log, oo
 import redalg as ra
 from redalg.definition import outputs, reductions
 from tests.corpus import as_torch, named
-from tests.fuzz.__main__ import cases
 from tests.fuzz.case import Case
 from tests.fuzz.data import Data
+from tests.fuzz.records import cases
 from tests.fuzz.verdicts import decide
 from tests.oracle import Oracle
 from tests.source import sources

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [--seconds S | --cases N] [--seed K] [--verdicts | --executions] [--out FILE]`.
+"""`python -m tests.fuzz [--seconds S | --cases N] [--seed K] [--workers W] [--verdicts | --executions] [--out FILE]`.
 
 Draws cases from both generators in turn, and prints what became of them; the exit status is 1 where one is wrong.
 """
@@ -11,36 +11,27 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count, takewhile
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import count, islice, takewhile
+from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from redalg.errors import ExpressionError
-from tests.fuzz import one_axis, two_axes
-from tests.fuzz.case import Case
-from tests.fuzz.executions import Executions, data_of, execute
+from tests.fuzz.executions import Executions
+from tests.fuzz.records import GENERATORS, Record, records
 from tests.fuzz.shrink import least, least_raw, line_of
 from tests.fuzz.spell import line
-from tests.fuzz.verdicts import Tally, decide, pattern
+from tests.fuzz.verdicts import Tally, pattern
 
 SHOWN = 2
 """Findings of a kind that are made small and shown."""
-GENERATORS = {"one_axis": one_axis.case, "two_axes": two_axes.case}
+CHUNK = 25
+"""Seeds that a worker takes at a time."""
 
 
-def cases(seed: int, names: list[str]) -> Iterator[Case]:
-    """The cases of every seed from `seed` on, of each generator; seeds that draw no expression are passed over."""
-    for number in count(seed):
-        for name in names:
-            try:
-                yield GENERATORS[name](number)
-            except ExpressionError:
-                continue
-
-
-def limited(drawn: Iterator[Case], number: int | None, seconds: float | None) -> Iterator[Case]:
-    """The first cases, up to a number or for a time."""
+def limited(drawn: Iterator[Record], number: int | None, seconds: float | None) -> Iterator[Record]:
+    """The first records, up to a number or for a time."""
     stop = None if seconds is None else monotonic() + seconds
     timely = takewhile(lambda _: stop is None or monotonic() < stop, drawn)
     return timely if number is None else (one for one, _ in zip(timely, range(number), strict=False))
@@ -52,6 +43,7 @@ def arguments() -> argparse.Namespace:
     limit.add_argument("--seconds", type=float, help="how long to draw cases")
     limit.add_argument("--cases", type=int, help="how many cases to draw (1000 where no time is given)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--workers", type=int, default=1, help="how many processes share the seeds")
     parser.add_argument("--generator", choices=[*GENERATORS], help="of one generator alone")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--verdicts", action="store_true", help="verdicts alone")
@@ -61,19 +53,38 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def drawn(asked: argparse.Namespace) -> Iterator[Record]:
+    """The records of seeds in turn; several workers' come as they end."""
+    names = [asked.generator] if asked.generator else [*GENERATORS]
+    data = 0 if asked.verdicts else asked.data
+    if asked.workers == 1:
+        for first in count(asked.seed):
+            yield from records(first, 1, names, data)
+    starts = count(asked.seed, CHUNK)
+    with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn"), max_tasks_per_child=20) as pool:
+
+        def begun(number: int) -> set[Future[list[Record]]]:
+            return {pool.submit(records, first, CHUNK, names, data) for first in islice(starts, number)}
+
+        running = begun(2 * asked.workers)
+        try:
+            while True:
+                done = next(as_completed(running))
+                running = (running - {done}) | begun(1)
+                yield from done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 def main() -> int:
     """Run, print, and tell whether all was right."""
     asked = arguments()
     warnings.simplefilter("ignore")
     number = asked.cases or (None if asked.seconds else 1000)
-    names = [asked.generator] if asked.generator else [*GENERATORS]
     begin = monotonic()
     verdicts, executions = Tally(), Executions()
-    for case in limited(cases(asked.seed, names), number, asked.seconds):
-        decision = decide(case)
-        verdicts.add(decision)
-        if decision.kind == "Exact" and not asked.verdicts:
-            execute(case.outputs, decision.verdict.fused, data_of(case.seed, asked.data), executions)
+    for record in limited(drawn(asked), number, asked.seconds):
+        record.add_to(GENERATORS[record.generator](record.seed), verdicts, executions)
     summary: dict[str, Any] = {"seed": asked.seed, "seconds": round(monotonic() - begin), **verdicts.document()}
     summary |= {} if asked.verdicts else executions.document()
     print("\n".join([] if asked.executions else verdicts.text()))
