@@ -4,12 +4,19 @@
     k·max(a, b) − k·max(−a, −b) → k·(a + b)            min alike
     |a|^q·sign(a)             → a^q                    q odd
 
-They serve where a term's rank stands still though a part of it has none (`verdict.REWRITES`).
+They serve where a term's rank stands still though a part of it has none (`REWRITES`).
 """
 
 from __future__ import annotations
 
-from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S, sign
+from collections.abc import Callable, Iterator, Sequence
+
+from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log, sign
+from sympy.functions.elementary.hyperbolic import HyperbolicFunction
+from sympy.functions.elementary.trigonometric import TrigonometricFunction
+from sympy.polys.polyerrors import PolynomialError
+
+from redalg.expression.contents import of_kind
 
 
 def without_kinks(node: Expr) -> Expr:
@@ -60,3 +67,36 @@ def _of_signs(node: Expr) -> Expr:
                 rest = Mul(*(arg for arg in node.args if arg not in (one, other)))
                 return rest * Pow(a, power)
     return node
+
+
+# ---- all rewrites that find a separation ----------------------------------------------------------------------------
+
+
+def divides(term: Expr) -> bool:
+    """Tells whether a term holds a division."""
+    return any(one.exp.is_negative for one in of_kind(Pow, term))
+
+
+Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
+"""Whether a rewrite may change a term, and the rewrite."""
+REWRITES: tuple[Rewrite, ...] = (
+    (divides, cancel),
+    (lambda term: term.has(Max, Min, sign), without_kinks),
+    (lambda _: True, factor),
+    (lambda term: term.has(log), expand_log),
+    (lambda term: term.has(TrigonometricFunction, HyperbolicFunction), expand_trig),
+)
+"""SymPy's own, cheap ones first, and those above. They serve to find a separation, and never what is run."""
+REWRITING_LIMIT = 100
+"""Operations of a term beyond which SymPy may take seconds to rewrite it."""
+
+
+def spellings(term: Expr, rewrites: Sequence[Rewrite]) -> Iterator[Expr]:
+    """The other spellings of a term that rewrites give, where they can read it."""
+    for may_change, rewrite in rewrites if rewrites and term.count_ops() <= REWRITING_LIMIT else ():
+        try:
+            other = rewrite(term) if may_change(term) else term
+        except PolynomialError:
+            continue
+        if other != term:
+            yield other

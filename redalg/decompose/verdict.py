@@ -19,10 +19,7 @@ from functools import cached_property
 from math import prod
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Max, Min, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log, sign
-from sympy.functions.elementary.hyperbolic import HyperbolicFunction
-from sympy.functions.elementary.trigonometric import TrigonometricFunction
-from sympy.polys.polyerrors import PolynomialError
+from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
 
 from redalg.decompose import laurent
 from redalg.decompose.cascade import Cascade, Reduction
@@ -31,7 +28,7 @@ from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, LATTICE, Extremal, Slot, extremal, increasing
 from redalg.decompose.finite import CASES_LIMIT, by_cases
 from redalg.decompose.guarded import guarded, hides
-from redalg.decompose.identities import without_kinks
+from redalg.decompose.identities import REWRITES, Rewrite, spellings
 from redalg.decompose.laurent import Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.parse import UNROLL_LIMIT
 from redalg.decompose.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
@@ -45,7 +42,7 @@ from redalg.decompose.whole import Whole
 from redalg.decompose.winners import ENDS, moved
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Where
-from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
+from redalg.expression.contents import elements_of, free_axes, values_of
 
 MIXED = X | D
 
@@ -241,50 +238,16 @@ def setting_of(separator: Separator, cascade: Cascade) -> Setting:
     return Setting(cascade.reduced, cascade.values, separator.facts, others)
 
 
-def divides(term: Expr) -> bool:
-    """Tells whether a term holds a division."""
-    return any(one.exp.is_negative for one in of_kind(Pow, term))
-
-
-Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
-"""Whether a rewrite may change a term, and the rewrite."""
-REWRITES: tuple[Rewrite, ...] = (
-    (divides, cancel),
-    (lambda term: term.has(Max, Min, sign), without_kinks),
-    (lambda _: True, factor),
-    (lambda term: term.has(log), expand_log),
-    (lambda term: term.has(TrigonometricFunction, HyperbolicFunction), expand_trig),
-)
-"""SymPy's own, cheap ones first, and `identities`. They serve to find a separation, and never what is run."""
-
-
-REWRITING_LIMIT = 100
-"""Operations of a term beyond which SymPy may take seconds to rewrite it."""
-
-
-def respelled(rewrite: Callable[[Expr], Expr], term: Expr) -> Expr:
-    """What a rewrite makes of a term, or the term where it cannot read it."""
-    try:
-        return rewrite(term)
-    except PolynomialError:
-        return term
-
-
 def rewritten(
-    rewrites: Sequence[Rewrite],
-    reduction: Reduction,
-    term: Expr,
-    separator: Separator,
-    cascade: Cascade,
+    rewrites: Sequence[Rewrite], reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade
 ) -> Separation | None:
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
-    for may_change, rewrite in rewrites if rewrites and term.count_ops() <= REWRITING_LIMIT else ():
-        other = respelled(rewrite, term) if may_change(term) else term
+    for other in spellings(term, rewrites):
         try:
-            found = separation(reduction, other, separator) if other != term else None
+            found = separation(reduction, other, separator)
         except NotSeparable:
             continue
-        if found and equal_on_samples(term, other, cascade.reduced, cascade.values, separator.facts):
+        if equal_on_samples(term, other, cascade.reduced, cascade.values, separator.facts):
             return found
     return None
 
