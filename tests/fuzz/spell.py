@@ -9,7 +9,7 @@ from sympy import And, Eq, Expr, Ne, Not, Or, preorder_traversal
 from sympy.core.basic import Basic
 from sympy.printing.str import StrPrinter
 
-from redalg.expression import Axis, Element, Extent, Reduce, Scalar
+from redalg.expression import Axis, Element, Extent, Reduce, Scalar, Where
 
 ORDERED = ("first", "last", "sum_at_max", "argmax", "argmin", "compensated_sum")
 PLAIN = ("sum", "prod", "max", "min", "any", "all")
@@ -45,7 +45,8 @@ class Python(StrPrinter):
             live = "" if counts == 1 else f", where={self._print(counts.args[0])}"
             return f"ra.{node.kind}({self._print(value)}, {axes}{live})"
         if node.kind in ("any", "all"):
-            return f"ra.{node.kind}({self._print(node.expr.args[0])}, {axes})"
+            condition = node.expr.args[0] if isinstance(node.expr, Where) else node.expr
+            return f"ra.{node.kind}({self._print(condition)}, {axes})"
         if node.kind == "topk" and node.place is not None:
             return f"ra.topk({given}, {axes}, {node.place.name})[{int(node.result == 'indices')}]"
         if node.kind == "affine":
