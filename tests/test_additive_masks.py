@@ -33,6 +33,8 @@ def floating_point_is_quiet() -> Iterator[None]:
         yield
 
 
+z = ra.tensor("z[b]")
+SLOPES = np.array([0.5, 0.25, 1, 2])
 SCORES: dict[str, tuple[Callable[[Any], Expr], Callable[..., np.ndarray]]] = {
     "scaled before": (lambda w: s / 8 + w, lambda s, w, B: s / 8 + w),
     "by a float": (lambda w: s * 0.125 + w, lambda s, w, B: s / 8 + w),
@@ -42,6 +44,10 @@ SCORES: dict[str, tuple[Callable[[Any], Expr], Callable[..., np.ndarray]]] = {
     "three halves": (lambda w: s * Rational(3, 2) + w, lambda s, w, B: s * 1.5 + w),
     "capped": (lambda w: 50 * tanh(s / 50) + w, lambda s, w, B: 50 * np.tanh(s / 50) + w),
     "with a bias": (lambda w: s / 8 + B / 4 + w, lambda s, w, B: s / 8 + B / 4 + w),
+    "with slopes": (
+        lambda w: s / 8 - z * (b - n) + w,
+        lambda s, w, B: s / 8 - SLOPES[:, None] * (np.arange(4)[:, None] - np.arange(9)) + w,
+    ),
     "by places": (lambda w: s / 8 - n / 2 + w, lambda s, w, B: s / 8 - np.arange(9) / 2 + w),
 }
 
@@ -78,15 +84,18 @@ def tensors(dtype: str) -> dict[str, np.ndarray]:
     made = {"s": random.normal(0, 3, (4, 9)), "v": random.normal(0, 1, (4, 9)), "B": random.normal(0, 1, (4, 9))}
     given = {name: one.astype(dtype) for name, one in made.items()}
     given |= {"M": random.random((4, 9)) < 0.5, "P": random.random((4, 9)) < 0.7}
+    given["z"] = SLOPES.astype(dtype)
     given["M"][2], given["M"][3], given["P"][1] = False, True, False
     return given
 
 
 def in_pieces(made: ra.Fused, given: dict[str, np.ndarray]) -> Any:
     parts = pairwise((0, 1, 4, 9))
-    states = [made.leaf({name: one[:, start:stop] for name, one in given.items()}, start={n: start})
+    pieces = [{name: one[..., start:stop] if one.ndim > 1 else one for name, one in given.items()}
               for start, stop in parts]  # fmt: skip
-    return made.finish(made.merge(states[2], made.merge(states[1], states[0])))
+    states = [made.leaf(one, start={n: start}) for one, start in zip(pieces, (0, 1, 4), strict=True)]
+    whole = made.merge(states[2], made.merge(states[1], states[0]))
+    return made.finish(whole, {name: one for name, one in given.items() if one.ndim == 1})
 
 
 RUNS: dict[str, Callable[[ra.Fused, dict[str, np.ndarray]], Any]] = {

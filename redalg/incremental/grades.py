@@ -15,6 +15,7 @@ from redalg.decompose import laurent
 from redalg.decompose.basis import Pool
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
 from redalg.decompose.verdict import fraction
+from redalg.incremental.maxima import derived_maxima
 from redalg.incremental.placement import Placement
 
 
@@ -49,6 +50,14 @@ class Grades:
     def exp(self, argument: Expr) -> Polynomial:
         """exp of what is made of values."""
         return self.placement.decomposition.separator.exponential(argument) if argument is not S.Zero else laurent.ONE
+
+    def derived_maxima(self) -> dict[int, Polynomial]:
+        """The maxima that follow from pivots, and their exponentials, by their atoms' numbers."""
+        extrema, cascade = self.placement.extrema, self.placement.decomposition.cascade
+        found = dict(derived_maxima(extrema, [*self.placement.pivots.values()], set(cascade.reduced)))
+        pure = self.placement.decomposition.separator.pure
+        return {self._number(value): pure(expr) for value, expr in found.items()} | {
+            self._number(value, exponential=True): self.exp(expr) for value, expr in found.items()}  # fmt: skip
 
     def _number(self, value: Expr, *, exponential: bool = False) -> int:
         return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=exponential))

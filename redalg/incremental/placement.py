@@ -45,6 +45,7 @@ from redalg.incremental.auxiliary import mean_of
 from redalg.incremental.exponents import split_rate
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.lines import regresses
+from redalg.incremental.maxima import at_maximum
 from redalg.incremental.scales import scale_of
 from redalg.incremental.selected import index_of, value_of
 from redalg.incremental.structures import structure_of
@@ -262,8 +263,11 @@ def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], p
     candidates = list(dict.fromkeys(map(to_expr, centres)))
     plainest = min(candidates, key=_plainness) if len(candidates) > 1 else candidates[0]
     centre = _without_logs(_without_tensors(plainest, placement.decomposition.cascade))
+    reduced = set(placement.decomposition.cascade.reduced)
     for pivot in placement.pivots.values():  # an exponential's pivot serves the same u when it is centred there
-        if pivot.base == atom.base and pivot.source == centre:
+        if pivot.base == atom.base and (
+            pivot.source == centre or at_maximum(pivot, centre, placement.extrema, reduced)
+        ):
             return pivot
     held = any(one.value == centre and one.term == atom.base for one in placement.extrema)
     if held and number not in pool.wholes:  # within u's own range

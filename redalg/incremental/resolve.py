@@ -53,7 +53,8 @@ class Resolver:
         self.assignments: list[Assignment] = []
         self.resolved = set[Value]()
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
-        self.known: dict[int, Polynomial] = {}
+        self.maxima = self.grades.derived_maxima()
+        self.known = dict(self.maxima)
         self.guards: dict[Expr, Boolean] = {}  # value -> where any element counts, elsewhere it is 0
         self.found: dict[int, list[Expr]] = {}
         shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
@@ -118,7 +119,8 @@ class Resolver:
         """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
         made, powers = [], dict[Monomial, Polynomial]()
         for d, column in laurent.columns(polynomial).items():
-            outer = self._substituted(self.lines.about({((), d): 1}) if known else {((), d): 1}, known)
+            alone: Polynomial = {((), d): 1}
+            outer = self._substituted(self.lines.about(alone) if known else alone, known or self.maxima)
             for grade, vector in self.pool.by_grade(column).items():
                 for k, c in self.pool.coordinates(grade, vector).items():
                     row = laurent.scale(self._row(k, shifts, powers), c)
@@ -147,16 +149,21 @@ class Resolver:
         inside = {value for _, d in exact for number, _ in d for value in values_of(self._atom(number).base)}
         cancelled = not inside & ({pivot.value} | (self.canceller.pivots if pivot.slopes else frozenset()))
         atoms = self.placement.decomposition.separator.atoms
-        raw = atoms.polynomial_expr(laurent.multiply(centred.shift(atom), self.grades.scaled({atom: -1}))) - pivot.value
+        shift = self._substituted(laurent.multiply(centred.shift(atom), self.grades.scaled({atom: -1})), self.maxima)
+        raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self._of_maxima(pivot.source))
         raw = self.safe(raw) if pivot.scales else raw
-        expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else \
-            raw.subs(pivot.value, pivot.source) if not pivot.has_slot else raw  # fmt: skip
+        expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw
         made = self._named(separation, centred, pivot, expr)
         if isinstance(made, Value):
             self.known.setdefault(self._number(made), exact)
         if centred.slopes(atom):
             self.found.setdefault(atom, []).append(made)
         return made
+
+    def _of_maxima(self, source: Expr) -> Expr:
+        """A pivot's source, by the maxima that others follow from."""
+        made = self._substituted(self._expr_polynomial(source), self.maxima) if self.maxima else {}
+        return self.placement.decomposition.separator.atoms.polynomial_expr(made) if made else source
 
     def _named(self, separation: Separation, centred: Centred, pivot: Pivot, expr: Expr) -> Expr:
         """A displacement as a value, unless it is a number."""
@@ -199,7 +206,7 @@ class Resolver:
     def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
         """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
         pivot = self.placement.pivots[atom]
-        here = self._symbol_polynomial(pivot.value) if pivot.has_slot else self._expr_polynomial(pivot.source)
+        here = self._symbol_polynomial(pivot.value if pivot.has_slot else self._of_maxima(pivot.source))
         there = self._substituted(self.lines.about(centred.shift(atom)), self.known)
         made = laurent.add(laurent.multiply(there, self.grades.scaled({atom: -1})), laurent.scale(here, -1))
         slopes = centred.slopes(atom)
