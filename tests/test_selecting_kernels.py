@@ -91,3 +91,19 @@ def test_doubles_that_differ_in_their_last_bit_are_told_apart(name: str) -> None
     """The order of 64 bits and the place beside it, on the C target too."""
     data = {"x": 1 + np.arange(40)[None] % 7 * np.finfo(float).eps * np.ones((3, 1))}
     np.testing.assert_array_equal(FUSED[name](**data, backend="tilelang"), FUSED[name].reference(**data))
+
+
+@pytest.mark.parametrize("target", ["c", "sm_90a"])
+def test_what_is_kept_along_an_axis_that_no_output_has_is_refused_by_name(target: str) -> None:
+    """Results that are reduced after the pass ended in a KeyError, or in a read that TileLang gets wrong."""
+    n, e = ra.axes("n e")
+    j = ra.axis("j", size=2)
+    y, z = ra.tensors("y[b,n,e] z[b,n]")
+    values, _ = ra.topk(z, n, j)
+    for expr, said in ((ra.first(ra.sum(y * ra.mean(z, n), e), n), "`first_0` is kept for every e, which no"),
+                       (ra.sum(values, j), "`topk_values_0` is kept for every j"),
+                       (ra.sum(z * ra.min(values, j), n), "or use backend='torch'")):  # fmt: skip
+        fused = ra.fuse(expr, axes="b")
+        sizes = {axis.name: 4 for axis in fused.cascade.axes() if axis.size is None}
+        with pytest.raises(ra.PlanError, match=said):
+            fused.source(target, sizes=sizes, dtypes="float32")

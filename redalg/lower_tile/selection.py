@@ -37,8 +37,15 @@ def ranked(form: FusedForm, plan: Plan) -> list[Structure]:
 
 
 def check_selections(form: FusedForm, plan: Plan) -> None:
-    """Refuse what a level does not hold: of lanes, several places."""
+    """Refuse what a kernel does not hold: several places in a lane, elements along an axis that no output has."""
+    known = {axis for output in form.outputs for axis in output.axes}
     for one in form.structures:
+        if loose := sorted(str(axis) for axis in {*one.values[0].indices} - known):
+            raise PlanError(
+                f"`{one.values[0]}` is kept for every {', '.join(loose)}, which no output has: it is reduced after the "
+                "pass, for which a kernel has no buffer. Give it out and reduce it by another call, or use "
+                "backend='torch'."
+            )
         if plan.level == "thread" and one.place is not None:
             raise PlanError(
                 f"`{one.values[0]}` is a component of {one.monoid}, which keeps several elements, and the plan is "
