@@ -24,7 +24,7 @@ from redalg.decompose import Decomposition
 from redalg.decompose.rounding import EXACT_FORMS, said
 from redalg.errors import NotFusible
 from redalg.errors import Undecided as UndecidedError
-from redalg.explain import explain_html, explain_latex, explain_refusal, explain_text
+from redalg.explain import conditions_text, explain_html, explain_latex, explain_refusal, explain_text
 from redalg.incremental import FusedForm
 
 
@@ -60,6 +60,23 @@ class Derived(ABC, Generic[F]):
     """
 
     fused: F
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions under which the form is the definition, in sentences: none as a rule.
+
+        They are about data that are not finite, of which `decompose.conventions` says what they mean; `explain` and the
+        verdict's text hold them too.
+
+        >>> import redalg as ra
+        >>> from sympy import exp
+        >>> x, n = ra.tensor("x[n]"), ra.axes("n")
+        >>> ra.analyze(ra.logsumexp(x, n)).conditions
+        ()
+        >>> ra.analyze(ra.sum(exp(x) * x, n) / ra.sum(exp(x), n)).conditions[0]
+        'Where x[n] is −∞ an element has no weight: its terms are 0, whatever stands beside the weight.'
+        """
+        return conditions_text(self.fused.decomposition, self.fused.form)
 
     @abstractmethod
     def explain(self) -> str:
@@ -113,7 +130,7 @@ class Reasoned(ABC):
 @final
 @dataclass(frozen=True)
 class Exact(Derived[F]):
-    """A one-pass form exists and equals the definition up to rounding."""
+    """A one-pass form exists and equals the definition up to rounding, under its `conditions` where it has any."""
 
     def explain(self) -> str:
         """The derivation in text."""
@@ -152,7 +169,13 @@ class Approximate(Derived[F]):
     def explain(self) -> str:
         """What is approximate, by how much at most, and what is exact."""
         return " ".join(
-            ["One pass approximates the definition.", self.reason, *looked_at("", self.evidence), self.hint]
+            [
+                "One pass approximates the definition.",
+                self.reason,
+                *looked_at("", self.evidence),
+                self.hint,
+                *self.conditions,
+            ]
         )
 
 

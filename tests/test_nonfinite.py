@@ -127,6 +127,13 @@ def test_what_the_exponent_holds_has_no_weight_either() -> None:
     assert_as_defined(expr, {"x": rows([1, -INF, 2, 3], [-INF, -INF, 0, -INF])})
     said = " ".join(ra.fuse(expr).explain().split())
     assert "Where x[b,n] is −∞ an element has no weight: its terms are 0" in said
+    verdict, plain = ra.analyze(expr), ra.analyze(ra.logsumexp(x, n))
+    assert isinstance(verdict, ra.Exact)
+    assert isinstance(plain, ra.Exact)
+    [condition] = verdict.conditions
+    assert condition.startswith("Where x[b,n] is −∞ an element has no weight")
+    assert condition in " ".join(str(verdict).split())
+    assert plain.conditions == ()
     assert "has no weight" not in ra.fuse(ra.logsumexp(x, n)).explain()
     assert "has no weight" not in ra.fuse(ra.var(x, n)).explain()
 

@@ -1,6 +1,7 @@
 """Text, LaTeX and HTML of a derivation: one model of what is said (`model`, `sections`), three ways to write it.
 
 explain_text, explain_latex, explain_html      the derivation of a form, and of the passes before it
+conditions_text                                where a form is the definition, and where it need not be
 explain_refusal                                a verdict that has none
 Moves, hatted, primed                          the forms that section 4 prints, as equations of SymPy expressions
 """
@@ -9,6 +10,15 @@ from redalg.explain.html import explain_html
 from redalg.explain.latex import explain_latex
 from redalg.explain.moves import Moves, hatted, primed
 from redalg.explain.refusal import explain_refusal
-from redalg.explain.text import explain_text
+from redalg.explain.text import conditions_text, explain_text
 
-__all__ = ["Moves", "explain_html", "explain_latex", "explain_refusal", "explain_text", "hatted", "primed"]
+__all__ = [
+    "Moves",
+    "conditions_text",
+    "explain_html",
+    "explain_latex",
+    "explain_refusal",
+    "explain_text",
+    "hatted",
+    "primed",
+]

@@ -13,7 +13,7 @@ from sympy.core.basic import Basic
 from redalg.decompose import Decomposition
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
 from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, unmarked
-from redalg.explain.sections import derivation
+from redalg.explain.sections import derivation, the_conventions
 from redalg.incremental import FusedForm
 
 WIDTH = 100
@@ -111,6 +111,12 @@ def prose(parts: Sequence[Part]) -> str:
     written = (f"`{one}`" if isinstance(one, Code) else one if isinstance(one, str) else WRITER.write(one)
                for one in parts)  # fmt: skip
     return "".join(written)
+
+
+def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str, ...]:
+    """The conditions under which the form is the definition, as sentences; none where there is no condition."""
+    lines = the_conventions(decomposition, form)
+    return tuple(prose(one.parts) for one in lines if isinstance(one, Sentence))
 
 
 # ---- layout ----------------------------------------------------------------------------------------------------------
