@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from sympy import Expr, S, log
+from sympy import Expr, S, expand_mul, log
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import Pool
@@ -25,6 +25,8 @@ class Grades:
 
     def __init__(self, placement: Placement, pool: Pool) -> None:
         self.placement, self.pool = placement, pool
+        pivots, reduced = [*placement.pivots.values()], set(placement.decomposition.cascade.reduced)
+        self.maxima = dict(derived_maxima(placement.extrema, pivots, reduced))
 
     def of(self, grade: Monomial) -> Polynomial:
         """exp(Σ q·c) and Π c^p of the functions' own pivots, as atoms that cancel against those on the side of d."""
@@ -53,11 +55,13 @@ class Grades:
 
     def derived_maxima(self) -> dict[int, Polynomial]:
         """The maxima that follow from pivots, and their exponentials, by their atoms' numbers."""
-        extrema, cascade = self.placement.extrema, self.placement.decomposition.cascade
-        found = dict(derived_maxima(extrema, [*self.placement.pivots.values()], set(cascade.reduced)))
         pure = self.placement.decomposition.separator.pure
-        return {self._number(value): pure(expr) for value, expr in found.items()} | {
-            self._number(value, exponential=True): self.exp(expr) for value, expr in found.items()}  # fmt: skip
+        return {self._number(value): pure(expr) for value, expr in self.maxima.items()} | {
+            self._number(value, exponential=True): self.exp(expr) for value, expr in self.maxima.items()}  # fmt: skip
+
+    def of_maxima(self, source: Expr) -> Expr:
+        """A pivot's source, by the maxima that others follow from."""
+        return expand_mul(source.xreplace(self.maxima)) if self.maxima else source
 
     def _number(self, value: Expr, *, exponential: bool = False) -> int:
         return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=exponential))

@@ -150,7 +150,7 @@ class Resolver:
         cancelled = not inside & ({pivot.value} | (self.canceller.pivots if pivot.slopes else frozenset()))
         atoms = self.placement.decomposition.separator.atoms
         shift = self._substituted(laurent.multiply(centred.shift(atom), self.grades.scaled({atom: -1})), self.maxima)
-        raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self._of_maxima(pivot.source))
+        raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
         raw = self.safe(raw) if pivot.scales else raw
         expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw
         made = self._named(separation, centred, pivot, expr)
@@ -159,11 +159,6 @@ class Resolver:
         if centred.slopes(atom):
             self.found.setdefault(atom, []).append(made)
         return made
-
-    def _of_maxima(self, source: Expr) -> Expr:
-        """A pivot's source, by the maxima that others follow from."""
-        made = self._substituted(self._expr_polynomial(source), self.maxima) if self.maxima else {}
-        return self.placement.decomposition.separator.atoms.polynomial_expr(made) if made else source
 
     def _named(self, separation: Separation, centred: Centred, pivot: Pivot, expr: Expr) -> Expr:
         """A displacement as a value, unless it is a number."""
@@ -206,7 +201,7 @@ class Resolver:
     def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
         """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
         pivot = self.placement.pivots[atom]
-        here = self._symbol_polynomial(pivot.value if pivot.has_slot else self._of_maxima(pivot.source))
+        here = self._symbol_polynomial(pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
         there = self._substituted(self.lines.about(centred.shift(atom)), self.known)
         made = laurent.add(laurent.multiply(there, self.grades.scaled({atom: -1})), laurent.scale(here, -1))
         slopes = centred.slopes(atom)
