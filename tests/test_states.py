@@ -1,9 +1,11 @@
 """States and pieces of data: in the wrong place, of another form, tampered with, of a tensor under two indices."""
 
+import gc
 import os
 import pickle
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -300,3 +302,14 @@ REFUSED: dict[str, Case] = {
 @each(REFUSED)
 def test_messages(case: Case) -> None:
     case.check()
+
+
+def test_a_form_is_not_kept_alive_by_its_states() -> None:
+    def digest_of_a_state() -> tuple[weakref.ref[Any], str]:
+        fused = ra.fuse(ra.sum(ra.tensor("x[n]") ** 7, ra.axes("n")))
+        return weakref.ref(fused.form), identity(fused.form).digest
+
+    form, digest = digest_of_a_state()
+    gc.collect()
+    assert form() is None
+    assert digest_of_a_state()[1] == digest

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import final
+from weakref import finalize
 
 from sympy import Expr, S, Tuple
 
@@ -39,8 +40,8 @@ class Identity:
     lines: tuple[str, ...]
 
 
-_KNOWN: dict[int, tuple[FusedForm, Identity]] = {}
-"""By the form's identity, kept alive beside it: writing it out takes longer than a merge."""
+_KNOWN: dict[int, Identity] = {}
+"""By the form's identity, as long as the form lives: writing it out takes longer than a merge."""
 
 
 def identity(form: FusedForm) -> Identity:
@@ -55,8 +56,9 @@ def identity(form: FusedForm) -> Identity:
         writer = Writer(AsTheyAre(), AsTheyAre())
         writer.values = AsTheyAre()
         text = "\n".join([*shared(form.cascade, writer), *(f"{name} {said}" for name, said in slots(form, writer))])
-        _KNOWN[id(form)] = form, Identity(digest(text)[:16], described(form))
-    return _KNOWN[id(form)][1]
+        _KNOWN[id(form)] = Identity(digest(text)[:16], described(form))
+        finalize(form, _KNOWN.pop, id(form), None).atexit = False
+    return _KNOWN[id(form)]
 
 
 def shared(cascade: Cascade, writer: Writer) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import final
+from weakref import finalize
 
 from sympy import Add, And, Eq, Max, Min, Mul, Ne, Or
 from sympy.core.basic import Basic
@@ -54,15 +55,16 @@ class Naming:
         return {self.tensors.get(name, name): dtype for name, dtype in dtypes.items()}
 
 
-_KNOWN: dict[int, tuple[FusedForm, Naming]] = {}
-"""By the form's identity, kept alive beside it: writing it out takes longer than a call."""
+_KNOWN: dict[int, Naming] = {}
+"""By the form's identity, as long as the form lives: writing it out takes longer than a call."""
 
 
 def naming(form: FusedForm) -> Naming:
     """The digest of a form's cascade, and the names in it."""
     if id(form) not in _KNOWN:
-        _KNOWN[id(form)] = form, named(form)
-    return _KNOWN[id(form)][1]
+        _KNOWN[id(form)] = named(form)
+        finalize(form, _KNOWN.pop, id(form), None).atexit = False
+    return _KNOWN[id(form)]
 
 
 def named(form: FusedForm) -> Naming:
