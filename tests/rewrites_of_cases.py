@@ -46,6 +46,26 @@ RISING = (
     ra.sum_at_max(x * (1 + tanh(MEAN) ** 2), w, n), ra.sum_at_max(x / sqrt(Abs(tanh(MEAN)) + 1), w * MEAN, n),
     ra.sum_at_max(exp(tanh(MEAN)) * x - MEAN, y, n), ra.sum_at_max(-tanh(x / 8) * exp(-Abs(tanh(LARGEST))), w, n),
 )  # fmt: skip
+OTHER = ra.mean(w, n)
+MERGED = (
+    ra.sum(Max(x, MEAN), n) + ra.sum(Min(x, MEAN), n),
+    ra.sum(Abs(x - OTHER), n) - 2 * ra.sum(Max(x - OTHER, 0), n),
+    (x - MEAN) * ra.sum(Max(x, MEAN), n) + (x - MEAN) * ra.sum(Min(x, MEAN), n),
+    ra.sum(ra.where(x > MEAN, y, 0), n) + ra.sum(ra.where(x <= MEAN, y, 0), n),
+    ra.sum(ra.where(x > OTHER, y, w), n) + ra.sum(ra.where(x <= OTHER, y, w), n),
+)  # fmt: skip
+WEIGHED = (
+    OTHER * ra.sum(Max(x, MEAN), n) + LARGEST * ra.sum(x - Min(x, MEAN) - Max(x, MEAN), n) - OTHER * ra.sum(MEAN / 2, n)
+    + OTHER * ra.sum(Min(x, MEAN), n), OTHER * ra.sum(Abs(x - MEAN), n) - 2 * OTHER * ra.sum(Max(x, MEAN), n),
+)  # fmt: skip
+MULTIPLIED = (ra.prod(ra.where(x > MEAN, tanh(y), 1), n) * ra.prod(ra.where(x > MEAN, 1, tanh(y)), n),)
+"""Reductions whose kinks and jumps cancel in an output."""
+SIDES = (
+    ra.sum(Max(x, MEAN) + Min(x, MEAN), n), ra.sum(x * Abs(x - OTHER) - 2 * x * Max(x - OTHER, 0), n),
+    ra.sum(ra.where(x > OTHER, y, w) + ra.where(x <= OTHER, y, w), n), ra.mean(ra.where(x >= OTHER, y, 0)
+    + ra.where(x < OTHER, y, 0), n), ra.sum(Max(x, MEAN) + Min(x, MEAN) + (x - MEAN) ** 10, n),
+)  # fmt: skip
+"""Those in a term."""
 PROPERTIES: dict[str, Callable[[], None]] = {
     "sum_at_max(φ(u, d), w·h)": lambda: as_defined(*RISING, compares=True),
     "f(x, Σ1)": lambda: as_defined(*BY_TOTAL),
@@ -54,5 +74,9 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "f(x, max u)": lambda: as_defined(*BY_NUMBER),
     "k·max(a, b) − k·max(−a, −b)": lambda: as_defined(*NEGATED),
     "c·d^q + r, c·log d + r": lambda: as_defined(*COMPARED, compares=True),
+    "f + g": lambda: as_defined(*SIDES),
+    "Σ F·a + Σ G·b": lambda: as_defined(*MERGED),
+    "→ Σ (a·F + b·G)": lambda: as_defined(*WEIGHED),
+    "Π F · Π G": lambda: as_defined(*MULTIPLIED),
     "a/h + b": lambda: as_defined(*BOUNDED),
 }

@@ -68,7 +68,7 @@ from tests import (
 ROOT = Path(ra.__file__).parent
 MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
            "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
-           "decompose/finite", "decompose/guarded", "decompose/identities", "decompose/truth",
+           "decompose/finite", "decompose/guarded", "decompose/identities", "decompose/merged", "decompose/truth",
            "decompose/distribute", "decompose/totals", "decompose/bounds", "decompose/passes", "incremental/carried",
            "incremental/unroll", "incremental/cancel", "incremental/auxiliary", "incremental/placement",
            "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",

@@ -21,7 +21,7 @@ from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
 from redalg.decompose.signs import UP, Facts, sign_of
-from redalg.expression import Axis, Element, Value
+from redalg.expression import Axis, Element, Reduce, Value
 from redalg.expression.contents import elements_of, of_kind
 
 SEED = 2026
@@ -190,11 +190,13 @@ class Draws:
         return 0.0 if known is None else 1.0 if known in UP else -1.0
 
 
-def holds_place(node: Basic) -> bool:
-    """Tells whether a place stands in it, other than as an index of an element."""
+def holds_place(node: Basic, bound: AbstractSet[Axis] = frozenset()) -> bool:
+    """Tells whether a place stands in it, other than as an index of an element or one that is reduced over."""
     if isinstance(node, Element | Value):
         return False
-    return isinstance(node, Axis) or any(map(holds_place, node.args))
+    if isinstance(node, Reduce):
+        return holds_place(node.expr, bound | set(node.bound))
+    return node not in bound if isinstance(node, Axis) else any(holds_place(arg, bound) for arg in node.args)
 
 
 def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
-from sympy import Expr
+from sympy import Abs, Add, Expr, Mul
 from sympy.core.basic import Basic
 
 from redalg.decompose.cascade import Reduction
@@ -221,12 +221,22 @@ def has_long_double() -> bool:
 
 def _in_digits(setting: Setting, term: Expr, *, positive: bool) -> RankTest:
     """The rank by elimination at 120 digits."""
-    matrix = _finite([setting.in_digits([term], DIGITS, positive=positive)], term)[0]
+    samples = setting.in_digits([term], DIGITS, positive=positive)
+    matrix, sizes = _finite([samples], term)[0], _finite([samples], _size(term))[0]
+    if matrix.shape == sizes.shape:  # what is left of larger numbers that cancel is rounding
+        matrix = matrix * (abs(matrix) > sizes * context().mpf(10) ** -NEGLIGIBLE)
     for axis in (0, 1):  # columns and rows of one size: scales change no rank
         size = abs(matrix).max(axis=axis, keepdims=True)
         matrix = matrix / (size + (size == 0))
     rows = [list(row) for row in matrix]
     return RankTest((rank(rows[:SMALL]), rank(rows)), rows=len(rows))
+
+
+def _size(term: Expr) -> Expr:
+    """The size of a term's parts: the sum of those of its addends, and the product of those of its factors."""
+    if isinstance(term, Add | Mul):
+        return term.func(*map(_size, term.args))
+    return Abs(term, evaluate=False)
 
 
 def _finite(samples: Sequence[Samples], term: Expr) -> list[Any]:

@@ -25,6 +25,7 @@ from redalg.decompose.arithmetic import Arithmetic
 from redalg.decompose.draws import OWN, Draws
 from redalg.decompose.rank import Unavailable
 from redalg.expression import Cast, Element, Let, Reduce, Value, Where
+from redalg.expression.contents import values_of
 
 Rule = Callable[["Samples", "Node"], Any]
 
@@ -65,6 +66,18 @@ class Samples:
         self.weights = arithmetic.array(draws.times)
         self._nodes = nodes
         self._made: dict[Basic, Any] = {}
+
+    def moved(self, value: Value, numbers: Any) -> Samples:
+        """The samples in which a value has other numbers, and what is made of it follows."""
+        other = Samples(self.draws, self.values, self.arithmetic)
+        moved = {value}
+        for one, (_, term, _) in self.values.items():  # in order: a term holds values of those before
+            if not values_of(term).isdisjoint(moved):
+                moved.add(one)
+        other._nodes = self._nodes
+        other._made = {node: made for node, made in self._made.items() if values_of(node).isdisjoint(moved)}
+        other._made[value] = numbers
+        return other
 
     def matrix(self, node: Basic) -> Any:
         """F(x_i, d_j), whose entries need not be finite."""

@@ -13,10 +13,10 @@ that stands still sends the term back under other spellings, and what is then st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import final
 
 from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
@@ -30,8 +30,10 @@ from redalg.decompose.finite import CASES_LIMIT, by_cases
 from redalg.decompose.guarded import guarded, hides
 from redalg.decompose.identities import REWRITES, Rewrite, spellings
 from redalg.decompose.laurent import Atoms, Monomial, Polynomial, Ratio
-from redalg.decompose.parse import UNROLL_LIMIT
+from redalg.decompose.merged import merged
+from redalg.decompose.needs import needs, of_outputs
 from redalg.decompose.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
+from redalg.decompose.refusal import GENERAL, verdict
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
@@ -39,10 +41,10 @@ from redalg.decompose.theorems import D, NotSeparable, X
 from redalg.decompose.totals import with_known_total
 from redalg.decompose.truth import truth
 from redalg.decompose.whole import Whole
-from redalg.decompose.winners import ENDS, moved
+from redalg.decompose.winners import moved
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Where
-from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.contents import values_of
 
 MIXED = X | D
 
@@ -168,7 +170,10 @@ def decompose(cascade: Cascade) -> Decomposition:
         except NotSeparable as finding:
             if (other := with_known_total(cascade, reduction)) is not None:
                 return decompose(other)
-            made.append(audited(reduction, term, finding, separator, cascade))
+            found = audited(reduction, term, finding, separator, cascade)
+            if isinstance(found, Decomposition):
+                return found
+            made.append(found)
         if reduction.is_scalar:
             separator.facts[reduction.value] = (reduction.monoid.name, term)
     return Decomposition(cascade, tuple(made), separator)
@@ -194,23 +199,51 @@ def separation(reduction: Reduction, term: Expr, separator: Separator, opened: i
 
 def audited(
     reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
-) -> Separation:
-    """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised."""
+) -> Separation | Decomposition:
+    """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised.
+
+    Where reductions without a state cancel in the outputs it is the decomposition of the cascade in which they do.
+    """
     audit = measured(reduction, term, separator, cascade)
     if finding.certain and audit.test.settles:  # a kink may lie beside all samples
         audit = audit.again(tested(reduction, term))
     test = audit.test
-    divided = isinstance(finding.node, Pow)  # a pole may cancel in a term of any rank
-    rewrites = REWRITES if test.settles else REWRITES[:1] if divided and test.ranks else ()
+    divided = isinstance(finding.node, Pow) and bool(test.ranks)  # a pole may cancel in a term of any rank
+    rewrites = REWRITES if test.settles else REWRITES[not divided : 2]
     if (found := rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
     if test.grows and reduction.monoid.name == "sum":
         test = of_node(finding, audit)
+        test = of_rest(finding, audit, term, separator) if test.grows else test
     if finding.certain and reduction.monoid.name not in LATTICE and not speaks(finding.node, separator):
         finding = NotSeparable(finding.node, finding.reason + GENERAL, certain=False, hint=finding.hint)
     if not finding.certain:
         finding = moved(finding, reduction, term, setting_of(separator, cascade))
-    raise verdict(reduction, finding, test, cascade) from None
+    refusal = verdict(reduction, finding, test, cascade)
+    if isinstance(refusal, NotFusible):
+        terms = without_state(reduction, term, separator, cascade)
+        setting = audit.setting or setting_of(separator, cascade)
+        test = None if needs(cascade, reduction, terms) else of_outputs(cascade, terms, setting)
+        if test is not None and test.settles:
+            if (other := merged(cascade, [*terms])) is not None:
+                with suppress(NotFusible, Undecided):
+                    return decompose(other)
+            refusal = verdict(reduction, finding, test, cascade, whole=False)
+    raise refusal from None
+
+
+def without_state(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Mapping[Reduction, Expr]:
+    """The reductions that have no form, of which this is the first, each with its term."""
+    later = cascade.reductions[cascade.reductions.index(reduction) + 1 :]
+    separator.facts.update({one.value: (one.monoid.name, one.term) for one in later if one.is_scalar})
+    terms = {reduction: term}
+    for one in later:
+        other = live_term(one.term, cascade.domain) if one.is_scalar else one.term
+        try:
+            separation(one, other, separator)
+        except NotSeparable:
+            terms[one] = other
+    return terms
 
 
 def of_node(finding: NotSeparable, audit: Audit) -> RankTest:
@@ -218,6 +251,24 @@ def of_node(finding: NotSeparable, audit: Audit) -> RankTest:
     node = finding.node if isinstance(finding.node, Expr) else Where(finding.node, S.One, S.Zero)
     alone = audit.of_part(node)
     return alone if alone.settles else audit.test
+
+
+def of_rest(finding: NotSeparable, audit: Audit, term: Expr, separator: Separator) -> RankTest:
+    """The test of a term less what separates, whose rank may be large beside nodes that cancel each other."""
+    rest = term
+    for _ in range(NODES_LIMIT):
+        node = finding.node
+        rest = rest.xreplace({node: S.Zero if isinstance(node, Expr) else S.false})
+        try:
+            columns = laurent.columns(separator.separate(rest))
+        except NotSeparable as other:
+            if other.node == node:
+                break
+            finding = other
+            continue
+        enough = audit.test.ranks[1] > SMALL + len(columns)
+        return audit.test if enough else audit.of_part(Add(term, -rest, evaluate=False))
+    return audit.test
 
 
 def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
@@ -238,6 +289,10 @@ def setting_of(separator: Separator, cascade: Cascade) -> Setting:
     return Setting(cascade.reduced, cascade.values, separator.facts, others)
 
 
+NODES_LIMIT = 8
+"""Nodes that are taken out of a term to find what separates."""
+
+
 def rewritten(
     rewrites: Sequence[Rewrite], reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade
 ) -> Separation | None:
@@ -250,61 +305,6 @@ def rewritten(
         if equal_on_samples(term, other, cascade.reduced, cascade.values, separator.facts):
             return found
     return None
-
-
-def verdict(reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade) -> NotFusible | Undecided:
-    """The exception for a finding: a refusal where a theorem and the samples, or the samples alone, say no."""
-    counts = {one.value for one in cascade.reductions if one.term == S.One}
-    used = values_of(reduction.term) & set(cascade.values)
-    values = " and ".join(sorted(map(str, used - counts or used)))
-    reason = str(finding)
-    looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")
-    extremum = reduction.monoid.name in ENDS  # whose theorems are about elements, not about ranks
-    if not varies(reduction, cascade):
-        looked += ("its x take few values, for which the theorem and the samples do not speak",)
-    elif finding.certain and (test.grows or extremum):
-        reason += f". {no_state(cascade)} holds what a later {values} would need of the elements already read."
-        return NotFusible(reduction.name, reason, finding.hint, looked, True)
-    elif test.grows:
-        reason += f"; no state of rank ≤ {SMALL} found."
-        return NotFusible(reduction.name, reason, finding.hint, looked)
-    if test.settles:
-        looked += (f"the rank looks like {test.ranks[1]}; no separation was found",)
-        general = "" if reason.endswith(GENERAL) else GENERAL
-        reason += f"{general}. {unsettled(test)}" if finding.certain or not general else ""
-    return Undecided(reduction.name, reason + ".", finding.hint, looked)
-
-
-GENERAL = " in general"
-"""The remark on a theorem that does not speak of the term."""
-
-
-def unsettled(test: RankTest) -> str:
-    """What the samples say against a theorem, which speaks of its node alone."""
-    rank = test.ranks[1]
-    if not rank:
-        return "Yet the term is 0 at every sample, as where a condition is seldom met: samples do not tell"
-    products = "one product g(x)·h(d)" if rank == 1 else f"a sum of {rank} products g(x)·h(d)"
-    return f"Yet at {test.rows} samples of x the term has the rank of {products}, which redalg did not find"
-
-
-def no_state(cascade: Cascade) -> str:
-    """What there is none of: of a fixed size, and over axes of known sizes the elements themselves are one."""
-    if any(axis.size is None for axis in cascade.reduced):
-        return "No state of fixed size"
-    return "No state whose size does not grow with " + "·".join(f"|{axis}|" for axis in cascade.reduced)
-
-
-def varies(reduction: Reduction, cascade: Cascade) -> bool:
-    """Whether x is data of any length: not the index alone, and not so few elements that a state may hold them.
-
-    The theorems say that functions of x at different d are independent, which takes enough of x; the samples show
-    whether d takes enough values.
-    """
-    given = elements_of(reduction.term) | (values_of(reduction.term) - set(cascade.values))
-    data = any(set(cascade.reduced) & free_axes(one) for one in given)
-    sizes = [axis.size for axis in cascade.reduced if axis.size is not None]
-    return data and (len(sizes) < len(cascade.reduced) or prod(sizes) > UNROLL_LIMIT)
 
 
 def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:

@@ -1,0 +1,178 @@
+"""What outputs need of reductions that have no state each: sums may cancel, and an output may take no note of one.
+
+    out(S_1 + ε·F_1(x_i, d), …, S_p + ε·F_p(x_i, d)) = out + ε·G(x_i, d) + …          G = Σ_s ∂out/∂S_s · F_s
+
+An element that is taken ε times more moves the outputs by ε·G and by what moves d. So the state of a prefix serves the
+outputs with no fewer numbers than the rank of G(x_i, d_j) less the number of values that d is made of; where G has a
+small rank, a theorem about one F_s says nothing of the outputs. Of an extremum the element that attains it counts, of a
+product the logarithm of its factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from sympy import Add, Expr, Mul, Pow, Tuple, asinh, atan, erf, exp, log, sign, sinh, tanh
+from sympy.core.relational import Relational
+
+from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.rank import SMALL, RankTest, Setting, Sizes, Unavailable
+from redalg.decompose.winners import ENDS
+from redalg.expression import Value
+from redalg.expression.contents import of_kind, text_of, values_of
+
+RISING = (exp, log, tanh, sinh, atan, asinh, erf)
+"""Functions that pass on every change."""
+STEP = 2.0**-11
+"""The step of a derivative, relative to the value."""
+STENCIL = ((1, 8 / 12), (-1, -8 / 12), (2, -1 / 12), (-2, 1 / 12))
+"""Steps and weights of a derivative of order 4."""
+ROUNDED = 1e-10
+"""Singular values below this share of what is added up are rounding."""
+Terms: TypeAlias = Mapping[Reduction, Expr]
+
+
+def needs(cascade: Cascade, reduction: Reduction, terms: Terms) -> bool:
+    """Tells at a glance if an output needs a reduction: it holds nothing else without a state, which may cancel it."""
+    others = {one.value for one in terms if one is not reduction}
+    for one in cascade.reductions:
+        if not values_of(one.term).isdisjoint({reduction.value, *others}):
+            others.add(one.value)
+    return any(passes_on(one.expr, reduction.value, others - {reduction.value}) for one in cascade.outputs)
+
+
+def passes_on(output: Expr, value: Value, others: Iterable[Value]) -> bool:
+    """Tells at a glance if an output moves with a value, whatever others are: it stands once, in what is smooth."""
+    if not values_of(output).isdisjoint(others):
+        return False
+    node = output
+    while node != value:
+        holding = [one for one in node.args if value in values_of(one)]
+        if len(holding) != 1 or not isinstance(node, (Add, Mul, Pow, *RISING)):
+            return False
+        node = holding[0]
+    return True
+
+
+def of_outputs(cascade: Cascade, terms: Terms, setting: Setting) -> RankTest | None:
+    """The rank of G at samples, the largest of all outputs; None where it cannot be measured.
+
+    Where a single reduction has no state nothing can cancel it. Its rank counts if an output takes note of it at all.
+
+    Args:
+        cascade: the cascade.
+        terms: the reductions that have no state, each with its term.
+        setting: the setting of samples at which the first of them has a large rank.
+    """
+    facts = {one.value: (one.monoid.name, one.term) for one in cascade.reductions if one.is_scalar}
+    found = list[RankTest]()
+    for plan in setting.plans[::2]:
+        found += _at(replace(setting, facts=facts), cascade, terms, plan)
+        if any(one.grows for one in found):
+            break
+    return max(found, key=lambda one: one.ranks[1], default=None)
+
+
+def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[RankTest]:
+    """The rank of G of every output at samples of a plan; none where it cannot be measured."""
+    import numpy as np
+
+    from redalg.decompose.arithmetic import Floats
+
+    outputs = [one.expr for one in cascade.outputs]
+    for positive in (False, True):
+        try:
+            [samples] = setting.samples([*terms.values(), *outputs], plan, (Floats(np.longdouble),), positive=positive)
+            if len(terms) == 1:
+                return [_if_read(samples, one, *terms) for one in outputs]
+            return [_of_view(samples, view, terms) for one in outputs for view in _views(samples, one)]
+        except Unavailable as why:
+            if not why.data:
+                break
+    return []
+
+
+def _if_read(samples: Any, output: Expr, reduction: Reduction) -> RankTest:
+    """A large rank if an output differs where a reduction has the value of another data set; else 0."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        rolled = samples.moved(reduction.value, np.roll(samples.value(samples.known(reduction.value)), 1))
+        before, after = _at_one(samples, output), _at_one(rolled, output)
+    differs = (before != after) & ~(np.isnan(before) & np.isnan(after))
+    rank = samples.draws.rows if differs.any() else 0
+    return RankTest((min(rank, SMALL), rank), rows=samples.draws.rows)
+
+
+def _views(samples: Any, output: Expr) -> Iterator[Expr]:
+    """An output, and what its conditions and signs compare, where it is of either sign: they take note of all of it."""
+    yield output
+    for node in sorted(of_kind(Relational, output), key=text_of) + sorted(of_kind(sign, output), key=text_of):
+        difference = node.lhs - node.rhs if isinstance(node, Relational) else node.args[0]
+        if values_of(difference):
+            found = _at_one(samples, difference)
+            if (found > 0).any() and (found < 0).any():
+                yield difference
+
+
+def _of_view(samples: Any, output: Expr, terms: Terms) -> RankTest:
+    """The rank of G of what is read of values."""
+    import numpy as np
+
+    rows = samples.draws.rows
+    with np.errstate(all="ignore"):
+        parts = [_slope(samples, output, one) * _moved(samples, one, term) for one, term in terms.items()]
+    whole, sizes = sum(parts), sum(map(np.abs, parts))
+    kept = np.isfinite(sizes).all(axis=0)
+    if kept.sum() <= SMALL:
+        raise Unavailable(f"`{output}` is not a real number at the samples", data=True)
+    whole, sizes = whole[:, kept], sizes[:, kept]
+    for axis in (0, 1):
+        largest = sizes.max(axis=axis, keepdims=True)
+        scale = 1 / np.where(largest > 0, largest, 1)
+        whole, sizes = whole * scale, sizes * scale
+    whole, sizes = whole.astype(np.float64), sizes.astype(np.float64)
+    noise = ROUNDED * np.sqrt((sizes**2).sum())
+    ranks = [int((np.linalg.svd(whole[:size], compute_uv=False) > noise).sum()) for size in (SMALL, rows)]
+    return RankTest((ranks[0], ranks[1]), rows=rows)
+
+
+def _slope(samples: Any, output: Expr, reduction: Reduction) -> Any:
+    """∂out/∂S for each data set, of an output that carries the axis at one element or another."""
+    import numpy as np
+
+    value = reduction.value
+    base = samples.value(samples.known(value))
+    step = STEP * np.where(base == 0, 1, np.abs(base))
+    made = sum(weight * _at_one(samples.moved(value, base + way * step), output) for way, weight in STENCIL)
+    return made / step
+
+
+def _at_one(samples: Any, output: Expr) -> Any:
+    import numpy as np
+
+    draws = samples.draws
+    known = samples.known(output)
+    if not known.on_x:
+        return np.broadcast_to(samples.value(known), (draws.columns,))
+    places = np.arange(draws.columns) % draws.rows
+    return np.take_along_axis(samples.spread(known), places[None, :], axis=0)[0]
+
+
+def _moved(samples: Any, reduction: Reduction, term: Expr) -> Any:
+    """By how much a reduction moves with the weight of each x_i."""
+    import numpy as np
+
+    kind = reduction.monoid.name
+    compared = term.args[0] if isinstance(term, Tuple) else term
+    if kind == "sum":
+        return samples.matrix(term)
+    if kind == "prod":
+        return np.log(np.abs(samples.matrix(term))) * samples.value(samples.known(reduction.value))
+    if kind not in ENDS:
+        raise Unavailable(f"a {kind} has no weights")
+    whole = ENDS[kind] * samples.whole(compared)
+    first = np.where(np.isnan(whole), -np.inf, whole).argmax(axis=0)
+    return (np.arange(len(whole))[:, None] == first)[: samples.draws.rows].astype(samples.arithmetic.dtype)
