@@ -56,6 +56,7 @@ MEMBERS: Mapping[str, tuple[tuple[Member, Member | None], ...]] = {
     "branch points": (
         (lambda u, d, g: ra.sum(g * log(u**2 + d**2 + S.One / 9), n), None),
         (lambda u, d, g: ra.sum(g * sqrt(u**2 + d**2), n), None),
+        (lambda u, d, g: log(ra.prod(1 + (u - d) ** 2 * g / 4, n)), None),
     ),
     "couplings": (
         (lambda u, d, g: ra.sum(g * exp(3 * u * tanh(d)), n), None),

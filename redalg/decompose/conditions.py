@@ -50,7 +50,13 @@ def moves(node: Basic, side: int, separator: Separator) -> bool:
 
 
 def _is_free(value: Basic, separator: Separator) -> bool:
-    """Tells if a reduced value takes infinitely many: a sum does of any term that is not 0, an extremum as its term."""
+    """Tells if a reduced value takes infinitely many: a sum does of any term that is not 0, an extremum as its term.
+
+    An argmax of data does, which may lie at any place that is still to come.
+    """
+    if value in separator.places:
+        term = separator.places[value]
+        return any(moves(one, X, separator) for one in elements_of(term))
     kind, term = separator.facts.get(value, ("", value))
     if kind in ("sum", "prod"):
         return True

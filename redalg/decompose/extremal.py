@@ -355,7 +355,8 @@ class Finder:
 
     def _is_hull(self, node: Expr, span: Span, kind: str) -> bool:
         """Tells whether the theorem of the hull speaks: of functions that fill a plane, weighed by what moves."""
-        if node.has(Max, Min, Where, Abs) or not moves(node, D, self.separator):
+        kinks = of_kind(Max, node) | of_kind(Min, node) | of_kind(Where, node) | of_kind(Abs, node)
+        if any(self.separator.side(one) == MIXED for one in kinks) or not moves(node, D, self.separator):
             return False
         return independent(self._written(span), self.separator) and attaining(node, kind, self.separator) >= CORNERS
 

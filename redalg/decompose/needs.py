@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from sympy import Add, Expr, Mul, Pow, Tuple, asinh, atan, erf, exp, log, sign, sinh, tanh
+from sympy import Add, Expr, Max, Min, Mul, Pow, Tuple, asinh, atan, erf, exp, log, sign, sinh, tanh
 from sympy.core.relational import Relational
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.rank import SMALL, RankTest, Setting, Sizes, Unavailable
+from redalg.decompose.signs import sign_of
 from redalg.decompose.winners import ENDS
 from redalg.expression import Value
 from redalg.expression.contents import of_kind, text_of, values_of
@@ -86,7 +87,8 @@ def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[R
         try:
             [samples] = setting.samples([*terms.values(), *outputs], plan, (Floats(np.longdouble),), positive=positive)
             if len(terms) == 1:
-                return [_if_read(samples, one, *terms) for one in outputs]
+                compared = _is_compared(cascade, *terms, setting)
+                return [_if_read(samples, one, *terms, compared=compared) for one in outputs]
             return [_of_view(samples, view, terms) for one in outputs for view in _views(samples, one)]
         except Unavailable as why:
             if not why.data:
@@ -94,15 +96,31 @@ def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[R
     return []
 
 
-def _if_read(samples: Any, output: Expr, reduction: Reduction) -> RankTest:
-    """A large rank if an output differs where a reduction has the value of another data set; else 0."""
+def _is_compared(cascade: Cascade, reduction: Reduction, setting: Setting) -> bool:
+    """Tells if something is chosen by what holds a reduction's value, and may be of either sign as far as is known."""
+    moved, exprs = {reduction.value}, [one.expr for one in cascade.outputs]
+    for one in cascade.reductions:
+        if not values_of(one.term).isdisjoint(moved):
+            moved.add(one.value)
+            exprs.append(one.term)
+    differences = [one.lhs - one.rhs for one in of_kind(Relational, *exprs)]
+    differences += [one.args[0] for one in of_kind(sign, *exprs)]
+    differences += [one.args[0] - one.args[1] for kind in (Max, Min) for one in of_kind(kind, *exprs)]
+    return any(not values_of(one).isdisjoint(moved) and sign_of(one, setting.facts) is None for one in differences)
+
+
+def _if_read(samples: Any, output: Expr, reduction: Reduction, *, compared: bool) -> RankTest:
+    """A large rank if an output differs where a reduction has the value of another data set; else 0.
+
+    Where something is `compared` with it, samples need not reach the threshold.
+    """
     import numpy as np
 
     with np.errstate(all="ignore"):
         rolled = samples.moved(reduction.value, np.roll(samples.value(samples.known(reduction.value)), 1))
         before, after = _at_one(samples, output), _at_one(rolled, output)
     differs = (before != after) & ~(np.isnan(before) & np.isnan(after))
-    rank = samples.draws.rows if differs.any() else 0
+    rank = samples.draws.rows if compared or differs.any() else 0
     return RankTest((min(rank, SMALL), rank), rows=samples.draws.rows)
 
 

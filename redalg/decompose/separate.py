@@ -60,16 +60,7 @@ from redalg.decompose.rounding import Rounding
 from redalg.decompose.running import refuse_functions, rounding
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import STRICT, UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
-from redalg.decompose.theorems import (
-    D,
-    NotSeparable,
-    X,
-    coupled,
-    declaring,
-    pole,
-    singular,
-    singularity,
-)
+from redalg.decompose.theorems import D, NotSeparable, X, coupled, declaring, pole, singular, singularity, smooth
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind
 from redalg.expression.rebuild import in_order
@@ -95,6 +86,7 @@ class Separator(Separating):
         self.axes = frozenset((axes,) if isinstance(axes, Axis) else axes)
         self.values = frozenset(values)
         self.facts: KnownFacts = KnownFacts(facts)
+        self.places: dict[Value, Expr] = {}  # an argmax or argmin -> its term
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
@@ -125,7 +117,8 @@ class Separator(Separating):
                 return rule(self, node)
         if type(node).__name__ in BY_NAME:
             return self.separate(BY_NAME[type(node).__name__](node.args[0]))
-        reason, certain = singular(node.args[0], type(node).__name__)
+        argument = node.args[0]
+        reason, certain = singular(argument, type(node).__name__, analytic=smooth(argument, self.side))
         raise NotSeparable(node, reason, certain=certain)
 
     # ---- of x alone, or of d alone -------------------------------------------------------------------------------
@@ -298,7 +291,9 @@ class Separator(Separating):
             return self.separate(base.args[0] ** exponent)
         if exponent.is_Integer and exponent > 0:
             return laurent.power(self.separate(base), int(exponent))
-        reason, certain = (pole if exponent.is_Integer else singularity)(base, "power")
+        analytic = smooth(base, self.side)
+        reason, certain = (pole(base, "power", analytic=analytic) if exponent.is_Integer else
+                           singularity("power", analytic=analytic))  # fmt: skip
         g, h = self.rank_one(node, base, reason, certain=certain)
         unreal: Polynomial = {}
         if not exponent.is_Integer:
@@ -312,7 +307,7 @@ class Separator(Separating):
                            hint=declaring(base))  # fmt: skip
 
     def _log(self, node: Expr) -> Polynomial:
-        reason, certain = singularity(node.args[0], "logarithm")
+        reason, certain = singularity("logarithm", analytic=smooth(node.args[0], self.side))
         g, h = self.rank_one(node, node.args[0], reason, certain=certain)
         g, h, unreal = self._of_one_sign(g, h, root=False)
         return laurent.add(self._pure_log(g), self._pure_log(h), unreal)

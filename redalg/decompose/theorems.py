@@ -14,13 +14,15 @@ independent.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Expr, Max, Min, ceiling, floor, sign
+from sympy import Abs, Expr, Max, Min, Mod, ceiling, floor, sign
 from sympy.core.basic import Basic
 
 from redalg.expression import Cast, Scalar, Where
+from redalg.expression.contents import nodes_of
 
 X, D = 1, 2
 """The sides of a term: what carries the streamed axis, and the reduced values."""
@@ -99,19 +101,21 @@ THRESHOLDS = Theorem(
 POLES = Theorem(
     "poles",
     "1/P(x, d)^n has infinite rank.",
-    MOVING + " P is analytic: it holds no kink and no jump (`pole`).",
+    MOVING + " P is analytic on some interval of x (`smooth`).",
     "Let Σ c_j/P(x, d_j)^n = 0. Continue it to complex x, and go to a zero of P(·, d_i) that is none of the others: "
-    "one term alone has no bound there, so that c_i = 0. Zeros of P move with d as P is no product; where it has none "
+    "one term alone has no bound there, so that c_i = 0. What has kinks in x alone is analytic between them. Zeros "
+    "of P move with d as P is no product; where it has none "
     "even in the complex plane, the samples show a finite rank.",
     ("separate.py:_power",),
 )
 BRANCHES = Theorem(
     "branch points",
     "log P(x, d) and P(x, d)^q with a fractional q have infinite rank.",
-    MOVING + " P is analytic (`singularity`).",
+    MOVING + " P is analytic on some interval of x (`smooth`).",
     "As for poles: on a circle about a zero of P(·, d_i) that is no zero of the others, a combination that is 0 comes "
-    "back as itself plus 2πi·c_i (for a power: with one term times a root of unity), so that c_i = 0.",
-    ("separate.py:_log", "separate.py:_power"),
+    "back as itself plus 2πi·c_i (for a power: with one term times a root of unity), so that "
+    "c_i = 0. A product over F is exp(Σ log F).",
+    ("separate.py:_log", "separate.py:_power", "verdict.py:separate_product"),
 )
 COUPLINGS = Theorem(
     "couplings",
@@ -126,7 +130,7 @@ HULL = Theorem(
     "hull",
     "max and min of h_1(d)·g_1(x) + … + h_r(d)·g_r(x), r > 1, have no state of fixed size.",
     "Derivatives of g_1 … g_r have rank 2 at a sample (`conditions.independent`), the weights move (`moves`), and at "
-    "least three elements attain the extremum alone in samples (`attaining`); no kink stands in the term.",
+    "least three elements attain the extremum alone in samples (`attaining`); no kink that mixes x and d stands in it.",
     "The values of g fill an open set, so that any N points on a small arc of a circle in it are those of N elements. "
     "The directions (h_1, h_2) pass continuously over more than one: choose the arc that has them for normals. Then "
     "each of the N points is the farthest in some direction, and what follows moves with each of the N elements alone.",
@@ -145,7 +149,7 @@ STAIRCASE = Theorem(
 SINGULAR = Theorem(
     "singular values",
     "tanh, tan, atan, asinh and their like of P(x, d) have infinite rank.",
-    MOVING + " P is analytic (`singular`).",
+    MOVING + " P is analytic on some interval of x (`smooth`).",
     "Let c be a finite complex number at which the function is singular, as tanh is at πi/2. Continued to complex x, "
     "f(P(·, d_i)) is singular where P(x, d_i) = c, at places that move with d. In a combination that is 0 the i-th "
     "term alone is singular there, so that c_i = 0.",
@@ -169,20 +173,27 @@ KINK = ("has a kink where its argument is 0, which moves with d: the matrix |x_i
 CLIPS = "clips x at a threshold that moves with d: every element may change side, so the rank is infinite"
 JUMP = "jumps at places that move with d: every element may cross one, so the rank is infinite"
 THRESHOLD = "compares x with d: the threshold moves with d and every element may change side, so the rank is infinite"
-PIECEWISE = (Where, Abs, Max, Min, floor, ceiling, sign, Cast)
+FLAT = (Where, floor, ceiling, sign, Mod, Cast)
+PIECEWISE = (*FLAT, Abs, Max, Min)
 
 
-def pole(argument: Expr, what: str) -> tuple[str, bool]:
+def smooth(argument: Expr, side: Callable[[Basic], int]) -> bool:
+    """Tells if P(x, d) is analytic on some interval of x: no kink or jump mixes x and d, and none is flat in x."""
+    return not any(side(node) == X | D or (side(node) & X and isinstance(node, FLAT))
+                   for node in nodes_of(argument) if isinstance(node, PIECEWISE))  # fmt: skip
+
+
+def pole(argument: Expr, what: str, *, analytic: bool) -> tuple[str, bool]:
     """Why 1/P does not separate, and whether that is a theorem (it is one about analytic P)."""
-    if argument.has(*PIECEWISE):
+    if not analytic:
         return f"is a {what} of a sum that mixes x and d", False
     return (f"has a pole where `{argument}` is 0, which moves with d: functions with poles at different places are "
             "independent, so the rank is infinite"), True  # fmt: skip
 
 
-def singularity(argument: Expr, what: str) -> tuple[str, bool]:
+def singularity(what: str, *, analytic: bool) -> tuple[str, bool]:
     """Why log P and P^q do not separate, and whether that is a theorem (it is one about analytic P)."""
-    if argument.has(*PIECEWISE):
+    if not analytic:
         return f"is a {what} of a sum that mixes x and d", False
     return (f"is a {what} of a sum that mixes x and d, singular where that is 0, which moves with d: functions "
             "singular at different places are independent, so the rank is infinite"), True  # fmt: skip
@@ -193,9 +204,9 @@ COMPLEX = frozenset({"tanh", "atan", "asinh", "atanh", "acosh", "asin", "acos", 
 """Functions with singularities at finite arguments, real or complex."""
 
 
-def singular(argument: Expr, what: str) -> tuple[str, bool]:
+def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[str, bool]:
     """Why tanh P and its like do not separate, and whether that is a theorem (it is one about analytic P)."""
-    if what not in COMPLEX or argument.has(*PIECEWISE):
+    if what not in COMPLEX or not analytic:
         return UNKNOWN.format(what), False
     return (f"is singular where `{argument}` has a certain complex value, which moves with d: functions singular at "
             "different places are independent, so the rank is infinite"), True  # fmt: skip

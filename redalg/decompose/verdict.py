@@ -37,7 +37,8 @@ from redalg.decompose.refusal import GENERAL, verdict
 from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
-from redalg.decompose.theorems import D, NotSeparable, X
+from redalg.decompose.theorems import D, NotSeparable, X, smooth
+from redalg.decompose.ties import PLACES
 from redalg.decompose.totals import with_known_total
 from redalg.decompose.truth import truth
 from redalg.decompose.whole import Whole
@@ -176,6 +177,8 @@ def decompose(cascade: Cascade) -> Decomposition:
             made.append(found)
         if reduction.is_scalar:
             separator.facts[reduction.value] = (reduction.monoid.name, term)
+        elif reduction.monoid.name in PLACES:
+            separator.places[reduction.value] = term
     return Decomposition(cascade, tuple(made), separator)
 
 
@@ -223,12 +226,12 @@ def audited(
     if isinstance(refusal, NotFusible):
         terms = without_state(reduction, term, separator, cascade)
         setting = audit.setting or setting_of(separator, cascade)
-        test = None if needs(cascade, reduction, terms) else of_outputs(cascade, terms, setting)
-        if test is not None and test.settles:
+        spared = None if needs(cascade, reduction, terms) else of_outputs(cascade, terms, setting)
+        if spared is not None and spared.settles:
             if (other := merged(cascade, [*terms])) is not None:
                 with suppress(NotFusible, Undecided):
                     return decompose(other)
-            refusal = verdict(reduction, finding, test, cascade, whole=False)
+            refusal = verdict(reduction, finding, spared, cascade, whole=False)
     raise refusal from None
 
 
@@ -375,6 +378,7 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
     columns = laurent.columns(polynomial)
     if len(columns) != 1:
         reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"
+        separator.rank_one(term, term, reason, certain=smooth(term, separator.side))
         raise NotSeparable(reduction.term, reason, certain=False)
     [(d, column)] = columns.items()
     written = Written((vector_expr(column, separator.atoms),), (separator.atoms.expr(d),), "^")
