@@ -18,7 +18,7 @@ from sympy import Add, Expr, Max, Min, Mul, Pow, Tuple, asinh, atan, erf, exp, l
 from sympy.core.relational import Relational
 
 from redalg.decompose.cascade import Cascade, Reduction
-from redalg.decompose.rank import SMALL, RankTest, Setting, Sizes, Unavailable
+from redalg.decompose.rank import AGAIN, FLOATS, SMALL, RankTest, Setting, Sizes, Unavailable
 from redalg.decompose.signs import sign_of
 from redalg.decompose.winners import ENDS
 from redalg.expression import Value
@@ -69,8 +69,8 @@ def of_outputs(cascade: Cascade, terms: Terms, setting: Setting) -> RankTest | N
     """
     facts = {one.value: (one.monoid.name, one.term) for one in cascade.reductions if one.is_scalar}
     found = list[RankTest]()
-    for plan in setting.plans[::2]:
-        found += _at(replace(setting, facts=facts), cascade, terms, plan)
+    for plan in ((AGAIN[setting.seed - 1][0],) if setting.seed else ()) + FLOATS[::2]:
+        found += _at(replace(setting, facts=facts, copies=0), cascade, terms, plan)
         if any(one.grows for one in found):
             break
     return max(found, key=lambda one: one.ranks[1], default=None)
@@ -87,8 +87,9 @@ def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[R
         try:
             [samples] = setting.samples([*terms.values(), *outputs], plan, (Floats(np.longdouble),), positive=positive)
             if len(terms) == 1:
-                compared = _is_compared(cascade, *terms, setting)
-                return [_if_read(samples, one, *terms, compared=compared) for one in outputs]
+                [reduction] = terms
+                compared = _is_compared(cascade, reduction, setting)
+                return [_if_read(samples, one, reduction, compared=compared) for one in outputs]
             return [_of_view(samples, view, terms) for one in outputs for view in _views(samples, one)]
         except Unavailable as why:
             if not why.data:

@@ -69,12 +69,11 @@ class Samples:
 
     def moved(self, value: Value, numbers: Any) -> Samples:
         """The samples in which a value has other numbers, and what is made of it follows."""
-        other = Samples(self.draws, self.values, self.arithmetic)
+        other = Samples(self.draws, self.values, self.arithmetic, self._nodes)
         moved = {value}
         for one, (_, term, _) in self.values.items():  # in order: a term holds values of those before
             if not values_of(term).isdisjoint(moved):
                 moved.add(one)
-        other._nodes = self._nodes
         other._made = {node: made for node, made in self._made.items() if values_of(node).isdisjoint(moved)}
         other._made[value] = numbers
         return other
