@@ -205,7 +205,7 @@ REGRESSIONS = [
 ]
 
 
-def test_lines_are_not_chained() -> None:
+def test_chained_lines_move_together() -> None:
     """The transition of y moved it by z, where the sum was about what is left of z."""
     expr = two_regressors()
     made, rng = ra.fuse(expr, axes="b"), np.random.default_rng(0)

@@ -7,6 +7,9 @@ z_x·∂/∂z_y, which is applied after the derivatives:
 
     B(z_x − δ, z_y − ε − σ·z_x) = exp(−ε·∂_y − σ·z_x·∂_y) exp(−δ·∂_x) B,      ε = δ_y − β'·δ_x
 
+Slopes may be chained: z_y less β·z_x where z_x is a residual itself. All derivatives are then taken first, and the turn
+of y on x is τ_yx = σ_yx − Σ_z β'_yz·τ_zx over the z between: the move of a unit triangular factor.
+
 Functions of different grade Π E[u]^q · Π s^p are independent, so each grade has a span of its own; s is a generator
 that is scaled, (s/c)^p, and moves by (c/c')^p. One pool serves all the reductions of a cascade.
 
@@ -23,6 +26,7 @@ parts of each degree by themselves. Nothing divides by ρ, which may be 0. A slo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import factorial
 from typing import final
@@ -61,7 +65,8 @@ class Pool:
                  divided: frozenset[int] = frozenset(), rooted: frozenset[int] = frozenset(),
                  *, wholes: tuple[Whole, ...] = ()) -> None:  # fmt: skip
         self.atoms, self.auxiliary, self.rooted, self.scaled = atoms, auxiliary, rooted, divided | rooted
-        self.slopes = sorted({(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)})
+        written = {(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)}
+        self.slopes = chained(written, {one.atom for one in wholes if one.exponentials}, atoms)
         shifted = {atom for one in centred for atom in one.centres if one.shift(atom) or not one.slopes(atom)}
         shifted |= auxiliary
         for _ in self.slopes:
@@ -143,6 +148,16 @@ class Pool:
         """(y, x) of a slope's key; None for an atom."""
         return self.slopes[key - FIRST_SLOPE] if key >= FIRST_SLOPE else None
 
+    def links(self, key: int) -> list[tuple[int, int]]:
+        """The keys of (y, z) and (z, x), for every z between y and x of a slope's key."""
+        y, x = self.slopes[key - FIRST_SLOPE]
+        keys = {pair: FIRST_SLOPE + number for number, pair in enumerate(self.slopes)}
+        return [(keys[y, z], keys[z, x]) for other, z in self.slopes if other == y and (z, x) in keys]
+
+    def is_chained(self, y: int) -> bool:
+        """Tells whether a generator has slopes on others between which there are slopes."""
+        return any(one == y and self.links(FIRST_SLOPE + number) for number, (one, _) in enumerate(self.slopes))
+
     def moved(self, vector: Vector, key: int) -> Vector:
         """∂B/∂z of a pivoted atom, or z_x·∂B/∂z_y of a slope."""
         pair = self.slope(key)
@@ -174,18 +189,61 @@ class Pool:
         rows: dict[int, dict[Shift, Ratio]] = {}
         todo: list[tuple[Shift, Vector]] = [((), function.vector)]
         while todo:
-            shift, vector = todo.pop()
-            factor: Ratio = 1
+            shift, derived = todo.pop()
+            vector, factor = self._along(shift, derived), laurent.ratio(1, 1)
             for _, n in shift:
                 factor *= laurent.ratio((-1) ** int(n), factorial(int(n)))
             for index, c in self.coordinates(function.grade, vector).items():
                 laurent.accumulate(rows.setdefault(index, {}), shift, c * factor)
             for key in self.keys:
                 if shift and key < shift[-1][0]:
-                    continue  # in order: each shift once, and operators of slopes do not commute with derivatives
-                if moved := self.moved(vector, key):
+                    continue  # in order: each shift once
+                pair = self.slope(key)
+                if moved := derivative(derived, pair[0] if pair else key):
                     todo.append((laurent.multiply_monomials(shift, ((key, 1),)), moved))
         return {index: row for index, row in sorted(rows.items()) if row}
+
+    def _along(self, shift: Shift, derived: Vector) -> Vector:
+        """A derivative times z_x^n of every slope that it is by."""
+        for key, n in shift:
+            if (pair := self.slope(key)) is not None:
+                derived = {laurent.multiply_monomials(x, ((pair[1], n),)): c for x, c in derived.items()}
+        return derived
+
+
+def chained(written: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], atoms: Atoms) -> list[tuple[int, int]]:
+    """Slopes, with those between the generators that a third one has slopes on: of two the later on the earlier.
+
+    So z_1, z_2, … are orthogonal in pairs where every slope is that of least squares: L·D·Lᵀ of their Gram matrix, L
+    the slopes and D the squares of the residuals. Generators that are scaled, or have other axes, are not chained.
+    """
+    order = ordered(written) or []
+    made, before = set(written), set[tuple[int, int]]()
+    while made != before:
+        before = set(made)
+        for y in order:
+            others = sorted((x for other, x in before if other == y), key=order.index)
+            if is_alike({y, *others}, scaled, atoms):
+                made |= {(others[j], others[i]) for j in range(len(others)) for i in range(j)}
+        made |= {(y, x) for y, z in before for other, x in before if other == z}
+    return sorted(made)
+
+
+def is_alike(generators: set[int], scaled: AbstractSet[int], atoms: Atoms) -> bool:
+    """Tells whether slopes between generators may be chained."""
+    return len({free_axes(atoms.list[one].base) for one in generators}) == 1 and not scaled & generators
+
+
+def ordered(slopes: AbstractSet[tuple[int, int]]) -> list[int] | None:
+    """The generators on lines, each after those that it has slopes on; None where two have slopes on each other."""
+    left, order = {one for pair in slopes for one in pair}, list[int]()
+    while left:
+        free = [one for one in left if not any(y == one and x in left for y, x in slopes)]
+        if not free:
+            return None
+        order.append(min(free))
+        left.remove(min(free))
+    return order
 
 
 def monic(vector: Vector) -> Vector:

@@ -207,9 +207,9 @@ class Moves:
         """c′ − ρ·c, on a line less what x moves times the slope; of a scale c/c′."""
         if pivot.policy is PivotPolicy.SCALE:
             return naming(pivot.value) / to(pivot.value)
-        lines = (
-            to(slope) * (to(centre) - naming(centre)) for slope, centre in pivot.slopes if isinstance(centre, Value)
-        )
+        tilted = {one.value: mark(one.displacement) for one in self.form.pivots if one.slopes}
+        lines = (to(slope) * tilted.get(centre, to(centre) - naming(centre)) for slope, centre in pivot.slopes
+                 if isinstance(centre, Value))  # fmt: skip
         there = to(pivot.value) * self._ratio(pivot.onto, mark)
         return Add(there, -self._rescaled(pivot, mark, naming), *(-line for line in lines))
 

@@ -26,7 +26,7 @@ from redalg.decompose.laurent import Atom, Monomial, Polynomial
 from redalg.decompose.separate import Separator
 from redalg.expression import Label, Value, Where
 from redalg.expression.contents import values_of
-from redalg.incremental.form import Assignment, Extremum, Pivot
+from redalg.incremental.form import Assignment, Extremum, Pivot, PivotPolicy
 
 TERMS_LIMIT = 6
 """Terms of a sum of which subsets are tried, where the whole does not cancel."""
@@ -45,6 +45,7 @@ class Canceller:
         self.with_exponent = with_exponent
         self.separator, self.meaning, self.substituted = separator, meaning, substituted
         self.pivots = frozenset(one.value for one in pivots)
+        self.slopes = frozenset(one.value for one in pivots if one.policy is PivotPolicy.SLOPE)
         self.vanished: set[Value] = set()
         self.brought: dict[int, frozenset[Value]] = {}
         self.offsets: dict[Value, Assignment] = {}
@@ -64,8 +65,11 @@ class Canceller:
         """The expression with pivots cancelled in every sum where they can be."""
         if not self.pivots or not node.args or isinstance(node, Value) or not self._brings(node):
             return node
-        if node.is_Add and (made := self._sum(list(node.args)) or self._over_divisor(node)) is not None:
-            return made
+        if node.is_Add:
+            terms = list(node.args)
+            made = self._sum(terms) or self._over_divisor(node) or (self._beside_slopes(terms) if self.slopes else None)
+            if made is not None:
+                return made
         if (of_logs := self._of_logs(node)) is not None:
             return of_logs
         args = [self.cancelled(arg) if isinstance(arg, Expr) else arg for arg in node.args]
@@ -108,6 +112,14 @@ class Canceller:
                     rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
                     return Add(self._expr(made, shared), *rest)
         return None
+
+    def _beside_slopes(self, terms: list[Expr]) -> Expr | None:
+        """The sum with its shifts cancelled, where slopes stay: Σ (x − m)·(y − k) of y on a line is Z_xy + β·Z_xx."""
+        kept = self.pivots, self.brought
+        self.pivots, self.brought = self.pivots - self.slopes, {}
+        made = self._sum(terms)
+        self.pivots, self.brought = kept
+        return made
 
     def _over_divisor(self, node: Expr) -> Expr | None:
         """A sum over the common divisor of its terms, where its numerator loses every pivot."""

@@ -9,7 +9,7 @@ from typing import Any
 from sympy import Abs, Add, And, Eq, Expr, Mul, Or, Pow, S
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose.basis import Function, Pool, Shift
+from redalg.decompose.basis import Function, Pool, Shift, is_alike, ordered
 from redalg.decompose.centre import Centred, centre
 from redalg.decompose.laurent import Atom, Ratio
 from redalg.decompose.verdict import Decomposition, Separation, fraction
@@ -105,11 +105,13 @@ def attempted(
 def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
     """Centre every sum; a generator that stands elsewhere to a power that is not natural keeps its own place.
 
-    Lines are not chained: where x is summed about a line of its own, no other generator is summed about a line in x.
+    Lines are chained (`basis`) where their generators are alike. Elsewhere, where x is summed about a line of its own,
+    no other generator is summed about a line in x.
     """
     separator = decomposition.separator
     centred = {one.reduction.name: centre(one, separator) for one in sums}
-    tilted, regressors = set[int](), set[int]()
+    tilted, regressors, slopes = set[int](), set[int](), set[tuple[int, int]]()
+    scaled = {whole.atom for one in sums for whole in one.wholes if whole.exponentials}
     for one in sums:
         made = centred[one.reduction.name]
         on = {atom for atom in made.centres if made.slopes(atom)}
@@ -117,10 +119,15 @@ def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str
         others = (other for name, other in centred.items() if name != one.reduction.name)
         about = {atom for other in others for atom in other.centres if other.shift(atom)}
         divided = {x for atom in on if made.cleared(atom) for x in (atom, *made.slopes(atom))}
-        if (tilted | on) & along or on & regressors or about & divided:
+        own = {(y, x) for y in on for x in made.slopes(y)}
+        joined = bool((tilted | on) & along or on & regressors)
+        chained = ordered(slopes | own) is not None and is_alike(
+            tilted | regressors | on | along, scaled, separator.atoms
+        )
+        if (joined and (divided or not chained)) or about & divided:
             centred[one.reduction.name] = centre(one, separator, lines=False)
         else:
-            tilted, regressors = tilted | on, regressors | along
+            tilted, regressors, slopes = tilted | on, regressors | along, slopes | own
     fixed = {atom for one in centred.values() for x, _ in one.polynomial for atom, q in x
              if q < 0 or q.denominator != 1}  # fmt: skip
     for one in sums:
@@ -192,7 +199,8 @@ def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Exp
     base, pivot = pool.atoms.list[atom].base, placement.pivots.get(atom)
     if atom not in placement.slopes:
         return base if pivot is None else pivot.shifted if alone else pivot.about(pivot.value)
-    lines = (beta * (scaled(x, pool, placement) - centre) for beta, x, centre in placement.slopes[atom])
+    lines = (beta * (residual(x, pool, placement, alone=False) if x in placement.slopes else
+                     scaled(x, pool, placement) - centre) for beta, x, centre in placement.slopes[atom])  # fmt: skip
     return Add(base if pivot is None else pivot.about(pivot.value), *(-line for line in lines))
 
 

@@ -64,7 +64,7 @@ def first_of(pivot: Pivot, axis: Axis) -> Expr:
 
 
 def _upright(one: Pivot, at: Mapping[Expr, Expr]) -> Pivot:
-    slopes = tuple((slope, centre) for slope, centre in one.slopes if slope not in at)
+    slopes = tuple((slope, S(centre).xreplace(at)) for slope, centre in one.slopes if slope not in at)
     return replace(one, slopes=slopes, source=one.source.xreplace(at))
 
 

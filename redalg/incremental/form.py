@@ -340,6 +340,12 @@ class FusedForm:
         return any(one.is_found for one in self.shifted if one.policy is PivotPolicy.SLOPE)
 
     @property
+    def links(self) -> int:
+        """How many slopes the longest chain has beyond its first."""
+        slopes = {one.value: one for one in self.pivots if one.policy is PivotPolicy.SLOPE}
+        return max((len(one.slopes) for one in slopes.values()), default=0)
+
+    @property
     def shares_slopes(self) -> bool:
         """Whether lanes may share every slope: none is between generators that each lane scales in its own way."""
         return not any(one.scales or one.onto for one in self.shifted if one.policy is PivotPolicy.SLOPE)

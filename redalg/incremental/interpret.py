@@ -72,10 +72,13 @@ class Executor:
         return {one.value: inner.unrounded(one.source) for one in self.form.pivots if not one.has_slot}
 
     def _steps(self) -> int:
-        """How often a block is re-centred: a weighted centre far from the block's mean is rounded as the mean is."""
+        """How often a block is re-centred: a weighted centre far from the block's mean is rounded as the mean is.
+
+        Chained slopes are found one after the other, each from the residuals of those before.
+        """
         if not any(pivot.is_found for pivot in self.form.shifted):
             return 0
-        return 2 if any(one.weight for one in self.form.accumulators) else 1
+        return self.form.links + (2 if any(one.weight for one in self.form.accumulators) else 1)
 
     def _live(self, scope: Scope) -> Any:
         """Where elements count: None when everywhere."""
@@ -244,8 +247,8 @@ class Executor:
                 first, second = (self._rescaled(pivot, scope, state, slots) for state in (a, b))
             slots[pivot.value] = self.ops.where(first == -INF, second, first)
         if any(pivot.is_found for pivot in self.form.shifted):
-            provisional = slots | self._sum(scope, slots, a, b)
-            slots |= self._recentred(scope, provisional)
+            for _ in range(self.form.links + 1):
+                slots |= self._recentred(scope, slots | self._sum(scope, slots, a, b))
         return slots | self._sum(scope, slots, a, b)
 
     def _within(self, value: Value, array: Any, scope: Scope, like: Any) -> Any:
@@ -306,16 +309,17 @@ class Executor:
             return self.ops.where(nothing, self.ops.scalar(0.0), delta)
 
         ratios = {one.value: self._ratio(one.scales, scope, old, new) for one in self.form.pivots if one.scales}
+        pivots = {one.value: one for one in self.form.pivots}
 
-        def moved(value: Any) -> Any:
-            here = self.ops.wide(self._safe(value, old[value]))
-            return self.ops.wide(self._safe(value, new[value])) - (ratios[value] * here if value in ratios else here)
+        def moved(one: Pivot) -> Any:
+            here = self.ops.wide(self._safe(one.value, old[one.value]))
+            total = self.ops.wide(self._safe(one.value, new[one.value])) - ratios.get(one.value, 1.0) * here
+            for slope, centre in one.slopes:
+                if isinstance(centre, Value):
+                    total = total - self.ops.wide(self._safe(slope, new[slope])) * moved(pivots[centre])
+            return total
 
-        total = moved(pivot.value)
-        for slope, centre in pivot.slopes:
-            if isinstance(centre, Value):
-                total = total - self.ops.wide(self._safe(slope, new[slope])) * moved(centre)
-        return self.ops.to_compute(total)
+        return self.ops.to_compute(moved(pivot))
 
     def _moved_one(self, one: Accumulator, scope: Scope, old: Slots, new: Slots) -> Any:
         total: Any = None

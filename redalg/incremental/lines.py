@@ -68,7 +68,9 @@ class Lines:
     def _of(self, name: str, centred: Centred) -> Iterator[Line]:
         for number, (y, x) in enumerate(self.pool.slopes):
             slope = centred.slopes(y).get(x)
-            if slope is None or regresses(y, x, slope, self.separator) or self.at(FIRST_SLOPE + number, slope):
+            if slope is None or self.pool.is_chained(y):
+                continue
+            if regresses(y, x, slope, self.separator) or self.at(FIRST_SLOPE + number, slope):
                 continue
             b = self.separator.atoms.polynomial_expr(slope)
             beta = self.pivots[FIRST_SLOPE + number].value

@@ -127,8 +127,8 @@ def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) 
     for atom in dict.fromkeys(x for _, x in pool.slopes if x in pool.pivoted or x in pool.wholes):
         placement.pivots[atom] = _on_line(atom, placement, pool)
     for number, (y, x) in enumerate(pool.slopes):
-        slopes = [one.slopes(y)[x] for one in centred.values() if x in one.slopes(y)]
-        fitted = not all(regresses(y, x, slope, placement.decomposition.separator) for slope in slopes)
+        slopes = [slope for one in centred.values() if (slope := one.slopes(y).get(x)) is not None]
+        fitted = not slopes or not all(regresses(y, x, one, placement.decomposition.separator) for one in slopes)
         exprs = [*map(atoms.polynomial_expr, slopes), *([atoms.list[y].base] if fitted else [])]
         axes = {axis for expr in exprs for axis in free_axes(expr)}
         value = placement.symbol(f"slope_{number}", axes)
@@ -138,6 +138,9 @@ def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) 
         placement.pivots[FIRST_SLOPE + number] = pivot
         centre = placement.pivots[x].value if x in pool.pivoted else S.Zero
         placement.slopes[y] = (*placement.slopes.get(y, ()), (value, x, centre))
+    for key in range(FIRST_SLOPE, FIRST_SLOPE + len(pool.slopes)):
+        pairs = ((placement.pivots[one].value for one in pair) for pair in pool.links(key))
+        placement.pivots[key] = replace(placement.pivots[key], slopes=tuple((a, b) for a, b in pairs))
     for y in placement.slopes:
         slopes_of = tuple((value, centre) for value, _, centre in placement.slopes[y])
         if y in pool.pivoted or y in pool.wholes:
@@ -149,7 +152,9 @@ def _on_line(number: int, placement: Placement, pool: Pool, slopes: tuple[tuple[
     atom = pool.atoms.list[number]
     policy = PivotPolicy.MEMBER if number in pool.pivoted else PivotPolicy.RUNNING
     own = slopes if number in pool.pivoted else ()
-    return _scaled_first(Pivot(_named(placement, atom), atom.base, policy, S.Zero, own), number, placement, pool)
+    known = placement.pivots.get(number)
+    value = _named(placement, atom) if known is None else known.value
+    return _scaled_first(Pivot(value, atom.base, policy, S.Zero, own), number, placement, pool)
 
 
 def _hold(placement: Placement, separation: Separation) -> None:

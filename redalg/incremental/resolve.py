@@ -27,6 +27,7 @@ from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Extent, Label, Scalar, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.cancel import Canceller
+from redalg.incremental.chains import Chains
 from redalg.incremental.doubtful import where_finite
 from redalg.incremental.exponents import gathered, largest_of, with_exponents
 from redalg.incremental.form import Assignment, Pivot
@@ -35,6 +36,7 @@ from redalg.incremental.lines import Lines
 from redalg.incremental.placement import Placement
 from redalg.incremental.scales import is_root
 from redalg.incremental.some import axes_of, guarded_by
+from redalg.incremental.turns import difference, over_divisor, whole_slope
 
 EXPANSION_LIMIT = 24
 """Terms beyond which a displacement is left as it is instead of being expanded to cancel its pivot."""
@@ -48,7 +50,7 @@ class Resolver:
         self, placement: Placement, pool: Pool, accumulators: list[Value], centred: dict[str, Centred]
     ) -> None:
         self.placement, self.pool, self.accumulators = placement, pool, accumulators
-        self.grades = Grades(placement, pool)
+        self.grades, self.chains = Grades(placement, pool), Chains(pool, placement.pivots, accumulators)
         self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred, self.grades.scaled)
         self.assignments: list[Assignment] = []
         self.resolved = set[Value]()
@@ -73,7 +75,9 @@ class Resolver:
             if value in self.placement.finals:
                 self._assign_plain(value, self.placement.finals[value])
             return
-        turns = {key: self._turn(separation, centred, key) for key in self.pool.keys if self.pool.slope(key)}
+        turns = dict[int, Expr]()
+        for key in sorted(filter(self.pool.slope, self.pool.keys), key=lambda one: len(self.pool.links(one))):
+            turns[key] = self._turn(separation, centred, key, turns)
         shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in self.pool.pivoted} | turns
         moves = {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}
         if self.pool.keys and not centred.guarded:  # without pivots that shift there is nothing to cancel
@@ -205,12 +209,14 @@ class Resolver:
         there = self._substituted(self.lines.about(centred.shift(atom)), self.known)
         made = laurent.add(laurent.multiply(there, self.grades.scaled({atom: -1})), laurent.scale(here, -1))
         slopes = centred.slopes(atom)
-        for key, turn in turns.items():
+        for key in turns:
             y, x = self.pool.slopes[key - FIRST_SLOPE]
             if y == atom and x in slopes and x in self.placement.pivots:
-                slope = self._symbol_polynomial(self.placement.pivots[key].value)
-                b = laurent.add(slope, self._symbol_polynomial(turn))
-                moved = self._exact_displacement(centred, x, {})
+                symbols = {one: self._symbol_polynomial(turn) for one, turn in turns.items()}
+                b = whole_slope(
+                    key, symbols, self.pool, lambda one: self._symbol_polynomial(self.placement.pivots[one].value)
+                )
+                moved = self._exact_displacement(centred, x, turns)
                 made = laurent.add(made, laurent.scale(laurent.multiply(b, moved), -1))
         return made
 
@@ -220,38 +226,34 @@ class Resolver:
 
     # ---- slopes ------------------------------------------------------------------------------------------------------
 
-    def _turn(self, separation: Separation, centred: Centred, key: int) -> Expr:
-        """b(d) − β: how far the slope of y on x is from the pivot's."""
+    def _turn(self, separation: Separation, centred: Centred, key: int, turns: dict[int, Expr]) -> Expr:
+        """b(d) − β: how far the slope of y on x is from the pivot's; along a chain less Σ b·τ of those between."""
         y, x = self.pool.slopes[key - FIRST_SLOPE]
         pivot = self.placement.pivots[key]
         slope = centred.slopes(y).get(x)
+        between = {along: self.pool.slopes[by - FIRST_SLOPE][1] for by, along in self.pool.links(key)}
+        if self.pool.is_chained(y) and {x, *between.values()} & centred.slopes(y).keys():
+            terms = [slope or {}, laurent.scale(self._symbol_polynomial(pivot.value), -1)]
+            for along, z in between.items():
+                b = laurent.scale(centred.slopes(y).get(z, {}), -1)
+                terms.append(laurent.multiply(b, self._symbol_polynomial(turns[along])))
+            expr = over_divisor(laurent.add(*terms), self.canceller)
+            value = self.placement.symbol(f"delta_{separation.reduction.name}_{pivot.value.name}", axes_of(expr))
+            self.assignments.append(Assignment(value, expr))
+            return value
         if slope is None:
             return -pivot.value
         if (line := self.lines.at(key, slope)) is not None:
             if not line.below:
                 self.found.setdefault(key, []).append(line.turn)
             return self.lines.turn(line)
-        turn = self._named(separation, centred, pivot, self._slope_move(slope, pivot.value))
-        self.found.setdefault(key, []).append(turn)
+        apart = difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
+        self.found.setdefault(key, []).append(turn := self._named(separation, centred, pivot, apart))
         return turn
-
-    def _slope_move(self, slope: Polynomial, beta: Value) -> Expr:
-        """N/D − β as (N − β·D)/D, in terms of the slots: N and β·D cancel there, and not in floating point."""
-        lowest = {number: min(dict(d).get(number, 0) for _, d in slope) for _, d in slope for number, _ in d}
-        below = tuple(sorted((number, -q) for number, q in lowest.items() if q < 0))
-        above = self._substituted(laurent.multiply(slope, {((), below): 1}), self.known)
-        divisor = laurent.ONE
-        for number, q in below:
-            if q.denominator == 1:
-                base = self._substituted(self.canceller.polynomial(self._atom(number).base), self.known)
-                divisor = laurent.multiply(divisor, laurent.power(base, int(q)))
-        difference = laurent.add(above, laurent.scale(laurent.multiply(divisor, self._symbol_polynomial(beta)), -1))
-        to_expr = self.placement.decomposition.separator.atoms.polynomial_expr
-        return to_expr(difference) / to_expr(divisor)
 
     def source(self, key: int) -> Expr:
         """The displacement of a slope, or of the shift on its line, to the natural one, in terms of the slots."""
-        if (fitted := self.lines.source(key, self.accumulators)) is not None:
+        if (fitted := self.chains.source(key) or self.lines.source(key, self.accumulators)) is not None:
             return fitted
         assigned = {one.value: one.expr for one in self.assignments}
         meaning: dict[Basic, Expr] = {}

@@ -238,8 +238,11 @@ class Merge:
         """c' − c less Σ β'·(how far u' moved), rounded once: on a steep line two large numbers cancel."""
         values, tilted = self.sides[side].values, S.Zero
         ratios = {one.value: self._ratio(side, one) for one in self.form.pivots if one.scales and pivot.slopes}
+        tilted_too = {one.value: one for one in self.form.pivots if one.slopes}
         for slope, centre in pivot.slopes:
-            if isinstance(centre, Value) and centre not in self.still:
+            if centre in tilted_too:
+                tilted += self.merged[slope] * self._delta(side, tilted_too[centre])
+            elif isinstance(centre, Value) and centre not in self.still:
                 old = ratios.get(centre, S.One) * values[centre]
                 tilted += self.merged[slope] * Where(is_empty(values[centre]), S.Zero, self.merged[centre] - old)
         return moved if tilted is S.Zero else Wide(moved - tilted)
