@@ -85,7 +85,8 @@ class Reasons:
                "merge scales it anew, by ", pivot.ratio, " = ", Mul(*rho), " ≤ 1", *then)  # fmt: skip
 
     def _slope(self, pivot: Pivot) -> Iterator[Parts]:
-        tilted: list[Basic] = [one.base for one in self.form.pivots if pivot.value in dict(one.slopes)]
+        shifts = (one for one in self.form.pivots if one.policy is not PivotPolicy.SLOPE)
+        tilted: list[Basic] = [one.base for one in shifts if pivot.value in dict(one.slopes)]
         on: Parts = (": a slope of ", *listed(tilted), " on ") if tilted else (": a slope on ",)
         taken = ", found from each block. What is summed is the residual, which is small; the two products that it is "
         yield ("Pivot ", pivot.value, *on, pivot.base, taken, "the difference of are not.")
