@@ -96,6 +96,8 @@ def log_softmax(expr: Any, *axes: Any, **options: Any) -> Expr:
 def std(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
     """Standard deviation, √(Σ (expr - mean)² / (n - correction)), correction as in `var`: the axes are gone.
 
+    Fused, it is in range wherever expr is, though its square is not.
+
     >>> import numpy as np, redalg as ra
     >>> deviation = ra.fuse(std(ra.tensor("x[n]"), ra.axes("n"), correction=1))
     >>> float(deviation(x=np.array([1.0, 2.0, 3.0])))
@@ -124,8 +126,7 @@ def norm(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     """The p-norm (Σ |expr|^p)^(1/p), of a matrix over two axes with p = 2 Frobenius': the axes are gone.
 
     Fused, it is in range wherever the norm is: the powers are taken of expr/2^k, 2^k near max |expr|, since nothing but
-    their root is asked for. Beside Σ |expr|^p itself as an output, or as √(Σ expr² + ε), the plain sum is kept, whose
-    range is that of |expr|^p.
+    their root is asked for. Beside Σ |expr|^p as an output the plain sum is kept, whose range is that of |expr|^p.
 
     Args:
         expr: the term.

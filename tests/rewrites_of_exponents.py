@@ -1,4 +1,4 @@
-"""Properties of the rewrites of exponents: rates of either sign, and sums of exponentials of which one is the largest.
+"""Properties of the rewrites of exponents and scales: rates of either sign, sums of which one term is the largest.
 
 Data lie at 2^40 in eighths, so that differences are exact and a product k·x is not: a rate that is rounded into x costs
 40 bits. Of the sums the exponents are such that no exponential but the largest's stays in range.
@@ -6,11 +6,12 @@ Data lie at 2^40 in eighths, so that differences are exact and a product k·x is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
-from sympy import Expr, S, exp, log
+from sympy import Expr, S, exp, log, sqrt
 
 import redalg as ra
 
@@ -107,9 +108,36 @@ def about_the_largest() -> None:
         close(log(share + weights), top + np.log(total), x=near, **given)
 
 
-PROPERTIES = {
+def scaled_and_shifted() -> None:
+    """Deviations and fourth moments about weighted means, whose powers leave the range."""
+    weights = 1 + np.abs(eighths(1))
+    total, centre = ra.sum(y, n), ra.sum(y * x, n) / ra.sum(y, n)
+    for size in (1.0, 2.0**600, 2.0**-600):
+        share = weights / weights.sum(1, keepdims=True)
+        z = eighths(0) - (share * eighths(0)).sum(1, keepdims=True)
+        second, fourth = ((share * z**power).sum(1) for power in (2, 4))
+        given = {"x": size * eighths(0), "y": weights}
+        deviation = sqrt(ra.sum(y * (x - centre) ** 2, n) / total)
+        close(deviation / size, np.sqrt(second), **given)
+        close(ra.sum(y * (x - centre) ** 4, n) / total / deviation**4, fourth / second**2, **given)
+
+
+def about_the_pivot_of_a_scale() -> None:
+    """An output that carries the axis, far from 0."""
+    fused = ra.fuse((x - ra.mean(x, n)) / ra.std(x, n), axes="b n")
+    for size in (1.0, 2.0**600, 2.0**-600):
+        data = 2.0**20 + eighths(0)
+        z = data - data.mean(1, keepdims=True)
+        wanted = z / np.sqrt((z**2).mean(1, keepdims=True))
+        for backend in ("numpy", "torch"):
+            np.testing.assert_allclose(fused(x=size * data, backend=backend), wanted, rtol=64 * EPSILON, atol=1e-14)
+
+
+PROPERTIES: dict[str, Callable[[], None]] = {
     "exp(k·v)": rates_of_either_sign,
     "k·c − k·d": what_is_not_finite_stays,
     "|k|·c − k·d": differences_of_two_rates,
     "Σ exp(λ)·v": about_the_largest,
+    "f(Σ w·(u − v)^p)": scaled_and_shifted,
+    "→ m·(q·(u/m − c) + δ)": about_the_pivot_of_a_scale,
 }

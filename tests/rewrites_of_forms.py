@@ -188,7 +188,10 @@ def scale_that_a_root_takes() -> None:
             tensors = {"x": scale * near, "y": beside / scale} if "y" in fused.cascade.inputs() else {"x": scale * near}
             for got in (fused(**tensors, backend="numpy"), pieces(fused, **tensors)):
                 np.testing.assert_allclose(got, wanted, rtol=64 * EPSILON, atol=64 * EPSILON * scale * 2.0**-900)
-    for expr in (sqrt(ra.mean(x**2, n) + 1), ra.mean(x**2, n), ra.norm(x, n) + ra.sum(x**2, n)):
+    for scale in (1.0, 2.0**600, 2.0**-600):  # beside a number the larger of the two is the unit
+        got = ra.fuse(sqrt(ra.mean(x**2, n) + 1))(x=scale * near, backend="numpy")
+        np.testing.assert_allclose(got, np.hypot(scale * size / np.sqrt(40), 1), rtol=64 * EPSILON)
+    for expr in (ra.mean(x**2, n), ra.norm(x, n) + ra.sum(x**2, n)):
         assert not ra.fuse(expr).form.pivots, "the sum itself is asked for"
 
 

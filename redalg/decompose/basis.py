@@ -21,6 +21,8 @@ A function of degree k in y is ρ^k times itself there, provided that it is homo
 parts of each degree by themselves. Nothing divides by ρ, which may be 0. A slope between such generators moves so:
 
     y' = ρ_y·y − σ·x,     x' = ρ_x·x,     σ = ρ_x·β' − ρ_y·β          the x by which y is moved is not scaled again
+
+So moves any generator that is sized, divided by a magnitude m before it is shifted: y = u/m − c, ρ = m/m'.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class Pool:
 
     def __init__(self, atoms: Atoms, centred: list[Centred], auxiliary: frozenset[int] = frozenset(),
                  divided: frozenset[int] = frozenset(), rooted: frozenset[int] = frozenset(),
-                 *, wholes: tuple[Whole, ...] = ()) -> None:  # fmt: skip
+                 *, wholes: tuple[Whole, ...] = (), sized: frozenset[int] = frozenset()) -> None:  # fmt: skip
         self.atoms, self.auxiliary, self.rooted, self.scaled = atoms, auxiliary, rooted, divided | rooted
         written = {(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)}
         self.slopes = chained(written, {one.atom for one in wholes if one.exponentials}, atoms)
@@ -74,6 +76,7 @@ class Pool:
         self.pivoted = sorted(shifted)
         tilted = {atom for pair in self.slopes for atom in pair}
         self.wholes = {one.atom: one for one in wholes if one.atom in {*shifted, *tilted} and one.exponentials}
+        self.sized = (sized & shifted) - self.wholes.keys() - tilted
         self.keys = [*self.pivoted, *range(FIRST_SLOPE, FIRST_SLOPE + len(self.slopes))]
         self._spans: dict[Monomial, Span] = {}
         self._transitions: dict[int, dict[int, dict[Shift, Ratio]]] = {}
@@ -113,6 +116,11 @@ class Pool:
         return bool(self.rooted) and len(axes) == 1 and all(atom in self.rooted for atom, _ in monomial) and \
             sum(q for _, q in monomial) >= 2  # fmt: skip
 
+    @property
+    def composite(self) -> bool:
+        """Tells whether some generator is scaled before it is shifted."""
+        return bool(self.wholes or self.sized)
+
     def degrees(self, number: int) -> dict[int, Ratio]:
         """The degree of a function in every generator that is scaled before it is shifted."""
         return self._degrees(next(iter(self.functions[number].vector)))
@@ -126,7 +134,7 @@ class Pool:
         return made
 
     def _degrees(self, monomial: Monomial) -> dict[int, Ratio]:
-        return {atom: q for atom, q in monomial if atom in self.wholes}
+        return {atom: q for atom, q in monomial if atom in self.wholes or atom in self.sized}
 
     def _homogeneous(self, vector: Vector) -> Iterator[Vector]:
         """The parts of a vector of each degree in the generators that are scaled and shifted."""
@@ -136,7 +144,7 @@ class Pool:
         yield from parts.values()
 
     def _close(self, grade: Monomial, vector: Vector) -> None:
-        for part in self._homogeneous(vector) if self.wholes else (vector,):
+        for part in self._homogeneous(vector) if self.composite else (vector,):
             self._add(grade, monic(part))
 
     def _add(self, grade: Monomial, vector: Vector) -> None:

@@ -187,9 +187,14 @@ class Moves:
         return [one for one in self.form.pivots if one.scales and one.policy is not PivotPolicy.SLOPE]
 
     def _ratios(self, mark: Naming, naming: Naming, to: Naming) -> list[Equation]:
-        """ρ = Π exp(q·(m − m′)) of the generators that are scaled."""
+        """ρ = Π exp(q·(m − m′)), of magnitudes m/m′, of the generators that are scaled."""
         return [
-            Equation(mark(one.ratio), Mul(*(exp(q * (naming(m.value) - to(m.value))) for m, q in one.scales)))
+            Equation(
+                mark(one.ratio),
+                naming(one.magnitude.value) / to(one.magnitude.value)
+                if one.magnitude
+                else Mul(*(exp(q * (naming(m.value) - to(m.value))) for m, q in one.scales)),
+            )
             for one in self.rescaled
         ]
 

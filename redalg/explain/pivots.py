@@ -20,12 +20,16 @@ from redalg.incremental import FusedForm, Pivot
 from redalg.incremental.form import PivotPolicy
 
 Parts = tuple[Part, ...]
+PLAIN_IN_KERNELS = """A number is added to what is scaled under a root, so that the scale serves large data alone. \
+States, NumPy and torch have it. Generated kernels take the sums without it, which leave the range where squares of \
+the data do."""
 
 
 def the_pivots(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """A sentence for every role of every pivot."""
     told = Reasons(decomposition, form)
-    return [sentence(*one) for pivot in form.pivots for one in told.of(pivot)]
+    plain: list[Parts] = [(PLAIN_IN_KERNELS,)] if form.level else []
+    return [sentence(*one) for one in (*(one for pivot in form.pivots for one in told.of(pivot)), *plain)]
 
 
 @final
@@ -73,10 +77,15 @@ class Reasons:
         near = "" if isinstance(pivot.source, Value) else "a power of 2 near "
         chosen = f". It is {near}the largest magnitude so far, so that no power overflows and none vanishes."
         yield "Pivot ", pivot.value, ": divides ", self._live(pivot.base), chosen
-        yield ("A scale moves by a ratio, not by a difference: ", delta, " is the old ", pivot.value,
-               " over the new one, and a sum of p-th powers is multiplied by its p-th power.")  # fmt: skip
+        if any(c.has(delta) for one in self.form.accumulators for _, c in one.transition):
+            yield ("A scale moves by a ratio, not by a difference: ", delta, " is the old ", pivot.value,
+                   " over the new one, and a sum of p-th powers is multiplied by its p-th power.")  # fmt: skip
 
     def _rescaled(self, pivot: Pivot) -> Iterator[Parts]:
+        if (m := pivot.magnitude) is not None:
+            yield ("What it shifts is divided by ", m.value, " first. A merge multiplies it by ", pivot.ratio, " = ",
+                   marked(m.value, HAT) / m.value, " ≤ 1, and then shifts it by ", pivot.displacement, ".")  # fmt: skip
+            return
         rho: list[Basic] = [exp(q * (marked(m.value, HAT) - m.value)) for m, q in pivot.scales]
         above = listed([m.value for m, _ in pivot.scales])
         what: Parts = (pivot.base,) if pivot.is_level else ("What it shifts",)

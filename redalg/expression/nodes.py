@@ -155,6 +155,9 @@ class Let(Node):
     def _eval_derivative(self, symbol: Expr) -> Expr:
         return self.expr.diff(symbol)
 
+    def _eval_evalf(self, prec: int) -> Any:
+        return self.expr._eval_evalf(prec)
+
     def _sympystr(self, printer: Any) -> str:
         return str(printer.parenthesize(self.expr, PRECEDENCE["Pow"]))
 

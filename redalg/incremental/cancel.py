@@ -52,13 +52,19 @@ class Canceller:
         self._shifted = {number: poly for one in extrema for number, poly in self._offset(one, pivots)}
 
     def _offset(self, extremum: Extremum, pivots: list[Pivot]) -> Iterator[tuple[int, Polynomial]]:
-        """max u as (max u − c) + c, for the pivot c of u."""
+        """max u as (max u − c) + c, for the pivot c of u; of u/m − c as m·((max u/m − c) + c)."""
         for pivot in pivots:
-            if pivot.has_slot and pivot.base == extremum.term and not pivot.scales:
+            if pivot.has_slot and pivot.base == extremum.term and (pivot.magnitude or not pivot.scales):
                 axes = sorted({*extremum.value.indices, *pivot.value.indices}, key=str)
                 offset = Value(Label(f"{extremum.value.name}_offset"), *axes)
-                self.offsets[offset] = Assignment(offset, extremum.value - pivot.value)
-                yield self._number(extremum.value), laurent.add(self._symbol(offset), self._symbol(pivot.value))
+                size = S.One if pivot.magnitude is None else pivot.magnitude.value
+                self.offsets[offset] = Assignment(offset, extremum.value / size - pivot.value)
+                made = laurent.add(self._symbol(offset), self._symbol(pivot.value))
+                atom = Atom(log(size), on_x=False, exponential=True)
+                yield (
+                    self._number(extremum.value),
+                    made if size is S.One else laurent.multiply(made, self.separator.atoms.polynomial(atom)),
+                )
                 return
 
     def cancelled(self, node: Expr) -> Expr:

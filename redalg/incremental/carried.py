@@ -3,6 +3,7 @@
     log(exp(u)·v) → u + log v                  exact; exp(u) may be 0 or overflow where u is finite
     exp(u(x))·exp(λ)·v → exp(u + λ)·v          exact; λ is what a value kept back of its pivots (`resolve`)
     q·u(x) + v(d) → q·(u − c) + δ              c the pivot that u has in the state; δ = v + q·c, from which c cancels
+                  → m·(q·(u/m − c) + δ)        of u that is divided by a magnitude m first; δ = v/m + q·c
 
     q·u − q·m + … → q·(u − m) + …              exact; m the extremum of u; the difference is rounded at its own size
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Add, Expr
+from sympy import Add, Expr, Mul
 
 from redalg.decompose.theorems import X
 from redalg.expression import Let, Value
@@ -45,10 +46,12 @@ def _about_pivot(node: Add, resolver: Resolver) -> Expr | None:
     u, v = Add(*of_x), Add(*of_d)
     for pivot in resolver.placement.pivots.values():
         factor = u / pivot.base
-        if not pivot.has_slot or pivot.slopes or pivot.scales or not factor.is_Rational:
+        composite = bool(pivot.scales) and pivot.magnitude is None
+        if not pivot.has_slot or pivot.slopes or composite or not factor.is_Rational:
             continue
         if (delta := resolver.displaced(pivot, factor, v)) is not None:
-            return factor * pivot.about(pivot.value) + delta
+            made = factor * pivot.about(pivot.value) + delta
+            return made if pivot.magnitude is None else Mul(pivot.magnitude.value, made)
     return None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 from sympy import Abs, Add, And, Eq, Expr, Mul, Or, Pow, S
 from sympy.logic.boolalg import Boolean
@@ -13,6 +13,7 @@ from redalg.decompose.basis import Function, Pool, Shift, is_alike, ordered
 from redalg.decompose.centre import Centred, centre
 from redalg.decompose.laurent import Atom, Ratio
 from redalg.decompose.verdict import Decomposition, Separation, fraction
+from redalg.decompose.whole import Whole
 from redalg.expression import Let, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, of_kind, values_of
 from redalg.expression.rebuild import renamed
@@ -23,7 +24,7 @@ from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedFo
 from redalg.incremental.losable import Losable
 from redalg.incremental.placement import Placement, place
 from redalg.incremental.resolve import Resolver
-from redalg.incremental.scales import divided_atoms, pays, rooted_atoms
+from redalg.incremental.scales import divided_atoms, in_kernels, pays, pays_of_shifts, rooted_atoms, sized_atoms
 from redalg.incremental.wholes import candidates, with_wholes
 
 NONE: frozenset[int] = frozenset()
@@ -38,8 +39,19 @@ def derive(decomposition: Decomposition) -> FusedForm:
         scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
         if paying | generators <= kept and not scaled:  # its own pivot cancels, and those that did without it
             decomposition, form, paying = whole, other, kept
-    form = named_after_reductions(drop_unused(with_emptiness(form)))
-    form = mark_droppable(form)
+    return complete(form)
+
+
+def of_kernels(decomposition: Decomposition) -> FusedForm:
+    """The online form as kernels take it."""
+    return in_kernels(derive(decomposition))
+
+
+def complete(form: FusedForm) -> FusedForm:
+    """The form with what nothing needs dropped, every slot named and its outputs' emptiness said; checked."""
+    if form.unscaled is not None:
+        form = replace(form, unscaled=complete(form.unscaled))
+    form = mark_droppable(named_after_reductions(drop_unused(with_emptiness(form))))
     form.verify()
     return form
 
@@ -51,30 +63,78 @@ def derived(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
     centred = centre_all(sums, decomposition)
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
-    divided = divided_atoms(decomposition, centred)
     possible, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
     cleared = {x for one in centred.values() for y in one.centres if one.cleared(y) for x in (y, *one.slopes(y))}
     powers, products = losable.among(possible.powers - cleared), losable.among(possible.products - cleared)
 
-    def attempt(auxiliary: frozenset[int], rooted: frozenset[int] = NONE) -> tuple[FusedForm, frozenset[int]]:
-        pool = Pool(decomposition.separator.atoms, list(centred.values()), auxiliary, divided, rooted, wholes=wholes)
-        return attempted(decomposition, centred, pool)
-
+    attempts = Attempts(decomposition, centred, divided_atoms(decomposition, centred), wholes)
     tried = powers | needed
-    form, kept = attempt(tried)
-    wanted = kept | needed
+    first = attempts.at(tried)
+    form, wanted = first.form, first.kept | needed
     if products:
         further = wanted | products
-        other, kept = attempt(further)
-        if kept - wanted:
-            form, tried, wanted = other, further, kept | needed
+        other = attempts.at(further)
+        if other.kept - wanted:
+            form, tried, wanted = other.form, further, other.kept | needed
     if wanted != tried:
-        form, _ = attempt(wanted)
-    tilted = {atom for one in centred.values() for y in one.centres for x in one.slopes(y) for atom in (y, x)}
-    if rooted := rooted_atoms(decomposition, centred) - wanted - divided - tilted:
-        scaled, _ = attempt(wanted, rooted)
-        form = scaled if pays(drop_unused(scaled)) else form
-    return form, paying_atoms(centred, wanted)
+        form = attempts.at(wanted).form
+    return attempts.scaled(form, wanted), paying_atoms(centred, wanted)
+
+
+@final
+@dataclass(frozen=True)
+class Attempt:
+    """The form over a pool: its auxiliary pivots that some value loses again are `kept`, `bounded` values at most 1."""
+
+    form: FusedForm
+    kept: frozenset[int]
+    bounded: frozenset[Value]
+
+
+@final
+@dataclass(frozen=True)
+class Attempts:
+    """Tries forms of one decomposition; `divided` are generators that terms divide by their scale themselves."""
+
+    decomposition: Decomposition
+    centred: dict[str, Centred]
+    divided: frozenset[int]
+    wholes: tuple[Whole, ...]
+
+    def pool(self, auxiliary: frozenset[int], rooted: frozenset[int] = NONE, sized: frozenset[int] = NONE) -> Pool:
+        """The pool with auxiliary pivots, and scales of generators as they are and of those that are shifted."""
+        return Pool(self.decomposition.separator.atoms, list(self.centred.values()), auxiliary, self.divided, rooted,
+                    wholes=self.wholes, sized=sized)  # fmt: skip
+
+    def at(self, auxiliary: frozenset[int], rooted: frozenset[int] = NONE, sized: frozenset[int] = NONE,
+           *, level: bool = False) -> Attempt:  # fmt: skip
+        """The form over such a pool; with `level` a number may be added to scaled sums under a root."""
+        return attempted(self.decomposition, self.centred, self.pool(auxiliary, rooted, sized), level=level)
+
+    def scaled(self, plain: FusedForm, auxiliary: frozenset[int]) -> FusedForm:
+        """The form with the scales that pay, beside the one that kernels take where these would cost them."""
+        tilted = {atom for one in self.centred.values() for y in one.centres for x in one.slopes(y) for atom in (y, x)}
+        rooted = rooted_atoms(self.decomposition, self.centred) - auxiliary - self.divided - tilted
+        sized = sized_atoms(self.decomposition, self.centred, self.pool(auxiliary))
+        form, paying = self._scaled(plain, auxiliary, rooted, sized, level=False)
+        if paying == rooted | sized:
+            return form
+        other, further = self._scaled(plain, auxiliary, rooted, sized, level=True)
+        return replace(other, unscaled=form, level=True) if further > paying else form
+
+    def _scaled(
+        self, form: FusedForm, auxiliary: frozenset[int], rooted: frozenset[int], sized: frozenset[int], *, level: bool
+    ) -> tuple[FusedForm, frozenset[int]]:
+        """The form with scales of generators as they are, then of shifted ones, where they pay; and those."""
+        paying = NONE
+        if rooted and pays(drop_unused((made := self.at(auxiliary, rooted, level=level)).form)):
+            form, paying = made.form, rooted
+        if sized:
+            made = self.at(auxiliary, paying, sized, level=level)
+            together = made.form.structures and not made.form.is_lanewise
+            if not together and pays_of_shifts(drop_unused(made.form), made.bounded):
+                form, paying = replace(made.form, unscaled=form), paying | sized
+        return form, paying
 
 
 def paying_atoms(centred: dict[str, Centred], auxiliary: frozenset[int]) -> frozenset[int]:
@@ -85,21 +145,19 @@ def paying_atoms(centred: dict[str, Centred], auxiliary: frozenset[int]) -> froz
     return frozenset(paying)
 
 
-def attempted(
-    decomposition: Decomposition, centred: dict[str, Centred], pool: Pool
-) -> tuple[FusedForm, frozenset[int]]:
-    """The form over a pool, and those of its auxiliary pivots that some value loses again."""
+def attempted(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool, *, level: bool) -> Attempt:
+    """The form over a pool."""
     placement = place(decomposition, centred, pool)
     names = accumulator_values(pool, centred, placement)
     accumulators = tuple(accumulator(number, pool, placement, names) for number in range(len(pool.functions)))
-    resolver = Resolver(placement, pool, names, centred)
+    resolver = Resolver(placement, pool, names, centred, level=level)
     for separation in decomposition.separations:
         resolver.resolve(separation, centred.get(separation.reduction.name))
     form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, pool, resolver),
                      accumulators, (), (), structures=tuple(placement.structures))  # fmt: skip
     form = replace(form, outputs=outputs(form, resolver), assignments=tuple(resolver.assignments))
     kept = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
-    return form, kept
+    return Attempt(form, kept, frozenset(resolver.bounded))
 
 
 def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:

@@ -10,9 +10,9 @@ Exact. A rate is then positive, as a pivot needs that is the maximum of its base
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from sympy import Abs, Add, Eq, Expr, Gt, Lt, Max, Mul, Ne, S, exp
+from sympy import Abs, Add, Eq, Expr, Gt, Lt, Max, Mul, Ne, S, exp, log
 
 from redalg.expression import Axis, Element, Scalar, Value, Where
 
@@ -97,3 +97,33 @@ def largest_of(exponents: Iterable[Expr]) -> Expr:
     if any(one.is_number for one in given):
         return largest
     return Where(Eq(largest, S.NegativeInfinity), S.Zero, largest)
+
+
+def power_of_scales(exponents: Iterable[Expr]) -> Expr | None:
+    """The largest power of magnitudes in exponents Σ k·log m, 0 with none; None where an exponent is anything else."""
+    largest: Expr = S.Zero
+    for exponent in exponents:
+        total: Expr = S.Zero
+        for term in Add.make_args(exponent):
+            power, rest = term.as_coeff_Mul()
+            if not (isinstance(rest, log) and isinstance(rest.args[0], Value) and power.is_Rational) and term != 0:
+                return None
+            total += abs(power)
+        largest = Max(largest, total)
+    return largest
+
+
+def as_shares(
+    parts: Iterable[tuple[Expr, Expr]], power: Expr, named: Callable[[str, Expr], Expr]
+) -> tuple[Expr, Expr, set[Value]]:
+    """Σ m^k·v of pairs (k·log m, v) as h and Σ ±(t/h)^p, t = |m^k·v|^(1/p), p the power; and the values t/h.
+
+    h is the largest t, so that m^k·v is never computed and no term vanishes beside a scale that is large alone.
+    """
+    given = list(parts)
+    sizes = [named("size", exp(scale / power) * Abs(v) ** (1 / power)) for scale, v in given]
+    largest = named("largest", Max(*sizes))
+    unit = named("unit", Where(Gt(largest, 0), largest, S.One))
+    shares = [named("share", size / unit) for size in sizes]
+    terms = (Where(Lt(v, 0), -(share**power), share**power) for (_, v), share in zip(given, shares, strict=True))
+    return unit, Add(*terms), {one for one in shares if isinstance(one, Value)}

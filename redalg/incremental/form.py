@@ -6,6 +6,7 @@
     merge     c = choose(c₁, c₂);  a = A(c₁→c)·a₁ ⊕ A(c₂→c)·a₂
               A(c→c')  =  Π exp(q·(c − safe(c'))) × polynomial in δ = c' − c      0 where the weight is 0
               of u that is scaled by exp(−m) and then shifted: × ρ^degree, δ = c' − ρ·c, ρ = exp(m − safe(m')) ≤ 1
+              of u that is scaled by a magnitude: ρ = m/m'
     finish    assignments in order, then outputs
 
 with safe(c) = 0 where c = −∞ (an empty state), so that nothing is ever −∞ − (−∞).
@@ -123,7 +124,8 @@ class Pivot:
         slopes: (β, c') pairs: u − c − Σ β·(u' − c') is what is summed; c' is 0 where u' is not shifted.
         scales: (pivot m, q) pairs of the exponentials exp(q·v) that u has for factors, v the base of m, and `rest` the
             other factors: y = Π exp(q·(v − m))·rest − c is what is summed, scaled first and then shifted. SLOPE: those
-            of the generator that the line is taken from, and `onto` those of the generator that it is along.
+            of the generator that the line is taken from, and `onto` those of the generator that it is along. Or
+            one pair (m, 1) of a magnitude m near the largest |u|, and y = rest/m − c.
     """
 
     value: Value
@@ -145,14 +147,21 @@ class Pivot:
 
     @cached_property
     def ratio(self) -> Value:
-        """The symbol ρ = Π exp(q·(m − m')), by which u is scaled anew where the pivot moves."""
+        """The symbol ρ = Π exp(q·(m − m')), of a magnitude m/m', by which u is scaled anew where the pivot moves."""
         return Value(Label(f"rho_{self.value.name}"), *self.value.indices)
 
     @cached_property
     def generator(self) -> Expr:
         """The number that is shifted: u, or u over its scales."""
+        if self.magnitude is not None:
+            return Let(f"{self.magnitude.value.name}_ratio", self.rest / self.magnitude.value)
         return Mul(*(exp(q * Let(f"below_{m.value.name}", m.base - m.value)) for m, q in self.scales), self.rest) \
             if self.scales else self.base  # fmt: skip
+
+    @property
+    def magnitude(self) -> Pivot | None:
+        """The scale that u is divided by before it is shifted, where that is a magnitude and no exponential."""
+        return magnitude_of(self.scales)
 
     @property
     def shifted(self) -> Expr:
@@ -177,6 +186,11 @@ class Pivot:
     def has_slot(self) -> bool:
         """Whether the state must hold c (a running pivot or scale is recomputed from the extrema)."""
         return self.policy not in (PivotPolicy.RUNNING, PivotPolicy.SCALE)
+
+
+def magnitude_of(scales: tuple[tuple[Pivot, Expr], ...]) -> Pivot | None:
+    """The magnitude among scales; None where they are of exponentials."""
+    return next((m for m, _ in scales if m.policy is PivotPolicy.SCALE), None)
 
 
 @final
@@ -254,7 +268,9 @@ class FusedForm:
     """See the module.
 
     A kernel may need other forms beside (`stages`): `ahead` are computed first, `after` next, each reading outputs of
-    those before it as tensors. `derived` is then the form that they make together, as it was before.
+    those before it as tensors. `derived` is then the form that they make together, as it was before. `unscaled` is the
+    form without the magnitudes that generators are divided by, where it has any; `level` says that a number without
+    one is added to them under a root, as ε is.
     """
 
     cascade: Cascade
@@ -268,6 +284,8 @@ class FusedForm:
     ahead: tuple[FusedForm, ...] = ()
     after: tuple[FusedForm, ...] = ()
     derived: FusedForm | None = None
+    unscaled: FusedForm | None = None
+    level: bool = False
 
     @property
     def stages(self) -> tuple[FusedForm, ...]:
@@ -332,7 +350,8 @@ class FusedForm:
     def scaling(self) -> frozenset[Value]:
         """The pivots by which exponentials are scaled, as weights or within a generator that is shifted."""
         weights = {pivot.value for one in self.accumulators for pivot, _ in one.weight}
-        return frozenset(weights | {m.value for pivot in self.pivots for m, _ in pivot.scales})
+        within = {m.value for pivot in self.pivots if pivot.magnitude is None for m, _ in pivot.scales}
+        return frozenset(weights | within)
 
     @property
     def is_tilted(self) -> bool:

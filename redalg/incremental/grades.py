@@ -2,6 +2,7 @@
 
 exp(q·c)      of a weight E[u]^q, c the pivot of u            c^p    of (s/c)^p
 exp(k·q·m)    of degree k in a whole generator E[u]^q·f, which m scales before it is shifted
+m^k           of degree k in a generator that is divided by a magnitude m before it is shifted
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from redalg.decompose import laurent
 from redalg.decompose.basis import Pool
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
 from redalg.decompose.verdict import fraction
+from redalg.incremental.form import Pivot
 from redalg.incremental.maxima import derived_maxima
 from redalg.incremental.placement import Placement
 
@@ -46,8 +48,13 @@ class Grades:
 
     def scaled(self, degrees: Mapping[int, Ratio]) -> Polynomial:
         """exp(Σ k·q·m) of generators that are scaled before they are shifted, to the powers k."""
-        powers = ((self.placement.pivots[atom], fraction(k)) for atom, k in degrees.items())
-        return laurent.product(self.exp(m.source * q * k) for pivot, k in powers for m, q in pivot.scales)
+        return laurent.product(self.scale(self.placement.pivots[atom], k) for atom, k in degrees.items())
+
+    def scale(self, pivot: Pivot, k: Ratio) -> Polynomial:
+        """The k-th power of what a generator is scaled by before it is shifted."""
+        if pivot.magnitude is not None:
+            return {((), ((self._number(log(pivot.magnitude.value), exponential=True), k),)): 1}
+        return laurent.product(self.exp(m.source * q * fraction(k)) for m, q in pivot.scales)
 
     def exp(self, argument: Expr) -> Polynomial:
         """exp of what is made of values."""

@@ -18,7 +18,7 @@ from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.conditioned import Conditioned
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.factors import grouped
-from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot, PivotPolicy, magnitude_of
 from redalg.incremental.structured import defined, folded, joined
 from redalg.monoids import MONOIDS, Monoid
 
@@ -269,7 +269,9 @@ class Executor:
         return self.ops.where(c == -INF, c, self._ratio(pivot.scales, scope, old, new) * self._safe(pivot.value, c))
 
     def _ratio(self, scales: tuple[tuple[Pivot, Expr], ...], scope: Scope, old: Slots, new: Slots) -> Any:
-        """ρ = Π exp(q·(m − m')), 0 of a state in which u is 0 throughout."""
+        """ρ = Π exp(q·(m − m')), 0 of a state in which u is 0 throughout; of magnitudes m/m'."""
+        if (magnitude := magnitude_of(scales)) is not None:
+            return self._moved_scale(magnitude.value, old, new)
         exponent: Any = 0.0
         for m, q in scales:
             exponent = exponent + (old[m.value] - self._safe(m.value, new[m.value])) * scope.rate(q)
@@ -300,8 +302,7 @@ class Executor:
         """ρ_x·c' − ρ·c; with slopes less Σ β'·(how far u' moved), rounded once: on a steep line they cancel."""
         old, new = sides
         if pivot.policy is PivotPolicy.SCALE:
-            before, after = (self._safe(pivot.value, one[pivot.value]) for one in (old, new))
-            return self.ops.where(old[pivot.value] == before, before / after, self.ops.scalar(1.0))  # of zeros alone: 1
+            return self._moved_scale(pivot.value, old, new)
         if not pivot.slopes:
             here = self._safe(pivot.value, old[pivot.value])
             delta = onto * self._safe(pivot.value, new[pivot.value]) - (here if ratio is None else ratio * here)
@@ -320,6 +321,11 @@ class Executor:
             return total
 
         return self.ops.to_compute(moved(pivot))
+
+    def _moved_scale(self, scale: Value, old: Slots, new: Slots) -> Any:
+        """m/m' of a scale, 1 of zeros alone."""
+        before, after = (self._safe(scale, one[scale]) for one in (old, new))
+        return self.ops.where(old[scale] == before, before / after, self.ops.scalar(1.0))
 
     def _moved_one(self, one: Accumulator, scope: Scope, old: Slots, new: Slots) -> Any:
         total: Any = None

@@ -7,6 +7,7 @@ a scaled generator (u/c)^p       c = running max |u|, where the term divides by 
 a shifted generator z = u − c    its centre when that is u's own extremum (running); else the natural centre of
                                  each block (tile-local), where it moves as u does and has no axes that u and the
                                  weights lack; else the block's mean
+a sized generator u/m        m a power of 2 near the largest |u|; then y = u/m − c as a shifted generator is (`scales`)
 a whole generator E[k·v]^q·f     exponentials as above, y = exp(q·k·(v − c))·f; then y as a shifted generator is
 a residual y − v − b·x           slope pivots β, found from each block, and shifts that are elements of the data
 
@@ -29,6 +30,7 @@ from dataclasses import replace
 from typing import final
 
 from sympy import Abs, Add, Expr, S, expand_mul, log
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
@@ -46,11 +48,14 @@ from redalg.incremental.exponents import split_rate
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.lines import regresses
 from redalg.incremental.maxima import at_maximum
-from redalg.incremental.scales import scale_of
+from redalg.incremental.scales import counted, scale_of
 from redalg.incremental.selected import index_of, value_of
 from redalg.incremental.structures import structure_of
 from redalg.monoids import monoid
 from redalg.monoids.functions import Powered, Scaled
+
+FIRST_SIZE = 1 << 21
+"""Keys of the magnitudes of atoms follow those of slopes."""
 
 
 @final
@@ -98,6 +103,9 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
         else:
             atom = _masked(number, atoms[number], pool)
             placement.pivots[number], placement.rates[number] = _exponential_pivot(placement, atom)
+    for number in sorted(pool.sized):
+        size = _scale_pivot(placement, atoms[number], rooted=True, where=counted(number, pool))
+        placement.pivots[FIRST_SIZE + number] = size
     place_slopes(placement, pool, centred)
     for number in pool.pivoted:
         if number in placement.pivots:
@@ -109,7 +117,9 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
 
 
 def _scaled_first(pivot: Pivot, number: int, placement: Placement, pool: Pool) -> Pivot:
-    """The pivot of a whole generator: its exponentials are scaled by theirs, as weights are."""
+    """The pivot of a whole generator: its exponentials are scaled by theirs, as weights are. So is a sized one."""
+    if number in pool.sized:
+        return replace(pivot, scales=((placement.pivots[FIRST_SIZE + number], S.One),), rest=pivot.base)
     if number not in pool.wholes:
         return pivot
     return replace(pivot, scales=_scales(placement, number, pool), rest=pool.wholes[number].rest)
@@ -249,9 +259,10 @@ def _at_extremum(placement: Placement, atom: Atom, one: Extremum) -> tuple[Pivot
     return Pivot(value, sign * one.term, PivotPolicy.RUNNING, sign * one.value), sign * rate
 
 
-def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool) -> Pivot:
-    """The largest |u| so far, which the term divides by; of what stands under a root a power of 2 near it."""
-    largest = placement.maximum(Abs(atom.base), "aux")
+def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool, where: Boolean = S.true) -> Pivot:
+    """The largest |u| so far, which the term divides by; a power of 2 near it, of the elements that count somewhere."""
+    size = Abs(atom.base)
+    largest = placement.maximum(size if where is S.true else Where(where, size, S.Zero), "aux")
     source = scale_of(largest) if rooted else largest
     same = (one for one in placement.pivots.values() if one.policy is PivotPolicy.SCALE and one.source == source)
     return next(same, Pivot(_named(placement, atom), atom.base, PivotPolicy.SCALE, source))  # |u| has that of u
@@ -275,7 +286,7 @@ def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], p
         ):
             return pivot
     held = any(one.value == centre and one.term == atom.base for one in placement.extrema)
-    if held and number not in pool.wholes:  # within u's own range
+    if held and number not in pool.wholes and number not in pool.sized:  # within u's own range
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     if centre is S.Zero:
         return Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
@@ -308,7 +319,8 @@ def _plainness(centre: Expr) -> tuple[bool, int, str]:
 def _auxiliary_pivot(placement: Placement, number: int, pool: Pool) -> Pivot:
     """What an exponential of u is scaled by; else the block's mean, until the slots have names (`natural_move`)."""
     atom = pool.atoms.list[number]
-    shared = (one for one in placement.pivots.values() if one.base == atom.base and not one.has_slot)
+    shared = (one for one in placement.pivots.values()
+              if one.base == atom.base and not one.has_slot and one.policy is not PivotPolicy.SCALE)  # fmt: skip
     cascade = placement.decomposition.cascade
     axes = free_axes(atom.base) | _weights_axes(number, pool, cascade)
     fits = any(pool.axes_of(weighted, cascade.domain) <= axes for weighted, _ in mean_of(number, pool))

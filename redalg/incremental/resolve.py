@@ -18,24 +18,22 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
-from redalg.decompose.domain import live_term
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
 from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
-from redalg.decompose.truth import fails
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Extent, Label, Scalar, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.cancel import Canceller
 from redalg.incremental.chains import Chains
 from redalg.incremental.doubtful import where_finite
-from redalg.incremental.exponents import gathered, largest_of, with_exponents
+from redalg.incremental.exponents import as_shares, gathered, largest_of, power_of_scales, with_exponents
 from redalg.incremental.form import Assignment, Pivot
 from redalg.incremental.grades import Grades
 from redalg.incremental.lines import Lines
 from redalg.incremental.placement import Placement
 from redalg.incremental.scales import is_root
-from redalg.incremental.some import axes_of, guarded_by
+from redalg.incremental.some import axes_of, guarded_by, somewhere
 from redalg.incremental.turns import difference, over_divisor, whole_slope
 
 EXPANSION_LIMIT = 24
@@ -47,8 +45,9 @@ class Resolver:
     """Builds the assignments of `finish`, one reduction after the other."""
 
     def __init__(
-        self, placement: Placement, pool: Pool, accumulators: list[Value], centred: dict[str, Centred]
+        self, placement: Placement, pool: Pool, accumulators: list[Value], centred: dict[str, Centred], *, level: bool
     ) -> None:
+        """`level`: whether a number may be added to what is scaled, under a root."""
         self.placement, self.pool, self.accumulators = placement, pool, accumulators
         self.grades, self.chains = Grades(placement, pool), Chains(pool, placement.pivots, accumulators)
         self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred, self.grades.scaled)
@@ -59,6 +58,8 @@ class Resolver:
         self.known = dict(self.maxima)
         self.guards: dict[Expr, Boolean] = {}  # value -> where any element counts, elsewhere it is 0
         self.found: dict[int, list[Expr]] = {}
+        self.bounded = set[Value]()  # values of at most 1 in size
+        self.level = level
         shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
         self.canceller = Canceller(placement.decomposition.separator, self.known, shifting, placement.extrema,
                                    self._substituted, with_exponent=self._with_exponent)  # fmt: skip
@@ -82,7 +83,8 @@ class Resolver:
         moves = {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}
         if self.pool.keys and not centred.guarded:  # without pivots that shift there is nothing to cancel
             self.known[self._number(value)] = laurent.add(*self._exact_terms(centred, shifts, turns))
-        self._assign(value, [(self._some(some), self._terms(part, moves, {})) for some, part in centred.parts])
+        some = ((somewhere(one, self.placement, self.pool, self.accumulators), part) for one, part in centred.parts)
+        self._assign(value, [(condition, self._terms(part, moves, {})) for condition, part in some])
         self._keep_zero_scales(value, centred)
 
     def _exact_terms(self, centred: Centred, shifts: dict[int, Expr], turns: dict[int, Expr]) -> list[Polynomial]:
@@ -99,23 +101,6 @@ class Resolver:
             [index] = [place for place, one in enumerate(self.assignments) if one.value == value]
             made = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
             self.assignments[index] = Assignment(value, made)
-
-    def _some(self, indicator: Expr) -> Boolean:
-        """Tells if an element has an indicator: of x counted where the state counts, else by a maximum of its own."""
-        masks = [one for one in Mul.make_args(indicator) if one is not S.One]
-        of_x = Mul(*(one for one in masks if self.carries(one)))
-        free = [one.condition if one.args[1] is S.One else fails(one.condition)
-                for one in masks if not self.carries(one)]  # fmt: skip
-        if of_x is S.One:
-            return And(*free)
-        atoms = self.placement.decomposition.separator
-        within = atoms.pure(live_term(of_x, atoms.domain))
-        if not within:
-            return S.false  # masks that no element fulfils together
-        [((x, _), _)] = within.items()
-        counts = [name for name, one in zip(self.accumulators, self.pool.functions, strict=True)
-                  if not one.grade and one.vector == {x: 1}]  # fmt: skip
-        return And(*free, (counts[0] if counts else self.placement.maximum(of_x, "some")) > 0)
 
     def _terms(
         self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
@@ -188,12 +173,13 @@ class Resolver:
         return held or self._valued(f"{prefix}_{taken}", expr)
 
     def displaced(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
-        """v(d) + factor·c under a name of its own, None where c does not cancel."""
+        """v(d)/m + factor·c under a name of its own, m what u is scaled by; None where c or m does not cancel."""
         separator = self.placement.decomposition.separator
         here = laurent.scale(self._symbol_polynomial(pivot.value), laurent.ratio(int(factor.p), int(factor.q)))
         there = (self._substituted(separator.pure(term), self.known) for term in Add.make_args(v))
-        exact = laurent.add(*there, here)
-        if any(pivot.value in values_of(self._atom(number).base) for _, d in exact for number, _ in d):
+        exact = laurent.add(laurent.multiply(laurent.add(*there), self.grades.scale(pivot, -1)), here)
+        left = {pivot.value, *(m.value for m, _ in pivot.scales)}
+        if any(left & values_of(self._atom(number).base) for _, d in exact for number, _ in d):
             return None
         expr = separator.atoms.polynomial_expr(exact)
         self.canceller.vanished.add(pivot.value)
@@ -271,7 +257,7 @@ class Resolver:
         """Displacement of a tile-local pivot to its natural centre, in terms of the slots."""
         separator = self.placement.decomposition.separator
         centre = (self._substituted(separator.pure(term), self.known) for term in pivot.source.as_ordered_terms())
-        scale = laurent.product(self.grades.exp(-m.source * q) for m, q in pivot.scales)
+        scale = self.grades.scale(pivot, -1)
         moved = laurent.add(laurent.multiply(laurent.add(*centre), scale), self._expr_polynomial(-pivot.value))
         return separator.atoms.polynomial_expr(moved)
 
@@ -321,16 +307,20 @@ class Resolver:
     def cancelled(self, expr: Expr) -> Expr:
         """The expression with pivots cancelled; what that names is assigned first."""
         made = self.canceller.cancelled(expr)
-        if made is expr:
-            return expr
+        if made is not expr:
+            self._assign_offsets(made)
+        return made
+
+    def _assign_offsets(self, expr: Expr) -> None:
+        """How far the extrema lie from pivots, where an expression holds it."""
         assigned = {one.value for one in self.assignments}
-        for value in sorted(values_of(made) - assigned, key=str):
+        for value in sorted(values_of(expr) - assigned, key=str):
             if value in self.canceller.offsets:
                 self.assignments.append(self.canceller.offsets[value])
-        return made
 
     def _with_exponent(self, exponent: Expr, v: Expr) -> Expr:
         """exp(λ)·v under a name, of which other values may cancel λ."""
+        self._assign_offsets(v)
         pair = gathered(expand_products(exponent)), self._numbered("difference", v)
         if held := next((value for value, other in self.exponents.items() if other == pair), None):
             return held
@@ -386,6 +376,10 @@ class Resolver:
             parts = [self.graded(arg, divided=divided) for arg in expr.args]
             if len({scale for scale, _ in parts}) == 1:
                 return parts[0][0], Add(*(v for _, v in parts))
+            power = power_of_scales(scale for scale, _ in parts)
+            beside = divided and (self.level or all(scale is not S.Zero for scale, _ in parts))
+            if power is not None and not of_x and (power <= 1 or beside):
+                return self._about_size(parts, power)
             if divided and not of_x:
                 return self._about_largest([with_exponents(*part) for part in parts])
         return S.Zero, expr.func(*(self.safe(arg) for arg in expr.args))
@@ -395,6 +389,14 @@ class Resolver:
         largest = largest_of(scale for scale, _ in parts)
         held = self._numbered("scale", largest)
         return held, Add(*(exp(scale - held) * v for scale, v in parts))
+
+    def _about_size(self, parts: list[tuple[Expr, Expr]], power: Expr) -> tuple[Expr, Expr]:
+        """Σ m^k·v of pairs (k·log m, v), its terms as shares of the largest beyond a power of 1."""
+        if power <= 1:
+            return S.Zero, Add(*(exp(scale) * v for scale, v in parts))
+        unit, total, shares = as_shares(parts, power, self._numbered)
+        self.bounded |= shares
+        return power * log(unit), total
 
     def safe(self, expr: Expr) -> Expr:
         """The expression with exponents cancelled as far as they go."""
@@ -411,7 +413,7 @@ class Resolver:
     def _times(self, scale: Expr, v: Expr) -> Expr:
         """exp(λ)·v; exp(k·m)·v as exp(m)·(…·(exp(m)·v)), named: of what is scaled and shifted v may be tiny."""
         k, m = scale.as_content_primitive()
-        if not (k.is_Integer and self.pool.wholes) or self.carries(v):
+        if not (k.is_Integer and self.pool.composite) or self.carries(v):
             return exp(scale) * v
         for _ in range(int(k) - 1):
             v = self._numbered("part", exp(m) * v)

@@ -5,11 +5,18 @@
 
 from __future__ import annotations
 
-from sympy import Expr, S
+from collections.abc import Sequence
+
+from sympy import And, Expr, Mul, S
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Axis, Where
+from redalg.decompose.basis import Pool
+from redalg.decompose.domain import live_term
+from redalg.decompose.theorems import X
+from redalg.decompose.truth import fails
+from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes, values_of
+from redalg.incremental.placement import Placement
 
 
 def axes_of(expr: Expr) -> set[Axis]:
@@ -20,3 +27,21 @@ def axes_of(expr: Expr) -> set[Axis]:
 def guarded_by(some: Boolean, value: Expr) -> Expr:
     """A value of some elements, 0 of none."""
     return value if some is S.true else Where(some, value, S.Zero)
+
+
+def somewhere(indicator: Expr, placement: Placement, pool: Pool, accumulators: Sequence[Value]) -> Boolean:
+    """Tells if an element has an indicator: of x counted where the state counts, else by a maximum of its own."""
+    separator = placement.decomposition.separator
+    masks = [one for one in Mul.make_args(indicator) if one is not S.One]
+    of_x = Mul(*(one for one in masks if separator.side(one) & X))
+    free = [one.condition if one.args[1] is S.One else fails(one.condition)
+            for one in masks if not separator.side(one) & X]  # fmt: skip
+    if of_x is S.One:
+        return And(*free)
+    within = separator.pure(live_term(of_x, separator.domain))
+    if not within:
+        return S.false  # masks that no element fulfils together
+    [((x, _), _)] = within.items()
+    counts = [name for name, one in zip(accumulators, pool.functions, strict=True)
+              if not one.grade and one.vector == {x: 1}]  # fmt: skip
+    return And(*free, (counts[0] if counts else placement.maximum(of_x, "some")) > 0)

@@ -28,7 +28,7 @@ from redalg.decompose.passes import pruned
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
-from redalg.incremental.derive import derive
+from redalg.incremental.derive import of_kernels
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.replaced import replaced, substituted
 
@@ -130,7 +130,7 @@ class Stages:
             return {}
         names = {one: self.fresh(one.name) for one in group}
         try:
-            made = derive(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
+            made = of_kernels(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
         except RedalgError:
             self.taken -= set(names.values())
             return {}
@@ -147,7 +147,7 @@ class Stages:
     def forms_of(self, cascade: Cascade) -> list[FusedForm]:
         """The form of a cascade; where no pass holds it, its reductions one after the other."""
         try:
-            return [derive(decompose(cascade))]
+            return [of_kernels(decompose(cascade))]
         except (NotFusible, Undecided) as refusal:
             if len(cascade.reductions) < 2:
                 raise PlanError(f"`{cascade.outputs[0].name}` has no form of one pass: {refusal.reason}") from refusal
@@ -215,7 +215,7 @@ class Stages:
     def elementwise(self, output: FormOutput, expr: Expr, none: Boolean) -> FusedForm:
         """The stage of an output that carries the streamed axis and reduces nothing."""
         made = Output(output.name, expr, output.axes, carries=True)
-        form = derive(decompose(pruned(replace(self.form.cascade, reductions=(), outputs=(made,)))))
+        form = of_kernels(decompose(pruned(replace(self.form.cascade, reductions=(), outputs=(made,)))))
         return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
     def finished(self, later: Collection[FormOutput]) -> FusedForm:
@@ -293,7 +293,7 @@ def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
 def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
     """The form of some of the outputs alone."""
     cascade = replace(form.cascade, outputs=tuple(one for one in form.cascade.outputs if one.name in names))
-    return derive(decompose(pruned(cascade)))
+    return of_kernels(decompose(pruned(cascade)))
 
 
 def flat(form: FusedForm) -> FusedForm:

@@ -19,7 +19,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
-from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, magnitude_of
 from redalg.lower_tile.assembly import Assembly, Sweep
 from redalg.lower_tile.centres import found, is_local, kept
 from redalg.lower_tile.program import Statement
@@ -201,7 +201,7 @@ class Merge:
         return coefficient.xreplace(found)
 
     def _ratio(self, side: int, pivot: Pivot) -> Expr:
-        """ρ = Π exp(q·(m − m')) of one side, in a row buffer; 1 where its running pivots are the merged ones."""
+        """ρ = Π exp(q·(m − m')), or m/m', of one side, in a row buffer; 1 where its pivots m are the merged ones."""
         return self._scaled(side, pivot.scales, f"rho_{pivot.value.name}")
 
     def _scaled(self, side: int, scales: tuple[tuple[Pivot, Expr], ...], name: str) -> Expr:
@@ -210,8 +210,10 @@ class Merge:
         key = (side, Mul(*(ScaledExp(m.base, m.value, q) for m, q in scales)))
         if key not in self.ratios:
             values = self.sides[side].values
-            expr = Mul(*(scaled_exp(self.pivot(m, values), self.merged[m.value], self.space.read(q))
-                         for m, q in scales))  # fmt: skip
+            magnitude = magnitude_of(scales)
+            expr = self._moved_scale(side, magnitude) if magnitude is not None else \
+                Mul(*(scaled_exp(self.pivot(m, values), self.merged[m.value], self.space.read(q))
+                      for m, q in scales))  # fmt: skip
             self.ratios[key] = self.held(name, expr)
         return self.ratios[key]
 
@@ -221,9 +223,7 @@ class Merge:
         if not pivot.has_slot and not self.sides[side].moves:
             return S.One if pivot.policy is PivotPolicy.SCALE else S.Zero
         if (side, pivot.value) not in self.deltas and pivot.policy is PivotPolicy.SCALE:
-            old = self.held(f"{pivot.value.name}_old", self.pivot(pivot, self.sides[side].values))
-            moved = Where(usable(old), old / self.merged[pivot.value], S.One)
-            self.deltas[side, pivot.value] = self.held(f"delta_{pivot.value.name}", moved)
+            self.deltas[side, pivot.value] = self.held(f"delta_{pivot.value.name}", self._moved_scale(side, pivot))
         if (side, pivot.value) not in self.deltas:
             old = self.pivot(pivot, self.sides[side].values)
             here = self._ratio(side, pivot) * old
@@ -233,6 +233,11 @@ class Merge:
                 f"delta_{pivot.value.name}", Where(is_empty(old, scales=pivot.value in self.scales), S.Zero, moved)
             )
         return self.deltas[side, pivot.value]
+
+    def _moved_scale(self, side: int, pivot: Pivot) -> Expr:
+        """m/m' of a scale, 1 of zeros alone."""
+        old = self.held(f"{pivot.value.name}_old", self.pivot(pivot, self.sides[side].values))
+        return Where(usable(old), old / self.merged[pivot.value], S.One)
 
     def _along(self, side: int, pivot: Pivot, moved: Expr) -> Expr:
         """c' − c less Σ β'·(how far u' moved), rounded once: on a steep line two large numbers cancel."""

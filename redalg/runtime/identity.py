@@ -4,7 +4,7 @@
     digest  := of that text, operands of + and · in order of their text: no order of SymPy's or of a hash is in it
 
 Axes, tensors and scalars stand in it by their names. How a state is finished does not: two expressions that hold the
-same slots (a variance, a standard deviation) may finish each other's states.
+same slots (a mean, a total) may finish each other's states.
 """
 
 from __future__ import annotations

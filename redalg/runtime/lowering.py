@@ -10,6 +10,7 @@ from typing import Any, TypeVar, final
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.expression import Axis
 from redalg.incremental.form import FusedForm
+from redalg.incremental.scales import in_kernels
 from redalg.incremental.stages import REPEATED, apart, flat, parted, staged
 from redalg.incremental.unroll import may_unroll, summed_axes, unrolled
 from redalg.lower_tile.build import build
@@ -159,7 +160,7 @@ def plan_taken(
 def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
     """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: one
     reduced axis, short sums unrolled, stages apart, factors in order, columns' pivots fixed."""
-    form, problem = coalesced(parted(form, problem.sizes), problem)
+    form, problem = coalesced(parted(in_kernels(form, problem.dtypes), problem.sizes), problem)
     made = placed_again(in_stages(form, problem.sizes, together=bool(problem.varying)), form)
     return made, reading(made, made, problem)
 

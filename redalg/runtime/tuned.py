@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, final
 
 from redalg.incremental.form import FusedForm
+from redalg.incremental.scales import for_kernels
 from redalg.lower_tile.cache import folder, one_at_a_time
 from redalg.runtime.naming import naming
 from redalg.strategies import DeviceSpec, Plan, Problem, Space
@@ -96,7 +97,8 @@ class Entry:
 
 def key_of(form: FusedForm, problem: Problem, device: DeviceSpec) -> Key:
     """The key of a problem of constant sizes."""
-    options, names = {"empty": problem.empty, "precision": problem.precision}, naming(form)
+    options = {"empty": problem.empty, "precision": problem.precision}
+    names = naming(for_kernels(form, problem.dtypes))
     bucket = {name: power_of_two(size) for name, size in sizes_of(form, problem).items()}
     dtypes = names.of_tensors(problem.dtypes)
     return Key(names.digest, dtypes, bucket, options, card(device), VERSION, tilelang_version())
@@ -104,7 +106,7 @@ def key_of(form: FusedForm, problem: Problem, device: DeviceSpec) -> Key:
 
 def sizes_of(form: FusedForm, problem: Problem) -> dict[str, int]:
     """A problem's sizes, under the key's names of axes."""
-    return naming(form).of_axes(problem.sizes)
+    return naming(for_kernels(form, problem.dtypes)).of_axes(problem.sizes)
 
 
 def card(device: DeviceSpec) -> str:
