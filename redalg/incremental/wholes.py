@@ -152,7 +152,7 @@ class Support:
 
     def _is_pair(self, t: Monomial, z: Monomial, other: Monomial) -> bool:
         """Tells whether two monomials may be kept whole together."""
-        held = not all(map(self.is_plain, (z, other)))
+        held = bool(z and other) and not all(map(self.is_plain, (z, other)))  # of one alone x⁴, x², 1 are the squares
         bounded = not any(p < 0 and self.atoms.list[atom].exponential for atom, p in (*z, *other))
         masked = any(self.is_mask(atom) for atom, _ in (*z, *other))
         return held and bounded and not masked and self._is_elementwise((*t, *z, *other))
