@@ -142,7 +142,10 @@ def spelled(rows: tuple[Row, ...]) -> list[Any]:
 
 
 def facts(made: ra.Fused) -> Facts:
+    """The size of a state, but for the magnitudes that generators are divided by."""
     form = made.form
+    while form.unscaled is not None:
+        form = form.unscaled
     droppable = sum(one.droppable for one in form.accumulators)
     return Facts(len(form.accumulators), droppable, len(form.extrema))
 

@@ -158,6 +158,9 @@ class Let(Node):
     def _eval_evalf(self, prec: int) -> Any:
         return self.expr._eval_evalf(prec)
 
+    def __float__(self) -> float:
+        return float(self.expr)
+
     def _sympystr(self, printer: Any) -> str:
         return str(printer.parenthesize(self.expr, PRECEDENCE["Pow"]))
 
