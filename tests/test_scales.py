@@ -60,6 +60,8 @@ SPELLINGS: dict[str, tuple[Expr, Formula]] = {
     "skewness, raw": ((mean(x**3) - 3 * mean(x) * mean(x**2) + 2 * mean(x) ** 3) / raw(x) ** Rational(3, 2),
                       lambda x, y, w: moment(x, 3) / x.std() ** 3),
     "kurtosis": (mean((x - mean(x)) ** 4) / ra.var(x, n) ** 2, lambda x, y, w: moment(x, 4) / moment(x, 2) ** 2),
+    "weighted kurtosis": (weighed((x - weighed(x)) ** 4) / weighed((x - weighed(x)) ** 2) ** 2,
+                          lambda x, y, w: (w * (x - (w * x).sum() / w.sum()) ** 4).sum() / w.sum() / cov(x, x, w) ** 2),
     "coefficient of variation": (ra.std(x, n) / mean(x), lambda x, y, w: x.std() / x.mean()),
     "dispersion": (ra.var(x, n) / mean(x), lambda x, y, w: cov(x, x) / x.mean()),
     "correlation": (ra.covariance(x, y, n) / sqrt(ra.var(x, n) * ra.var(y, n)),

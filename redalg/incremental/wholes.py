@@ -184,10 +184,15 @@ class Support:
             root = tuple((atom, 1 if self.is_mask(atom) else p) for atom, p in root)
             if any(p.denominator != 1 for _, p in root):
                 continue
-            moments = all(product((), root, power, self.atoms) in self.monomials for power in (1, 2))
+            moments = all(product(t, root, power, self.atoms) in self.monomials
+                          for t in self._weights(q) for power in (1, 2))  # fmt: skip
             if root in others or (moments and self.is_plain(root)):
                 return True
         return False
+
+    def _weights(self, q: Monomial) -> list[Monomial]:
+        """Those t beside which q and its square are summed; 1 where there is none."""
+        return [t for t in self._apart(q) if product(t, q, 2, self.atoms) in self.monomials] or [()]
 
     def _is_defined(self, q: Monomial) -> bool:
         """Tells whether its powers are the monomials that they are written for, of elements of any sign."""
