@@ -114,9 +114,9 @@ def power_of_scales(exponents: Iterable[Expr]) -> Expr | None:
 
 
 def as_shares(
-    parts: Iterable[tuple[Expr, Expr]], power: Expr, named: Callable[[str, Expr], Expr]
-) -> tuple[Expr, Expr, set[Value]]:
-    """Σ m^k·v of pairs (k·log m, v) as h and Σ ±(t/h)^p, t = |m^k·v|^(1/p), p the power; and the values t/h.
+    parts: Iterable[tuple[Expr, Expr]], power: Expr, named: Callable[[str, Expr], Expr], bounded: set[Value]
+) -> tuple[Expr, Expr]:
+    """Σ m^k·v of pairs (k·log m, v) as h and Σ ±(t/h)^p, t = |m^k·v|^(1/p), p the power; `bounded` gets the values t/h.
 
     h is the largest t, so that m^k·v is never computed and no term vanishes beside a scale that is large alone.
     """
@@ -126,4 +126,5 @@ def as_shares(
     unit = named("unit", Where(Gt(largest, 0), largest, S.One))
     shares = [named("share", size / unit) for size in sizes]
     terms = (Where(Lt(v, 0), -(share**power), share**power) for (_, v), share in zip(given, shares, strict=True))
-    return unit, Add(*terms), {one for one in shares if isinstance(one, Value)}
+    bounded.update(one for one in shares if isinstance(one, Value))
+    return unit, Add(*terms)

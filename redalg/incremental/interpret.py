@@ -24,8 +24,6 @@ from redalg.monoids import MONOIDS, Monoid
 
 INF = float("inf")
 SUM = MONOIDS["sum"]
-
-
 Slots = dict[Value, Any]
 
 
@@ -40,7 +38,6 @@ class Executor:
         self.scales = form.scaling
         self.magnitudes = {pivot.value for pivot in form.pivots if pivot.policy is PivotPolicy.SCALE}
         self.extrema = {one.value: (one.monoid, live_term(one.term, form.cascade.domain)) for one in form.extrema}
-
         self.indices = {one.value for one in form.cascade.reductions if one.dtype == "int64"}
 
     # ---- leaf --------------------------------------------------------------------------------------------------------

@@ -42,12 +42,11 @@ EXPANSION_LIMIT = 24
 
 @final
 class Resolver:
-    """Builds the assignments of `finish`, one reduction after the other."""
+    """Builds the assignments of `finish`, one by one; with `level`, a number may stand beside scaled sums in a root."""
 
     def __init__(
         self, placement: Placement, pool: Pool, accumulators: list[Value], centred: dict[str, Centred], *, level: bool
     ) -> None:
-        """`level`: whether a number may be added to what is scaled, under a root."""
         self.placement, self.pool, self.accumulators = placement, pool, accumulators
         self.grades, self.chains = Grades(placement, pool), Chains(pool, placement.pivots, accumulators)
         self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred, self.grades.scaled)
@@ -394,8 +393,7 @@ class Resolver:
         """Σ m^k·v of pairs (k·log m, v), its terms as shares of the largest beyond a power of 1."""
         if power <= 1:
             return S.Zero, Add(*(exp(scale) * v for scale, v in parts))
-        unit, total, shares = as_shares(parts, power, self._numbered)
-        self.bounded |= shares
+        unit, total = as_shares(parts, power, self._numbered, self.bounded)
         return power * log(unit), total
 
     def safe(self, expr: Expr) -> Expr:
