@@ -139,14 +139,17 @@ def same_names(expr: Expr) -> Expr:
     if len({node.bound for node in reductions_of(expr)}) < 2 and all(len(node.bound) == 1 for node in outermost(expr)):
         return expr
 
-    def visit(node: Basic, outer: Mapping[tuple[str, int], Axis]) -> Basic:
-        if isinstance(node, Reduce):
-            node = _renamed(node, outer)
-            outer = {**outer, **{place: axis for axis in node.bound for place in _places(node.expr, axis)}}
-        args = [visit(arg, outer) for arg in node.args]
-        return with_args(node, args)
+    def visit(node: Basic, outer: Mapping[tuple[str, int], Axis], known: dict[Basic, Basic]) -> Basic:
+        """The node under the axes outside it; `known`: the nodes that were visited under these."""
+        if node not in known:
+            here, below = node, known
+            if isinstance(node, Reduce):
+                here, below = _renamed(node, outer), {}
+                outer = {**outer, **{place: axis for axis in here.bound for place in _places(here.expr, axis)}}
+            known[node] = with_args(here, [visit(arg, outer, below) for arg in here.args])
+        return known[node]
 
-    return visit(expr, {})
+    return visit(expr, {}, {})
 
 
 def _renamed(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
