@@ -307,3 +307,42 @@ def test_a_norm_of_attention_over_nothing_is_zero_where_that_is_asked(columns: i
         got = torch.as_tensor(form(**data, backend=backend, empty="zero"))
         assert wanted.isnan().tolist() == [False, True, False]
         torch.testing.assert_close(got.double(), wanted.nan_to_num(0.0), rtol=1e-5, atol=0)
+
+
+# ---- found by the fuzzer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_a_choice_of_0_that_is_no_mask_hides_nothing(backend: str) -> None:
+    """NaN·0 is NaN; of a mask of 1 and 0 it is 0."""
+    given = {"x": torch.tensor([[torch.nan, 1.0]]), "y": torch.tensor([[-1.0, 1.0]])}
+    assert ra.fuse(ra.sum(x * ra.where(y > 0, 2, 0), n))(**given, backend=backend).isnan().all()
+    assert ra.fuse(ra.sum(x * ra.where(y > 0, 1, 0), n))(**given, backend=backend).tolist() == [1.0]
+
+
+def test_a_value_is_as_often_there_as_its_axis_is_long() -> None:
+    m = ra.axis("m")
+    u = ra.tensor("u[n,m]")
+    given = {"u": np.arange(6.0).reshape(2, 3)}
+    for expr, wanted in ((ra.sum(ra.sum(u, n, m), n), 30.0), (ra.sum(ra.max(u, n, m), m), 15.0)):
+        total = ra.fuse(expr)
+        assert float(total(**given, backend="numpy")) == wanted
+        state = total.leaf(given, extents={"n": 2, "m": 3})
+        assert float(total.finish(state)) == wanted
+
+
+def test_the_pivot_of_a_mask_has_the_axes_of_the_mask() -> None:
+    c, lengths = ra.tensors("c[n] l[b]")
+    form = ra.fuse(ra.sum(ra.where(n < lengths, exp(c), 0), n))
+    given = {"c": np.array([1.0, 800.0, -3.0]), "l": np.array([1, 3])}
+    parts = [form.leaf({**given, "c": given["c"][first:stop]}, start={n: first}) for first, stop in ((0, 1), (1, 3))]
+    made = form.finish(form.merge(*parts))
+    assert made[0] == pytest.approx(np.exp(1.0))
+    assert np.isinf(made[1])
+
+
+def test_what_a_condition_does_not_choose_is_not_subtracted() -> None:
+    """Σ where(c, 1, v) as Σ [c] + v·Σ [¬c]: beside a v of 1e48 the elements that pass are counted."""
+    form = ra.fuse(ra.sum(ra.where(y * ra.sum(1, n) > 0, 1, ra.sum(x**6, n)), n))
+    given = {"x": np.full((1, 2), 1e8), "y": np.array([[1.0, 2.0]])}
+    assert form(**given, backend="numpy").tolist() == [2.0]

@@ -2,8 +2,8 @@
 
     where(c, a, b) → a, with `c` joined to the domain      exact where ¬c makes every term its monoid's identity
 
-A term's value under ¬c is found in the small lattice {0, −∞, +∞, other}: exp(−∞ + anything) = 0 and 0·anything = 0
-are the conventions of THEORY section 4 (an element of zero weight does not count, whatever else it holds).
+A term's value under ¬c is found in the small lattice {0, −∞, +∞, other}: exp(−∞ + anything) = 0, and 0·anything = 0 of
+a mask of 1 and 0 and of such a weight (`conventions`). Another 0 hides nothing: where(c, a, 0)·f is NaN where f is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade
 from redalg.expression import Where
-from redalg.expression.contents import of_kind, values_of
+from redalg.expression.contents import is_indicator, of_kind, values_of
 
 
 def with_domain(cascade: Cascade) -> Cascade:
@@ -62,14 +62,24 @@ def collapse(node: Basic, fails: Boolean) -> Expr | None:
 
 
 def _product(node: Mul, parts: list[Expr | None]) -> Expr | None:
-    if S.Zero in parts:
+    if any(part is S.Zero and _hides(arg) for arg, part in zip(node.args, parts, strict=True)):
         return S.Zero
+    if S.Zero in parts:
+        rest = (arg for arg, part in zip(node.args, parts, strict=True) if part is not S.Zero)
+        return S.Zero if all(arg.is_number or is_indicator(arg) for arg in rest) else None
     infinite = [part for part in parts if part is not None]
     others = [arg for arg, part in zip(node.args, parts, strict=True) if part is None]
     if len(infinite) != 1 or not all(arg.is_extended_positive or arg.is_extended_negative for arg in others):
         return None
     flips = sum(bool(arg.is_extended_negative) for arg in others)
     return infinite[0] if flips % 2 == 0 else -infinite[0]
+
+
+def _hides(factor: Expr) -> bool:
+    """Tells whether a factor that is 0 hides what stands beside it."""
+    if factor.is_Mul or factor.is_Pow:
+        return any(map(_hides, factor.args if factor.is_Mul else factor.args[:1]))
+    return isinstance(factor, exp) or is_indicator(factor)
 
 
 def _sum(parts: list[Expr | None]) -> Expr | None:

@@ -12,7 +12,7 @@ Rewrites, each exact:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, final
 
@@ -155,6 +155,13 @@ def _written_out(node: Reduce, axis: Axis, streamed: frozenset[Axis]) -> bool:
 # ---- lifting ---------------------------------------------------------------------------------------------------------
 
 
+def _repeated(kind: str, value: Expr, axes: Sequence[Axis]) -> Expr:
+    """A reduction of a value that does not vary along its axes: Σ_n v = |n|·v, Π_n v = v^|n|, max_n v = v."""
+    number = Mul(*(axis.extent for axis in axes))
+    alike = {"sum": number * value, "prod": value**number}.get(kind, value)
+    return Where(number > 0, alike, monoid(kind).identity)
+
+
 @final
 class _Builder:
     """Replaces reductions by `Value`s, innermost first, and collects what they stand for."""
@@ -215,7 +222,7 @@ class _Builder:
             "values first and pass them as tensors."
         )
 
-    def _afterwards(self, node: Reduce, body: Expr) -> Reduce:
+    def _afterwards(self, node: Reduce, body: Expr) -> Expr:
         """A reduction of values, which an output takes of them when all elements are read."""
         kind = monoid(node.kind).reduction  # of truth values 0 and 1, any is max and all is min
         taken = self.together - free_axes(node)  # an output that carries a reduced axis makes producers as it reads it
@@ -227,7 +234,10 @@ class _Builder:
                 f"`{node}` reduces values over {listed(node.bound)} that are reduced over {listed(self.reduced)}, {why}"
                 ". Compute the values first, and pass them as tensors."
             )
-        return Reduce(kind, body, node.bound)
+        constant = [axis for axis in node.bound if axis not in free_axes(body)]
+        rest = [axis for axis in node.bound if axis not in constant]
+        inner = Reduce(kind, body, rest) if rest else body
+        return _repeated(kind, inner, constant) if constant else inner
 
     def _apart(self, node: Reduce, term: Expr) -> Expr | None:
         """A reduction of operands that hold values, from those of what holds none."""

@@ -15,6 +15,8 @@ The sign of u − d comes from what d is (`signs`). What is left has kinks or ju
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sympy import Add, And, Eq, Expr, Max, Min, Not, Or, S, sign
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
@@ -109,8 +111,7 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
         return laurent.add(_under(separator, condition, a), _under(separator, condition, b, otherwise=True))
     if (found := decided(separator, condition)) is not None:
         return laurent.multiply(separator.separate(a if found[0] else b), _numbered(separator, S.One, found[1]))
-    holds = indicator(separator, condition)
-    fails = _complement(holds)
+    holds, fails = indicator(separator, condition), failing(separator, condition)
     first = laurent.multiply(holds, separator.separate(a)) if holds else {}
     return laurent.add(first, laurent.multiply(fails, separator.separate(b))) if fails else first
 
@@ -144,31 +145,53 @@ def indicator(separator: Separating, condition: Boolean) -> Polynomial:
             out = laurent.multiply(out, indicator(separator, part))
         return out
     if isinstance(condition, Or):
-        return _complement(indicator(separator, And(*(Not(part) for part in condition.args))))
+        first, *others = condition.args
+        return laurent.add(indicator(separator, first),
+                           laurent.multiply(failing(separator, first), indicator(separator, Or(*others))))  # fmt: skip
     if isinstance(condition, Not):
-        return _complement(indicator(separator, condition.args[0]))
+        return failing(separator, condition.args[0])
     if isinstance(condition, Relational) and condition.rel_op in RELATIONS:
-        return _relation(separator, condition)
+        return _relation(separator, condition, fails=False)
     raise NotSeparable(condition, THRESHOLD, certain=False)
 
 
-def _complement(indicator: Polynomial) -> Polynomial:
-    return laurent.add(laurent.ONE, laurent.scale(indicator, -1))
+def failing(separator: Separating, condition: Boolean) -> Polynomial:
+    """[¬condition] as a polynomial of indicators of one side; none is subtracted, as f − f·[c] loses digits."""
+    if separator.side(condition) != X | D:
+        return separator.pure(Where(condition, S.Zero, S.One))
+    if isinstance(condition, And):
+        first, *others = condition.args
+        return laurent.add(failing(separator, first),
+                           laurent.multiply(indicator(separator, first), failing(separator, And(*others))))  # fmt: skip
+    if isinstance(condition, Or):
+        return laurent.product(failing(separator, part) for part in condition.args)
+    if isinstance(condition, Not):
+        return indicator(separator, condition.args[0])
+    if isinstance(condition, Relational) and condition.rel_op in RELATIONS:
+        return _relation(separator, condition, fails=True)
+    raise NotSeparable(condition, THRESHOLD, certain=False)
 
 
-def _relation(separator: Separating, node: Relational) -> Polynomial:
-    """[a rel b] from the sign of a − b, where it is known or where a − b = g·h."""
+def _relation(separator: Separating, node: Relational, *, fails: bool) -> Polynomial:
+    """[a rel b], or that it fails, from the sign of a − b where it is known or where a − b = g·h."""
     if (found := decided(separator, node)) is not None:
-        return _numbered(separator, S.One if found[0] else S.Zero, found[1])
+        return _numbered(separator, S.One if found[0] != fails else S.Zero, found[1])
     strict, flipped = RELATIONS[node.rel_op]
     difference = (node.lhs - node.rhs) * (-1 if flipped else 1)
     g, h = separator.rank_one(node, difference, THRESHOLD, certain=True)
-    above, below = (laurent.multiply(indicator(separator, one > 0), indicator(separator, other > 0)) for one, other in
-                    ((g, h), (-g, -h)))  # fmt: skip
     if node.rel_op in ("==", "!="):
-        differs = laurent.multiply(indicator(separator, Not(Eq(g, 0))), indicator(separator, Not(Eq(h, 0))))
-        return differs if node.rel_op == "!=" else _complement(differs)
-    return laurent.add(above, below) if strict else _complement(_relation(separator, Relational(difference, 0, "<")))
+        unequal = [(Not(Eq(g, 0)), Not(Eq(h, 0)))]
+        return _products(separator, unequal, fails=fails == (node.rel_op == "!="))
+    apart = [(g > 0, h > 0), (-g > 0, -h > 0)] if strict else [(g > 0, -h > 0), (-g > 0, h > 0)]
+    return _products(separator, apart, fails=fails == strict)  # a ≥ b is the failing of a < b
+
+
+def _products(separator: Separating, parts: Sequence[tuple[Boolean, Boolean]], *, fails: bool) -> Polynomial:
+    """Σ [a]·[b] of pairs (a of x, b of d) whose a exclude each other; of its failing Σ [a]·[¬b] + [no a]."""
+    truth = failing if fails else indicator
+    others = (laurent.multiply(indicator(separator, a), truth(separator, b)) for a, b in parts)
+    rest = laurent.product(failing(separator, a) for a, _ in parts) if fails else {}
+    return laurent.add(*others, rest)
 
 
 def decided(separator: Separating, condition: Boolean) -> tuple[bool, frozenset[Value]] | None:

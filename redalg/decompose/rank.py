@@ -314,7 +314,7 @@ def _of_floats(coarse: Any, fine: Any) -> RankTest | None:
     matrix, error = fine[:, kept], error[:, kept]
     for axis in (1, 0):  # rows and columns of one size: scales change no rank
         size = np.abs(matrix).max(axis=axis, keepdims=True)
-        scale = np.exp2(-np.floor(np.log2(np.where(size > 0, size, 1))))
+        scale = np.exp2(-np.floor(np.log2(np.where(size > np.finfo(size.dtype).smallest_normal, size, 1))))
         matrix, error = matrix * scale, error * scale
     matrix, error = matrix.astype(np.float64), error.astype(np.float64)
     noise = float(np.sqrt((error**2).sum()) + 2.0**-50 * np.sqrt((matrix**2).sum()))

@@ -84,7 +84,7 @@ class Placement:
         if held:
             return held[0]
         taken = sum(one.value.name.startswith(f"{name}_") for one in self.extrema)
-        value = self.symbol(f"{name}_{taken}", free_axes(term))
+        value = self.symbol(f"{name}_{taken}", free_axes(term) | free_axes(self.decomposition.cascade.domain))
         self.extrema.append(Extremum(value, monoid("max"), term))
         return value
 
