@@ -157,9 +157,12 @@ def for_kernels(form: FusedForm, dtypes: Mapping[str, str] | None = None) -> Fus
 
     They save nothing where powers of the inputs stay within the arithmetic's range. Beside a number such as the ε of a
     normalisation they serve data beyond the square root of the largest float alone, whose running maximum every
-    kernel would pay for: states and the array backends hold it, kernels do not.
+    kernel would pay for: states and the array backends hold it, kernels do not. Nor do they where lanes would have no
+    states of their own for it.
     """
     form = form.unscaled if form.level and form.unscaled is not None else form
+    if form.unscaled is not None and form.unscaled.is_lanewise and not form.is_lanewise:
+        return form.unscaled
     if form.unscaled is not None and dtypes is not None:
         terms = [factor for one in form.unscaled.accumulators for factor in (Mul(*one.factors),)]
         names = {element.name for term in terms for element in elements_of(term)}
