@@ -29,12 +29,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import final
 
-from sympy import Abs, Add, Expr, S, expand_mul, log
+from sympy import Abs, Add, Expr, S, Tuple, expand_mul, log
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
-from redalg.decompose.cascade import Cascade
+from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.centre import Centred
 from redalg.decompose.extremal import Extremal
 from redalg.decompose.laurent import Atom, Polynomial
@@ -48,6 +48,7 @@ from redalg.incremental.exponents import split_rate
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.incremental.lines import regresses
 from redalg.incremental.maxima import at_maximum
+from redalg.incremental.peaks import about_peak, peak_of
 from redalg.incremental.scales import counted, scale_of
 from redalg.incremental.selected import index_of, value_of
 from redalg.incremental.structures import structure_of
@@ -204,8 +205,11 @@ def _selection(structure: Structure) -> tuple[Value, Value]:
 
 def _hold_extrema(placement: Placement, separation: Separation, found: Extremal) -> None:
     """A slot for every extremum of x that the reduction follows from, shared with those that are held already."""
-    reduction, made = separation.reduction, dict[Expr, Expr]()
+    reduction, made, final = separation.reduction, dict[Expr, Expr](), found.final
     for slot in found.slots:
+        if (peak := peak_of(slot, found.final)) is not None:
+            final = about_peak(final, slot, *_hold_peak(placement, reduction, slot.kind, peak))
+            continue
         held = [one.value for one in placement.extrema if (one.monoid.name, one.term) == (slot.kind, slot.term)]
         if not held:
             axes = free_axes(slot.term) | free_axes(placement.decomposition.cascade.domain)
@@ -214,9 +218,20 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
             held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
             placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
         made[slot.symbol] = held[0]
-    final = renamed(found.final, made)
+    final = renamed(final, made)
     if final != reduction.value:
         placement.finals[reduction.value] = final
+
+
+def _hold_peak(placement: Placement, reduction: Reduction, kind: str, peak: Tuple) -> tuple[Value, ...]:
+    """The weight and the exponent of a peak, held once."""
+    for one in placement.structures:
+        if (one.monoid.name, one.term) == ("peak", peak):
+            return one.values
+    names = (f"{reduction.name}_{part}_{kind}" for part in ("weight", "exponent"))
+    values = tuple(placement.symbol(name, free_axes(peak)) for name in names)
+    placement.structures.append(Structure(values, monoid("peak"), peak))
+    return values
 
 
 def _untaken(value: Value, placement: Placement) -> Value:
