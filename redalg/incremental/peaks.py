@@ -74,7 +74,7 @@ def about_peak(final: Expr, slot: Slot, weight: Value, exponent: Value) -> Expr:
         if not powers:
             return node.func(*map(visit, node.args))
         if any(one.is_Add and one.has(exp) for one in node.args):
-            return visit(expand_mul(node))
+            return visit(_spread(node))
         power = Add(*(one.as_base_exp()[1] for one in powers))
         scales = [one for one in node.args if isinstance(one, exp)]
         rest = (visit(one) for one in node.args if one not in (*powers, *scales))
@@ -82,6 +82,16 @@ def about_peak(final: Expr, slot: Slot, weight: Value, exponent: Value) -> Expr:
         return Mul(sign**power, *rest, whole)
 
     return visit(final)
+
+
+def _spread(node: Mul) -> Expr:
+    """The product with the exponential that all terms of a sum share outside of it; else written out."""
+    made = node
+    for one in node.args:
+        if one.is_Add and one.has(exp):
+            weight, exponent = _shared(one)
+            made = made.xreplace({one: weight * exp(exponent)})
+    return expand_mul(node) if made == node else made
 
 
 def _weighed(weight: Value, exponent: Value, v: Expr, power: Expr) -> Expr:

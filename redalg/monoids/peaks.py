@@ -2,7 +2,7 @@
 
     peak    (w, u) ⊕ (v, t)  =  (w, u) where w·e^(u − m) ≥ v·e^(t − m), else (v, t)      m = max(u, t)
 
-A number of no weight is (0, −∞), and no number at all (−∞, 0): an exponent is finite or −∞. The largest is w·e^u, and of
+A number of no weight is (0, −∞), and no number at all (−∞, 0): an exponent is finite or −∞. The largest is w·e^u; of
 numbers that all have a factor e^d it is w·e^(u + d).
 """
 

@@ -1,0 +1,115 @@
+"""Extrema of exponential products, whose exponentials alone leave the range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sympy import Abs, Expr, exp, oo
+
+import redalg as ra
+from redalg.lower_tile.interpret import interpret
+from redalg.monoids.laws import violation
+from redalg.monoids.table import monoid
+from tests.kernel_cases import problem
+
+b, n = ra.axes("b n")
+s, w, y = ra.tensors("s[b,n] w[b,n] y[b,n]")
+TOP = ra.max(s, n)
+SHARE = exp(s - TOP) * w
+FORMS: dict[str, Expr] = {
+    "max": ra.max(SHARE, n),
+    "min": ra.min(SHARE, n),
+    "largest size": ra.max(Abs(SHARE), n),
+    "of a sum": ra.max(exp(s - TOP) * w + exp(s - TOP) * y, n),
+    "of a softmax": ra.max(ra.softmax(s, n) * w, n),
+    "below a minimum": ra.max(exp(ra.min(s, n) - s) * w, n),
+    "of a rate": ra.min(exp((s - TOP) / 3) * w, n),
+    "of two exponents": ra.max(exp(2 * s + y - 2 * TOP) * w, n),
+    "squared": ra.max(SHARE**2, n),
+    "less than a sum": ra.max(ra.sum(y, n) - SHARE, n),
+    "masked": ra.max(ra.where(y > 0, SHARE, -oo), n),
+    "masked to 0": ra.min(ra.where(y > 0, SHARE, 0), n),
+    "times a mask": ra.max(ra.where(y > 0, 1, 0) * SHARE, n),
+    "under a sum": ra.sum(SHARE / ra.max(Abs(SHARE), n) * y, n),
+}
+KINDS = ("plain", "far", "at -1e4", "at 1e4", "masked", "without weight", "NaN", "infinite")
+
+
+def tensors_of(kind: str, length: int = 13, dtype: type = np.float64) -> dict[str, np.ndarray]:
+    """Rows of one kind."""
+    random = np.random.default_rng(KINDS.index(kind))
+    logits, weights, others = (random.normal(size=(4, length)) for _ in range(3))
+    if kind == "far":
+        logits *= 1e4
+    if kind == "at -1e4":
+        logits, weights = logits - 1e4, -np.abs(weights)
+    if kind == "at 1e4":
+        logits += 1e4
+    if kind == "masked":
+        logits[0], logits[1, 3], others[2] = -np.inf, -np.inf, -1
+    if kind == "without weight":
+        weights[0], weights[1, :5], logits = 0, 0, logits * 1e3
+    if kind == "NaN":
+        logits[0, 3], weights[1, 2], others[2], logits[2, 3] = np.nan, np.nan, -1, np.nan
+    if kind == "infinite":
+        logits[0, 3], weights[1, 2] = np.inf, np.inf
+    return {"s": logits.astype(dtype), "w": weights.astype(dtype), "y": others.astype(dtype)}
+
+
+def needed(form: ra.Fused, tensors: dict[str, Any]) -> dict[str, Any]:
+    return {name: tensors[name] for name in form.form.cascade.inputs()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FORMS)
+def test_every_backend_equals_the_definition(name: str, kind: str) -> None:
+    form = ra.fuse(FORMS[name])
+    tensors = needed(form, tensors_of(kind))
+    wanted = form.reference(**tensors)
+    pieces = [form.leaf({one: array[:, part] for one, array in tensors.items()})
+              for part in (slice(5), slice(5, 6), slice(6, None))]  # fmt: skip
+    streamed = form.finish(form.merge(form.merge(pieces[2], pieces[0]), pieces[1]))
+    for made in (form(**tensors, backend="numpy"), form(**tensors, backend="torch"), streamed):
+        np.testing.assert_allclose(made, wanted, rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_no_element_gives_the_identity(name: str) -> None:
+    form = ra.fuse(FORMS[name])
+    tensors = needed(form, tensors_of("plain", 0))
+    np.testing.assert_array_equal(form(**tensors, backend="numpy"), form.reference(**tensors))
+
+
+@pytest.mark.parametrize("kind", ["plain", "far", "at -1e4", "at 1e4", "without weight"])
+@pytest.mark.parametrize("name", ["max", "min", "masked", "under a sum"])
+def test_kernels_keep_the_digits_of_float32(name: str, kind: str) -> None:
+    form = ra.fuse(FORMS[name])
+    tensors = needed(form, tensors_of(kind, 300, np.float32))
+    wanted = form.reference(**tensors)
+    for target in ("c", "sm_90a"):
+        given = {one: torch.from_numpy(array) for one, array in tensors.items()}
+        lowered = form.lower(target, **problem(form, given))
+        made = interpret(lowered.program, tensors)["out"]
+        np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=1e-37)
+
+
+@pytest.mark.parametrize("kind", ["far", "at 1e4", "masked"])
+def test_the_c_kernel_equals_the_definition(kind: str) -> None:
+    form = ra.fuse(FORMS["max"])
+    tensors = needed(form, tensors_of(kind, 300, np.float32))
+    given = {one: torch.from_numpy(array) for one, array in tensors.items()}
+    made = form(**given, backend="tilelang").numpy()
+    np.testing.assert_allclose(made, form.reference(**tensors), rtol=2e-5, atol=1e-37)
+
+
+def test_the_weight_and_the_exponent_are_an_elements_own() -> None:
+    form = ra.fuse(FORMS["max"])
+    assert [slot.name for slot in form.form.slots] == ["max_0", "max_1_weight_max", "max_1_exponent_max"]
+    assert violation(monoid("peak")) is None
+
+
+def test_an_exponential_beside_none_of_d_stays_an_extremum() -> None:
+    assert not ra.fuse(ra.max(exp(s) * w * ra.sum(y, n) ** 2, n)).form.structures
