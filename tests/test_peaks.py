@@ -1,4 +1,4 @@
-"""Extrema of exponential products, whose exponentials alone leave the range."""
+"""Extrema of exponential products, and their places, where the exponentials alone leave the range."""
 
 from __future__ import annotations
 
@@ -76,6 +76,55 @@ def test_every_backend_equals_the_definition(name: str, kind: str) -> None:
         np.testing.assert_allclose(made, wanted, rtol=1e-12, atol=1e-300)
 
 
+PLACES: dict[str, Expr] = {
+    "argmax": ra.argmax(SHARE, n),
+    "argmin": ra.argmin(SHARE, n),
+    "argmax of a softmax": ra.argmax(ra.softmax(s, n) * w, n),
+}
+
+
+def first_of(tensors: dict[str, np.ndarray], sign: int) -> list[int]:
+    """The place of the largest exp(s)·w of each row, in exact numbers; of no weight an element is 0."""
+    found = []
+    for logits, weights in zip(tensors["s"], sign * tensors["w"], strict=True):
+        with np.errstate(divide="ignore"):
+            sizes = logits + np.log(np.abs(weights))
+        keys = [(int(np.sign(weight)), float(np.sign(weight) * size) if weight else 0.0)
+                for weight, size in zip(weights, sizes, strict=True)]  # fmt: skip
+        found.append(keys.index(max(keys)))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["plain", "far", "at -1e4", "at 1e4", "without weight"])
+@pytest.mark.parametrize("name", PLACES)
+def test_the_place_of_the_largest_is_found_where_exponentials_leave_the_range(name: str, kind: str) -> None:
+    form = ra.fuse(PLACES[name])
+    tensors = needed(form, tensors_of(kind))
+    wanted = first_of(tensors, -1 if name == "argmin" else 1)
+    pieces = [form.leaf({one: array[:, start:stop] for one, array in tensors.items()}, start={"n": start})
+              for start, stop in ((0, 5), (5, 6), (6, 13))]  # fmt: skip
+    streamed = form.finish(form.merge(form.merge(pieces[2], pieces[0]), pieces[1]))
+    lowered = form.lower("c", **problem(form, {one: torch.from_numpy(array) for one, array in tensors.items()}))
+    kernel = interpret(lowered.program, tensors)["out"]
+    for made in (form(**tensors, backend="numpy"), form(**tensors, backend="torch"), streamed, kernel):
+        assert list(made) == wanted
+
+
+@pytest.mark.parametrize("kind", ["masked", "NaN"])
+@pytest.mark.parametrize("name", PLACES)
+def test_a_place_follows_the_conventions(name: str, kind: str) -> None:
+    form = ra.fuse(PLACES[name])
+    tensors = needed(form, tensors_of(kind))
+    assert list(form(**tensors, backend="numpy")) == list(form.reference(**tensors))
+
+
+def test_pieces_must_say_where_they_start() -> None:
+    form = ra.fuse(PLACES["argmax"])
+    piece = form.leaf(needed(form, tensors_of("plain")))
+    with pytest.raises(ra.InputError, match="start"):
+        form.merge(piece, piece)
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_no_element_gives_the_identity(name: str) -> None:
     form = ra.fuse(FORMS[name])
@@ -109,6 +158,7 @@ def test_the_weight_and_the_exponent_are_an_elements_own() -> None:
     form = ra.fuse(FORMS["max"])
     assert [slot.name for slot in form.form.slots] == ["max_0", "max_1_weight_max", "max_1_exponent_max"]
     assert violation(monoid("peak")) is None
+    assert violation(monoid("argpeak")) is None
 
 
 def test_an_exponential_beside_none_of_d_stays_an_extremum() -> None:

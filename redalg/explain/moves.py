@@ -26,7 +26,7 @@ from redalg.expression.contents import values_of
 from redalg.incremental import Accumulator, FusedForm, Pivot
 from redalg.incremental.form import PivotPolicy, Structure
 from redalg.incremental.structured import NATIVE, lifted
-from redalg.monoids.peaks import PEAK
+from redalg.monoids.peaks import ARGPEAK, PEAK
 
 Naming = Callable[[Value], Expr]
 """What a slot is called in the state that is meant."""
@@ -58,7 +58,7 @@ def whole(parts: tuple[Expr, ...]) -> Expr:
 def structured(one: Structure, piece: Naming) -> list[Equation]:
     """a ⊕ b of an element of several components: by name where that says more than its components."""
     pieces, primes = tuple(map(piece, one.values)), tuple(map(primed, one.values))
-    if one.monoid.name in (*NATIVE, PEAK.name):
+    if one.monoid.name in (*NATIVE, PEAK.name, ARGPEAK.name):
         return [Equation(whole(primes), Function(one.monoid.name)(whole(one.values), whole(pieces)))]
     return [
         Equation(prime, adopt(part)) for prime, part in zip(primes, one.monoid.join(one.values, pieces), strict=True)

@@ -74,6 +74,8 @@ class Extremum:
 
 RANKED = ("argmax", "argmin", "topk")
 """Monoids whose elements are ranked, wherever they stand in a tile; those of others are joined lane by lane."""
+PLACED = (*RANKED, "argpeak")
+"""Monoids of which a component is the place of an element, which is right only if pieces say where they start."""
 
 
 @final
@@ -97,6 +99,11 @@ class Structure:
     def ranked(self) -> bool:
         """Whether its elements are ranked."""
         return self.monoid.name in RANKED
+
+    @property
+    def placed(self) -> bool:
+        """Tells if a component is a place."""
+        return self.monoid.name in PLACED
 
     @property
     def integers(self) -> tuple[Value, ...]:

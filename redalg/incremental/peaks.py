@@ -20,13 +20,12 @@ Pair = tuple[Expr, Expr]
 """A weight and an exponent."""
 
 
-def peak_of(slot: Slot, final: Expr) -> Tuple | None:
-    """What the peak of a slot is taken of; None where its terms or `final` have no exponential to join."""
-    if not any(elements_of(one) for one in slot.term.atoms(exp)) or not any(map(values_of, final.atoms(exp))):
+def peak_of(kind: str, term: Expr, final: Expr) -> Tuple | None:
+    """What the peak of a term is taken of; None where the term or `final` has no exponential to join."""
+    if not any(elements_of(one) for one in term.atoms(exp)) or not any(map(values_of, final.atoms(exp))):
         return None
-    sign = S.One if slot.kind == "max" else S.NegativeOne
-    weight, exponent = _parted(slot.term)
-    return Tuple(sign * weight, exponent) if elements_of(exponent) else None
+    weight, exponent = _parted(term)
+    return Tuple(-weight if kind in ("min", "argmin") else weight, exponent) if elements_of(exponent) else None
 
 
 def _parted(term: Expr) -> Pair:

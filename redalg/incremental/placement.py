@@ -52,8 +52,9 @@ from redalg.incremental.peaks import about_peak, peak_of
 from redalg.incremental.scales import counted, scale_of
 from redalg.incremental.selected import index_of, value_of
 from redalg.incremental.structures import structure_of
-from redalg.monoids import monoid
+from redalg.monoids import Monoid, monoid
 from redalg.monoids.functions import Powered, Scaled
+from redalg.monoids.peaks import ARGPEAK, PEAK
 
 FIRST_SIZE = 1 << 21
 """Keys of the magnitudes of atoms follow those of slopes."""
@@ -175,6 +176,12 @@ def _hold(placement: Placement, separation: Separation) -> None:
         return
     reduction, [g], [h] = separation.reduction, separation.g, separation.h
     value, results = reduction.value, tuple[Expr, ...]()
+    places = reduction.monoid.name in ("argmax", "argmin") and separation.times == "∘"
+    if places and (peak := peak_of(reduction.monoid.name, g, h)) is not None:
+        weight, _, index = _hold_peak(placement, reduction, peak, "", ARGPEAK)
+        facts = placement.decomposition.separator.facts
+        placement.finals[value] = index_of(separation, index, weight, facts)
+        return
     if reduction.monoid.held or not reduction.is_scalar:
         structure, results = structure_of(separation, placement.decomposition)
         if structure not in placement.structures:
@@ -207,8 +214,8 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
     """A slot for every extremum of x that the reduction follows from, shared with those that are held already."""
     reduction, made, final = separation.reduction, dict[Expr, Expr](), found.final
     for slot in found.slots:
-        if (peak := peak_of(slot, found.final)) is not None:
-            final = about_peak(final, slot, *_hold_peak(placement, reduction, slot.kind, peak))
+        if (peak := peak_of(slot.kind, slot.term, found.final)) is not None:
+            final = about_peak(final, slot, *_hold_peak(placement, reduction, peak, f"_{slot.kind}"))
             continue
         held = [one.value for one in placement.extrema if (one.monoid.name, one.term) == (slot.kind, slot.term)]
         if not held:
@@ -223,14 +230,16 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
         placement.finals[reduction.value] = final
 
 
-def _hold_peak(placement: Placement, reduction: Reduction, kind: str, peak: Tuple) -> tuple[Value, ...]:
-    """The weight and the exponent of a peak, held once."""
-    for one in placement.structures:
-        if (one.monoid.name, one.term) == ("peak", peak):
-            return one.values
-    names = (f"{reduction.name}_{part}_{kind}" for part in ("weight", "exponent"))
-    values = tuple(placement.symbol(name, free_axes(peak)) for name in names)
-    placement.structures.append(Structure(values, monoid("peak"), peak))
+def _hold_peak(
+    placement: Placement, reduction: Reduction, peak: Tuple, name: str, one: Monoid = PEAK
+) -> tuple[Value, ...]:
+    """The components of a peak, held once."""
+    for other in placement.structures:
+        if (other.monoid, other.term) == (one, peak):
+            return other.values
+    axes = free_axes(peak)
+    values = tuple(placement.symbol(f"{reduction.name}_{part.name}{name}", axes) for part in one.components)
+    placement.structures.append(Structure(values, one, peak))
     return values
 
 

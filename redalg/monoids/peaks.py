@@ -1,6 +1,7 @@
 """The largest of numbers w·e^u as its weight w and its exponent u: no e^u is computed but beside the other's.
 
-    peak    (w, u) ⊕ (v, t)  =  (w, u) where w·e^(u − m) ≥ v·e^(t − m), else (v, t)      m = max(u, t)
+    peak      (w, u) ⊕ (v, t)  =  (w, u) where w·e^(u − m) ≥ v·e^(t − m), else (v, t)      m = max(u, t)
+    argpeak   the same with the place of the largest beside it; of equal ones the first, as argmax has it
 
 A number of no weight is (0, −∞), and no number at all (−∞, 0): an exponent is finite or −∞. The largest is w·e^u; of
 numbers that all have a factor e^d it is w·e^(u + d).
@@ -8,11 +9,12 @@ numbers that all have a factor e^d it is w·e^(u + d).
 
 from __future__ import annotations
 
-from sympy import And, Eq, Expr, Max, Ne, Or, S, exp
+from sympy import And, Eq, Expr, Max, Ne, Not, Or, S, exp
 from sympy.logic.boolalg import Boolean
 
 from redalg.monoids.functions import IsNaN, pick
 from redalg.monoids.monoid import Component, Monoid, Parts
+from redalg.monoids.selection import NOWHERE, before
 
 
 def weighed(w: Expr, u: Expr, _n: Expr) -> Parts:
@@ -29,13 +31,41 @@ def larger(a: Parts, b: Parts) -> Parts:
 
 
 def is_larger(a: Parts, b: Parts) -> Boolean:
-    """Tells if a is not smaller than b. An infinite weight is not multiplied by what may be 0."""
+    """Tells if a is not smaller than b."""
+    (w, _), (v, _) = a, b
+    return Or(Eq(IsNaN(w), 1), And(Eq(IsNaN(v), 0), is_above(a, b)))
+
+
+def is_above(a: Parts, b: Parts) -> Boolean:
+    """Tells if one number is not smaller than another. An infinite weight is not multiplied by what may be 0."""
     (w, u), (v, t) = a, b
     m = Max(u, t)
     value, other = w * exp(u - m), v * exp(t - m)
     above = value >= other if S.NaN not in (value, other) else S.false
-    number = And(Ne(w, S.NegativeInfinity), Or(Eq(v, S.NegativeInfinity), Eq(w, S.Infinity), above))
-    return Or(Eq(IsNaN(w), 1), And(Eq(IsNaN(v), 0), number))
+    plain = And(Ne(w, S.NegativeInfinity), Or(Eq(w, S.Infinity), above))
+    return Or(Eq(v, S.NegativeInfinity), And(Eq(w, 0), Eq(v, 0)), plain)
+
+
+def first_larger(a: Parts, b: Parts) -> Parts:
+    """a ⊕ b of argpeak: the larger, of equal ones that of the lower place; the first NaN before every number."""
+    (w, u, i), (v, t, j) = a, b
+    unordered_w, unordered_v = IsNaN(w), IsNaN(v)
+    above, below = is_above((w, u), (v, t)), is_above((v, t), (w, u))
+    first = Or(
+        And(Eq(unordered_w, 1), Or(Eq(unordered_v, 0), before(i, j))),
+        And(Eq(unordered_w, 0), Eq(unordered_v, 0), above, Or(Not(below), before(i, j))),
+    )
+    return tuple(pick(first, one, other) for one, other in zip(a, b, strict=True))
+
+
+def weighed_at(w: Expr, u: Expr, n: Expr) -> Parts:
+    """(w, u) at n ↦ (w, u, n)."""
+    return *weighed(w, u, n), n
+
+
+def place_of(_w: Expr, _u: Expr, n: Expr) -> Parts:
+    """(w, u, n) ↦ n."""
+    return (n,)
 
 
 def value_of(w: Expr, u: Expr) -> Parts:
@@ -43,7 +73,8 @@ def value_of(w: Expr, u: Expr) -> Parts:
     return (w * exp(u),)
 
 
-PEAK = Monoid(
-    "peak", "max", (Component("weight", S.NegativeInfinity), Component("exponent", S.Zero)), larger,
-    ("finite", "logarithm"), lift=weighed, lower=value_of, idempotent=True,
-)  # fmt: skip
+PARTS = (Component("weight", S.NegativeInfinity), Component("exponent", S.Zero))
+DOMAINS = ("finite", "logarithm")
+PEAK = Monoid("peak", "max", PARTS, larger, DOMAINS, weighed, value_of, idempotent=True)
+ARGPEAK = Monoid("argpeak", "argmax", (*PARTS, Component("index", NOWHERE, integer=True)), first_larger, DOMAINS,
+                 weighed_at, place_of, idempotent=True)  # fmt: skip

@@ -90,7 +90,7 @@ def places_matter(form: FusedForm) -> bool:
         return True
     finished = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
     used = frozenset().union(*map(values_of, finished))
-    return any(one.ranked and used & set(one.integers) for one in form.structures)
+    return any(one.placed and used & set(one.integers) for one in form.structures)
 
 
 def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> tuple[Element, Element] | None:
