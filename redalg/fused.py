@@ -89,7 +89,9 @@ class Fused:
                 CPU: block by block, bounded memory) or `"numpy"` (the interpreter).
             plan: a `Plan` for the tilelang backend; None chooses one.
             empty: what a ratio over no elements is, `"nan"` (as the definition) or `"zero"`.
-            precision: `"ieee"`, or `"tf32"` to allow TF32 in float32 contractions on CUDA.
+            precision: `"ieee"`, `"tf32"` to allow TF32 in float32 contractions on CUDA, or `"wide"`: as `"ieee"`, and a
+                kernel scales what a root or a ratio takes, so that a standard deviation of 1e25 is in range; it takes
+                up to 5 times as long. The other backends always do.
             sizes: extents of axes that no tensor carries, by axis or by its name.
             check: check data-dependent indices on CUDA too, and the signs that tensors were declared to have.
             tensors: arrays by name; integer and boolean ones only where they index or mask.

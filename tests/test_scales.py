@@ -173,9 +173,9 @@ def test_every_schedule_keeps_the_range(name: str, level: tuple[str, int, int]) 
 def lowered(form: Any, given: dict[str, np.ndarray], level: tuple[str, int, int]) -> Any:
     """What the tile program of a schedule computes."""
     sizes, dtypes = {"b": 3, "n": given["x"].shape[1]}, {name: str(array.dtype) for name, array in given.items()}
-    plan = form.lower("c", sizes=sizes, dtypes=dtypes).plan
+    plan = form.lower("c", sizes=sizes, dtypes=dtypes, precision="wide").plan
     plan = replace(plan, level=level[0], segments=level[1], block_streamed=level[2], block_row=2)
-    return interpret(form.lower("c", sizes=sizes, dtypes=dtypes, plan=plan).program, given)["o"]
+    return interpret(form.lower("c", sizes=sizes, dtypes=dtypes, plan=plan, precision="wide").program, given)["o"]
 
 
 # ---- hostile data ----------------------------------------------------------------------------------------------------
@@ -277,10 +277,11 @@ def test_kernels_scale_nothing_beside_a_number_and_nothing_of_16_bits() -> None:
     assert any(one.magnitude for one in plain.pivots)
     assert not any(one.magnitude for one in for_kernels(plain).pivots)
     deviation = of("std").form
-    assert any(one.magnitude for one in for_kernels(deviation, {"x": "bfloat16"}).pivots)
-    assert not any(one.magnitude for one in for_kernels(deviation, {"x": "float16"}).pivots)
+    assert not any(one.magnitude for one in for_kernels(deviation, {"x": "float32"}).pivots)
+    assert any(one.magnitude for one in for_kernels(deviation, {"x": "bfloat16"}, wide=True).pivots)
+    assert not any(one.magnitude for one in for_kernels(deviation, {"x": "float16"}, wide=True).pivots)
     fifth = ra.fuse({"o": (mean((x - mean(x)) ** 5) / ra.std(x, n) ** 5, "b")}).form
-    assert any(one.magnitude for one in for_kernels(fifth, {"x": "float16"}).pivots)
+    assert any(one.magnitude for one in for_kernels(fifth, {"x": "float16"}, wide=True).pivots)
 
 
 def test_the_derivation_says_how_a_scale_moves() -> None:
@@ -298,3 +299,11 @@ def test_a_scale_serves_maxima_too() -> None:
     wide = given.astype(np.longdouble)
     exact = np.abs(wide - wide.mean(axis=1, keepdims=True)).max(axis=1) / wide.std(axis=1)
     assert error(ra.fuse({"o": (expr, "b")})(x=given, backend="numpy").o, exact) < 4e-6
+
+
+def test_a_call_asks_for_the_range() -> None:
+    """Kernels are as fast as plain ones unless the call asks; the other backends are always in range."""
+    form, given = ra.fuse(ra.std(x, n)), {"x": rows(1e25, "f4")["x"]}
+    assert not np.isfinite(form(**given, backend="tilelang")).any()
+    exact = form(**given, backend="numpy")
+    np.testing.assert_allclose(form(**given, backend="tilelang", precision="wide"), exact, rtol=1e-5)

@@ -23,12 +23,14 @@ Parts = tuple[Part, ...]
 PLAIN_IN_KERNELS = """A number is added to what is scaled under a root, so that the scale serves large data alone. \
 States, NumPy and torch have it. Generated kernels take the sums without it, which leave the range where squares of \
 the data do."""
+WIDE_IN_KERNELS = """States, NumPy and torch divide by the scale. Generated kernels do so with `precision="wide"`. \
+Without it they take the sums as they are, which leave the range where powers of the data do."""
 
 
 def the_pivots(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """A sentence for every role of every pivot."""
     told = Reasons(decomposition, form)
-    plain: list[Parts] = [(PLAIN_IN_KERNELS,)] if form.level else []
+    plain: list[Parts] = [(PLAIN_IN_KERNELS if form.level else WIDE_IN_KERNELS,)] if form.unscaled else []
     return [sentence(*one) for one in (*(one for pivot in form.pivots for one in told.of(pivot)), *plain)]
 
 

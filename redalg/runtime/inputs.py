@@ -48,7 +48,7 @@ class Bound:
     result: str
 
 
-CHOICES = {"empty": ("nan", "zero"), "precision": ("ieee", "tf32")}
+CHOICES = {"empty": ("nan", "zero"), "precision": ("ieee", "tf32", "wide")}
 """Options of a call that name one of a few things."""
 
 

@@ -160,7 +160,8 @@ def plan_taken(
 def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
     """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: one
     reduced axis, short sums unrolled, stages apart, factors in order, columns' pivots fixed."""
-    form, problem = coalesced(parted(in_kernels(form, problem.dtypes), problem.sizes), problem)
+    taken = in_kernels(form, problem.dtypes, wide=problem.precision == "wide")
+    form, problem = coalesced(parted(taken, problem.sizes), problem)
     made = placed_again(in_stages(form, problem.sizes, together=bool(problem.varying)), form)
     return made, reading(made, made, problem)
 

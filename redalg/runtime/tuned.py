@@ -98,15 +98,20 @@ class Entry:
 def key_of(form: FusedForm, problem: Problem, device: DeviceSpec) -> Key:
     """The key of a problem of constant sizes."""
     options = {"empty": problem.empty, "precision": problem.precision}
-    names = naming(for_kernels(form, problem.dtypes))
+    names = naming(of_kernels(form, problem))
     bucket = {name: power_of_two(size) for name, size in sizes_of(form, problem).items()}
     dtypes = names.of_tensors(problem.dtypes)
     return Key(names.digest, dtypes, bucket, options, card(device), VERSION, tilelang_version())
 
 
+def of_kernels(form: FusedForm, problem: Problem) -> FusedForm:
+    """The form that a kernel of a problem has."""
+    return for_kernels(form, problem.dtypes, wide=problem.precision == "wide")
+
+
 def sizes_of(form: FusedForm, problem: Problem) -> dict[str, int]:
     """A problem's sizes, under the key's names of axes."""
-    return naming(for_kernels(form, problem.dtypes)).of_axes(problem.sizes)
+    return naming(of_kernels(form, problem)).of_axes(problem.sizes)
 
 
 def card(device: DeviceSpec) -> str:

@@ -23,7 +23,7 @@ class Problem:
         compute: dtype of arithmetic and of the state.
         result: dtype of outputs (before logarithms and extrema are widened).
         empty: what a ratio over no elements is: `nan` or `zero`.
-        precision: `ieee` or `tf32`.
+        precision: `ieee`, `tf32` or `wide`.
         varying: axes whose size is a run-time one: `sizes` then gives an example, which plans are chosen by.
         views: tensor name -> how many of the caller's dimensions each of the kernel's takes, where it takes several.
         together: axis name -> the caller's axes along all of which it numbers the elements, the last fastest.
