@@ -163,3 +163,23 @@ def test_the_weight_and_the_exponent_are_an_elements_own() -> None:
 
 def test_an_exponential_beside_none_of_d_stays_an_extremum() -> None:
     assert not ra.fuse(ra.max(exp(s) * w * ra.sum(y, n) ** 2, n)).form.structures
+
+
+VANISHING: dict[str, Expr] = {
+    "exponential": ra.max(exp(s - TOP), n),
+    "affine": ra.max(3 * exp(2 * s - 2 * TOP) + 1, n),
+    "difference": ra.max(s - TOP, n),
+    "at a minimum": ra.min(exp(s - ra.min(s, n)), n),
+    "from a maximum": ra.min(exp(TOP - s), n),
+    "ratio": ra.max(Abs(s) / ra.max(Abs(s), n), n),
+}
+
+
+@pytest.mark.parametrize("name", VANISHING)
+def test_what_cancels_of_finite_numbers_is_no_number_of_others(name: str) -> None:
+    form, rows = ra.fuse(VANISHING[name]), np.random.default_rng(0).normal(size=(7, 5))
+    rows[0], rows[1, 2], rows[2, 2], rows[3, 1], rows[4], rows[5] = -np.inf, np.inf, np.nan, -np.inf, 0, np.inf
+    for made in (form(s=rows, backend="numpy"), form(s=rows, backend="torch")):
+        finite = np.isfinite(wanted := form.reference(s=rows))
+        np.testing.assert_array_equal(made[finite], wanted[finite])
+        assert not np.isfinite(made[~finite]).any()

@@ -52,6 +52,7 @@ from redalg.incremental.peaks import about_peak, peak_of
 from redalg.incremental.scales import counted, scale_of
 from redalg.incremental.selected import index_of, value_of
 from redalg.incremental.structures import structure_of
+from redalg.incremental.vanished import where_kept
 from redalg.monoids import Monoid, monoid
 from redalg.monoids.functions import Powered, Scaled
 from redalg.monoids.peaks import ARGPEAK, PEAK
@@ -212,7 +213,7 @@ def _selection(structure: Structure) -> tuple[Value, Value]:
 
 def _hold_extrema(placement: Placement, separation: Separation, found: Extremal) -> None:
     """A slot for every extremum of x that the reduction follows from, shared with those that are held already."""
-    reduction, made, final = separation.reduction, dict[Expr, Expr](), found.final
+    reduction, made, final = separation.reduction, dict[Expr, Value](), found.final
     for slot in found.slots:
         if (peak := peak_of(slot.kind, slot.term, found.final)) is not None:
             final = about_peak(final, slot, *_hold_peak(placement, reduction, peak, f"_{slot.kind}"))
@@ -226,6 +227,8 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
             placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
         made[slot.symbol] = held[0]
     final = renamed(final, made)
+    if reduction.monoid.name in ("max", "min"):  # any and all are truths, of NaN too
+        final = where_kept(final, found, made, placement.decomposition.separator.facts)
     if final != reduction.value:
         placement.finals[reduction.value] = final
 
