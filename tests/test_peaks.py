@@ -183,3 +183,20 @@ def test_what_cancels_of_finite_numbers_is_no_number_of_others(name: str) -> Non
         finite = np.isfinite(wanted := form.reference(s=rows))
         np.testing.assert_array_equal(made[finite], wanted[finite])
         assert not np.isfinite(made[~finite]).any()
+
+
+def conditions(expr: Expr) -> tuple[str, ...]:
+    """Those of an exact verdict."""
+    verdict = ra.analyze(expr)
+    assert isinstance(verdict, ra.Exact)
+    return verdict.conditions
+
+
+def test_what_all_elements_may_attain_is_a_condition() -> None:
+    form = ra.fuse(ra.sum_at_max(s - ra.max(y, n), w, n))
+    tensors = tensors_of("plain")
+    tensors["y"][0] = -np.inf
+    [said] = conditions(ra.sum_at_max(s - ra.max(y, n), w, n))
+    assert "max_0 is not finite" in said
+    np.testing.assert_array_equal(np.isnan(form(**tensors, backend="numpy")), [True, False, False, False])
+    assert not conditions(ra.sum_at_max(s, w, n))

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Expr
+from sympy import Add, Expr, S
 
 from redalg.decompose.verdict import Decomposition, Separation
+from redalg.expression import UNDEFINED, Value, Where
+from redalg.expression.contents import of_kind, text_of, values_of
 
 
 def weights(decomposition: Decomposition) -> tuple[Expr, ...]:
@@ -50,3 +52,25 @@ def selections(decomposition: Decomposition) -> tuple[Separation, ...]:
     kinds = ("argmax", "argmin", "topk")
     return tuple(one for one in decomposition.separations
                  if one.reduction.monoid.name in kinds and one.times == "∘")  # fmt: skip
+
+
+def ties(decomposition: Decomposition) -> tuple[tuple[Value, Value], ...]:
+    """Pairs (d, v) of a v at or below the largest u + d, which is NaN where d is not finite: all u + d are then alike.
+
+    >>> from redalg import axes, fuse, max, sum_at_max, tensors
+    >>> x, y, z = tensors("x[n] y[n] z[n]")
+    >>> n = axes("n")
+    >>> ties(fuse(sum_at_max(x - max(y, n), z, n)).decomposition)
+    ((max_0, sum_at_max_0),)
+    """
+    cascade, found = decomposition.cascade, dict[tuple[Value, Value], None]()
+    attained = {one.value for one in cascade.reductions if one.monoid.name.endswith(("_at_max", "_below_max"))}
+    exprs = [*(one.term for one in cascade.reductions), *(one.expr for one in cascade.outputs)]
+    for node in (node for expr in exprs for node in of_kind(Add, expr)):
+        lost = [one for one in node.args if isinstance(one, Where) and one.args[1:] == (S.Zero, UNDEFINED)]
+        sums = sorted(
+            attained & {value for one in node.args if one not in lost for value in values_of(one)}, key=text_of
+        )
+        given = sorted({value for one in lost for value in values_of(one)}, key=text_of)
+        found |= {(d, v): None for d in given for v in sums}
+    return tuple(found)

@@ -8,7 +8,7 @@ from sympy import And, Expr, Mul, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Decomposition, Reduction, decompose
-from redalg.decompose.conventions import selections, weights
+from redalg.decompose.conventions import selections, ties, weights
 from redalg.decompose.domain import live_term
 from redalg.decompose.passes import said
 from redalg.decompose.verdict import Separation
@@ -146,6 +146,10 @@ def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[L
         of_u = (" are those of ", *one.g, ": the definition's where what ")
         yield sentence(
             "The places of ", one.reduction.value, *of_u, *axes, " does not vary is finite and not 0, or NaN."
+        )
+    for d, value in ties(decomposition):
+        yield sentence(
+            "Where ", d, " is not finite, what ", value, " is used for is NaN, though all may be the largest."
         )
 
 
