@@ -24,7 +24,7 @@ from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_ne
 from redalg.expression import Axis, Let, Reduce, Value
 from redalg.expression.contents import values_of
 from redalg.incremental import Accumulator, FusedForm, Pivot
-from redalg.incremental.form import PivotPolicy, Structure
+from redalg.incremental.form import PivotPolicy, Structure, ends
 from redalg.incremental.structured import NATIVE, lifted
 from redalg.monoids.peaks import ARGPEAK, PEAK
 
@@ -170,7 +170,8 @@ class Moves:
 
     def moved(self, one: Accumulator, naming: Naming, to: Naming, deltas: dict[Value, Expr]) -> Expr:
         """A(c→c′)·a for the state that `naming` means."""
-        total = Add(*(c.xreplace(deltas) * naming(value) for value, c in one.transition))
+        known = {**deltas, **ends(self.form.shifted, naming, to)}
+        total = Add(*(c.xreplace(known) * naming(value) for value, c in one.transition))
         return Mul(total, *(exp(q * (naming(pivot.value) - to(pivot.value))) for pivot, q in one.weight))
 
     def displacements(self, naming: Naming) -> dict[Value, Expr]:

@@ -25,6 +25,7 @@ from redalg.incremental.losable import Losable
 from redalg.incremental.placement import Placement, place
 from redalg.incremental.resolve import Resolver
 from redalg.incremental.scales import divided_atoms, in_kernels, pays, pays_of_shifts, rooted_atoms, sized_atoms
+from redalg.incremental.tangents import about_tangents
 from redalg.incremental.wholes import candidates, with_wholes
 
 NONE: frozenset[int] = frozenset()
@@ -51,7 +52,7 @@ def complete(form: FusedForm) -> FusedForm:
     """The form with what nothing needs dropped, every slot named and its outputs' emptiness said; checked."""
     if form.unscaled is not None:
         form = replace(form, unscaled=complete(form.unscaled))
-    form = mark_droppable(named_after_reductions(drop_unused(with_emptiness(form))))
+    form = mark_droppable(named_after_reductions(drop_unused(with_emptiness(about_tangents(form)))))
     form.verify()
     return form
 

@@ -28,14 +28,14 @@ def fixed(form: FusedForm, column: Axis | None) -> FusedForm:
     So is every slope that stays 0.
     """
     level = [one for one in form.shifted if one.policy is PivotPolicy.SLOPE and not one.is_found]
-    form = _still(form, {one.value: S.Zero for one in level})
+    form = still(form, {one.value: S.Zero for one in level})
     right = {value for one in form.accumulators for factor in one.factors[1:] for value in values_of(factor)}
     along = [one for one in form.pivots if column in one.value.indices or one.value in right]
     pivots = [one for one in along if column is not None and fixable(one, form)]
-    return _still(form, {one.value: first_of(one, form.cascade.axis) for one in pivots})
+    return still(form, {one.value: first_of(one, form.cascade.axis) for one in pivots})
 
 
-def _still(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
+def still(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
     """The form with pivots held at expressions."""
     if not at:
         return form

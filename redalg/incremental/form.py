@@ -14,10 +14,11 @@ with safe(c) = 0 where c = −∞ (an empty state), so that nothing is ever −�
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 from sympy import Expr, Mul, S, Tuple, exp
 from sympy.logic.boolalg import Boolean
@@ -158,6 +159,16 @@ class Pivot:
         return Value(Label(f"rho_{self.value.name}"), *self.value.indices)
 
     @cached_property
+    def departure(self) -> Value:
+        """The symbol of c where a transition is no polynomial in δ: where the pivot moves from."""
+        return Value(Label(f"from_{self.value.name}"), *self.value.indices)
+
+    @cached_property
+    def arrival(self) -> Value:
+        """The symbol of c' there: where the pivot moves to."""
+        return Value(Label(f"to_{self.value.name}"), *self.value.indices)
+
+    @cached_property
     def generator(self) -> Expr:
         """The number that is shifted: u, or u over its scales."""
         if self.magnitude is not None:
@@ -193,6 +204,14 @@ class Pivot:
     def has_slot(self) -> bool:
         """Whether the state must hold c (a running pivot or scale is recomputed from the extrema)."""
         return self.policy not in (PivotPolicy.RUNNING, PivotPolicy.SCALE)
+
+
+def ends(
+    pivots: Iterable[Pivot], departure: Callable[[Value], Any], arrival: Callable[[Value], Any]
+) -> dict[Value, Any]:
+    """Where every pivot moves from and where to, under the symbols of transitions."""
+    made = {one.departure: departure(one.value) for one in pivots}
+    return made | {one.arrival: arrival(one.value) for one in pivots}
 
 
 def magnitude_of(scales: tuple[tuple[Pivot, Expr], ...]) -> Pivot | None:

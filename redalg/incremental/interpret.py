@@ -18,7 +18,7 @@ from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.conditioned import Conditioned
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.factors import grouped
-from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot, PivotPolicy, magnitude_of
+from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot, PivotPolicy, ends, magnitude_of
 from redalg.incremental.structured import defined, folded, joined
 from redalg.monoids import MONOIDS, Monoid
 
@@ -287,7 +287,7 @@ class Executor:
     def _moved(self, scope: Scope, slots: Slots, target: Slots) -> Slots:
         """The accumulators of a state at the target's pivots: A(c→c')·a."""
         old, new = self.pivots(scope, slots), self.pivots(scope, target)
-        values = dict(slots)
+        values = {**slots, **ends(self.form.shifted, old.__getitem__, new.__getitem__)}
         for pivot in self.form.pivots:
             values[pivot.ratio] = self._ratio(pivot.scales, scope, old, new) if pivot.scales else None
             onto = self._ratio(pivot.onto, scope, old, new) if pivot.onto else 1.0

@@ -17,8 +17,8 @@ from sympy import Add, And, Eq, Expr, Mul, Or, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression import Let, Value, Where
+from redalg.expression.contents import of_kind, values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, magnitude_of
 from redalg.lower_tile.assembly import Assembly, Sweep
 from redalg.lower_tile.centres import found, is_local, kept
@@ -196,9 +196,19 @@ class Merge:
         for pivot in self.form.pivots:
             if coefficient.has(pivot.displacement):
                 found[pivot.displacement] = self._delta(side, pivot)
+            if coefficient.has(pivot.departure):
+                here = self.merged[pivot.value]
+                found |= {pivot.departure: self.sides[side].values.get(pivot.value, here), pivot.arrival: here}
             if pivot.scales and coefficient.has(pivot.ratio):
                 found[pivot.ratio] = self._ratio(side, pivot)
-        return coefficient.xreplace(found)
+        made = coefficient.xreplace(found)
+        return made.xreplace({one: self._named(side, one) for one in of_kind(Let, made)})
+
+    def _named(self, side: int, one: Let) -> Expr:
+        """What a coefficient names, in a row buffer."""
+        if (side, one) not in self.ratios:
+            self.ratios[side, one] = self.held(one.name, one.expr)
+        return self.ratios[side, one]
 
     def _ratio(self, side: int, pivot: Pivot) -> Expr:
         """ρ = Π exp(q·(m − m')), or m/m', of one side, in a row buffer; 1 where its pivots m are the merged ones."""

@@ -1,0 +1,305 @@
+"""Sums of x·log x and of log x, taken about a tangent where they cancel with that function of the mean.
+
+    Σ w·f(x) = Σ w·f(x; c) + f(c)·Σ w + f'(c)·Σ w·(x − c)          f(x; c) = f(x) − f(c) − f'(c)·(x − c)
+
+    f = x·log x       f(x; c) = x·log(x/c) − (x − c)
+    f = −log x        f(x; c) = (x − c)/c − log(x/c)
+
+The distance f(x; c) from the tangent at c is no less than 0, and of second order in x − c: about a mean far from 0 it
+is small where f itself is not. It moves by the distance between the tangents (Bregman 1967; the identity of three
+points of Chen and Teboulle 1993), exact for every c of the sign of x:
+
+    f(x; c') = f(x; c) + f(c; c') + (f'(c) − f'(c'))·(x − c)
+
+so that {1, x − c, f(x; c)} is closed under moves. With S = Σ w·x, W = Σ w and c' = S/W nothing is left of x − c:
+
+    Σ w·f(x) = Σ w·f(x; c) − W·f(S/W; c)  +  W·f(S/W)
+
+and a value of f(S/W), as log S, is lost again in what compares Σ w·f(x) with it: the index of Theil, the divergence
+of data from their mean. The form takes a tangent where some value or output loses log S and log W so, and nowhere else.
+
+Close to c a distance is a series in r = (x − c)/(x + c), as log(x/c) = 2·(r + r³/3 + r⁵/5 + …).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import final
+
+from sympy import Abs, Add, Eq, Expr, Lt, Mul, Or, Rational, S, expand, log
+
+from redalg.expression import UNDEFINED, Element, Label, Let, Value, Where
+from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
+from redalg.incremental.fixed import still
+from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy
+
+TERMS = 8
+"""Terms of the series: enough for float64 where r is less than NEAR."""
+NEAR = Rational(1, 8)
+"""Where the series takes over: beyond it, log(x/c) loses a digit at most."""
+
+
+@final
+@dataclass(frozen=True)
+class Curve:
+    """f of one sum: x·log x if `times`, else log x; of |x| in the logarithm if `absolute`."""
+
+    times: bool
+    absolute: bool
+
+    def value(self, x: Expr, count: Expr = S.One) -> Expr:
+        """count·f(x/count), f(0) = 0 of x·log x."""
+        made = log(Abs(x / count) if self.absolute else x / count)
+        return Where(Eq(x, 0), S.Zero, x * made) if self.times else count * made
+
+    def distance(self, x: Expr, c: Expr, z: Expr, name: str) -> Expr:
+        """f(x; c) of x·log x, of −log x otherwise, where z = x − c; of x = 0 its limit, c or ∞."""
+        r = Let(name, z / (x + c))
+        quotient = Abs(x / c) if self.absolute else x / c
+        series, near = r**3 * _tail(r), Lt(Abs(r), NEAR)
+        if self.times:
+            return Where(Eq(x, 0), c, Where(near, z * r + 2 * x * series, x * log(quotient) - z))
+        return Where(Eq(x, 0), S.Infinity, Where(near, z * r / c - 2 * series, z / c - log(quotient)))
+
+
+def _tail(r: Expr) -> Expr:
+    """1/3 + r²/5 + r⁴/7 + …"""
+    total: Expr = Rational(1, 2 * TERMS + 1)
+    for k in reversed(range(TERMS - 1)):
+        total = Add(Rational(1, 2 * k + 3), Mul(r**2, total))
+    return total
+
+
+@final
+@dataclass(frozen=True)
+class Tangent:
+    """Sums Σ w·f(x) with one x and one w, beside Σ w·x and Σ w in a form.
+
+    Attributes:
+        x, w: the generator and its weight.
+        total, count: Σ w·x and Σ w.
+        sums: the sums Σ w·f(x), each with its f.
+    """
+
+    x: Expr
+    w: Expr
+    total: Accumulator
+    count: Accumulator
+    sums: tuple[tuple[Accumulator, Curve], ...]
+
+    def value(self, one: Accumulator) -> Value:
+        """The symbol of Σ w·f(x) about its mean."""
+        return Value(Label(f"{one.value.name}_about_mean"), *sorted(self.axes(one), key=str))
+
+    def axes(self, one: Accumulator) -> set[Expr]:
+        """The axes of a sum, and of those that it is compared with."""
+        return {axis for part in (one, self.total, self.count) for axis in part.value.indices}
+
+
+def about_tangents(form: FusedForm) -> FusedForm:
+    """The form with every group of sums about a tangent, where some value or output loses its logarithms by that.
+
+    A pivot of log x itself is no use then: it is tried at 0, where every sum that it shifts is about a tangent.
+    """
+    for pivot in form.shifted:
+        if isinstance(pivot.base, log) and not pivot.scales and not pivot.slopes:
+            shifting = {one.value for one in form.accumulators if pivot.value in values_of(one.term)}
+            form = _about(_unshifted(form, pivot), shifting) or form
+    return _about(form, set()) or form
+
+
+def _about(form: FusedForm, every: AbstractSet[Value]) -> FusedForm | None:
+    """The form about the tangents that pay; None where there is none, or some sum of `every` is about none."""
+    left, found = set(every), False
+    for tangent in tangents(form):
+        if (made := _rewritten(form, tangent)) is not None:
+            form, found = made, True
+            left -= {one.value for one, _ in tangent.sums}
+    return form if found and not left else None
+
+
+def _unshifted(form: FusedForm, pivot: Pivot) -> FusedForm:
+    """The form with the pivot of a logarithm at 0."""
+    form = still(form, {pivot.value: S.Zero})
+    bare = {Let(f"{pivot.value.name}_shifted", pivot.base): pivot.base}
+    return replace(form, accumulators=tuple(
+        replace(one, factors=tuple(factor.xreplace(bare) for factor in one.factors)) for one in form.accumulators
+    ))  # fmt: skip
+
+
+# ---- which sums ------------------------------------------------------------------------------------------------------
+
+
+def tangents(form: FusedForm) -> Iterator[Tangent]:
+    """The groups of sums of x·log x and log x, with the sums of w·x and of w that the form holds beside them."""
+    plain = {one.term: one for one in form.accumulators if _is_plain(one)}
+    groups: dict[tuple[Expr, Expr], list[tuple[Accumulator, Curve]]] = {}
+    for term, one in plain.items():
+        factors = Mul.make_args(term)
+        logs = [factor for factor in factors if isinstance(factor, log)]
+        if len(logs) != 1 or not elements_of(logs[0]):
+            continue
+        rest = Mul(*(factor for factor in factors if factor is not logs[0]))
+        argument = logs[0].args[0]
+        x = argument.args[0] if isinstance(argument, Abs) else argument
+        times = x in Mul.make_args(rest)
+        w = rest / x if times else rest
+        groups.setdefault((x, w), []).append((one, Curve(times, isinstance(argument, Abs))))
+    for (x, w), sums in groups.items():
+        total, count = plain.get(w * x), plain.get(w)
+        if total is not None and count is not None and _fits(x, w, form, plain):
+            used = {value for pivot in form.pivots for value in values_of(pivot.source)}
+            taken = {total.value, *(one.value for one, _ in sums)}
+            if not used & taken and not any(values_of(one.term) & taken for one in form.accumulators):
+                yield Tangent(x, w, total, count, tuple(sums))
+
+
+def _is_plain(one: Accumulator) -> bool:
+    return not one.weight and one.transition == ((one.value, S.One),) and not values_of(one.term)
+
+
+def _fits(x: Expr, w: Expr, form: FusedForm, plain: Mapping[Expr, Accumulator]) -> bool:
+    """Tells if x is data of no log itself and one sign, and w brings no axis: it would be a contraction's operand."""
+    one_sign = bool(x.is_extended_nonnegative) or any(_guards(term, x) for term in plain) or log(x) in {
+        factor for term in plain for factor in Mul.make_args(term)}  # fmt: skip
+    along = free_axes(x) | set(form.cascade.reduced)
+    return x.has(Element) and not x.has(log) and free_axes(w) <= along and one_sign
+
+
+def _guards(term: Expr, x: Expr) -> bool:
+    """Tells if a sum is NaN where x is negative."""
+    return any(one.args[:2] == (Lt(x, 0), UNDEFINED) for one in of_kind(Where, term))
+
+
+# ---- where it pays ---------------------------------------------------------------------------------------------------
+
+
+def _rewritten(form: FusedForm, tangent: Tangent) -> FusedForm | None:
+    """The form about a tangent; None where no value or output loses its logarithms."""
+    finish = _Finish(tangent)
+    assignments = [finish.assignment(one) for one in form.assignments]
+    outputs = [replace(one, expr=finish.written(one.expr)) for one in form.outputs]
+    if not finish.lost:
+        return None
+    pivot = _pivot(form, tangent)
+    moved = {one.value: one for one in _accumulators(tangent, pivot)}
+    meaning: dict[Expr, Expr] = {tangent.total.value: tangent.count.value * pivot.value + tangent.total.value}
+    first = [Assignment(tangent.value(one), _about_mean(one, curve, tangent, pivot)) for one, curve in tangent.sums]
+    meaning |= {one.value: finish.whole(one, curve).xreplace(meaning) for one, curve in tangent.sums}
+    return replace(
+        form,
+        pivots=(*form.pivots, pivot),
+        accumulators=tuple(moved.get(one.value, one) for one in form.accumulators),
+        assignments=(*first, *(replace(one, expr=one.expr.xreplace(meaning)) for one in assignments)),
+        outputs=tuple(replace(one, expr=one.expr.xreplace(meaning)) for one in outputs),
+    )
+
+
+@final
+class _Finish:
+    """Rewrites what `finish` computes. `lost` says whether logarithms of the mean were lost somewhere."""
+
+    def __init__(self, tangent: Tangent) -> None:
+        self.tangent, self.lost = tangent, False
+        self.known: dict[Expr, Expr] = {}
+        self.total, self.count = tangent.total.value, tangent.count.value
+        self.sums = {one.value: (one, curve) for one, curve in tangent.sums}
+
+    def whole(self, one: Accumulator, curve: Curve) -> Expr:
+        """Σ w·f(x) from that about its mean."""
+        about = self.tangent.value(one)
+        return (about if curve.times else -about) + curve.value(self.total, self.count)
+
+    def assignment(self, one: Assignment) -> Assignment:
+        """The assignment rewritten; what is still made of such sums is known by its meaning."""
+        made = self.written(one.expr)
+        if made is one.expr:
+            self.known[one.value] = one.expr.xreplace(self.known)
+        return replace(one, expr=made)
+
+    def written(self, expr: Expr) -> Expr:
+        """An expression without the logarithms of S and W, where it loses them; else as it is."""
+        meant = expr.xreplace(self.known)
+        if not meant.has(log) or not values_of(meant) & self.sums.keys() or not self._has_logs(_split(meant, self)):
+            return expr
+        parts = {value: self._expanded(one, curve) for value, (one, curve) in self.sums.items()}
+        made = expand(_split(meant, self).xreplace(parts), log=False, power_base=False, power_exp=False)
+        if self._has_logs(made):
+            return expr
+        self.lost = True
+        return made
+
+    def _expanded(self, one: Accumulator, curve: Curve) -> Expr:
+        about, base = self.tangent.value(one), self.total if curve.times else self.count
+        return (about if curve.times else -about) + base * (log(self.total) - log(self.count))
+
+    def _has_logs(self, expr: Expr) -> bool:
+        return any(values_of(one) & {self.total, self.count} for one in of_kind(log, expr))
+
+
+def _split(expr: Expr, finish: _Finish) -> Expr:
+    """log |S/W| → log S − log W, beside numbers and what is known to be positive."""
+    found: dict[Expr, Expr] = {}
+    for one in of_kind(log, expr):
+        argument = one.args[0].args[0] if isinstance(one.args[0], Abs) else one.args[0]
+        pairs = [factor.as_base_exp() for factor in Mul.make_args(argument)]
+        if all(base in (finish.total, finish.count) or base.is_extended_nonnegative for base, _ in pairs):
+            found[one] = Add(*(power * log(base) for base, power in pairs))
+    return expr.xreplace(found)
+
+
+# ---- the state -------------------------------------------------------------------------------------------------------
+
+
+def _pivot(form: FusedForm, tangent: Tangent) -> Pivot:
+    """The pivot of x: the weighted mean of each block, of weights of one sign; else the mean of the first block."""
+    taken = {one.value.name for one in form.pivots}
+    name = next(name for number in range(len(taken) + 1) if (name := f"c_{number}") not in taken)
+    axes = free_axes(tangent.x) - set(form.cascade.reduced)
+    value = Value(Label(name), *(axis for axis in tangent.total.value.indices if axis in axes))
+    source = tangent.total.value / tangent.count.value
+    if tangent.w.is_extended_nonnegative and {*tangent.count.value.indices} <= axes:
+        return Pivot(value, tangent.x, PivotPolicy.TILE_LOCAL, source)
+    return Pivot(value, tangent.x, PivotPolicy.BLOCK_MEAN, S.Zero)
+
+
+def _accumulators(tangent: Tangent, pivot: Pivot) -> Iterable[Accumulator]:
+    """Σ w·(x − c), and Σ w·f(x; c) of every f, with their moves."""
+    n, z = tangent.count.value, tangent.total.value
+    about = pivot.about(pivot.value)
+    yield replace(tangent.total, factors=(tangent.w * about,), transition=((z, S.One), (n, -pivot.displacement)))
+    for one, curve in tangent.sums:
+        term = curve.distance(tangent.x, pivot.value, about, f"{pivot.value.name}_ratio")
+        if not curve.absolute and not tangent.x.is_extended_nonnegative:
+            term = Where(Lt(tangent.x, 0), S.NaN, term)
+        of_count, of_total = _moves(curve, pivot)
+        yield replace(one, factors=(tangent.w * term,),
+                      transition=((one.value, S.One), (z, of_total), (n, of_count)))  # fmt: skip
+
+
+def _moves(curve: Curve, pivot: Pivot) -> tuple[Expr, Expr]:
+    """f(c; c') and f'(c) − f'(c'), both 0 where c stays, and of c = 0, where every x is 0."""
+    c, there, delta = pivot.departure, pivot.arrival, pivot.displacement
+    r = Let(f"{pivot.value.name}_moved", -delta / (c + there))
+    quotient, series = Abs(c / there), r**3 * _tail(r)
+    near = Lt(Abs(r), NEAR)
+    if curve.times:
+        distance = Where(near, -delta * r + 2 * c * series, c * log(quotient) + delta)
+        distance = Where(Eq(c, 0), there, distance)
+        slope = Where(near, 2 * (r + series), log(quotient))
+    else:
+        distance = Where(near, -delta * r / there - 2 * series, -delta / there - log(quotient))
+        slope = -delta / (c * there)
+    nowhere = Or(Eq(delta, 0), Eq(c, 0))
+    return Where(Eq(delta, 0), S.Zero, distance), Where(nowhere, S.Zero, slope)
+
+
+def _about_mean(one: Accumulator, curve: Curve, tangent: Tangent, pivot: Pivot) -> Expr:
+    """Σ w·f(x; c) − W·f(S/W; c), 0 farther on where S/W is c; of log x, no number where S is 0."""
+    n, z, c = tangent.count.value, tangent.total.value, pivot.value
+    h = Let(f"{c.name}_to_mean", z / n)
+    moved = curve.distance(Let(f"{tangent.total.value.name}_mean", c + h), c, h, f"{c.name}_mean_ratio")
+    made = one.value - Where(Eq(z, 0), S.Zero, n * moved)
+    return made if curve.times else Where(Eq(n * c + z, 0), S.NaN, made)
