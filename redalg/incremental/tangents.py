@@ -30,7 +30,7 @@ from typing import final
 
 from sympy import Abs, Add, Eq, Expr, Lt, Mul, Or, Rational, S, expand, log
 
-from redalg.expression import UNDEFINED, Element, Label, Let, Value, Where
+from redalg.expression import UNDEFINED, Axis, Element, Label, Let, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
 from redalg.incremental.fixed import still
 from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy
@@ -59,9 +59,10 @@ class Curve:
         r = Let(name, z / (x + c))
         quotient = Abs(x / c) if self.absolute else x / c
         series, near = r**3 * _tail(r), Lt(Abs(r), NEAR)
+        nothing = Eq(Let(f"{name}_of", x), 0)  # tested even of what is declared positive
         if self.times:
-            return Where(Eq(x, 0), c, Where(near, z * r + 2 * x * series, x * log(quotient) - z))
-        return Where(Eq(x, 0), S.Infinity, Where(near, z * r / c - 2 * series, z / c - log(quotient)))
+            return Where(nothing, c, Where(near, z * r + 2 * x * series, x * log(quotient) - z))
+        return Where(nothing, S.Infinity, Where(near, z * r / c - 2 * series, z / c - log(quotient)))
 
 
 def _tail(r: Expr) -> Expr:
@@ -93,7 +94,7 @@ class Tangent:
         """The symbol of Σ w·f(x) about its mean."""
         return Value(Label(f"{one.value.name}_about_mean"), *sorted(self.axes(one), key=str))
 
-    def axes(self, one: Accumulator) -> set[Expr]:
+    def axes(self, one: Accumulator) -> set[Axis]:
         """The axes of a sum, and of those that it is compared with."""
         return {axis for part in (one, self.total, self.count) for axis in part.value.indices}
 
@@ -161,11 +162,11 @@ def _is_plain(one: Accumulator) -> bool:
 
 
 def _fits(x: Expr, w: Expr, form: FusedForm, plain: Mapping[Expr, Accumulator]) -> bool:
-    """Tells if x is data of no log itself and one sign, and w brings no axis: it would be a contraction's operand."""
+    """Tells if x is data of no log itself and one sign, and neither w nor the domain has axes that x lacks."""
     one_sign = bool(x.is_extended_nonnegative) or any(_guards(term, x) for term in plain) or log(x) in {
         factor for term in plain for factor in Mul.make_args(term)}  # fmt: skip
     along = free_axes(x) | set(form.cascade.reduced)
-    return x.has(Element) and not x.has(log) and free_axes(w) <= along and one_sign
+    return x.has(Element) and not x.has(log) and free_axes(w) | free_axes(form.cascade.domain) <= along and one_sign
 
 
 def _guards(term: Expr, x: Expr) -> bool:
@@ -183,15 +184,15 @@ def _rewritten(form: FusedForm, tangent: Tangent) -> FusedForm | None:
     outputs = [replace(one, expr=finish.written(one.expr)) for one in form.outputs]
     if not finish.lost:
         return None
-    pivot = _pivot(form, tangent)
-    moved = {one.value: one for one in _accumulators(tangent, pivot)}
+    pivot, further = _pivot(form, tangent)
+    moved = {one.value: one for one in (*further, *_accumulators(tangent, pivot))}
     meaning: dict[Expr, Expr] = {tangent.total.value: tangent.count.value * pivot.value + tangent.total.value}
     first = [Assignment(tangent.value(one), _about_mean(one, curve, tangent, pivot)) for one, curve in tangent.sums]
     meaning |= {one.value: finish.whole(one, curve).xreplace(meaning) for one, curve in tangent.sums}
     return replace(
         form,
         pivots=(*form.pivots, pivot),
-        accumulators=tuple(moved.get(one.value, one) for one in form.accumulators),
+        accumulators=tuple(moved.pop(one.value, one) for one in form.accumulators) + tuple(moved.values()),
         assignments=(*first, *(replace(one, expr=one.expr.xreplace(meaning)) for one in assignments)),
         outputs=tuple(replace(one, expr=one.expr.xreplace(meaning)) for one in outputs),
     )
@@ -253,16 +254,25 @@ def _split(expr: Expr, finish: _Finish) -> Expr:
 # ---- the state -------------------------------------------------------------------------------------------------------
 
 
-def _pivot(form: FusedForm, tangent: Tangent) -> Pivot:
-    """The pivot of x: the weighted mean of each block, of weights of one sign; else the mean of the first block."""
+def _pivot(form: FusedForm, tangent: Tangent) -> tuple[Pivot, list[Accumulator]]:
+    """The pivot of x: the mean of each block, weighted by weights of one sign; and the sums that it takes beside."""
     taken = {one.value.name for one in form.pivots}
     name = next(name for number in range(len(taken) + 1) if (name := f"c_{number}") not in taken)
     axes = free_axes(tangent.x) - set(form.cascade.reduced)
-    value = Value(Label(name), *(axis for axis in tangent.total.value.indices if axis in axes))
-    source = tangent.total.value / tangent.count.value
+    pivot = Pivot(Value(Label(name), *sorted(axes, key=str)), tangent.x, PivotPolicy.TILE_LOCAL, S.Zero)
     if tangent.w.is_extended_nonnegative and {*tangent.count.value.indices} <= axes:
-        return Pivot(value, tangent.x, PivotPolicy.TILE_LOCAL, source)
-    return Pivot(value, tangent.x, PivotPolicy.BLOCK_MEAN, S.Zero)
+        return replace(pivot, source=tangent.total.value / tangent.count.value), []
+    counts = [one for one in form.accumulators if one.is_count]
+    count = counts[0] if counts else _sum(f"{name}_count", free_axes(form.cascade.domain) & axes, S.One)
+    rest = _sum(f"{name}_rest", axes, pivot.about(pivot.value))
+    rest = replace(rest, transition=((rest.value, S.One), (count.value, -pivot.displacement)))
+    return replace(pivot, source=rest.value / count.value), [count, rest]
+
+
+def _sum(name: str, axes: AbstractSet[Axis], term: Expr) -> Accumulator:
+    """A sum of its own, which nothing moves."""
+    value = Value(Label(name), *sorted(axes, key=str))
+    return Accumulator(value, (), (term,), ((value, S.One),))
 
 
 def _accumulators(tangent: Tangent, pivot: Pivot) -> Iterable[Accumulator]:
@@ -291,7 +301,7 @@ def _moves(curve: Curve, pivot: Pivot) -> tuple[Expr, Expr]:
         slope = Where(near, 2 * (r + series), log(quotient))
     else:
         distance = Where(near, -delta * r / there - 2 * series, -delta / there - log(quotient))
-        slope = -delta / (c * there)
+        slope = -Let(f"{pivot.value.name}_step", delta / c) / there  # c·c' may leave the range
     nowhere = Or(Eq(delta, 0), Eq(c, 0))
     return Where(Eq(delta, 0), S.Zero, distance), Where(nowhere, S.Zero, slope)
 
