@@ -28,7 +28,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Abs, Add, Eq, Expr, Lt, Mul, Or, Rational, S, expand, log
+from sympy import Abs, Add, Eq, Expr, Lt, Mul, Rational, S, expand, log
 
 from redalg.expression import UNDEFINED, Axis, Element, Label, Let, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
@@ -54,15 +54,15 @@ class Curve:
         made = log(Abs(x / count) if self.absolute else x / count)
         return Where(Eq(x, 0), S.Zero, x * made) if self.times else count * made
 
-    def distance(self, x: Expr, c: Expr, z: Expr, name: str) -> Expr:
-        """f(x; c) of x·log x, of −log x otherwise, where z = x − c; of x = 0 its limit, c or ∞."""
-        r = Let(name, z / (x + c))
-        quotient = Abs(x / c) if self.absolute else x / c
-        series, near = r**3 * _tail(r), Lt(Abs(r), NEAR)
-        nothing = Eq(Let(f"{name}_of", x), 0)  # tested even of what is declared positive
+    def distance(self, x: Expr, c: Expr, z: Expr, r: Expr) -> Expr:
+        """f(x; c), z = x − c and r = z/(x + c); of x = 0 its limit, and f(x) itself of c = 0."""
+        series, near = r**3 * _tail(r), Lt(r**2, NEAR**2)
+        nothing = Eq(Let("x", x), 0)  # tested even of what is declared positive
+        unit, rise = Where(Eq(c, 0), S.One, c), Where(Eq(c, 0), S.Zero, z)
+        quotient = Abs(x / unit) if self.absolute else x / unit
         if self.times:
-            return Where(nothing, c, Where(near, z * r + 2 * x * series, x * log(quotient) - z))
-        return Where(nothing, S.Infinity, Where(near, z * r / c - 2 * series, z / c - log(quotient)))
+            return Where(nothing, c, Where(near, z * r + 2 * x * series, x * log(quotient) - rise))
+        return Where(nothing, S.Infinity, Where(near, z * r / c - 2 * series, rise / unit - log(quotient)))
 
 
 def _tail(r: Expr) -> Expr:
@@ -187,13 +187,15 @@ def _rewritten(form: FusedForm, tangent: Tangent) -> FusedForm | None:
     pivot, further = _pivot(form, tangent)
     moved = {one.value: one for one in (*further, *_accumulators(tangent, pivot))}
     meaning: dict[Expr, Expr] = {tangent.total.value: tangent.count.value * pivot.value + tangent.total.value}
-    first = [Assignment(tangent.value(one), _about_mean(one, curve, tangent, pivot)) for one, curve in tangent.sums]
     meaning |= {one.value: finish.whole(one, curve).xreplace(meaning) for one, curve in tangent.sums}
     return replace(
         form,
         pivots=(*form.pivots, pivot),
         accumulators=tuple(moved.pop(one.value, one) for one in form.accumulators) + tuple(moved.values()),
-        assignments=(*first, *(replace(one, expr=one.expr.xreplace(meaning)) for one in assignments)),
+        assignments=(
+            *_finishing(tangent, pivot),
+            *(replace(one, expr=one.expr.xreplace(meaning)) for one in assignments),
+        ),
         outputs=tuple(replace(one, expr=one.expr.xreplace(meaning)) for one in outputs),
     )
 
@@ -279,9 +281,10 @@ def _accumulators(tangent: Tangent, pivot: Pivot) -> Iterable[Accumulator]:
     """Σ w·(x − c), and Σ w·f(x; c) of every f, with their moves."""
     n, z = tangent.count.value, tangent.total.value
     about = pivot.about(pivot.value)
+    r = Let(f"{pivot.value.name}_ratio", about / (tangent.x + pivot.value))
     yield replace(tangent.total, factors=(tangent.w * about,), transition=((z, S.One), (n, -pivot.displacement)))
     for one, curve in tangent.sums:
-        term = curve.distance(tangent.x, pivot.value, about, f"{pivot.value.name}_ratio")
+        term = curve.distance(tangent.x, pivot.value, about, r)
         if not curve.absolute and not tangent.x.is_extended_nonnegative:
             term = Where(Lt(tangent.x, 0), S.NaN, term)
         of_count, of_total = _moves(curve, pivot)
@@ -290,26 +293,32 @@ def _accumulators(tangent: Tangent, pivot: Pivot) -> Iterable[Accumulator]:
 
 
 def _moves(curve: Curve, pivot: Pivot) -> tuple[Expr, Expr]:
-    """f(c; c') and f'(c) − f'(c'), both 0 where c stays, and of c = 0, where every x is 0."""
+    """f(c; c') and f'(c) − f'(c'), both 0 where c stays; the tangent at 0 is taken to be 0 itself."""
     c, there, delta = pivot.departure, pivot.arrival, pivot.displacement
     r = Let(f"{pivot.value.name}_moved", -delta / (c + there))
-    quotient, series = Abs(c / there), r**3 * _tail(r)
-    near = Lt(Abs(r), NEAR)
+    quotient, series, near = Abs(c / there), r**3 * _tail(r), Lt(r**2, NEAR**2)
     if curve.times:
         distance = Where(near, -delta * r + 2 * c * series, c * log(quotient) + delta)
-        distance = Where(Eq(c, 0), there, distance)
         slope = Where(near, 2 * (r + series), log(quotient))
+        off, on = (there, -1 - log(Abs(there))), (c * log(Abs(c)), 1 + log(Abs(c)))
     else:
         distance = Where(near, -delta * r / there - 2 * series, -delta / there - log(quotient))
         slope = -Let(f"{pivot.value.name}_step", delta / c) / there  # c·c' may leave the range
-    nowhere = Or(Eq(delta, 0), Eq(c, 0))
-    return Where(Eq(delta, 0), S.Zero, distance), Where(nowhere, S.Zero, slope)
+        off, on = (log(Abs(there)) - 1, 1 / there), (-log(Abs(c)), -1 / c)
+    made = (Where(Eq(c, 0), from_0, Where(Eq(there, 0), to_0, between))
+            for from_0, to_0, between in zip(off, on, (distance, slope), strict=True))  # fmt: skip
+    of_count, of_total = (Where(Eq(delta, 0), S.Zero, one) for one in made)
+    return of_count, of_total
 
 
-def _about_mean(one: Accumulator, curve: Curve, tangent: Tangent, pivot: Pivot) -> Expr:
-    """Σ w·f(x; c) − W·f(S/W; c), 0 farther on where S/W is c; of log x, no number where S is 0."""
+def _finishing(tangent: Tangent, pivot: Pivot) -> Iterator[Assignment]:
+    """S/W − c, S/W and their ratio; then Σ w·f(x; c) − W·f(S/W; c) of every sum, no number of log x where S is 0."""
     n, z, c = tangent.count.value, tangent.total.value, pivot.value
-    h = Let(f"{c.name}_to_mean", z / n)
-    moved = curve.distance(Let(f"{tangent.total.value.name}_mean", c + h), c, h, f"{c.name}_mean_ratio")
-    made = one.value - Where(Eq(z, 0), S.Zero, n * moved)
-    return made if curve.times else Where(Eq(n * c + z, 0), S.NaN, made)
+    axes = sorted({*n.indices, *z.indices}, key=str)
+    offset, mean, r = (Value(Label(f"{word}_{c.name}"), *axes) for word in ("offset", "mean", "ratio"))
+    yield Assignment(offset, z / n)
+    yield Assignment(mean, c + offset)
+    yield Assignment(r, offset / (mean + c))
+    for one, curve in tangent.sums:
+        made = one.value - Where(Eq(z, 0), S.Zero, n * curve.distance(mean, c, offset, r))
+        yield Assignment(tangent.value(one), made if curve.times else Where(Eq(n * c + z, 0), S.NaN, made))

@@ -9,7 +9,7 @@
 Reducing each tile to one number costs a barrier a tile; here none is met before the row's end (RedFuser, section 5.3:
 fusion at the level of a thread). A lane's centre may lag where centres are means over a count, since then the loss is
 bounded (THEORY.md, section 3): a lane of one element and GROUP more, amplification ≤ 1 + GROUP. Weighted centres move
-with every element.
+with every element, and so do those of tangents: log x may lie any distance from that at an element far below x.
 """
 
 from __future__ import annotations
@@ -51,6 +51,12 @@ def is_counted(form: FusedForm) -> bool:
     return form.cascade.domain is S.true and all(weight_of(one) in counts for one in local(form))
 
 
+def is_curved(form: FusedForm) -> bool:
+    """Whether some sum moves by more than powers of how far a pivot does, as one about a tangent."""
+    moves = [c for one in form.accumulators for _, c in one.transition]
+    return any(c.has(pivot.departure) for c in moves for pivot in form.shifted)
+
+
 def is_still(one: Accumulator) -> bool:
     """Whether an accumulator is the same at every centre (a count, a sum of weights)."""
     return one.transition == ((one.value, S.One),)
@@ -78,7 +84,7 @@ class Lanes:
         self.shared = [one for one in form.shifted if one not in self.local]
         self.late = form.cascade.domain is not S.true and any(one.is_found for one in self.shared)
         scaled = any(one.scales for one in self.local)  # in units of the lane's scale, which no element before tells
-        self.lagged = bool(self.local) and is_counted(form) and not scaled
+        self.lagged = bool(self.local) and is_counted(form) and not scaled and not is_curved(form)
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
         step = GROUP_NUMBER * GROUP + TILE if self.grouped else TILE
