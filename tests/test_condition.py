@@ -33,10 +33,10 @@ def close_logits() -> dict[str, np.ndarray]:
     return {"s": first, "t": first + rows(0, 1e-3, 1)}
 
 
-weights, share = ra.softmax(S, k), x / mean(x)
+weights = ra.softmax(S, k)
 LOST = {
     "variance of a query and column": (ra.sum(weights * (V - ra.sum(weights * V, k)) ** 2, k), "q e", attending()),
-    "squared log-ratio": (mean(share * log(share)), "b", {"x": 300 + np.abs(rows(0, 1, 0))}),
+    "mean beside the geometric one": (mean(x) - exp(mean(log(x))), "b", {"x": 300 + np.abs(rows(0, 1, 0))}),
     "sum beside its double": (ra.sum(x, n) - 2 * ra.sum(x * tanh(y), n), "b", {"x": 1 + 0 * rows(0, 1, 0),
                               "y": np.arctanh(0.5) + rows(0, 1e-4, 1)}),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Sums of x·log x and log x about a tangent: as many digits as the definition keeps in a wider type, on every backend."""
+"""Sums of x·log x and log x about a tangent keep the digits that the definition has in a wider type."""
 
 from collections.abc import Callable
 from dataclasses import replace
