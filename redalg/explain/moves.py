@@ -24,7 +24,8 @@ from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_ne
 from redalg.expression import Axis, Let, Reduce, Value
 from redalg.expression.contents import values_of
 from redalg.incremental import Accumulator, FusedForm, Pivot
-from redalg.incremental.form import PivotPolicy, Structure, ends
+from redalg.incremental.ends import ends
+from redalg.incremental.form import PivotPolicy, Structure
 from redalg.incremental.structured import NATIVE, lifted
 from redalg.monoids.peaks import ARGPEAK, PEAK
 

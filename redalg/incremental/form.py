@@ -14,11 +14,10 @@ with safe(c) = 0 where c = −∞ (an empty state), so that nothing is ever −�
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 from sympy import Expr, Mul, S, Tuple, exp
 from sympy.logic.boolalg import Boolean
@@ -204,14 +203,6 @@ class Pivot:
     def has_slot(self) -> bool:
         """Whether the state must hold c (a running pivot or scale is recomputed from the extrema)."""
         return self.policy not in (PivotPolicy.RUNNING, PivotPolicy.SCALE)
-
-
-def ends(
-    pivots: Iterable[Pivot], departure: Callable[[Value], Any], arrival: Callable[[Value], Any]
-) -> dict[Value, Any]:
-    """Where every pivot moves from and where to, under the symbols of transitions."""
-    made = {one.departure: departure(one.value) for one in pivots}
-    return made | {one.arrival: arrival(one.value) for one in pivots}
 
 
 def magnitude_of(scales: tuple[tuple[Pivot, Expr], ...]) -> Pivot | None:

@@ -16,9 +16,10 @@ from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import is_indicator, values_of
 from redalg.incremental.arrays import ArrayOps
 from redalg.incremental.conditioned import Conditioned
+from redalg.incremental.ends import ends
 from redalg.incremental.evaluate import Scope
 from redalg.incremental.factors import grouped
-from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot, PivotPolicy, ends, magnitude_of
+from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot, PivotPolicy, magnitude_of
 from redalg.incremental.structured import defined, folded, joined
 from redalg.monoids import MONOIDS, Monoid
 
@@ -305,7 +306,6 @@ class Executor:
             delta = onto * self._safe(pivot.value, new[pivot.value]) - (here if ratio is None else ratio * here)
             nothing = self.ops.functions["Abs"](old[pivot.value]) == INF  # an empty state: a power of δ may overflow
             return self.ops.where(nothing, self.ops.scalar(0.0), delta)
-
         ratios = {one.value: self._ratio(one.scales, scope, old, new) for one in self.form.pivots if one.scales}
         pivots = {one.value: one for one in self.form.pivots}
 
