@@ -29,7 +29,15 @@ class OperationError(ExpressionError, TypeError, AttributeError):
     """An expression is used as an array or a number; the message says how redalg writes it.
 
     It is Python's own error of such a use as well, so that `hasattr`, `iter` and their callers find what they look for.
+    `about` is the expression, which is written out in the place of `{}` when the message is read: `hasattr` never does.
     """
+
+    def __init__(self, message: str, about: object = None) -> None:
+        super().__init__(message)
+        self.message, self.about = message, about
+
+    def __str__(self) -> str:
+        return self.message if self.about is None else self.message.replace("{}", str(self.about), 1)
 
 
 @final

@@ -13,6 +13,7 @@ is 0. What rests on a sign may therefore not divide by it without the guards tha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin, tanh
@@ -37,13 +38,27 @@ RULED = (Add, Mul, Pow, Max, Min, Abs, exp, sin, cos, cosh, Where, Let, Cast, Va
 """What the rules know, with odd functions, as well as SymPy where it holds elements or values, of no known sign."""
 
 
+EFFORT = 64
+"""Sums whose bounds are looked at for one sign: each bound is a sum again."""
+
+
+@final
+@dataclass
+class Effort:
+    """What is left of `EFFORT` for the sign that is asked for, and how deep the search for it is."""
+
+    left: int = EFFORT
+    depth: int = 0
+
+
 @final
 class KnownFacts(dict[Value, tuple[str, Expr]]):
     """Facts that remember the signs which follow from them; a fact is added before anything holds its value."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, effort: Effort | None = None) -> None:
         super().__init__(facts)
         self.signs: dict[Expr, Sign | None] = {}
+        self.effort = effort or Effort()
 
 
 def sign_of(expr: Expr, facts: Facts) -> Sign | None:
@@ -189,7 +204,8 @@ def _difference(expr: Add, facts: Facts) -> Sign | None:
         if sign is None:
             continue
         lead = _weak(sign if monoid == "max" else NEGATED[sign])
-        left = {one: fact for one, fact in facts.items() if one != value}
+        others = {one: fact for one, fact in facts.items() if one != value}
+        left = KnownFacts(others, facts.effort) if isinstance(facts, KnownFacts) else others
         for bound in _bounds(monoid, u):
             rest = (expr - factor * value + factor * bound).expand()
             if rest == 0 or ((other := sign_of(rest, left)) is not None and (other in UP) == (lead in UP)):
@@ -199,9 +215,16 @@ def _difference(expr: Add, facts: Facts) -> Sign | None:
 
 def _bounded(expr: Add, facts: Facts) -> Sign | None:
     """The sign that bounds give, for which the sum itself is unknown meanwhile."""
-    if isinstance(facts, KnownFacts):
-        facts.signs[expr] = None
-    found = bounded(expr, facts, lambda one: _way(sign_of(one, facts)))
+    known = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
+    effort, known.signs[expr] = known.effort, None
+    effort.left = effort.left - 1 if effort.depth else EFFORT
+    if effort.left < 0:
+        return None
+    effort.depth += 1
+    try:
+        found = bounded(expr, known, lambda one: _way(sign_of(one, known)))
+    finally:
+        effort.depth -= 1
     return None if not found else "nonnegative" if found > 0 else "nonpositive"
 
 

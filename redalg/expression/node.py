@@ -50,7 +50,7 @@ class Node(Expr):
         advice = spelling_of(name)
         if advice is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise OperationError(f"`{self}` has no `{name}`: it is an expression, not an array. {advice}")
+        raise OperationError(f"`{{}}` has no `{name}`: it is an expression, not an array. {advice}", self)
 
     def __getitem__(self, index: Any) -> Any:
         raise OperationError(
