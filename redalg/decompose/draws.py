@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import dataclass
 from math import prod
 from typing import Any, final
@@ -97,6 +98,14 @@ class Draws:
             made = self._elements(node) if on_x else self._parameter(node)
             self._drawn[node] = made * self._size_of(node)
         return self._drawn[node]
+
+    def alone(self, number: int) -> Draws:
+        """One of several draws, of what was drawn so far."""
+        made = copy(self)
+        made.copies, made.times = (), self.times[..., number]
+        made.places = [one[..., number] for one in self.places]
+        made._drawn = {node: one[..., number] for node, one in self._drawn.items()}
+        return made
 
     def shift(self, node: Basic, by: float) -> None:
         """Move a leaf's numbers."""

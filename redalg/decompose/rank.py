@@ -266,10 +266,9 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
     finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
     if not finite.any():
         raise Unavailable(f"`{term}` is not a real number at the samples", data=True)
-    fine, found = None, None
-    for copy in np.flatnonzero(finite & _may_grow(coarse)):
-        fine = samples[1].matrix(term) if fine is None else fine
-        both = coarse[..., copy], fine[..., copy]
+    found = None
+    for number in np.flatnonzero(finite & _may_grow(coarse)):
+        both = coarse[..., number], samples[1].alone(int(number)).matrix(term)
         columns = np.isfinite(both).all(axis=(0, 1))
         found = _of_floats(*(one[:, columns] for one in both)) if columns.sum() > SMALL else None
         if found is not None and found.grows:

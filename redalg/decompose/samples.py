@@ -78,6 +78,10 @@ class Samples:
         other._made[value] = numbers
         return other
 
+    def alone(self, number: int) -> Samples:
+        """The samples of one of several draws."""
+        return Samples(self.draws.alone(number), self.values, self.arithmetic, self._nodes)
+
     def matrix(self, node: Basic) -> Any:
         """F(x_i, d_j), whose entries need not be finite."""
         with np.errstate(all="ignore"):

@@ -13,7 +13,6 @@ is 0. What rests on a sign may therefore not divide by it without the guards tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin, tanh
@@ -43,12 +42,11 @@ EFFORT = 64
 
 
 @final
-@dataclass
 class Effort:
     """What is left of `EFFORT` for the sign that is asked for, and how deep the search for it is."""
 
-    left: int = EFFORT
-    depth: int = 0
+    def __init__(self) -> None:
+        self.left, self.depth = EFFORT, 0
 
 
 @final
