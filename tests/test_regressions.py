@@ -331,6 +331,16 @@ def test_a_value_is_as_often_there_as_its_axis_is_long() -> None:
         assert float(total.finish(state)) == wanted
 
 
+def test_an_output_may_hold_an_exponential_of_a_sum_of_elements_and_values() -> None:
+    m = ra.axis("m")
+    r, u, w = ra.tensors("r[b,n,m] u[n,m] w[b,n]")
+    form = ra.fuse(ra.sum(exp(ra.sum(w * ra.sum(u, n, m), n)) + ra.sum(ra.sum(u * r, n, m), n), n))
+    rng = np.random.default_rng(0)
+    given = {"r": rng.normal(size=(2, 3, 4)), "u": rng.normal(size=(3, 4)), "w": rng.normal(size=(2, 3))}
+    wanted = 3 * (np.exp(given["w"].sum(1) * given["u"].sum()) + 3 * np.einsum("nm,bnm->b", given["u"], given["r"]))
+    np.testing.assert_allclose(form(**given, backend="numpy"), wanted)
+
+
 def test_the_pivot_of_a_mask_has_the_axes_of_the_mask() -> None:
     c, lengths = ra.tensors("c[n] l[b]")
     form = ra.fuse(ra.sum(ra.where(n < lengths, exp(c), 0), n))

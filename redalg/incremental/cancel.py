@@ -24,6 +24,7 @@ from redalg.decompose import laurent
 from redalg.decompose.centre import divisor
 from redalg.decompose.laurent import Atom, Monomial, Polynomial
 from redalg.decompose.separate import Separator
+from redalg.decompose.theorems import D, X
 from redalg.expression import Label, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Assignment, Extremum, Pivot, PivotPolicy
@@ -198,6 +199,8 @@ class Canceller:
             return laurent.product(map(self.polynomial, node.args))
         if isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 8 and node.base.is_Add:
             return laurent.power(self.polynomial(node.base), int(node.exp))
+        if self.separator.side(node) == X | D:  # an output reduces elements and values: a number
+            return self.separator.atoms.polynomial(Atom(node, on_x=False, exponential=False))
         return self.separator.pure(node)
 
     def _pivots_of(self, poly: Polynomial) -> set[Value]:

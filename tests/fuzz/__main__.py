@@ -84,7 +84,7 @@ def main() -> int:
     begin = monotonic()
     verdicts, executions = Tally(), Executions()
     for record in limited(drawn(asked), number, asked.seconds):
-        record.add_to(GENERATORS[record.generator](record.seed), verdicts, executions)
+        record.add_to(verdicts, executions)
     summary: dict[str, Any] = {"seed": asked.seed, "seconds": round(monotonic() - begin), **verdicts.document()}
     summary |= {} if asked.verdicts else executions.document()
     print("\n".join([] if asked.executions else verdicts.text()))

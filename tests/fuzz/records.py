@@ -48,14 +48,24 @@ class Record:
         return cls(case.generator, case.seed, decision.kind, decision.reason, decision.time_ms, executions.cascades,
                    executions.ran, executions.left_aside, findings)  # fmt: skip
 
-    def add_to(self, case: Case, verdicts: Tally, executions: Executions) -> None:
-        """Count it, of the case that it is about."""
-        verdicts.add(Decision(case, self.kind, self.reason, self.time_ms))
+    @property
+    def case(self) -> Case:
+        """What it is about, drawn again."""
+        return GENERATORS[self.generator](self.seed)
+
+    def add_to(self, verdicts: Tally, executions: Executions) -> None:
+        """Count it; its case is drawn again only where it serves as an example."""
+        if verdicts.counts_alone(self.kind, self.reason):
+            verdicts.count(self.kind, self.reason, self.time_ms)
+        else:
+            verdicts.add(Decision(self.case, self.kind, self.reason, self.time_ms))
         executions.cascades += self.cascades
         executions.ran += self.ran
         for why, number in self.left_aside.items():
             executions.left_aside[why] = executions.left_aside.get(why, 0) + number
-        executions.findings += [Finding(case.outputs, *one) for one in self.findings]
+        if self.findings:
+            outputs = self.case.outputs
+            executions.findings += [Finding(outputs, *one) for one in self.findings]
 
 
 def cases(seed: int, names: list[str]) -> Iterator[Case]:

@@ -79,12 +79,22 @@ class Tally:
     times: dict[str, list[float]] = field(default_factory=dict)
     raw: list[Decision] = field(default_factory=list)
 
+    def counts_alone(self, kind: str, reason: str) -> bool:
+        """Tells whether a verdict of this kind and reason has its example, and is no raw error."""
+        return kind != RAW and (not reason or (kind, pattern(reason)) in self.examples)
+
+    def count(self, kind: str, reason: str, time_ms: float) -> None:
+        """Count a verdict."""
+        self.kinds[kind] += 1
+        self.times.setdefault(kind, []).append(time_ms)
+        if reason:
+            self.reasons.setdefault(kind, Counter())[pattern(reason)] += 1
+
     def add(self, one: Decision) -> None:
-        self.kinds[one.kind] += 1
-        self.times.setdefault(one.kind, []).append(one.time_ms)
+        """Count a verdict, and keep it as the example of its reason where it is the shortest."""
+        self.count(one.kind, one.reason, one.time_ms)
         if one.reason:
             said = pattern(one.reason)
-            self.reasons.setdefault(one.kind, Counter())[said] += 1
             known = self.examples.get((one.kind, said))
             if known is None or size(one.case) < size(known.case):
                 self.examples[one.kind, said] = one
