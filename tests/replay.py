@@ -112,6 +112,7 @@ def sources_at(commit: str, workers: int) -> dict[str, str]:
         try:
             command = [sys.executable, __file__, "sources", str(out), "--workers", str(workers)]
             settings = {**os.environ, "PYTHONPATH": str(tree), "REDALG_CACHE_DIR": str(Path(folder, "cache"))}
+            settings.pop("REDALG_TUNED", None)  # with the plans that are shipped, and none of this machine
             subprocess.run(command, cwd=tree, check=True, env=settings)
             return dict(json.loads(out.read_text(encoding="utf-8")))
         finally:
@@ -145,7 +146,7 @@ def main() -> int:
         return 0
     if asked.what == "write":
         LIST.parent.mkdir(parents=True, exist_ok=True)
-        LIST.write_text(listed(sources(asked.workers)), encoding="utf-8")
+        LIST.write_text(listed(sources_at(".", asked.workers)), encoding="utf-8")
         return 0
     before, after = [*asked.given, "."] if len(asked.given) == 1 else asked.given
     lines = list(difference(sources_at(before, asked.workers), sources_at(after, asked.workers)))
