@@ -190,7 +190,7 @@ CALLS: dict[str, Case] = {
     "precision": Case(
         lambda: fused(x=X, w=X, precision="fp8"),
         ra.InputError,
-        "precision='fp8' is not an option. Use one of 'ieee', 'tf32'.",
+        "precision='fp8' is not an option. Use one of 'ieee', 'tf32', 'wide'.",
     ),
     "bfloat16 on NumPy": Case(
         lambda: fused(x=T.bfloat16(), w=T.bfloat16(), backend="numpy"),

@@ -66,7 +66,7 @@ def spelling_of(name: str) -> str | None:
     r"""How redalg writes that which array libraries give a name; None for a name that they do not have.
 
     >>> spelling_of("relu")
-    'Functions of expressions are SymPy\'s: write `Max(x, 0)`, with `from sympy import Max`.'
+    "Functions of expressions are SymPy's: write `Max(x, 0)`, with `from sympy import Max`."
     """
     if name in REDUCTIONS:
         new = ', j)` with `j = ra.axis("j", size=4)' if name == "topk" else ')` with `n = ra.axes("n")'
