@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, Max, Min, exp, oo
+from sympy import Abs, Max, Min, exp, oo, sqrt
 
 import redalg as ra
 from redalg.errors import InputError, PlanError
@@ -356,3 +356,28 @@ def test_what_a_condition_does_not_choose_is_not_subtracted() -> None:
     form = ra.fuse(ra.sum(ra.where(y * ra.sum(1, n) > 0, 1, ra.sum(x**6, n)), n))
     given = {"x": np.full((1, 2), 1e8), "y": np.array([[1.0, 2.0]])}
     assert form(**given, backend="numpy").tolist() == [2.0]
+
+
+@pytest.mark.parametrize("name", ["a mask within the same mask", "a product over a known total", "a line on a root"])
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_forms_that_long_fuzzing_could_not_derive(name: str, backend: str) -> None:
+    best = ra.argmax(x, n) / 8
+    expr = {
+        "a mask within the same mask": ra.sum(ra.where(best > 0, x, ra.where(best > 0, y, best * x)), n),
+        "a product over a known total": ra.sum(ra.prod(ra.max(x, n), n) * ra.where(n + 1 < n.extent, y, 0), n),
+        "a line on a root": ra.sum((x * ra.sum(sqrt(x), n) + y - 1) ** 2, n),
+    }[name]
+    form = ra.fuse(expr, axes="b")
+    data = {"x": DATA.double().abs(), "y": DATA.double().flip(1)}
+    assert worst_error(form(**data, backend=backend), form.reference(**data)) <= 1e-6
+
+
+def test_a_kernel_multiplies_by_the_power_of_a_value() -> None:
+    form = ra.fuse({"far": (ra.prod(x / ra.mean(x, n), n), "b"), "ends": (ra.prod(x * ra.max(x, n), n), "b")})
+    far = torch.linspace(0.9e-30, 1.1e-30, 300)  # whose product alone is 0
+    ends = torch.ones(5, 300)
+    ends[:, :2] = torch.tensor([[-2, -3], [0, -1], [torch.nan, 1], [torch.inf, 1], [-1, 1]])
+    data = torch.cat([far[None], ends, -ends[4:]])
+    made, wanted = form(x=data, backend="tilelang"), form.reference(x=data.double())
+    torch.testing.assert_close(made.far.double(), wanted.far, rtol=1e-4, atol=0, equal_nan=True)
+    torch.testing.assert_close(made.ends.double(), wanted.ends, rtol=1e-4, atol=0, equal_nan=True)

@@ -47,7 +47,12 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
     beside = Mul(*(one for one in factors if one is not late[0]))
     for place, branch in enumerate(branches):
         for inner, part in _of_addend(branch, separator) if branch is not S.Zero else ():
-            yield some * inner * _at(place, condition, S.One), beside * _at(place, condition, part)
+            yield _together(some, inner, _at(place, condition, S.One)), beside * _at(place, condition, part)
+
+
+def _together(*indicators: Expr) -> Expr:
+    """Their product; a mask that stands in several counts once, as it is the square of itself."""
+    return Mul(*dict.fromkeys(mask for one in indicators for mask in Mul.make_args(one)))
 
 
 def _parted(node: Expr, separator: Separator) -> Expr:

@@ -63,7 +63,7 @@ def derived(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
     wholes = tuple(dict.fromkeys(whole for one in sums for whole in one.wholes))
     centred = centre_all(sums, decomposition)
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
-    needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres})
+    needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres} - unnatural(centred))
     possible, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
     cleared = {x for one in centred.values() for y in one.centres if one.cleared(y) for x in (y, *one.slopes(y))}
     powers, products = losable.among(possible.powers - cleared), losable.among(possible.products - cleared)
@@ -187,12 +187,17 @@ def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str
             centred[one.reduction.name] = centre(one, separator, lines=False)
         else:
             tilted, regressors, slopes = tilted | on, regressors | along, slopes | own
-    fixed = {atom for one in centred.values() for x, _ in one.polynomial for atom, q in x
-             if q < 0 or q.denominator != 1}  # fmt: skip
+    fixed = unnatural(centred)
     for one in sums:
         if fixed & set(centred[one.reduction.name].centres):
             centred[one.reduction.name] = Centred(one.polynomial, {}, one.guarded)
     return centred
+
+
+def unnatural(centred: dict[str, Centred]) -> set[int]:
+    """The generators that some term holds to a power that is not natural, so that no shift of them is exact."""
+    return {atom for one in centred.values() for x, _ in one.polynomial for atom, q in x
+            if q < 0 or q.denominator != 1}  # fmt: skip
 
 
 def accumulator_values(pool: Pool, centred: dict[str, Centred], placement: Placement) -> list[Value]:

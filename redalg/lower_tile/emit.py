@@ -58,7 +58,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         rounds=rounds,
         multiply="multiply(" in function,
         add="add_transposed(" in function,
-        parts="mantissa(" in function or "scaled(" in function,
+        parts=any(one in function for one in ("mantissa(", "scaled(", "powered(")),
         spread=" = spread(" in function,
         exact=not all(one.tensor_cores for one in staged_plans(program)),
         arrive="arrive(" in function,
@@ -133,7 +133,19 @@ def modulo(x, y):  # the remainder that has the sign of y
 
 """.lstrip()
 
-HELPERS = {"ranked(": RANKED, "ordered(": ORDERED, "modulo(": MODULO}
+POWERED = """
+def powered(m, e, h, n):  # m * 2^e * h^n, in double as large exponents cancel
+    size, times = T.max(h, -h), T.cast(n, "float64")
+    usual = (size > 0.0) & (size < T.infinity(h.dtype))
+    doublings = T.log2(T.cast(T.if_then_else(usual, size, 1.0), "float64")) * times + T.cast(e, "float64")
+    made = T.cast(2.0 * T.cast(m, "float64") * T.exp2(doublings - 1.0), h.dtype)  # of m under 1, so that 2^1024 serves
+    odd = (h < 0.0) & (times != 2.0 * T.floor(times / 2.0))
+    return T.if_then_else(usual, T.if_then_else(odd, -made, made), scaled(m, e) * T.pow(h, T.cast(n, h.dtype)))
+
+
+""".lstrip()
+
+HELPERS = {"ranked(": RANKED, "ordered(": ORDERED, "modulo(": MODULO, "powered(": POWERED}
 """Functions of the kernel's text, by the call that needs them."""
 
 COMPILE = '''

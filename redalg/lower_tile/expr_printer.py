@@ -219,6 +219,10 @@ class Printer:
             return f"mantissa({self.number(node.args[0])})"
         if type(node).__name__ == "Scaled":
             return f"scaled({self.number(node.args[0])}, {self.integer(node.args[1])})"
+        if type(node).__name__ == "Powered":
+            m, e, h, n = node.args
+            times = self.integer(n) if self.is_integer(n) else self.number(n)
+            return f"powered({self.number(m)}, {self.integer(e)}, {self.number(h)}, {times})"
         if isinstance(node, RankedValue | OrderedValue):
             name = "ranked_value" if isinstance(node, RankedValue) else "ordered_value"
             return f"{name}({self.integer(node.args[0])})"

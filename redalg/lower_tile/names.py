@@ -69,6 +69,7 @@ RESERVED = NATIVE | frozenset(
         "mantissa",
         "exponent",
         "scaled",
+        "powered",
         "power",
         "modulo",
     }
