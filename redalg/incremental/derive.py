@@ -12,6 +12,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.basis import Function, Pool, Shift, is_alike, ordered
 from redalg.decompose.centre import Centred, centre
 from redalg.decompose.laurent import Atom, Ratio
+from redalg.decompose.signs import is_nonnegative
 from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.decompose.whole import Whole
 from redalg.expression import Let, Reduce, Value
@@ -22,6 +23,7 @@ from redalg.incremental.carried import carried
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.losable import Losable
+from redalg.incremental.nonnegative import kept_nonnegative
 from redalg.incremental.placement import Placement, place
 from redalg.incremental.resolve import Resolver
 from redalg.incremental.scales import divided_atoms, in_kernels, pays, pays_of_shifts, rooted_atoms, sized_atoms
@@ -53,6 +55,7 @@ def complete(form: FusedForm) -> FusedForm:
     if form.unscaled is not None:
         form = replace(form, unscaled=complete(form.unscaled))
     form = mark_droppable(named_after_reductions(drop_unused(with_emptiness(about_tangents(form)))))
+    form = kept_nonnegative(form)
     form.verify()
     return form
 
@@ -156,7 +159,7 @@ def attempted(decomposition: Decomposition, centred: dict[str, Centred], pool: P
         resolver.resolve(separation, centred.get(separation.reduction.name))
     form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, pool, resolver),
                      accumulators, (), (), structures=tuple(placement.structures))  # fmt: skip
-    form = replace(form, outputs=outputs(form, resolver), assignments=tuple(resolver.assignments))
+    form = replace(form, outputs=outputs(form, resolver), assignments=marked(resolver, decomposition))
     kept = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
     return Attempt(form, kept, frozenset(resolver.bounded))
 
@@ -320,6 +323,15 @@ def about_mean(pivot: Pivot, number: int, pool: Pool, resolver: Resolver) -> Piv
     return pivot if move is None else replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
 
 
+def marked(resolver: Resolver, decomposition: Decomposition) -> tuple[Assignment, ...]:
+    """The assignments, with a mark on sums of what is at least 0; exp(λ)·v has the sign of v."""
+    facts = decomposition.separator.facts
+    sums = {one.reduction.value for one in decomposition.separations
+            if one.reduction.monoid.name == "sum" and is_nonnegative(one.reduction.term, facts)}  # fmt: skip
+    sums |= {safe for value, (_, safe) in resolver.exponents.items() if value in sums}
+    return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in resolver.assignments)
+
+
 def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
     """The cascade's outputs in terms of what `finish` assigns."""
     made = []
@@ -387,7 +399,7 @@ def named_after_reductions(form: FusedForm) -> FusedForm:
         accumulators=tuple(replace(one, value=called(one.value), weight=tuple(
             (replace(pivot, source=called(pivot.source)), q) for pivot, q in one.weight), transition=tuple(
             (called(value), called(c)) for value, c in one.transition)) for one in form.accumulators),
-        assignments=tuple(Assignment(one.value, called(one.expr)) for one in form.assignments
+        assignments=tuple(replace(one, expr=called(one.expr)) for one in form.assignments
                           if names.get(one.expr) != one.value),
         outputs=tuple(replace(one, expr=called(one.expr), empty=called(one.empty)) for one in form.outputs),
     )  # fmt: skip

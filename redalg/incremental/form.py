@@ -248,10 +248,11 @@ class Accumulator:
 @final
 @dataclass(frozen=True)
 class Assignment:
-    """value := expr, one step of `finish`."""
+    """value := expr, one step of `finish`; `nonnegative` says that the definition is at least 0."""
 
     value: Value
     expr: Expr
+    nonnegative: bool = False
 
 
 @final
