@@ -1,10 +1,12 @@
 """Differences of which one side bounds the other, for every element and every prefix.
 
-    d ≥ u                    of d = Σ u where u ≥ 0, a whole and its part, and of d = max u; d ≥ ±w of d = max |w|
+    d ≥ u                    of d = Σ u where u ≥ 0, a whole and its part, and of d = max u; d ≥ ±w of d = max |w|,
+                             d ≥ v and d ≥ w of d = max of max(v, w); of min alike
     |w| ≥ ±w                 wherever it stands
     c·d^q + r, c·log d + r → c·u^q + r, c·log u + r      to find the sign: where c ≥ 0, and the right-hand side ≥ 0;
                                                          where c ≤ 0, and that is ≤ 0; q > 0, and u ≥ 0 but where q = 1
-    a/h + b → a + b·h                                    to find the sign: where h ≥ 0
+    |h·w| → h·|w|            to find the sign: where h ≥ 0
+    a/h + b → a + b·h        to find the sign: where h ≥ 0
 
 So |x| ≤ √Σx², x/max|x| ≤ 1, exp(x)/Σexp ≤ 1 and x ≤ log Σexp. Where h is 0 or ∞ a/h need
 not be a number: a clip of it is none either, but a comparison hides it (`piecewise.decided`).
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from sympy import Abs, Add, Expr, Mul, Pow, S, exp, expand_mul, log
+from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S, exp, expand_mul, log
 
 from redalg.expression import Value
 from redalg.expression.contents import elements_of, of_kind
@@ -32,7 +34,7 @@ def bounded(difference: Add, facts: Facts, sign: Sign) -> int:
     """The sign of a difference, by bounds: 1 for at least 0, −1 for at most 0, 0 for unknown."""
     if not elements_of(difference) or difference.count_ops() > SIZE_LIMIT:
         return 0
-    cleared = without_denominators(difference, sign)
+    cleared = without_denominators(Add(*(unsigned(term, sign) for term in difference.args)), sign)
     if cleared != difference:
         return sign(cleared)
     for term in difference.args:
@@ -44,7 +46,17 @@ def bounded(difference: Add, facts: Facts, sign: Sign) -> int:
     return 0
 
 
-def without_denominators(difference: Add, sign: Sign) -> Expr:
+def unsigned(term: Expr, sign: Sign) -> Expr:
+    """A product with |h·w| as h·|w| for each h that is known to be at least 0."""
+    factors = list[Expr]()
+    for factor in Mul.make_args(term):
+        parts = Mul.make_args(factor.args[0]) if isinstance(factor, Abs) else ()
+        up = [one for one in parts if sign(one) == 1]
+        factors += [*up, Abs(Mul(*(one for one in parts if one not in up)))] if up else [factor]
+    return Mul(*factors)
+
+
+def without_denominators(difference: Expr, sign: Sign) -> Expr:
     """The difference times the denominators that are known to be at least 0 and hold a value or an element."""
     powers: dict[Expr, Expr] = {}
     for term in difference.args:
@@ -82,9 +94,10 @@ def of_value(value: Value, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, int
     """The bounds of a reduced value by one of its elements."""
     kind, u = facts.get(value, ("", S.NaN))
     if kind == "max":
-        yield from ((one, 1) for one in ((u, u.args[0], -u.args[0]) if isinstance(u, Abs) else (u,)))
+        further = (u.args[0], -u.args[0]) if isinstance(u, Abs) else u.args if isinstance(u, Max) else ()
+        yield from ((one, 1) for one in (u, *further))
     elif kind == "min":
-        yield u, -1
+        yield from ((one, -1) for one in (u, *(u.args if isinstance(u, Min) else ())))
     elif kind == "sum" and u is not S.One and (way := sign(u)):
         yield u, way
 

@@ -2,7 +2,7 @@
 
     k·max(a, b) + k·min(a, b) → k·(a + b)              max and min of the same two; max(a, b)·min(a, b) → a·b
     k·max(a, b) − k·max(−a, −b) → k·(a + b)            min alike
-    |a|^q·sign(a)             → a^q                    q odd
+    |a|^q·sign(a)             → a^q                    q odd; a^q·sign(a) → |a|^q
     f + g                     → p where a and b are numbers, else u      f + g is p where a > b, a < b and a = b
 
 In the last f and g are k·|a − b|, k·max(a, b), k·min(a, b), k·sign(a − b) or k·where(a > b, …), of any relation of a
@@ -69,16 +69,16 @@ def _weighed(term: Expr) -> tuple[Expr, Expr]:
 
 
 def _of_signs(node: Expr) -> Expr:
-    """A product with |a|^q·sign(a), q odd, for a^q."""
+    """A product with |a|^q·sign(a), q odd, for a^q, and with a^q·sign(a) for |a|^q."""
     if not node.is_Mul:
         return node
     for one in (arg for arg in node.args if isinstance(arg, sign)):
         [a] = one.args
         for other in node.args:
             base, power = other.as_base_exp()
-            if base == Abs(a) and power.is_Integer and power > 0 and power.is_odd:
+            if base in (a, Abs(a)) and power.is_Integer and power > 0 and power.is_odd:
                 rest = Mul(*(arg for arg in node.args if arg not in (one, other)))
-                return rest * Pow(a, power)
+                return rest * Pow(a if base == Abs(a) else Abs(a), power)
     return node
 
 

@@ -197,15 +197,15 @@ def _products(separator: Separating, parts: Sequence[tuple[Boolean, Boolean]], *
 def decided(separator: Separating, condition: Boolean) -> tuple[bool, frozenset[Value]] | None:
     """Whether a relation holds of all elements or of none, by the facts, and the values that it speaks of.
 
-    Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count. Nor does a/h ≤ b where
-    h ≥ 0 is all that is known: no comparison holds of 0/0, and a mask hides it.
+    Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count. Nor is it known to hold of
+    a/h ≤ b where h ≥ 0 is all that is known: no comparison holds of 0/0, and a mask hides it. That a/h > b fails is.
     """
     if not isinstance(condition, Relational) or condition.rel_op not in (">", "<", ">=", "<="):
         return None
     strict, flipped = RELATIONS[condition.rel_op]
     difference = (condition.lhs - condition.rhs) * (-1 if flipped else 1)
     known = sign_of(difference, separator.facts)
-    if known is None or (known in UP) == strict or divides(difference, separator.facts):
+    if known is None or (known in UP) == strict or (not strict and divides(difference, separator.facts)):
         return None
     return not strict, values_of(difference) & separator.facts.keys()
 

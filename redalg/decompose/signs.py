@@ -4,7 +4,7 @@ value is.
     sign of d = Σ u, mean u, max u, min u, Π u     the sign of u, where it has one (a count is positive)
     max u − u, max |u| ± u, max u − min u           nonnegative: the facts that hold for every element and every prefix
     exp u, cosh u                                  positive
-    |u|, u^2n, u^q                                 nonnegative (a fractional power is real only where its base is)
+    |u|, max(u, −u), u^2n, u^q                     nonnegative (a fractional power is real only where its base is)
 
 "positive" is said of elements that count: exp(−∞) = 0 is the weight of one that does not, and a sum of no elements
 is 0. What rests on a sign may therefore not divide by it without the guards that every form has.
@@ -188,6 +188,8 @@ def _extremum(expr: Max | Min, facts: Facts) -> Sign | None:
     signs = [sign_of(arg, facts) for arg in expr.args]
     wanted: tuple[Sign, Sign] = ("positive", "nonnegative") if isinstance(expr, Max) else ("negative", "nonpositive")
     decided = next((sign for sign in wanted if sign in signs), None)
+    if decided is None and any(-arg in expr.args for arg in expr.args):  # |a|, or −|a|
+        return wanted[1]
     return decided if decided is not None else _together(signs) and _weak(_together(signs))
 
 
@@ -239,5 +241,7 @@ def _way(sign: Sign | None) -> int:
 
 
 def _bounds(monoid: str, u: Expr) -> tuple[Expr, ...]:
-    """What an extremum of u is beyond: u itself, and max |w| is above w and −w."""
-    return (u, u.args[0], -u.args[0]) if monoid == "max" and isinstance(u, Abs) else (u,)
+    """What an extremum of u is beyond: u itself, max |w| above w and −w, and max of max(v, w) above both."""
+    if monoid == "max" and isinstance(u, Abs):
+        return u, u.args[0], -u.args[0]
+    return (u, *u.args) if isinstance(u, Max if monoid == "max" else Min) else (u,)

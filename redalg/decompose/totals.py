@@ -4,7 +4,8 @@
 
 Exact. The count of a stream is known last, so that it is a value, d, wherever the term separates. Where it does not, as
 in n + 1 < N, |N − n| or cos(2πn/N), the total is a parameter instead: a call knows it, and a leaf is given it by
-`extents=`. Sums and products are looked into, so that a mean beside such a condition stays a ratio of what is summed.
+`extents=`. In what is summed or multiplied, sums and products are looked into, so that a mean beside such a condition
+stays a ratio of what is summed; an extremum of n/N − x is of the whole of it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def with_known_total(cascade: Cascade, reduction: Reduction) -> Cascade | None:
     if count is None or count not in values_of(reduction.term):
         return None
     known = frozenset(cascade.values)
-    term = _replaced(reduction.term, count, known, cascade.reduced)
+    inside = reduction.monoid.name in ("sum", "prod")
+    term = _replaced(reduction.term, count, known, cascade.reduced, inside=inside)
     if term == reduction.term:
         return None
     changed = tuple(replace(one, term=term) if one is reduction else one for one in cascade.reductions)
@@ -44,14 +46,14 @@ def total_of(reduced: Sequence[Axis]) -> Expr:
     return Mul(*(Extent(axis.name) if axis.size is None else Integer(axis.size) for axis in reduced))
 
 
-def _replaced(node: Basic, count: Value, known: frozenset[Value], reduced: Sequence[Axis]) -> Basic:
+def _replaced(node: Basic, count: Value, known: frozenset[Value], reduced: Sequence[Axis], *, inside: bool) -> Basic:
     if count not in values_of(node):
         return node
     of_x = not free_axes(node).isdisjoint(reduced)
-    inside = isinstance(node, Expr) and (node.is_Add or node.is_Mul or (node.is_Pow and _is_natural(node)))
-    if of_x and not inside and values_of(node) & known == {count}:
+    opened = inside and isinstance(node, Expr) and (node.is_Add or node.is_Mul or (node.is_Pow and _is_natural(node)))
+    if of_x and not opened and values_of(node) & known == {count}:
         return node.xreplace({count: total_of(reduced)})
-    return with_args(node, [_replaced(arg, count, known, reduced) for arg in node.args])
+    return with_args(node, [_replaced(arg, count, known, reduced, inside=inside) for arg in node.args])
 
 
 def _is_natural(node: Expr) -> bool:
