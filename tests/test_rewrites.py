@@ -60,6 +60,7 @@ from tests import (
     extrema,
     rewrites_foreign,
     rewrites_of_cases,
+    rewrites_of_choices,
     rewrites_of_exponents,
     rewrites_of_extrema,
     rewrites_of_forms,
@@ -75,7 +76,7 @@ MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose
            "incremental/doubtful",
            "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
            "lower_tile/subexpressions", "lower_tile/producers", "lower_tile/coalesce", "incremental/stages",
-           "strategies/arranged", "decompose/whole")  # fmt: skip
+           "strategies/arranged", "decompose/whole", "decompose/products", "decompose/choices")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
@@ -275,6 +276,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     **rewrites_foreign.PROPERTIES,
     **rewrites_of_exponents.PROPERTIES,
     **rewrites_of_cases.PROPERTIES,
+    **rewrites_of_choices.PROPERTIES,
     **rewrites_of_extrema.PROPERTIES,
     "α-renaming       Σ_i f(X[i])": alpha_renaming,
     "joining          Σ_i A·Σ_j f": joining,

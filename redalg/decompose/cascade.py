@@ -10,7 +10,7 @@ A reduction that selects elements or depends on their order (`is_scalar` is fals
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -64,6 +64,19 @@ class Reduction:
     def written(self, term: Expr, reduced: tuple[Axis, ...]) -> Reduce:
         """The reduction as an expression, of that term."""
         return Reduce(self.monoid.name, term, reduced, self.result, self.place)
+
+
+def dtype_of(expr: Expr, known: Mapping[Value, str]) -> str:
+    """The dtype of an index or a truth value, and of a choice of two such; empty of what follows the tensors.
+
+    Args:
+        expr: an output.
+        known: the dtypes of values that do not follow the tensors'.
+    """
+    if isinstance(expr, Where):
+        first, second = (dtype_of(branch, known) for branch in expr.args[1:])
+        return first if first == second else ""
+    return known.get(expr, "")
 
 
 @final

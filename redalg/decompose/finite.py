@@ -18,14 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from sympy import Add, Eq, Expr, Integer, Max, Min, Mod, Ne, Pow, S, Tuple, exp, preorder_traversal, sign
+from sympy import Add, Eq, Expr, Integer, Max, Min, Mod, Ne, Pow, S, Tuple, exp, false, preorder_traversal, sign, true
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.plain import is_finite
 from redalg.decompose.separating import Separating
 from redalg.decompose.theorems import D, X
 from redalg.expression import UNDEFINED, Value, Where
-from redalg.expression.contents import elements_of, values_of
+from redalg.expression.contents import elements_of, of_kind, text_of, values_of
 from redalg.expression.rebuild import uncompared
 
 OPENED_LIMIT = 200
@@ -157,6 +158,15 @@ def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Exp
         masked = all(isinstance(one, exp) for one in weights)
         return Add(*(lost(one) for one in args if one is not S.Zero and not (masked and of_x(one))))
     return node.func(*args)
+
+
+def given(term: Expr, condition: Boolean, separator: Separating, *, truth: bool) -> Expr:
+    """A term where a condition, of masks in it or a part of theirs, holds; or where it does not."""
+    while masks := [one for one in of_kind(Where, term) if condition in (one.condition, *one.condition.args)]:
+        mask = max(masks, key=lambda one: (one.count_ops(), text_of(one)))
+        made = Where(mask.condition.xreplace({condition: true if truth else false}), *mask.args[1:])
+        term = at(term, mask, made, lambda u: bool(separator.side(u) & X))
+    return term
 
 
 def lost(factor: Expr) -> Expr:

@@ -4,8 +4,10 @@
     all_l (u ≤ v)      → max u ≤ v, or no element      and with the order turned
     any_l (p ∨ q)      → any p ∨ any q                 all (p ∧ q) → all p ∧ all q
     any_l (c ∧ p)      → any p where c holds           c of x; of d c ∧ any p; all (c ∨ p) → all p where c fails
+    any_l where(c, p, q) → any p where c, else any q   c of d; all alike
     all_l (u = v)      → all u ≤ v ∧ all u ≥ v         any (u ≠ v) is its contrary
     any_l (u = max u)  → any u ≥ max u                 of a minimum any u ≤ min u; all (u ≠ max u) is its contrary
+    any_l (k·u = k·max u), any_l (u − max u = 0) → any_l (u = max u)      k a number; of the second where u is finite
 
 Exact for NaN too: it fails every comparison but ≠, so that the extrema of any pass it over and those of all keep it.
 """
@@ -14,23 +16,25 @@ from __future__ import annotations
 
 from typing import final
 
-from sympy import And, Eq, Ge, Gt, Le, Lt, Ne, Not, Or, S
+from sympy import And, Eq, Expr, Ge, Gt, Le, Lt, Ne, Not, Or, S
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.extremal import Extremal, Finder
-from redalg.decompose.plain import is_number
+from redalg.decompose.plain import is_finite, is_number
 from redalg.decompose.separate import Separator
 from redalg.decompose.theorems import D, NotSeparable, X
+from redalg.decompose.ties import EXTREMA, compared
 from redalg.expression import Where
+from redalg.expression.contents import text_of, values_of
 
 TURNED = {Gt: Lt, Lt: Gt, Ge: Le, Le: Ge}
 
 
-def truth(kind: str, condition: Boolean, separator: Separator) -> Extremal:
-    """The truth of `any` or `all` of a condition, or `NotSeparable`."""
+def truth(kind: str, term: Expr, separator: Separator) -> Extremal:
+    """The truth of `any` or `all` of a term that is 1 or 0, or `NotSeparable`."""
     finder = Finder(separator, numbers=kind == "any")
-    held = _Truth(kind, finder, separator).of(condition, S.true)
+    held = _Truth(kind, finder, separator).of_term(term)
     return Extremal(tuple(finder.slots.values()), Where(held, S.One, S.Zero), tuple(finder.g), tuple(finder.functions))
 
 
@@ -46,6 +50,17 @@ class _Truth:
     def __init__(self, kind: str, finder: Finder, separator: Separator) -> None:
         self.some, self.finder, self.separator = kind == "any", finder, separator
         self.together, self.apart = (Or, And) if self.some else (And, Or)
+
+    def of_term(self, term: Expr) -> Boolean:
+        """The truth of a term that is 1 where a condition holds and 0 elsewhere, or of a choice of such by d."""
+        if isinstance(term, Where) and term.args[1:] == (S.One, S.Zero):
+            return self.of(term.condition, S.true)
+        if isinstance(term, Where) and not self.separator.side(term.condition) & X:
+            condition, a, b = term.args
+            return Or(And(condition, self.of_term(a)), And(fails(condition), self.of_term(b)))
+        if term in (S.One, S.Zero):
+            return self._pure(S.true if term is S.One else S.false, S.true, 0)
+        raise NotSeparable(term, "is no condition whose truth an extremum decides", certain=False)
 
     def of(self, condition: Boolean, where: Boolean) -> Boolean:
         side = self.separator.side(condition)
@@ -92,7 +107,7 @@ class _Truth:
             if (attained := self._attained(condition)) is not None:
                 some = _Truth("any", Finder(self.separator, numbers=True), self.separator)
                 some.finder.slots = self.finder.slots
-                met = some._compared(attained, where)
+                met = some._compared(attained[0], And(where, attained[1]))
                 return met if self.some else fails(met)
             raise NotSeparable(condition, "asks whether an element equals d, which no extremum decides", certain=False)
         a, b = condition.args
@@ -101,12 +116,13 @@ class _Truth:
         same = And(every._compared(Le(a, b), where), every._compared(Ge(a, b), where))
         return fails(same) if self.some else same
 
-    def _attained(self, condition: Eq | Ne) -> Relational | None:
-        """u ≥ max u, or u ≤ min u, which u = max u and u = min u are; or None."""
-        for u, value in (condition.args, condition.args[::-1]):
-            kind, term = self.separator.facts.get(value, ("", S.NaN))
-            if kind in ("max", "min") and term == u:
-                return Ge(u, value) if kind == "max" else Le(u, value)
+    def _attained(self, condition: Eq | Ne) -> tuple[Relational, Boolean] | None:
+        """u ≥ max u, or u ≤ min u, which u = max u and u = min u are, and where; or None."""
+        for value in sorted(values_of(condition) & self.separator.facts.keys(), key=text_of):
+            kind, u = self.separator.facts[value]
+            found = compared(condition, u, value) if kind in EXTREMA else None
+            if found is not None:
+                return (Ge if kind == "max" else Le)(u, value), is_finite(u) if found[1] else S.true
         return None
 
     def _compared(self, condition: Boolean, where: Boolean) -> Boolean:

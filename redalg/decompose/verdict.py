@@ -21,8 +21,9 @@ from typing import final
 
 from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
 
-from redalg.decompose import laurent
+from redalg.decompose import laurent, products
 from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.choices import chosen_apart
 from redalg.decompose.conditions import speaks
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, LATTICE, Extremal, Slot, extremal, increasing
@@ -44,7 +45,7 @@ from redalg.decompose.truth import truth
 from redalg.decompose.whole import Whole
 from redalg.decompose.winners import moved
 from redalg.errors import NotFusible, Undecided
-from redalg.expression import Where
+from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 
 MIXED = X | D
@@ -82,6 +83,7 @@ class Separation:
         guarded: of a sum, (indicator, part of the polynomial) of what counts only where an element has the indicator.
         wholes: the generators that it keeps whole, which are in the polynomial's atoms (`whole`).
         atoms: those of the polynomial.
+        count: of a product Π g·h = h^count·Π g, how many elements have the factor h.
     """
 
     reduction: Reduction
@@ -93,6 +95,7 @@ class Separation:
     guarded: tuple[tuple[Expr, Polynomial], ...] = ()
     wholes: tuple[Whole, ...] = ()
     atoms: Atoms = field(default_factory=Atoms, compare=False, repr=False)
+    count: Value | None = None
 
     @cached_property
     def written(self) -> Written:
@@ -165,12 +168,17 @@ def decompose(cascade: Cascade) -> Decomposition:
     separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
     made = []
     for reduction in cascade.reductions:
+        if (other := products.with_counts(cascade, reduction, separator)) is not None:
+            return decompose(other)
         term = live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
         try:
             made.append(separation(reduction, term, separator))
         except NotSeparable as finding:
             if (other := with_known_total(cascade, reduction)) is not None:
                 return decompose(other)
+            if (other := chosen_apart(cascade, reduction, separator)) is not None:
+                with suppress(NotFusible, Undecided):
+                    return decompose(other)
             found = audited(reduction, term, finding, separator, cascade)
             if isinstance(found, Decomposition):
                 return found
@@ -363,10 +371,9 @@ def of_extrema(found: Extremal) -> Written:
 
 def separate_truth(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """The extrema of x alone from which the truth of a condition follows."""
-    stated = isinstance(term, Where) and term.args[1:] == (S.One, S.Zero)
-    if not separator.side(term) & D or not stated:
+    if not separator.side(term) & D:
         return separate_other(reduction, term, separator)
-    found = truth(reduction.monoid.name, term.args[0], separator)
+    found = truth(reduction.monoid.name, term, separator)
     return Separation(reduction, {}, Written(found.g, found.h, "∘"), extremal=found)
 
 
@@ -377,12 +384,15 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
     polynomial = separator.separate(term)
     columns = laurent.columns(polynomial)
     if len(columns) != 1:
+        if (found := products.separated(term, separator)) is not None:
+            g, h, count = found
+            return Separation(reduction, {}, Written((g,), (h,), "^"), count=count)
         reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"
         separator.rank_one(term, term, reason, certain=smooth(term, separator.side))
         raise NotSeparable(reduction.term, reason, certain=False)
     [(d, column)] = columns.items()
     written = Written((vector_expr(column, separator.atoms),), (separator.atoms.expr(d),), "^")
-    return Separation(reduction, polynomial, written)
+    return Separation(reduction, polynomial, written, count=products.count_of(S.One, separator))
 
 
 def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Separation:

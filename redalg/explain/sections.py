@@ -201,8 +201,14 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
         for one in separations
         if running(one)
     ]
-    if any(one.times == "^" for one in separations):
+    counts = {one.value for one in decomposition.cascade.reductions if one.is_count}
+    if any(one.times == "^" and one.count in counts for one in separations):
         lines.append(sentence("In a product over n elements, h moves out as its n-th power."))
+    lines += [
+        sentence("In ", one.reduction.value, " h moves out as its power ", one.count, ", of the elements that have it.")
+        for one in separations
+        if one.count is not None and one.count not in counts
+    ]
     return lines
 
 

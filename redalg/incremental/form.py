@@ -23,6 +23,7 @@ from sympy import Expr, Mul, S, Tuple, exp
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Producer
+from redalg.decompose.cascade import dtype_of
 from redalg.expression import Axis, Label, Let, Value
 from redalg.expression.contents import values_of
 from redalg.monoids import Monoid
@@ -328,8 +329,8 @@ class FusedForm:
         for one in self.stages:
             known = {value: "int64" for part in one.structures for value in part.integers}
             known |= {part.value: part.dtype for part in one.cascade.reductions}
-            found |= {output.name: known.get(output.expr, "") for output in one.outputs}
-            found |= {output.name: known.get(output.expr, "") for output in one.cascade.outputs}
+            found |= {output.name: dtype_of(output.expr, known) for output in one.outputs}
+            found |= {output.name: dtype_of(output.expr, known) for output in one.cascade.outputs}
         return {one.name: found[one.name] for one in self.handed_on if found.get(one.name)}
 
     @property

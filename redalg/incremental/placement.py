@@ -195,10 +195,9 @@ def _hold(placement: Placement, separation: Separation) -> None:
         facts = placement.decomposition.separator.facts
         value = index_of(separation, index, chosen, facts) if reduction.dtype else value_of(separation, index, chosen)
     elif h is not S.Zero:  # Π g·h = (Π g)·h^n
-        cascade = placement.decomposition.cascade
-        [count] = [one.value for one in cascade.reductions if one.is_count]
         base, power = h.as_base_exp()
         base, power = (base, power) if power.is_Integer else (h, S.One)
+        count = separation.count or S.Zero
         value = Powered(*value.args, base, power * count) if isinstance(value, Scaled) else value * h**count
     if value != reduction.value:
         placement.finals[reduction.value] = value

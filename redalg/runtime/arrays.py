@@ -8,6 +8,7 @@ from typing import Any
 from sympy import Expr, log
 
 from redalg.decompose import Cascade
+from redalg.decompose.cascade import dtype_of
 from redalg.errors import BackendError
 from redalg.expression import Axis, Cast
 from redalg.expression.contents import values_of
@@ -192,7 +193,7 @@ def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
 def own_dtype(output: FormOutput, form: FusedForm) -> str:
     """What an output is whatever the inputs are: int64 for an index, bool for a truth value; empty for the rest."""
     written = next(one.expr for one in form.cascade.outputs if one.name == output.name)
-    return next((one.dtype for one in form.cascade.reductions if one.value == written), "")
+    return dtype_of(written, {one.value: one.dtype for one in form.cascade.reductions})
 
 
 def _is_extremum(expr: Expr, form: FusedForm) -> bool:
