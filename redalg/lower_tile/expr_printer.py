@@ -55,6 +55,7 @@ from redalg.lower_tile.scalars import (
     ScaledExp,
     Wide,
 )
+from redalg.monoids.functions import Mantissa, Powered, Scaled
 
 FUNCTIONS = {
     "tanh": "T.tanh",
@@ -215,14 +216,8 @@ class Printer:
             return f'T.cast({self.integer(node)}, "{self.compute}")'
         if isinstance(node, ScaledExp):
             return self._scaled_exp(node)
-        if type(node).__name__ == "Mantissa":
-            return f"mantissa({self.number(node.args[0])})"
-        if type(node).__name__ == "Scaled":
-            return f"scaled({self.number(node.args[0])}, {self.integer(node.args[1])})"
-        if type(node).__name__ == "Powered":
-            m, e, h, n = node.args
-            times = self.integer(n) if self.is_integer(n) else self.number(n)
-            return f"powered({self.number(m)}, {self.integer(e)}, {self.number(h)}, {times})"
+        if isinstance(node, Mantissa | Scaled | Powered):
+            return self._of_parts(*node.args, name=type(node).__name__.lower())
         if isinstance(node, RankedValue | OrderedValue):
             name = "ranked_value" if isinstance(node, RankedValue) else "ordered_value"
             return f"{name}({self.integer(node.args[0])})"
@@ -238,6 +233,12 @@ class Printer:
         if isinstance(node, Pow):
             return self._power(node)
         return self._function(node)
+
+    def _of_parts(self, m: Expr, e: Expr = S.Zero, h: Expr = S.One, n: Expr = S.Zero, *, name: str) -> str:
+        """A call of a function of mantissas and exponents, which the header has."""
+        times = self.integer(n) if self.is_integer(n) else self.number(n)
+        args = {"mantissa": (), "scaled": (self.integer(e),), "powered": (self.integer(e), self.number(h), times)}[name]
+        return f"{name}({', '.join((self.number(m), *args))})"
 
     def load(self, node: Load) -> str:
         """A read of a buffer or parameter."""
