@@ -5,8 +5,9 @@
              | Refused(reduction, reason, hint, evidence, certificate)      no state of fixed size
              | Undecided(reduction, reason, hint, evidence)                 neither was found
 
-`Exact` rests on an algebraic identity. `Refused` rests on a theorem (`certificate`), or says up to which rank no state
-was found. What is `Undecided` is neither: the rank test may hint at a state, and no separation was found.
+`Exact` rests on an algebraic identity. `Refused` rests on a theorem (`certificate`), or on samples in 120 digits that
+exclude every separation of a small rank. What is `Undecided` is neither: the rank test may hint at a state, and no
+separation was found.
 
 In a notebook a verdict shows its derivation, or its reasons, as HTML or LaTeX; `explain()` gives them as text.
 """
@@ -182,19 +183,19 @@ class Approximate(Derived[F]):
 @final
 @dataclass(frozen=True)
 class Refused(Reasoned):
-    """No state of fixed size exists, or none of a rank that could be looked at.
+    """No state of fixed size exists, or no separation of a small rank.
 
     Attributes:
         reduction, reason, advice, evidence: as in `Reasoned`.
-        certificate: True where a theorem says so; False where the rank test alone does.
+        certificate: True where a theorem says that none exists; False where samples in 120 digits exclude small ones.
     """
 
     certificate: bool = False
 
     def explain(self) -> str:
         """The refusal in sentences: how sure it is, why, what was looked at and what to do."""
-        sure = "by a theorem" if self.certificate else "as far as the samples show, which is no proof"
-        return told(f"Reduction `{self.reduction}` has no state of fixed size, {sure}.", self)
+        sure = "no state of fixed size, by a theorem" if self.certificate else "no separation of small rank, by samples"
+        return told(f"Reduction `{self.reduction}` has {sure}.", self)
 
 
 @final

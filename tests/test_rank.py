@@ -344,3 +344,38 @@ def test_the_range_of_a_maximum_and_a_minimum() -> None:
     facts = {**FACTS, top: ("max", x)}
     assert sign_of(top - low, facts) == "nonnegative"
     assert sign_of(low - top, facts) == "nonpositive"
+
+
+# ---- what samples prove ----------------------------------------------------------------------------------------------
+
+
+def audited(term: Expr) -> Any:
+    return Setting((n,), tuple(FACTS), FACTS).audit(term)
+
+
+@pytest.mark.parametrize(
+    "term", [erf(x - v), Abs(x - v) * y, tanh(floor(4 * x - v)), Max(x, low + v) * erf(x)], ids=str
+)
+def test_a_rank_that_grows_is_proven_in_digits(term: Expr) -> None:
+    audit = audited(term)
+    assert audit.test.grows
+    assert audit.in_digits(term).proven
+    assert audit.again(term).in_digits(term).proven
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=8), st.sampled_from([1, 4, 30]))
+def test_no_rank_of_few_products_is_proven_large(weights: list[int], scale: int) -> None:
+    """A sum of at most 8 products, of which only the functions of x are nearly dependent."""
+    term = sum((one * sin(x + number) * cos(scale * v * number) for number, one in enumerate(weights[:8])), S.Zero)
+    audit = audited(term)
+    assert not audit.in_digits(term).proven
+
+
+def test_some_data_sets_are_those_of_the_draw() -> None:
+    term = exp(x - m) * y + v
+    for audit in (audited(term), audited(Abs(x - v)).again(Abs(x - v))):
+        whole = audit.floats[0] if not audit.floats[0].draws.copies else audit.floats[0].alone(0)
+        columns = np.array([1, 5, 9])
+        want = np.asarray(whole.matrix(term), dtype=float)[:, columns]
+        got = np.asarray(whole.of_some(columns, Digits()).matrix(term), dtype=float)
+        np.testing.assert_allclose(got, want, rtol=1e-9)

@@ -100,6 +100,22 @@ def test_what_a_theorem_refuses_moves_with_ever_more_elements(name: str, number:
     assert refused
 
 
+SELECTED = (
+    ra.sum_at_max(w, y, n), ra.compensated_sum(w, n) / 4, ra.sum(ra.where(ra.eq(n, ra.argmax(w, n)), y, 0), n),
+)  # fmt: skip
+"""Values of several operands that later elements move."""
+
+
+@pytest.mark.parametrize("name", ["kinks", "clips", "thresholds", "branch points", "singular values"])
+def test_what_is_taken_at_an_extremum_moves_with_ever_more_elements(name: str) -> None:
+    member, twin = MEMBERS[name][0]
+    for d in SELECTED:
+        verdict = ra.analyze(member(x, d, S.One))
+        assert isinstance(verdict, ra.Refused)
+        assert verdict.certificate, d
+        assert any(dimension((twin or member)(x, d, S.One), MANY, seed) > FEW for seed in (0, 1, 2)), d
+
+
 def test_the_measure_finds_states() -> None:
     """The value of what has a state of k numbers moves in at most k ways."""
     for expr, most in (

@@ -14,17 +14,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sympy import Expr, ceiling, floor, sign
+from sympy import Expr, Tuple, ceiling, floor, sign
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
+from redalg.decompose.cascade import Reduction
 from redalg.decompose.rank import FLOATS, Setting, Unavailable
 from redalg.decompose.separate import Separator
 from redalg.decompose.theorems import D, X
 from redalg.expression import Cast, Element, Value, Where
 from redalg.expression.contents import elements_of, free_axes
 
+PLACES = ("argmax", "argmin")
+ATTAINED = ("compensated_sum", "sum_at_max", "sum_below_max", "at_argmax", "sum_beside_argmax")
+"""Kinds whose value moves as its second operand does, or its only one."""
 STEPS = (sign, floor, ceiling, Cast)
 """Functions that take few values of many."""
 SEPARATED = 1e-4
@@ -52,15 +56,25 @@ def moves(node: Basic, side: int, separator: Separator) -> bool:
 def _is_free(value: Basic, separator: Separator) -> bool:
     """Tells if a reduced value takes infinitely many: a sum does of any term that is not 0, an extremum as its term.
 
-    An argmax of data does, which may lie at any place that is still to come.
+    So does what is taken of the elements at an extremum, which may be others later, but no `first`, which no later one
+    moves. An argmax of data does, which may lie at any place that is still to come.
     """
-    if value in separator.places:
-        term = separator.places[value]
-        return any(moves(one, X, separator) for one in elements_of(term))
+    if value in separator.others:
+        return _is_free_of_many(separator.others[value], separator)
     kind, term = separator.facts.get(value, ("", value))
     if kind in ("sum", "prod"):
         return True
     return kind in ("max", "min") and any(moves(term, side, separator) for side in (X, D))
+
+
+def _is_free_of_many(reduction: Reduction, separator: Separator) -> bool:
+    """Tells if a value of one of the structured monoids takes infinitely many values."""
+    kind, term = reduction.monoid.name, reduction.term
+    if kind in PLACES:
+        return any(moves(one, X, separator) for one in elements_of(term))
+    if kind not in ATTAINED:
+        return False
+    return moves(term.args[1] if isinstance(term, Tuple) else term, X, separator)
 
 
 def setting(separator: Separator) -> Setting:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, final
 
@@ -105,6 +105,17 @@ class Draws:
         made.copies, made.times = (), self.times[..., number]
         made.places = [one[..., number] for one in self.places]
         made._drawn = {node: one[..., number] for node, one in self._drawn.items()}
+        return made
+
+    def of_some(self, columns: Any) -> Draws:
+        """Some of the data sets of one draw, of what was drawn so far."""
+        own = [self.rows + part * self.columns + columns for part in range(OWN)]
+        kept, length = np.concatenate([np.arange(self.rows), *own]), self.rows + OWN * self.columns
+        made = copy(self)
+        made.columns, made.plan = len(columns), replace(self.plan, columns=len(columns))
+        made.times, made.places = self.times[:, columns], [one[kept] for one in self.places]
+        shorter = {length: kept, self.columns: columns}
+        made._drawn = {node: one[shorter[len(one)]] if np.ndim(one) else one for node, one in self._drawn.items()}
         return made
 
     def shift(self, node: Basic, by: float) -> None:

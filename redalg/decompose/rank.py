@@ -59,11 +59,13 @@ class RankTest:
         ranks: ranks of F at 8 and at all x_i, each at least; () where the term could not be evaluated.
         missing: why it could not.
         rows: how many x_i there are.
+        proven: True where the rank is that of samples in 120 digits.
     """
 
     ranks: tuple[int, ...]
     missing: str = ""
     rows: int = 0
+    proven: bool = False
 
     @property
     def grows(self) -> bool:
@@ -162,6 +164,28 @@ class Audit:
                 return audit
         return self
 
+    def in_digits(self, term: Expr) -> RankTest:
+        """The test, proven where samples at which the rank grows in floats show it in 120 digits."""
+        import numpy as np
+
+        from redalg.decompose.arithmetic import Digits
+
+        if not self.test.grows or not self.floats:
+            return self.test
+        first, copies = self.floats[0], self.floats[0].draws.copies
+        drawn = (
+            [first] if not copies else [first.alone(int(one)) for one in np.flatnonzero(_may_grow(first.matrix(term)))]
+        )
+        for samples in drawn:
+            columns = _leading(samples.matrix(term))
+            try:
+                found = _rank_in_digits(samples.of_some(columns, Digits()), term)
+            except Unavailable:
+                continue
+            if found.grows:
+                return replace(self.test, proven=True)
+        return self.test
+
     def of_part(self, node: Expr) -> RankTest:
         """The rank test of a node: at the samples of the term, where most of its values are known, and then at more."""
         if self.setting is None:
@@ -221,7 +245,10 @@ def has_long_double() -> bool:
 
 def _in_digits(setting: Setting, term: Expr, *, positive: bool) -> RankTest:
     """The rank by elimination at 120 digits."""
-    samples = setting.in_digits([term], DIGITS, positive=positive)
+    return _rank_in_digits(setting.in_digits([term], DIGITS, positive=positive), term)
+
+
+def _rank_in_digits(samples: Samples, term: Expr) -> RankTest:
     matrix, sizes = _finite([samples], term)[0], _finite([samples], _size(term))[0]
     if matrix.shape == sizes.shape:  # what is left of larger numbers that cancel is rounding
         matrix = matrix * (abs(matrix) > sizes * context().mpf(10) ** -NEGLIGIBLE)
@@ -229,7 +256,30 @@ def _in_digits(setting: Setting, term: Expr, *, positive: bool) -> RankTest:
         size = abs(matrix).max(axis=axis, keepdims=True)
         matrix = matrix / (size + (size == 0))
     rows = [list(row) for row in matrix]
-    return RankTest((rank(rows[:SMALL]), rank(rows)), rows=len(rows))
+    return RankTest((rank(rows[:SMALL]), rank(rows)), rows=len(rows), proven=True)
+
+
+LEADING = 14
+"""Data sets that are looked at in digits."""
+
+
+def _leading(matrix: Any) -> Any:
+    """The columns by which a matrix has its rank, those that add most first."""
+    import numpy as np
+
+    left = np.asarray(matrix, dtype=np.float64)
+    left = np.where(np.isfinite(left).all(axis=0), left, 0.0)
+    size = np.abs(left).max(axis=0)
+    left, chosen = left / np.where(size > 0, size, 1.0), list[int]()
+    for _ in range(min(LEADING, left.shape[1])):
+        sizes = (left**2).sum(axis=0)
+        sizes[chosen] = -1.0
+        lead = int(sizes.argmax())
+        chosen.append(lead)
+        if sizes[lead] > 0:
+            unit = left[:, lead] / np.sqrt(sizes[lead])
+            left = left - np.outer(unit, unit @ left)
+    return np.sort(np.array(chosen))
 
 
 def _size(term: Expr) -> Expr:

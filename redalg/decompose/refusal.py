@@ -1,4 +1,4 @@
-"""The verdict on a finding: a refusal where a theorem and samples, or samples alone, say no; undecided otherwise."""
+"""The verdict on a finding: a refusal where a theorem and samples, or samples in 120 digits, say no; else undecided."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redalg.expression.contents import elements_of, free_axes, values_of
 def verdict(
     reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade, *, whole: bool = True
 ) -> NotFusible | Undecided:
-    """The exception for a finding: a refusal where a theorem and the samples, or the samples alone, say no.
+    """The exception for a finding: a refusal where a theorem and the samples, or the samples in digits, say no.
 
     Args:
         reduction, finding, test, cascade: what has no state as it stands, why, samples of it, and all of the cascade.
@@ -37,8 +37,8 @@ def verdict(
     elif finding.certain and (test.grows or extremum):
         reason += f". {no_state(cascade)} holds what a later {values} would need of the elements already read."
         return NotFusible(reduction.name, reason, finding.hint, looked, True)
-    elif test.grows:
-        reason += f"; no state of rank ≤ {SMALL} found."
+    elif test.grows and test.proven:
+        reason += f"; {PROVEN}."
         return NotFusible(reduction.name, reason, finding.hint, looked)
     if test.settles:
         looked += (f"the rank looks like {test.ranks[1]}; no separation was found",)
@@ -49,6 +49,11 @@ def verdict(
 
 GENERAL = " in general"
 """The remark on a theorem that does not speak of the term."""
+
+
+PROVEN = (f"no sum of at most {SMALL} products g(x)·h(d) is the term, since its matrix F(x_i, d_j) at samples, in 120 "
+          f"digits, has a minor of order {SMALL + 1} that is not 0")  # fmt: skip
+"""What samples prove alone: every such minor of such a sum is 0."""
 
 
 def unsettled(test: RankTest) -> str:

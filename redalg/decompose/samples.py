@@ -82,6 +82,10 @@ class Samples:
         """The samples of one of several draws."""
         return Samples(self.draws.alone(number), self.values, self.arithmetic, self._nodes)
 
+    def of_some(self, columns: Any, arithmetic: Arithmetic) -> Samples:
+        """Some of the data sets of one draw, in another arithmetic."""
+        return Samples(self.draws.of_some(columns), self.values, arithmetic, self._nodes)
+
     def matrix(self, node: Basic) -> Any:
         """F(x_i, d_j), whose entries need not be finite."""
         with np.errstate(all="ignore"):
@@ -263,7 +267,7 @@ def _affine(samples: Samples, _: Value, terms: list[Any]) -> Any:
 
 REDUCED: Mapping[tuple[str, str], Callable[..., Any]] = {
     ("sum", ""): _sum, ("prod", ""): _prod, ("max", ""): _max, ("min", ""): _min, ("any", ""): _max, ("all", ""): _min,
-    ("argmax", ""): _argmax, ("argmin", ""): _argmin, ("topk", "values"): _topk,
+    ("compensated_sum", ""): _sum, ("argmax", ""): _argmax, ("argmin", ""): _argmin, ("topk", "values"): _topk,
     ("at_argmax", ""): _placed(at=True), ("sum_beside_argmax", ""): _placed(at=False),
     ("first", ""): _outermost(last=False), ("last", ""): _outermost(last=True), ("affine", "shift"): _affine,
 } | {(f"{plus}_{'at' if at else 'below'}_max", ""): _selected(plus, at=at)

@@ -54,6 +54,7 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
+from redalg.decompose.cascade import Reduction
 from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
@@ -86,7 +87,7 @@ class Separator(Separating):
         self.axes = frozenset((axes,) if isinstance(axes, Axis) else axes)
         self.values = frozenset(values)
         self.facts: KnownFacts = KnownFacts(facts)
-        self.places: dict[Value, Expr] = {}  # an argmax or argmin -> its term
+        self.others: dict[Value, Reduction] = {}  # those that are no facts: their terms may be of several operands
         self.shifts: list[tuple[Expr, Expr]] = []
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []

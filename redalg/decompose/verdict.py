@@ -7,7 +7,8 @@
 Rank 1 is no special case: it is the list of one.
 
 The structural route comes first, and a yes is its certificate. Where it fails, the rank test decides: a theorem about
-the offending node and a rank that grows are a no with a certificate; a rank that grows is a no without one; a rank
+the offending node and a rank that grows are a no with a certificate; a rank that grows in 120 digits is a no to
+separations of a small rank; a rank
 that stands still sends the term back under other spellings, and what is then still open is undecided.
 """
 
@@ -39,7 +40,6 @@ from redalg.decompose.rounding import Rounding
 from redalg.decompose.separate import Separator
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X, smooth
-from redalg.decompose.ties import PLACES
 from redalg.decompose.totals import with_known_total
 from redalg.decompose.truth import truth
 from redalg.decompose.whole import Whole
@@ -185,8 +185,8 @@ def decompose(cascade: Cascade) -> Decomposition:
             made.append(found)
         if reduction.is_scalar:
             separator.facts[reduction.value] = (reduction.monoid.name, term)
-        elif reduction.monoid.name in PLACES:
-            separator.places[reduction.value] = term
+        else:
+            separator.others[reduction.value] = reduction
     return Decomposition(cascade, tuple(made), separator)
 
 
@@ -230,6 +230,8 @@ def audited(
         finding = NotSeparable(finding.node, finding.reason + GENERAL, certain=False, hint=finding.hint)
     if not finding.certain:
         finding = moved(finding, reduction, term, setting_of(separator, cascade))
+    if test.grows and not finding.certain:
+        test = audit.in_digits(tested(reduction, term))
     refusal = verdict(reduction, finding, test, cascade)
     if isinstance(refusal, NotFusible):
         terms = without_state(reduction, term, separator, cascade)
