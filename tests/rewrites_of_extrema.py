@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
-from sympy import Mod, exp, log, oo, sign
+from sympy import Abs, Max, Mod, exp, log, oo, sign, tanh
 
 import redalg as ra
 from tests.decided import as_defined, n, w, x, y
@@ -28,6 +28,15 @@ THRESHOLDS = (
     ra.max(ra.where(x**2 > MEAN, x**2, -oo), n), ra.max(ra.where(x * y > LEVEL, x * y, LEVEL), n),
     ra.min(ra.where(x < MEAN, -oo, x), n), ra.max(ra.where(x > LEVEL, 0, -x), n), ra.min(ra.where(x > MEAN, -x, oo), n),
 )  # fmt: skip
+SPELT = (
+    ra.max(ra.where(2 * x > 2 * MEAN, x, MEAN), n), ra.max(3 * ra.where(x > LEVEL, x, LEVEL), n),
+    ra.max(ra.where(x > LEVEL - 1, x + 1, LEVEL), n), ra.min(ra.where(2 * x + 1 < LEVEL, 3 - x, (7 - LEVEL) / 2), n),
+    ra.max(ra.where(x + y > LEVEL, 2 * x + 2 * y, 2 * LEVEL), n), ra.max(Abs(x / 3 + y / 3 - LEVEL / 3 - 1), n),
+)  # fmt: skip
+MOVED = (
+    ra.min(exp(-(x**2) + 2 * x * LEVEL - LEVEL**2), n), ra.max(Max(x, tanh(LEVEL)) * w**2, n),
+    ra.min(x + Max(y, 2 * LEVEL - x), n),
+)  # fmt: skip
 MASKS = (ra.max(ra.where(y > 0, x * MEAN, w), n), ra.min(ra.where(x > 0, w - MEAN, y), n))
 
 
@@ -41,7 +50,7 @@ def alternating() -> None:
 
 PROPERTIES: dict[str, Callable[[], None]] = {
     "max_l φ_d(g(u_l), h(u_l))": lambda: as_defined(*PARABOLAS, *SHIFTS, *FEW),
-    "max_l where(u > d, a, b)": lambda: as_defined(*THRESHOLDS[:13]),
+    "max_l where(u > d, a, b)": lambda: as_defined(*THRESHOLDS[:13], *SPELT),
     "→ max(max_l where(u > d, a, −∞), max_l where(u > d, −∞, b))": lambda: as_defined(*THRESHOLDS[13:], *MASKS),
     "f((−1)^i, d)": alternating,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sympy import Abs, Expr, Max, exp
+from sympy import Abs, Expr, Max, Min, exp, oo, sign, tanh
 
 import redalg as ra
 from tests.decided import LARGEST, MEAN, n, w, x, y
@@ -40,3 +40,51 @@ def test_a_choice_of_indices_is_an_index() -> None:
     fused = ra.fuse(ra.argmax(ra.where(MEAN > 0, x, y), n))
     source = fused.source(target="sm_90a", sizes={"b": 4, "n": 64}, dtypes={"x": "float32", "y": "float32"})
     assert 'out: T.Tensor((4,), "int64")' in source
+
+
+OTHER = ra.mean(w, n)
+BOUNDED = tanh(x) * tanh(OTHER) + tanh(y)
+NEVER = (
+    ra.max(Max(BOUNDED, 3), n), ra.max(Max(BOUNDED, Abs(x) + 3 + y**2), n),
+    ra.max(Max(ra.where(x > OTHER, tanh(y), -oo), 3), n), ra.min(Min(BOUNDED, -3), n),
+    ra.max(Max(Abs(x - OTHER) + 5, Abs(y - OTHER) + 5, BOUNDED), n),
+)  # fmt: skip
+"""What has a state, as the part that has none never gives the extremum."""
+SOMETIMES = (
+    ra.max(Max(x * OTHER + y, 3), n), ra.max(Abs(x * OTHER + y - OTHER), n), ra.max(Max(x * OTHER + y, w), n),
+    ra.min(ra.where(x < OTHER, y, w), n), ra.max(ra.where(w > 0, x * OTHER + y, 1), n),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expr", NEVER, ids=str)
+def test_a_part_that_never_gives_the_extremum_is_no_theorem(expr: Expr) -> None:
+    assert not isinstance(ra.analyze(expr), ra.Refused)
+
+
+@pytest.mark.parametrize("expr", SOMETIMES, ids=str)
+def test_a_part_that_gives_the_extremum_is(expr: Expr) -> None:
+    verdict = ra.analyze(expr)
+    assert isinstance(verdict, ra.Refused)
+    assert verdict.certificate
+
+
+MET = (
+    ra.any(ra.eq(x, MEAN), n), ra.any(ra.eq(x, ra.max(y, n)), n), ra.all(ra.ne(2 * x + 1, OTHER**2), n),
+    ra.any(ra.eq(exp(x), exp(OTHER)), n),
+)  # fmt: skip
+KNOWN = (
+    ra.any(ra.eq(x, ra.first(x, n)), n), ra.any(ra.eq(sign(x), sign(OTHER)), n), ra.any(ra.eq(sign(x), OTHER), n),
+    ra.any(ra.eq(x, LARGEST / 2), n), ra.any(ra.eq(x, ra.where(OTHER > 0, 1, 2)), n), ra.any(ra.eq(n, 3), n),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expr", MET, ids=str)
+def test_what_was_met_is_no_state(expr: Expr) -> None:
+    verdict = ra.analyze(expr)
+    assert isinstance(verdict, ra.Refused)
+    assert verdict.certificate
+
+
+@pytest.mark.parametrize("expr", KNOWN, ids=str)
+def test_the_theorem_of_what_was_met_is_silent_elsewhere(expr: Expr) -> None:
+    assert not isinstance(ra.analyze(expr), ra.Refused)

@@ -76,6 +76,11 @@ MEMBERS: Mapping[str, tuple[tuple[Member, Member | None], ...]] = {
         (lambda u, d, g: ra.min((u - d) ** 2 + y / 100, n), None),
         (lambda u, d, g: ra.max(exp(-((u - d) ** 2)) + y / 100, n), None),
     ),
+    "memberships": (
+        (lambda u, d, g: ra.any(ra.eq(u, d), n), lambda u, d, g: ra.prod(u - d, n)),
+        (lambda u, d, g: ra.all(ra.ne(2 * u - 1, d * tanh(d) + d), n),
+         lambda u, d, g: ra.prod(2 * u - 1 - d * tanh(d) - d, n)),
+    ),
 }  # fmt: skip
 """By theorem: what it may refuse, and the same without jumps, for a derivative."""
 CONVEX = ("hull", "staircase")

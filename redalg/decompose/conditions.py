@@ -5,16 +5,17 @@
     independent(g, …)   the derivatives of functions of x with respect to its elements have rank 2 at some sample: their
                         values fill an open set of the plane
     attaining(F)        how many of the x_i are the largest of a data set alone, for some d_j
+    decides(f, F)       f, a part of F, gives the extremum of F in three such data sets: without f it is another
 
 A condition that is not met makes a theorem say nothing; it is never taken for met.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sympy import Expr, Tuple, ceiling, floor, sign
+from sympy import Abs, Expr, Max, Min, Tuple, ceiling, floor, sign
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -24,11 +25,17 @@ from redalg.decompose.rank import FLOATS, Setting, Unavailable
 from redalg.decompose.separate import Separator
 from redalg.decompose.theorems import D, X
 from redalg.expression import Cast, Element, Value, Where
-from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind
+from redalg.expression.rebuild import uncompared
+from redalg.monoids import monoid
 
 PLACES = ("argmax", "argmin")
 ATTAINED = ("compensated_sum", "sum_at_max", "sum_below_max", "at_argmax", "sum_beside_argmax")
 """Kinds whose value moves as its second operand does, or its only one."""
+CORNERS = 3
+"""Elements that must be seen to attain an extremum alone before a theorem says that any number of them may."""
+FAR = (48, 96, 4.0)
+"""Rows, columns and size of the x_i of a further draw, for parts that exceed others when elements are large."""
 STEPS = (sign, floor, ceiling, Cast)
 """Functions that take few values of many."""
 SEPARATED = 1e-4
@@ -121,21 +128,57 @@ def _slopes(
     return (made[0] - made[1]) / (2 * step)
 
 
-def attaining(node: Expr, kind: str, separator: Separator) -> int:
-    """How many of the x_i are the largest (or least) element of a data set alone, for some d_j."""
+def attaining(node: Expr, kind: str, separator: Separator, without: Expr | None = None) -> int:
+    """How many of the x_i are the largest (or least) element of a data set alone, for some d_j.
+
+    Args:
+        node, kind: what is compared, and by which of max and min.
+        separator: tells x from d.
+        without: what the node is less a part of it: data sets with the same extremum of this do not count.
+    """
     import numpy as np
 
     from redalg.decompose.arithmetic import Floats
 
-    most = 0
-    for plan in FLOATS[:2]:
+    most, end = 0, 1 if kind == "max" else -1
+    for plan in FLOATS[:2] if without is None else (*FLOATS[:2], FAR):
         [samples] = setting(separator).samples([node], plan, (Floats(np.float64),), positive=False)
         try:
-            values = samples.whole(node) * (1 if kind == "max" else -1)
+            values = end * samples.whole(node)
+            rest = values if without is None else end * samples.whole(without)
         except Unavailable:
             return 0
-        values = values[:, ~np.isnan(values).any(axis=0)]
-        alone = (values == values.max(axis=0)).sum(axis=0) == 1
+        kept = ~np.isnan(values).any(axis=0)
+        if without is not None:
+            kept &= values.max(axis=0) > rest.max(axis=0)
+        values = values[:, kept]
+        alone = (values == values.max(axis=0)).sum(axis=0) == 1 if values.size else np.array([], dtype=bool)
         first = values.argmax(axis=0)[alone] if values.size else np.array([], dtype=int)
         most = max(most, len({int(one) for one in first if one < plan[0]}))
     return most
+
+
+def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
+    """Tells if a part of a term gives its extremum, by at least three elements in turn, where another part might.
+
+    A part that is not seen in the term is all of it, written otherwise, where nothing else is chosen or compared.
+    """
+    term = rebuilt(term, {one: uncompared(Max, [one.args[0], -one.args[0]]) for one in of_kind(Abs, term)})
+    choices = of_kind(Where, term)
+    held = [one for one in choices if one.condition == node] if isinstance(node, Boolean) else [node]
+    apart = {one: monoid(kind).identity for one in held if one in nodes_of(term)}
+    if term in apart:
+        return True
+    if not apart:
+        return not choices and not any(of_kind(one, term) for one in (Max, Min))
+    return attaining(term, kind, separator, rebuilt(term, apart)) >= CORNERS
+
+
+def rebuilt(node: Expr, parts: Mapping[Expr, Expr]) -> Expr:
+    """A term with parts replaced, its extrema as they are written."""
+    if node in parts:
+        return parts[node]
+    if not isinstance(node, Max | Min | Where):
+        return node.xreplace(parts)
+    args = [rebuilt(arg, parts) if isinstance(arg, Expr) else arg for arg in node.args]
+    return node.func(*args) if isinstance(node, Where) else uncompared(node.func, args)

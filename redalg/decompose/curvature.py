@@ -141,6 +141,9 @@ def _exceeds(a: Expr, b: Expr, difference: Expr, facts: Facts) -> bool:
         return True
     if S.NegativeInfinity in (a, b) or S.Infinity in (a, b):
         return False
+    ratio = ((a - b) / difference).cancel()
+    if ratio.is_number:
+        return True  # a − b is 0 where the difference is
     return any(sign_of(one, facts) in UP for one in (a - b, *((a - b + way * difference).expand() for way in (1, -1))))
 
 

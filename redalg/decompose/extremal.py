@@ -4,7 +4,8 @@
                                 → φ_d(min u)                          φ falling
                                 → max(φ_d(max u), φ_d(min u))         φ quasiconvex (for min: quasiconcave)
     max_l max(a, b)             → max(max a, max b)
-    max_l (k·max(a, b) + v)     → max_l max(k·a + v, k·b + v)         k ≥ 0 (k ≤ 0: min); of where(c, a, b) for any k
+    max_l (k·max(a, b) + v)     → max_l max(k·a + v, k·b + v)         k ≥ 0 (k ≤ 0: min); of where(c, a, b) for any k;
+                                                                      k and v of x, of d or of both
     max_l where(c, a, b)        → max(max over c of a, max over ¬c of b)      c of x alone
     max_l (g(x)·h(d) + v(d))    → (max g)·h + v                       h ≥ 0; g of several generators
     max_l φ_d(g(u_l), h(u_l))   → φ_d(g, h) at max u or min u         as a function of u, as above
@@ -18,6 +19,7 @@ max u < min u, or a slot of its own, the maximum of 0 over the elements, is −�
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -45,7 +47,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
-from redalg.decompose.conditions import attaining, independent, moves, speaks
+from redalg.decompose.conditions import CORNERS, attaining, independent, moves, speaks
 from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, stepped
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
@@ -63,8 +65,6 @@ LATTICE = {"max": Max, "min": Min}
 OTHER = {"max": "min", "min": "max"}
 SELECTED = "where(u == max u, w, z)"
 """What `ties` knows, as a reader would write it."""
-CORNERS = 3
-"""Elements that must be seen to attain an extremum alone before a theorem says that any number of them may."""
 GENERATOR = Symbol("g")
 """What stands for g(x) where h is printed as a function of it."""
 
@@ -149,10 +149,11 @@ class Finder:
         return self._of_one(self.opened(node, generators), generators) is None
 
     def inward(self, node: Expr) -> Expr:
-        """k·max(a, b) + v as max(k·a + v, k·b + v), or a min for k < 0; of a `where` alike, for any k(d) and v(d)."""
+        """k·max(a, b) + v as max(k·a + v, k·b + v), or a min for k < 0; of a `where` alike, for any k and v."""
         if isinstance(node, Max | Min | Where) or not (node.is_Add or node.is_Mul):
             return node
-        inner = [arg for arg in node.args if self.separator.side(arg) & X]
+        mixed = [arg for arg in node.args if self.separator.side(arg) == MIXED]
+        inner = mixed or [arg for arg in node.args if self.separator.side(arg) & X]
         if len(inner) != 1:
             return node
         held = self.inward(inner[0])
@@ -269,9 +270,12 @@ class Finder:
     def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
         generators: dict[Expr, Dummy] = {}
         opened = self.opened(node, generators)
-        if len(generators) > 1 and (written := node.expand()) != node:
-            return self._composed(written, kind, where)
         alone = self._of_one(opened, generators)
+        if len(generators) > 1 and (written := node.expand()) != node:
+            if alone is not None:
+                with suppress(NotSeparable):
+                    return self._generated(alone[0], kind, where, alone[2], alone[1])
+            return self._composed(written, kind, where)
         if alone is None:
             return self._scaled(node, kind, where)
         u, variable, phi = alone
@@ -302,12 +306,10 @@ class Finder:
     def opened(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
         """The node with its maximal parts of x alone replaced by symbols, equal ones by one."""
         if self.separator.side(node) == X:
-            coefficient, u = node.as_coeff_Mul() if node.is_Mul else (S.One, node)
-            if u.is_Add and u.could_extract_minus_sign():
-                coefficient, u = -coefficient, -u
+            factor, number, u = _without_numbers(node)
             if u not in generators:
                 generators[u] = _variable(u)
-            return coefficient * generators[u]
+            return factor * generators[u] + number
         if not self.separator.side(node) & X or not node.args:
             return node
         if node.is_Add or node.is_Mul:
@@ -359,6 +361,14 @@ class Finder:
         if any(self.separator.side(one) == MIXED for one in kinks) or not moves(node, D, self.separator):
             return False
         return independent(self._written(span), self.separator) and attaining(node, kind, self.separator) >= CORNERS
+
+
+def _without_numbers(node: Expr) -> tuple[Expr, Expr, Expr]:
+    """A part of x as k·u + c, k and c numbers, so that one u is met in 2·u, u + 1 and −u; of a sum k is no fraction."""
+    c, u = node.as_coeff_Add() if node.is_Add else (S.Zero, node)
+    k, rest = u.as_coeff_Mul() if u.is_Mul else u.primitive() if u.is_Add else (S.One, u)
+    k, u = (k, rest) if not u.is_Add or k.is_Integer else (S.One, u)
+    return (-k, c, -u) if u.is_Add and u.could_extract_minus_sign() else (k, c, u)
 
 
 def otherwise(condition: Boolean) -> Boolean:

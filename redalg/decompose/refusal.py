@@ -7,6 +7,7 @@ from math import prod
 from sympy import S
 
 from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.memberships import MEMBERS
 from redalg.decompose.parse import UNROLL_LIMIT
 from redalg.decompose.rank import SMALL, RankTest
 from redalg.decompose.theorems import NotSeparable
@@ -29,7 +30,7 @@ def verdict(
     values = " and ".join(sorted(map(str, used - counts or used)))
     reason = str(finding)
     looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")
-    extremum = reduction.monoid.name in ENDS  # whose theorems are about elements, not about ranks
+    extremum = reduction.monoid.name in {**ENDS, **MEMBERS}  # whose theorems are about elements, not about ranks
     if not whole:
         return Undecided(reduction.name, f"{reason}{GENERAL}. {spared(test)}.", finding.hint, looked)
     if not varies(reduction, cascade):

@@ -130,7 +130,8 @@ HULL = Theorem(
     "hull",
     "max and min of h_1(d)·g_1(x) + … + h_r(d)·g_r(x), r > 1, have no state of fixed size.",
     "Derivatives of g_1 … g_r have rank 2 at a sample (`conditions.independent`), the weights move (`moves`), and at "
-    "least three elements attain the extremum alone in samples (`attaining`); no kink that mixes x and d stands in it.",
+    "least three elements attain the extremum alone in samples (`attaining`); no kink that mixes x and d stands in it. "
+    "Of a term that holds more, three elements do so that would not without it (`decides`).",
     "The values of g fill an open set, so that any N points on a small arc of a circle in it are those of N elements. "
     "The directions (h_1, h_2) pass continuously over more than one: choose the arc that has them for normals. Then "
     "each of the N points is the farthest in some direction, and what follows moves with each of the N elements alone.",
@@ -140,7 +141,7 @@ STAIRCASE = Theorem(
     "staircase",
     "max and min of where(u(x) > d, w(x), z(x)) have no state of fixed size.",
     "u and w (or z) have derivatives of rank 2 at a sample, or w is strictly monotone in u alone and the choice is not "
-    "(`stepped`); d moves, and at least three elements attain the extremum alone in samples.",
+    "(`stepped`); d moves, and at least three elements attain the extremum alone in samples, by this (`decides`).",
     "Take N elements with u rising and w falling, which fill no more than an open set: as d passes between them the "
     "largest w above the threshold is that of each in turn. Where w rises with u and the choice takes what lies below "
     "d, the largest is the element next below the threshold, each in turn again.",
@@ -164,8 +165,19 @@ WINNERS = Theorem(
     "each of which moves with one element alone.",
     ("winners.py:moved",),
 )
+MEMBERSHIPS = Theorem(
+    "memberships",
+    "any of u(x) = v(d), and all of u(x) ≠ v(d), have no state of fixed size.",
+    "v is continuous in sums, products and extrema of elements that u does not hold, themselves of continuous terms; "
+    "more than 8 of the x_i, and more of all than of half of them, are passed by v(d) as a completion moves "
+    "(`memberships`).",
+    "Completions of one number of elements are connected: for some v(d) is u(x_i), and u of none of their own "
+    "elements. The answer then tells prefixes apart that differ in u(x_i) alone, so that a state is a one-to-one "
+    "function of those u(x_i).",
+    ("memberships.py:met",),
+)
 THEOREMS = (
-    KINKS, CLIPPING, JUMPS, THRESHOLDS, POLES, BRANCHES, COUPLINGS, HULL, STAIRCASE, SINGULAR, WINNERS,
+    KINKS, CLIPPING, JUMPS, THRESHOLDS, POLES, BRANCHES, COUPLINGS, HULL, STAIRCASE, SINGULAR, WINNERS, MEMBERSHIPS,
 )  # fmt: skip
 
 KINK = ("has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct "

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import final
 
 from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
@@ -25,13 +25,14 @@ from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
 from redalg.decompose import laurent, products
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.choices import chosen_apart
-from redalg.decompose.conditions import speaks
+from redalg.decompose.conditions import decides, speaks
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, LATTICE, Extremal, Slot, extremal, increasing
 from redalg.decompose.finite import CASES_LIMIT, by_cases
 from redalg.decompose.guarded import guarded, hides
 from redalg.decompose.identities import REWRITES, Rewrite, spellings
 from redalg.decompose.laurent import Atoms, Monomial, Polynomial, Ratio
+from redalg.decompose.memberships import MEMBERS, met
 from redalg.decompose.merged import merged
 from redalg.decompose.needs import needs, of_outputs
 from redalg.decompose.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
@@ -226,10 +227,13 @@ def audited(
     if test.grows and reduction.monoid.name == "sum":
         test = of_node(finding, audit)
         test = of_rest(finding, audit, term, separator) if test.grows else test
-    if finding.certain and reduction.monoid.name not in LATTICE and not speaks(finding.node, separator):
+    kind, node = reduction.monoid.name, finding.node
+    stated = partial(decides, node, term, kind) if kind in LATTICE else partial(speaks, node)
+    if finding.certain and (kind in MEMBERS or not stated(separator)):
         finding = NotSeparable(finding.node, finding.reason + GENERAL, certain=False, hint=finding.hint)
     if not finding.certain:
-        finding = moved(finding, reduction, term, setting_of(separator, cascade))
+        here = setting_of(separator, cascade)
+        finding = met(moved(finding, reduction, term, here), reduction, term, here)
     if test.grows and not finding.certain:
         test = audit.in_digits(tested(reduction, term))
     refusal = verdict(reduction, finding, test, cascade)
