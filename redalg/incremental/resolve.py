@@ -26,6 +26,7 @@ from redalg.expression import Extent, Label, Scalar, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.cancel import Canceller
 from redalg.incremental.chains import Chains
+from redalg.incremental.crossings import crossings, without_centres
 from redalg.incremental.doubtful import where_finite
 from redalg.incremental.exponents import as_shares, gathered, largest_of, power_of_scales, with_exponents
 from redalg.incremental.form import Assignment, Pivot
@@ -82,8 +83,10 @@ class Resolver:
         moves = {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}
         if self.pool.keys and not centred.guarded:  # without pivots that shift there is nothing to cancel
             self.known[self._number(value)] = laurent.add(*self._exact_terms(centred, shifts, turns))
-        some = ((somewhere(one, self.placement, self.pool, self.accumulators), part) for one, part in centred.parts)
-        self._assign(value, [(condition, self._terms(part, moves, {})) for condition, part in some])
+        met = crossings(centred, moves, self.placement.pivots, self._symbol_polynomial)
+        parts = ((somewhere(one, self.placement, self.pool, self.accumulators), self._terms(part, moves, {}))
+                 for one, part in centred.parts)  # fmt: skip
+        self._assign(value, [(some, without_centres(terms, met)) for some, terms in parts])
         self._keep_zero_scales(value, centred)
 
     def _exact_terms(self, centred: Centred, shifts: dict[int, Expr], turns: dict[int, Expr]) -> list[Polynomial]:
@@ -95,8 +98,7 @@ class Resolver:
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
         """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
         used = {atom for x, _ in centred.polynomial for atom, _ in x} & (self.pool.scaled - self.pool.rooted)
-        scales = [self.placement.pivots[atom].source for atom in sorted(used)]
-        if scales:
+        if scales := [self.placement.pivots[atom].source for atom in sorted(used)]:
             [index] = [place for place, one in enumerate(self.assignments) if one.value == value]
             made = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
             self.assignments[index] = Assignment(value, made)
@@ -141,8 +143,7 @@ class Resolver:
         raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
         raw = self.safe(raw) if pivot.scales else raw
         expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw
-        made = self._named(separation, centred, pivot, expr)
-        if isinstance(made, Value):
+        if isinstance(made := self._named(separation, centred, pivot, expr), Value):
             self.known.setdefault(self._number(made), exact)
         if centred.slopes(atom):
             self.found.setdefault(atom, []).append(made)
@@ -300,8 +301,7 @@ class Resolver:
 
     def _assign_plain(self, value: Value, expr: Expr) -> None:
         if expr != value:
-            expr = self.cancelled(expr)
-            self.assignments.append(Assignment(value, expr))
+            self.assignments.append(Assignment(value, self.cancelled(expr)))
 
     def cancelled(self, expr: Expr) -> Expr:
         """The expression with pivots cancelled; what that names is assigned first."""

@@ -95,7 +95,25 @@ def sized_atoms(decomposition: Decomposition, centred: dict[str, Centred], pool:
     moving = set(pool.pivoted) - {atom for pair in pool.slopes for atom in pair}
     monomials = [[(atom, q) for atom, q in x if atom in moving] for one in sums for x, _ in one.polynomial]
     found = {atom for x in monomials if sum(q for _, q in x) >= 2 for atom, _ in x}
-    return frozenset(atom for atom in found if _scalable(atoms[atom].base) and _is_elementwise(atom, pool))
+    foreign = _foreign(decomposition, centred)
+    return frozenset(atom for atom in found - foreign if _scalable(atoms[atom].base) and _is_elementwise(atom, pool))
+
+
+def _foreign(decomposition: Decomposition, centred: dict[str, Centred]) -> frozenset[int]:
+    """Generators with a centre that is made of other data: over the scale of the generator it may leave the range."""
+    atoms = decomposition.separator.atoms.list
+    reductions = {one.value: one for one in decomposition.cascade.reductions}
+    produced = {one.value for one in decomposition.cascade.producers}
+
+    def names(expr: Expr) -> set[str]:
+        found = {one.name for one in elements_of(expr)}
+        found |= {str(value) for value in values_of(expr) & produced}
+        return found.union(*(names(reductions[value].term) for value in values_of(expr) & reductions.keys()))
+
+    return frozenset(
+        atom for one in centred.values() for atom in one.centres
+        if any(not names(Mul(*(atoms[number].base for number, _ in d))) & names(atoms[atom].base)
+               for _, d in one.shift(atom)))  # fmt: skip
 
 
 def _divides(factor: Expr, counts: AbstractSet[Value]) -> bool:
