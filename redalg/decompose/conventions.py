@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Add, Expr, S
+from sympy import Add, Expr, Mul, S
 
+from redalg.decompose.extremal import GENERATOR
 from redalg.decompose.verdict import Decomposition, Separation
-from redalg.expression import UNDEFINED, Value, Where
+from redalg.expression import UNDEFINED, Element, Scalar, Value, Where
 from redalg.expression.contents import of_kind, text_of, values_of
 
 
@@ -52,6 +53,31 @@ def selections(decomposition: Decomposition) -> tuple[Separation, ...]:
     kinds = ("argmax", "argmin", "topk")
     return tuple(one for one in decomposition.separations
                  if one.reduction.monoid.name in kinds and one.times == "∘")  # fmt: skip
+
+
+def factors(decomposition: Decomposition) -> tuple[tuple[Separation, Expr], ...]:
+    """Extrema of φ_d(u) that are made of extrema of u, with each factor of d: 0·∞ of one element alone is not seen.
+
+    >>> from sympy import Abs
+    >>> from redalg import axes, fuse, max, tensors
+    >>> n, x = axes("n"), tensors("x[n]")
+    >>> [factor for _, factor in factors(fuse(max(x / max(Abs(x), n), n)).decomposition)]
+    [1/max_0]
+    """
+    found = [(one, {factor for phi in one.extremal.h for factor in free_parts(phi) if values_of(factor)})
+             for one in decomposition.separations if one.extremal]  # fmt: skip
+    return tuple((one, factor) for one, factors in found for factor in sorted(factors, key=text_of))
+
+
+def free_parts(phi: Expr, kind: type[Add | Mul] = Mul) -> Iterator[Expr]:
+    """Factors of φ that are free of u, or terms."""
+    if isinstance(phi, kind):
+        free = kind(*(arg for arg in phi.args if not arg.has(GENERATOR)))
+        if free.has(Value, Element, Scalar):
+            yield free
+    for arg in phi.args:
+        if arg.has(GENERATOR):
+            yield from free_parts(arg, kind)
 
 
 def ties(decomposition: Decomposition) -> tuple[tuple[Value, Value], ...]:

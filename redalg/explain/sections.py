@@ -8,7 +8,7 @@ from sympy import And, Expr, Mul, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import Cascade, Decomposition, Reduction, decompose
-from redalg.decompose.conventions import selections, ties, weights
+from redalg.decompose.conventions import factors, selections, ties, weights
 from redalg.decompose.domain import live_term
 from redalg.decompose.passes import said
 from redalg.decompose.verdict import Separation
@@ -147,6 +147,10 @@ def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[L
         yield sentence(
             "The places of ", one.reduction.value, *of_u, *axes, " does not vary is finite and not 0, or NaN."
         )
+    for one, factor in factors(decomposition):
+        g = listed([*dict.fromkeys(one.g)], " and ")
+        yield sentence("Where ", factor, " is 0 or infinite, ", one.reduction.value, " is the definition's if ", *g,
+                       " is finite: 0·∞ of an element is not seen.")  # fmt: skip
     for d, value in ties(decomposition):
         yield sentence(
             "Where ", d, " is not finite, what ", value, " is used for is NaN, though all may be the largest."

@@ -28,6 +28,7 @@ from redalg.incremental.placement import Placement, place
 from redalg.incremental.resolve import Resolver
 from redalg.incremental.scales import divided_atoms, in_kernels, pays, pays_of_shifts, rooted_atoms, sized_atoms
 from redalg.incremental.tangents import about_tangents
+from redalg.incremental.vanished import sums_kept
 from redalg.incremental.wholes import candidates, with_wholes
 
 NONE: frozenset[int] = frozenset()
@@ -159,7 +160,7 @@ def attempted(decomposition: Decomposition, centred: dict[str, Centred], pool: P
         resolver.resolve(separation, centred.get(separation.reduction.name))
     form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, pool, resolver),
                      accumulators, (), (), structures=tuple(placement.structures))  # fmt: skip
-    form = replace(form, outputs=outputs(form, resolver), assignments=marked(resolver, decomposition))
+    form = replace(form, outputs=outputs(form, resolver), assignments=marked(form, resolver, decomposition))
     kept = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
     return Attempt(form, kept, frozenset(resolver.bounded))
 
@@ -323,13 +324,15 @@ def about_mean(pivot: Pivot, number: int, pool: Pool, resolver: Resolver) -> Piv
     return pivot if move is None else replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
 
 
-def marked(resolver: Resolver, decomposition: Decomposition) -> tuple[Assignment, ...]:
-    """The assignments, with a mark on sums of what is at least 0; exp(λ)·v has the sign of v."""
+def marked(form: FusedForm, resolver: Resolver, decomposition: Decomposition) -> tuple[Assignment, ...]:
+    """The assignments, with a mark on sums of what is at least 0; exp(λ)·v has the sign of v. No NaN is lost."""
     facts = decomposition.separator.facts
     sums = {one.reduction.value for one in decomposition.separations
             if one.reduction.monoid.name == "sum" and is_nonnegative(one.reduction.term, facts)}  # fmt: skip
-    sums |= {safe for value, (_, safe) in resolver.exponents.items() if value in sums}
-    return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in resolver.assignments)
+    safe = {value: v for value, (_, v) in resolver.exponents.items()}
+    sums |= {v for value, v in safe.items() if value in sums}
+    made = sums_kept(resolver.assignments, form, facts, safe)
+    return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in made)
 
 
 def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:

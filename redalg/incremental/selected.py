@@ -11,15 +11,14 @@ which asks for the signs of u; `explain` says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sympy import Add, And, Expr, Mul, Ne, Not, Or, S
 
+from redalg.decompose.conventions import free_parts
 from redalg.decompose.extremal import GENERATOR
 from redalg.decompose.plain import is_finite, is_number
 from redalg.decompose.signs import Facts
 from redalg.decompose.verdict import Separation
-from redalg.expression import Element, Scalar, Value, Where
+from redalg.expression import Scalar, Where
 from redalg.expression.contents import elements_of, of_kind, text_of, values_of
 
 
@@ -54,14 +53,3 @@ def read_by(expr: Expr, facts: Facts) -> frozenset[Expr]:
 def value_of(separation: Separation, index: Expr, value: Expr) -> Expr:
     """The value of what is selected."""
     return Where(index < 0, value, separation.h[0].xreplace({GENERATOR: value}))
-
-
-def free_parts(phi: Expr, kind: type[Add | Mul]) -> Iterator[Expr]:
-    """Terms of φ that are free of u, or factors."""
-    if isinstance(phi, kind):
-        free = kind(*(arg for arg in phi.args if not arg.has(GENERATOR)))
-        if free.has(Value, Element, Scalar):
-            yield free
-    for arg in phi.args:
-        if arg.has(GENERATOR):
-            yield from free_parts(arg, kind)
