@@ -77,7 +77,8 @@ def sums_kept(
             *(_slots(node, read) for node in divisors), *(below.get(value, ()) for value in values_of(expr))
         )
         conditions = list[Boolean]()
-        for value, divides in sorted(_computed(terms.get(one.value, S.Zero)), key=str):
+        is_asked = isinstance(one.expr, Where) and one.expr.args[1] is S.NaN  # of a scale that is 0
+        for value, divides in () if is_asked else sorted(_computed(terms.get(one.value, S.Zero)), key=str):
             if divides:
                 is_lost = _slots(value, read).isdisjoint(below[one.value])
             else:
