@@ -72,9 +72,13 @@ def test_a_centre_of_the_data_themselves_keeps_its_scale() -> None:
     np.testing.assert_allclose(form(x=1e200 * x_, w=w_), 1e200 * form(x=x_, w=w_), rtol=1e-13)
 
 
+def symbol(number: int) -> laurent.Polynomial:
+    return {((), ((number, 1),)): 1}
+
+
 def test_terms_are_kept_where_a_centre_is_no_shorter() -> None:
     """v alone stays v, which δ + c would be two terms of."""
-    v, delta, c = ({((), ((number, 1),)): 1} for number in range(3))
+    v, delta, c = (symbol(number) for number in range(3))
     moved = laurent.add(delta, c)
     assert without_centres([v], [(v, moved)]) == [v]
     product, square = laurent.multiply(v, delta), laurent.multiply(delta, delta)

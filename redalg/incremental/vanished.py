@@ -65,7 +65,8 @@ def sums_kept(
     kinds = {one.value: one.monoid.name for one in form.cascade.reductions}
     terms = {one.value: one.term for one in form.cascade.reductions if one.monoid.name == "sum"}
     counts = {one.value for one in form.cascade.reductions if one.is_count}
-    elements = {one.value: elements_of(one.term) for one in (*form.accumulators, *form.extrema)}
+    elements = {one.value: elements_of(one.term) for one in form.accumulators}
+    elements |= {one.value: elements_of(one.term) for one in form.extrema}
     slots = {one.value: one.expr for one in assignments if isinstance(one.expr, Value)}
     read, below, made = dict[Value, frozenset[Value]](), dict[Value, frozenset[Value]](), list[Assignment]()
     for one in assignments:
