@@ -47,6 +47,7 @@ class Scope:
         values: `Value` -> array with one dimension per axis.
         live: where a gather must stay in range (None: everywhere).
         memo: node -> its value, for these ranges.
+        exact: whether numbers beside places are in float64, however near these are.
     """
 
     ops: ArrayOps
@@ -59,6 +60,7 @@ class Scope:
     values: dict[Value, Any] = field(default_factory=dict)
     live: Any = None
     memo: dict[Basic, Any] = field(default_factory=dict)
+    exact: bool = False
 
     def over(self, ranges: Mapping[Axis, tuple[int, int]], values: dict[Value, Any] | None = None) -> Scope:
         """The same scope over other ranges, with fresh values."""
@@ -99,6 +101,8 @@ class Scope:
     @property
     def far(self) -> bool:
         """Tells whether places lie beyond the integers that the compute dtype holds."""
+        if self.exact:
+            return True
         last = max((edge for range_ in self.ranges.values() for edge in range_), default=0)
         return max([last, *self.extents.values()]) > (2**53 if "64" in str(self.ops.compute) else 2**24)
 
@@ -272,9 +276,12 @@ class Scope:
         return replace(self, memo={}, live=condition if self.live is None else self.live & condition)
 
     def _relation(self, node: Relational) -> Any:
-        left, right = self.evaluate(node.lhs), self.evaluate(node.rhs)
+        scope = self
+        if node.has(Scalar) and not node.has(Element, Value):  # of places and scalars
+            scope = replace(self, memo={}, exact=True)
+        left, right = scope.evaluate(node.lhs), scope.evaluate(node.rhs)
         if self.ops.is_float(left) != self.ops.is_float(right):
-            left, right = self._float(left), self._float(right)
+            left, right = scope._float(left), scope._float(right)
         return getattr(left, RELATIONS[node.rel_op])(right)
 
     def _boolean(self, node: Boolean) -> Any:

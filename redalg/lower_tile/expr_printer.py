@@ -164,7 +164,8 @@ class Printer:
             return f"T.isnan({self.number(node.args[0])})"
         if isinstance(node, Relational):
             both = self.is_integer(node.lhs) and self.is_integer(node.rhs)
-            show = self.integer if both else self.number
+            exact = self.compute != "float64" and is_of_places(node)
+            show = self.integer if both else Printer(self.dtypes, "float64").number if exact else self.number
             return f"{show(node.lhs)} {node.rel_op} {show(node.rhs)}"
         if node in (S.true, S.false):
             return "1 == 1" if node == S.true else "1 == 0"
@@ -338,6 +339,12 @@ class Printer:
             said = name if self.compute == "float64" else f"{name}f"
             return f'T.call_extern("{self.compute}", "{said}", {args[0]})'
         raise PlanError(f'`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend="torch".')
+
+
+def is_of_places(relation: Relational) -> bool:
+    """Tells if places and scalars alone are compared, for which float64 is exact."""
+    loads = relation.atoms(Load)
+    return bool(loads) and not any(one.indices for one in loads)
 
 
 def _as_float32(value: float) -> float:

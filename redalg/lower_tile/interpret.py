@@ -18,7 +18,7 @@ from sympy.core.symbol import Str
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
 from redalg.incremental.numpy_ops import NARROW, NumpyOps
-from redalg.lower_tile.expr_printer import EXTERNAL
+from redalg.lower_tile.expr_printer import EXTERNAL, is_of_places
 from redalg.lower_tile.expr_printer import FUNCTIONS as NAMED
 from redalg.lower_tile.program import (
     Bind,
@@ -237,16 +237,18 @@ class _Block:
         if isinstance(node, Where):
             return np.where(self.value(node.args[0]), self.value(node.args[1]), self.value(node.args[2]))
         if isinstance(node, Relational):
-            return RELATIONS[node.rel_op](self.value(node.lhs), self.value(node.rhs))
+            wide = np.dtype("float64") if is_of_places(node) else self.compute
+            return RELATIONS[node.rel_op](*(self._in(wide, side) for side in node.args))
         if isinstance(node, Wide):
-            return self._wide(node.args[0])
+            return np.asarray(self._in(np.dtype("float64"), node.args[0])).astype(self.compute)
         return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, Str)])
 
-    def _wide(self, node: Basic) -> Any:
-        compute, self.compute = self.compute, np.dtype("float64")
+    def _in(self, dtype: np.dtype[Any], node: Basic) -> Any:
+        """The value of an expression that is computed in a dtype."""
+        compute, self.compute = self.compute, dtype
         made = self.value(node)
         self.compute = compute
-        return np.asarray(made).astype(compute)
+        return made
 
     def _load(self, node: Load) -> Any:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+
 from redalg.errors import InputError
-from redalg.expression import Axis
+from redalg.expression import Axis, Element, Scalar, Value
+from redalg.expression.contents import of_kind
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Parameter
@@ -25,7 +29,20 @@ def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
         for key, shape in shapes.items()
     ]
     scalars = sorted({str(one.name) for stage in form.stages for one in stage.cascade.scalars()})
-    return (*arrays, *(Parameter(kernel_name(key), (), problem.compute, "scalar", key) for key in scalars))
+    exact = {one.name for stage in form.stages for one in of_places(stage)}
+    return (*arrays, *(Parameter(kernel_name(key), (), "float64" if key in exact else problem.compute, "scalar", key)
+                       for key in scalars))  # fmt: skip
+
+
+def of_places(stage: FusedForm) -> frozenset[Scalar]:
+    """The scalars that are compared with places, or with each other: a narrow type does not hold every place."""
+    exprs: list[Basic] = [*stage.cascade.expressions(), stage.cascade.domain]
+    exprs += [one.term for one in stage.extrema] + [factor for one in stage.accumulators for factor in one.factors]
+    exprs += [one.expr for one in stage.assignments] + [one.expr for one in stage.outputs]
+    relations = (
+        one for expr in exprs for one in of_kind(Relational, expr) if not (of_kind(Element, one) or of_kind(Value, one))
+    )
+    return frozenset(scalar for one in relations for scalar in of_kind(Scalar, one))
 
 
 def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
