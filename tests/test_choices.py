@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sympy import Abs, Expr, Max, Min, exp, oo, sign, tanh
+from sympy import Abs, Expr, Max, Min, exp, oo, sign, sin, tanh
 
 import redalg as ra
 from tests.decided import LARGEST, MEAN, n, w, x, y
@@ -88,3 +88,24 @@ def test_what_was_met_is_no_state(expr: Expr) -> None:
 @pytest.mark.parametrize("expr", KNOWN, ids=str)
 def test_the_theorem_of_what_was_met_is_silent_elsewhere(expr: Expr) -> None:
     assert not isinstance(ra.analyze(expr), ra.Refused)
+
+
+SPREAD_OF_X = ra.sum(Abs(x - MEAN), n)
+NOT_READ = (
+    ra.where(tanh(SPREAD_OF_X) > 2, 1, MEAN), Max(tanh(SPREAD_OF_X), 3), ra.where(sin(SPREAD_OF_X) > 2, 1, MEAN),
+    ra.where(SPREAD_OF_X > -1, 5, MEAN), sign(tanh(SPREAD_OF_X) + 5), ra.sum(ra.where(tanh(SPREAD_OF_X) > 2, x, w), n),
+)  # fmt: skip
+READ = (
+    ra.where(SPREAD_OF_X > 1000, 5, MEAN), Max(SPREAD_OF_X, 1000), sign(SPREAD_OF_X - 1000), SPREAD_OF_X,
+    ra.where(tanh(SPREAD_OF_X) > ra.mean(w, n), 1, MEAN), ra.where(ra.sum(SPREAD_OF_X * w, n) > 10000, 1, 0),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expr", NOT_READ, ids=str)
+def test_what_no_output_reads_is_not_refused(expr: Expr) -> None:
+    assert not isinstance(ra.analyze(expr), ra.Refused)
+
+
+@pytest.mark.parametrize("expr", READ, ids=str)
+def test_what_an_output_compares_without_bound_is_read(expr: Expr) -> None:
+    assert isinstance(ra.analyze(expr), ra.Refused)

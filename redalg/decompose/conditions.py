@@ -5,17 +5,16 @@
     independent(g, …)   the derivatives of functions of x with respect to its elements have rank 2 at some sample: their
                         values fill an open set of the plane
     attaining(F)        how many of the x_i are the largest of a data set alone, for some d_j
-    decides(f, F)       f, a part of F, gives the extremum of F in three such data sets: without f it is another
 
 A condition that is not met makes a theorem say nothing; it is never taken for met.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sympy import Abs, Expr, Max, Min, Tuple, ceiling, floor, sign
+from sympy import Expr, Tuple, ceiling, floor, sign
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
@@ -25,9 +24,7 @@ from redalg.decompose.rank import FLOATS, Setting, Unavailable
 from redalg.decompose.separate import Separator
 from redalg.decompose.theorems import D, X
 from redalg.expression import Cast, Element, Value, Where
-from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind
-from redalg.expression.rebuild import uncompared
-from redalg.monoids import monoid
+from redalg.expression.contents import elements_of, free_axes
 
 PLACES = ("argmax", "argmin")
 ATTAINED = ("compensated_sum", "sum_at_max", "sum_below_max", "at_argmax", "sum_beside_argmax")
@@ -156,29 +153,3 @@ def attaining(node: Expr, kind: str, separator: Separator, without: Expr | None 
         first = values.argmax(axis=0)[alone] if values.size else np.array([], dtype=int)
         most = max(most, len({int(one) for one in first if one < plan[0]}))
     return most
-
-
-def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
-    """Tells if a part of a term gives its extremum, by at least three elements in turn, where another part might.
-
-    A part that is not seen in the term is all of it, written otherwise, where nothing else is chosen or compared.
-    """
-    term = rebuilt(term, {one: uncompared(Max, [one.args[0], -one.args[0]]) for one in of_kind(Abs, term)})
-    choices = of_kind(Where, term)
-    held = [one for one in choices if one.condition == node] if isinstance(node, Boolean) else [node]
-    apart = {one: monoid(kind).identity for one in held if one in nodes_of(term)}
-    if term in apart:
-        return True
-    if not apart:
-        return not choices and not any(of_kind(one, term) for one in (Max, Min))
-    return attaining(term, kind, separator, rebuilt(term, apart)) >= CORNERS
-
-
-def rebuilt(node: Expr, parts: Mapping[Expr, Expr]) -> Expr:
-    """A term with parts replaced, its extrema as they are written."""
-    if node in parts:
-        return parts[node]
-    if not isinstance(node, Max | Min | Where):
-        return node.xreplace(parts)
-    args = [rebuilt(arg, parts) if isinstance(arg, Expr) else arg for arg in node.args]
-    return node.func(*args) if isinstance(node, Where) else uncompared(node.func, args)

@@ -19,13 +19,15 @@ from sympy.core.relational import Relational
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.rank import AGAIN, FLOATS, SMALL, RankTest, Setting, Sizes, Unavailable
-from redalg.decompose.signs import sign_of
+from redalg.decompose.signs import Facts, sign_of
 from redalg.decompose.winners import ENDS
 from redalg.expression import Value
-from redalg.expression.contents import of_kind, text_of, values_of
+from redalg.expression.contents import elements_of, nodes_of, of_kind, text_of, values_of
 
 RISING = (exp, log, tanh, sinh, atan, asinh, erf)
 """Functions that pass on every change."""
+UNBOUNDED = (exp, log, sinh, asinh)
+"""Those of them that have no upper bound."""
 STEP = 2.0**-11
 """The step of a derivative, relative to the value."""
 STENCIL = ((1, 8 / 12), (-1, -8 / 12), (2, -1 / 12), (-2, 1 / 12))
@@ -88,8 +90,8 @@ def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[R
             [samples] = setting.samples([*terms.values(), *outputs], plan, (Floats(np.longdouble),), positive=positive)
             if len(terms) == 1:
                 [reduction] = terms
-                compared = _is_compared(cascade, reduction, setting)
-                return [_if_read(samples, one, reduction, compared=compared) for one in outputs]
+                compared = _compared(cascade, reduction, setting)
+                return [_if_read(samples, one, reduction, compared) for one in outputs]
             return [_of_view(samples, view, terms) for one in outputs for view in _views(samples, one)]
         except Unavailable as why:
             if not why.data:
@@ -97,31 +99,60 @@ def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[R
     return []
 
 
-def _is_compared(cascade: Cascade, reduction: Reduction, setting: Setting) -> bool:
-    """Tells if something is chosen by what holds a reduction's value, and may be of either sign as far as is known."""
-    moved, exprs = {reduction.value}, [one.expr for one in cascade.outputs]
+def _compared(cascade: Cascade, reduction: Reduction, setting: Setting) -> list[Value]:
+    """The values by which something is chosen, of a reduction and of those after it that hold its value.
+
+    What is compared may be of either sign as far as is known, and reaches 0 by the value or by what stands beside it.
+    By tanh S > 2 nothing is chosen.
+    """
+    moved, exprs = {reduction.value: None}, [one.expr for one in cascade.outputs]
     for one in cascade.reductions:
         if not values_of(one.term).isdisjoint(moved):
-            moved.add(one.value)
+            moved[one.value] = None
             exprs.append(one.term)
     differences = [one.lhs - one.rhs for one in of_kind(Relational, *exprs)]
     differences += [one.args[0] for one in of_kind(sign, *exprs)]
     differences += [one.args[0] - one.args[1] for kind in (Max, Min) for one in of_kind(kind, *exprs)]
-    return any(not values_of(one).isdisjoint(moved) and sign_of(one, setting.facts) is None for one in differences)
+    unknown = [one for one in differences if sign_of(one, setting.facts) is None]
+    return [value for value in moved if any(_reaches(one, value, setting.facts) for one in unknown)]
 
 
-def _if_read(samples: Any, output: Expr, reduction: Reduction, *, compared: bool) -> RankTest:
+def _reaches(difference: Expr, value: Value, facts: Facts) -> bool:
+    """Tells at a glance if a difference is 0 for some number that a value may be, whatever else it holds."""
+    if without_bound(difference, value):
+        return True
+    holding = [one for one in Add.make_args(difference) if value in values_of(one)]
+    beside = [one for one in Add.make_args(difference) if one not in holding]
+    if len(holding) != 1 or not passes_on(holding[0], value, ()):
+        return False
+    return any(sign_of(leaf, facts) is None and without_bound(one, leaf)
+               for one in beside for leaf in values_of(one) | elements_of(one))  # fmt: skip
+
+
+def without_bound(node: Expr, value: Expr) -> bool:
+    """Tells at a glance if an expression grows with a value as far as that does: the value stands in it once."""
+    while node != value:
+        holding = [one for one in node.args if value in nodes_of(one)]
+        grows = isinstance(node, (Add, Mul, *UNBOUNDED)) or (isinstance(node, Pow) and node.exp.is_positive)
+        if len(holding) != 1 or not grows:
+            return False
+        node = holding[0]
+    return True
+
+
+def _if_read(samples: Any, output: Expr, reduction: Reduction, compared: Iterable[Value]) -> RankTest:
     """A large rank if an output differs where a reduction has the value of another data set; else 0.
 
-    Where something is `compared` with it, samples need not reach the threshold.
+    Samples need not reach a threshold: what is compared counts where it differs.
     """
     import numpy as np
 
     with np.errstate(all="ignore"):
         rolled = samples.moved(reduction.value, np.roll(samples.value(samples.known(reduction.value)), 1))
-        before, after = _at_one(samples, output), _at_one(rolled, output)
-    differs = (before != after) & ~(np.isnan(before) & np.isnan(after))
-    rank = samples.draws.rows if compared or differs.any() else 0
+        pairs = [(samples.value(samples.known(one)), rolled.value(rolled.known(one))) for one in compared]
+        pairs.append((_at_one(samples, output), _at_one(rolled, output)))
+    differs = any(bool(((before != after) & ~(np.isnan(before) & np.isnan(after))).any()) for before, after in pairs)
+    rank = samples.draws.rows if differs else 0
     return RankTest((min(rank, SMALL), rank), rows=samples.draws.rows)
 
 

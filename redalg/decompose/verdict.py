@@ -25,7 +25,8 @@ from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
 from redalg.decompose import laurent, products
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.choices import chosen_apart
-from redalg.decompose.conditions import decides, speaks
+from redalg.decompose.conditions import speaks
+from redalg.decompose.deciding import decides
 from redalg.decompose.domain import live_term
 from redalg.decompose.extremal import GENERATOR, LATTICE, Extremal, Slot, extremal, increasing
 from redalg.decompose.finite import CASES_LIMIT, by_cases
