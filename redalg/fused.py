@@ -278,7 +278,7 @@ class Fused:
 
     def source(self, target: str = "sm_90a", *, sizes: Sizes | None = None, dtypes: Any = "float16",
                **options: Any) -> str:  # fmt: skip
-        """Readable TileLang that runs without redalg.
+        """Readable TileLang that runs without redalg: of several passes one program after another (`sources`).
 
         Args:
             target: `sm_90a`, `sm_89`, `sm_86`, `sm_80`, `c`, or a card (`"H200"`).
@@ -293,9 +293,9 @@ class Fused:
         >>> "import tilelang" in total.source("c", sizes={b: 64, n: 256}, dtypes="float32")
         True
         """
-        from redalg.runtime.lowering import lower
+        from redalg.runtime.lowering import lower, sources
 
-        return str(self._lowered("source", lower, target, sizes, dtypes, **options)[-1].source)
+        return sources(self._lowered("source", lower, target, sizes, dtypes, **options))
 
     def save(self, path: str | Path, target: str = "sm_90a", *, sizes: Sizes | None = None,
              dtypes: Any = "float16", **options: Any) -> Path:  # fmt: skip

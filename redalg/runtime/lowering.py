@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypeVar, final
@@ -266,6 +266,19 @@ def lower_passes(
     foreign = {name: size for name, size in sizes.items() if not any(sizes_of(one, {name: size}) for one in earlier)}
     own = {**sizes_of(last, sizes), **foreign}
     return (*passes, each(last, target, own, wanted, **{**options, "result": result}))
+
+
+def sources(passes: Sequence[Lowered]) -> str:
+    """The text of all passes in order, each a program of its own: `pass_1` is the kernel of the first, of `target_1`.
+
+    A pass reads what an earlier one stores by its name, among its parameters.
+    """
+    if len(passes) == 1:
+        return str(passes[0].source)
+    ruled = (f"# ==== pass {number} of {len(passes)} ".ljust(79, "=") for number in range(1, len(passes) + 1))
+    texts = (f"{rule}\n{str(one.source).rstrip()}\n\npass_{number}, target_{number} = main, TARGET\n"
+             for number, (rule, one) in enumerate(zip(ruled, passes, strict=True), 1))  # fmt: skip
+    return "\n\n".join(texts)
 
 
 def sizes_of(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
