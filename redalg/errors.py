@@ -16,6 +16,27 @@ from __future__ import annotations
 from typing import Any, final
 
 
+@final
+class Text:
+    """Words and expressions, written out when they are read: an expression may be large.
+
+    >>> str(Text("`", 1, "` is ", Text("a ", "number")))
+    '`1` is a number'
+    """
+
+    def __init__(self, *parts: object) -> None:
+        self.parts = parts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Text) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.parts))
+
+
 class RedalgError(Exception):
     """Base of every error that redalg raises on purpose."""
 
@@ -85,12 +106,22 @@ class VerdictError(RedalgError):
     """
 
     def __init__(
-        self, reduction: str, reason: str, advice: object, evidence: tuple[str, ...] = (), certificate: bool = False
+        self, reduction: str, why: object, advice: object, looked: tuple[object, ...] = (), certificate: bool = False
     ) -> None:
-        """`advice` prints as the hint."""
-        super().__init__(reduction, reason, advice, evidence, certificate)
-        self.reduction, self.reason, self.advice, self.evidence = reduction, reason, advice, evidence
+        """`why` prints as the reason, `advice` as the hint, and `looked` as the evidence."""
+        super().__init__(reduction, why, advice, looked, certificate)
+        self.reduction, self.why, self.advice, self.looked = reduction, why, advice, looked
         self.certificate = certificate
+
+    @property
+    def reason(self) -> str:
+        """The reason, in one sentence."""
+        return str(self.why)
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The terms and findings that were looked at, in sentences."""
+        return tuple(map(str, self.looked))
 
     @property
     def hint(self) -> str:

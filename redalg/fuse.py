@@ -90,8 +90,8 @@ def decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decompo
     if several is not None:
         return several
     advice = Advice(cascade, str(why.advice))
-    reason = f"{why.reason} {too_few(advice, most)}" if most > 1 else why.reason
-    raise type(why)(why.reduction, reason, advice, why.evidence, why.certificate) from None
+    reason = f"{why.reason} {too_few(advice, most)}" if most > 1 else why.why
+    raise type(why)(why.reduction, reason, advice, why.looked, why.certificate) from None
 
 
 def too_few(advice: Advice, most: int) -> str:

@@ -99,15 +99,25 @@ class Reasoned(ABC):
 
     Attributes:
         reduction: name of the reduction that decides it, such as `"sum_1"`.
-        reason: why, in a sentence or two.
+        why: prints as the reason.
         advice: prints as the hint.
-        evidence: what was looked at, in sentences.
+        looked: prints as the evidence.
     """
 
     reduction: str
-    reason: str
+    why: object
     advice: object
-    evidence: tuple[str, ...]
+    looked: tuple[object, ...]
+
+    @property
+    def reason(self) -> str:
+        """The reason, in a sentence or two."""
+        return str(self.why)
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The terms and findings that were looked at, in sentences."""
+        return tuple(map(str, self.looked))
 
     @property
     def hint(self) -> str:
@@ -186,7 +196,7 @@ class Refused(Reasoned):
     """No state of fixed size exists, or no separation of a small rank.
 
     Attributes:
-        reduction, reason, advice, evidence: as in `Reasoned`.
+        reduction, why, advice, looked: as in `Reasoned`.
         certificate: True where a theorem says that none exists; False where samples in 120 digits exclude small ones.
     """
 
@@ -211,8 +221,8 @@ class Undecided(Reasoned):
 def of_error(error: NotFusible | UndecidedError) -> Refused | Undecided:
     """The value of a verdict that `fuse` raises."""
     if isinstance(error, NotFusible):
-        return Refused(error.reduction, error.reason, error.advice, error.evidence, error.certificate)
-    return Undecided(error.reduction, error.reason, error.advice, error.evidence)
+        return Refused(error.reduction, error.why, error.advice, error.looked, error.certificate)
+    return Undecided(error.reduction, error.why, error.advice, error.looked)
 
 
 def told(opening: str, verdict: Refused | Undecided) -> str:

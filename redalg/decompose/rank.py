@@ -23,6 +23,7 @@ from sympy.core.basic import Basic
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.digits import context
 from redalg.decompose.signs import Facts
+from redalg.errors import Text
 from redalg.expression import Axis, Value
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class RankTest:
     """
 
     ranks: tuple[int, ...]
-    missing: str = ""
+    missing: object = ""
     rows: int = 0
     proven: bool = False
 
@@ -201,9 +202,9 @@ class Audit:
 class Unavailable(Exception):  # noqa: N818 - a finding
     """A node that cannot be evaluated; `data` where other samples might do, since it is not a finite real at these."""
 
-    def __init__(self, reason: str, *, data: bool = False) -> None:
+    def __init__(self, reason: Text, *, data: bool = False) -> None:
         super().__init__(reason)
-        self.data = data
+        self.reason, self.data = reason, data
 
 
 def rank_test(term: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> RankTest:
@@ -232,7 +233,7 @@ def _audited(setting: Setting, term: Expr, plan: Sizes | None) -> Audit | None:
             return None if test is None else Audit(test, setting, positive, floats)
         except Unavailable as why:
             if positive or not why.data:
-                return Audit(RankTest((), str(why)))
+                return Audit(RankTest((), why.reason))
     raise AssertionError("one of the two draws returns")
 
 
@@ -297,7 +298,7 @@ def _finite(samples: Sequence[Samples], term: Expr) -> list[Any]:
         finite = one.arithmetic.is_finite(matrix).all(axis=0)
         columns = finite if columns is None else columns & finite
     if columns is None or columns.sum() <= SMALL:
-        raise Unavailable(f"`{term}` is not a real number at the samples", data=True)
+        raise Unavailable(Text("`", term, "` is not a real number at the samples"), data=True)
     return [matrix[:, columns] for matrix in matrices]
 
 
@@ -315,7 +316,7 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
     coarse = first.matrix(term)
     finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
     if not finite.any():
-        raise Unavailable(f"`{term}` is not a real number at the samples", data=True)
+        raise Unavailable(Text("`", term, "` is not a real number at the samples"), data=True)
     found = None
     for number in np.flatnonzero(finite & _may_grow(coarse)):
         both = coarse[..., number], samples[1].alone(int(number)).matrix(term)

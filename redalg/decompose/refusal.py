@@ -12,7 +12,7 @@ from redalg.decompose.parse import UNROLL_LIMIT
 from redalg.decompose.rank import SMALL, RankTest
 from redalg.decompose.theorems import NotSeparable
 from redalg.decompose.winners import ENDS
-from redalg.errors import NotFusible, Undecided
+from redalg.errors import NotFusible, Text, Undecided
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 
@@ -28,24 +28,25 @@ def verdict(
     counts = {one.value for one in cascade.reductions if one.term == S.One}
     used = values_of(reduction.term) & set(cascade.values)
     values = " and ".join(sorted(map(str, used - counts or used)))
-    reason = str(finding)
-    looked: tuple[str, ...] = (f"term: {reduction.term}", reason, f"rank test: {test}")
+    reason, general = finding.text, isinstance(finding.reason, Text) and finding.reason.parts[-1] == GENERAL
+    looked: tuple[object, ...] = (Text("term: ", reduction.term), reason, Text("rank test: ", test))
     extremum = reduction.monoid.name in {**ENDS, **MEMBERS}  # whose theorems are about elements, not about ranks
     if not whole:
-        return Undecided(reduction.name, f"{reason}{GENERAL}. {spared(test)}.", finding.hint, looked)
+        return Undecided(reduction.name, Text(reason, f"{GENERAL}. {spared(test)}."), finding.hint, looked)
     if not varies(reduction, cascade):
         looked += ("its x take few values, for which the theorem and the samples do not speak",)
     elif finding.certain and (test.grows or extremum):
-        reason += f". {no_state(cascade)} holds what a later {values} would need of the elements already read."
+        reason = Text(reason, f". {no_state(cascade)} holds what a later {values} would need of the elements already "
+                       "read.")  # fmt: skip
         return NotFusible(reduction.name, reason, finding.hint, looked, True)
     elif test.grows and test.proven:
-        reason += f"; {PROVEN}."
+        reason = Text(reason, f"; {PROVEN}.")
         return NotFusible(reduction.name, reason, finding.hint, looked)
     if test.settles:
         looked += (f"the rank looks like {test.ranks[1]}; no separation was found",)
-        general = "" if reason.endswith(GENERAL) else GENERAL
-        reason += f"{general}. {unsettled(test)}" if finding.certain or not general else ""
-    return Undecided(reduction.name, reason + ".", finding.hint, looked)
+        if finding.certain or general:
+            reason = Text(reason, "" if general else GENERAL, f". {unsettled(test)}")
+    return Undecided(reduction.name, Text(reason, "."), finding.hint, looked)
 
 
 GENERAL = " in general"

@@ -24,6 +24,7 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from redalg.decompose.arithmetic import Arithmetic
 from redalg.decompose.draws import OWN, Draws
 from redalg.decompose.rank import Unavailable
+from redalg.errors import Text
 from redalg.expression import Cast, Element, Let, Reduce, Value, Where
 from redalg.expression.contents import values_of
 
@@ -307,8 +308,12 @@ def _inner(samples: Samples, known: Node) -> Any:
     return samples.value(samples.known(known.node.expr))
 
 
+def _unavailable(node: Basic) -> Unavailable:
+    return Unavailable(Text("`", node, f"` applies `{type(node).__name__}`, which the test cannot evaluate"))
+
+
 def _unknown(_: Samples, known: Node) -> Any:
-    raise Unavailable(f"`{known.node}` applies `{type(known.node).__name__}`, which the test cannot evaluate")
+    raise _unavailable(known.node)
 
 
 def _function(samples: Samples, known: Node) -> Any:
@@ -318,7 +323,7 @@ def _function(samples: Samples, known: Node) -> Any:
     name = type(node).__name__
     function = samples.arithmetic.function(name)
     if function is None:
-        raise Unavailable(f"`{node}` applies `{name}`, which the test cannot evaluate")
+        raise _unavailable(node)
     if name not in ("Max", "Min"):
         return function(*samples.parts(known))
     first, *rest = samples.parts(known)

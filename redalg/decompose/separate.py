@@ -62,8 +62,9 @@ from redalg.decompose.running import refuse_functions, rounding
 from redalg.decompose.separating import Separating
 from redalg.decompose.signs import STRICT, UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
 from redalg.decompose.theorems import D, NotSeparable, X, coupled, declaring, pole, singular, singularity, smooth
+from redalg.errors import Text
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
-from redalg.expression.contents import of_kind
+from redalg.expression.contents import of_kind, text_of
 from redalg.expression.rebuild import in_order
 
 
@@ -160,7 +161,7 @@ class Separator(Separating):
         """Products and powers of x that stand beside values in a sum, x·y − v(d), are generators of their own."""
         for term in terms:
             found = {node: whole for node in of_kind(Add, term) if (whole := self._whole(node)) is not None}
-            self.products |= {found[node]: None for node in sorted(found, key=str)}
+            self.products |= {found[node]: None for node in sorted(found, key=text_of)}
 
     def _whole(self, node: Expr) -> Expr | None:
         """The product or power of x that stands alone beside what is free of x."""
@@ -304,8 +305,8 @@ class Separator(Separating):
     def _moving_power(self, node: Expr, base: Expr, exponent: Expr) -> Polynomial:
         if self.side(base) or is_nonnegative(base, self.facts):
             return self.exponential(expand_products(exponent * log(base)))
-        raise NotSeparable(node, f"is real only where `{base}` is not negative, which is not known", certain=False,
-                           hint=declaring(base))  # fmt: skip
+        reason = Text("is real only where `", base, "` is not negative, which is not known")
+        raise NotSeparable(node, reason, certain=False, hint=declaring(base))
 
     def _log(self, node: Expr) -> Polynomial:
         reason, certain = singularity("logarithm", analytic=smooth(node.args[0], self.side))
@@ -383,7 +384,7 @@ class Separator(Separating):
         known = sign_of(difference, self.facts)
         return 0 if known is None else 1 if known in UP else -1
 
-    def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:
+    def rank_one(self, node: Expr, factor: Expr, reason: object, *, certain: bool = False) -> tuple[Expr, Expr]:
         """factor = g(x)·h(d) as SymPy expressions, or NotSeparable naming `node`."""
         cols = laurent.columns(self.separate(factor))
         by_row: dict[laurent.Monomial, laurent.Vector] = {}

@@ -33,5 +33,5 @@ class Separating(ABC):
         """1 where a difference is known to be at least 0, −1 at most 0; 0 unknown."""
 
     @abstractmethod
-    def rank_one(self, node: Expr, factor: Expr, reason: str, *, certain: bool = False) -> tuple[Expr, Expr]:
+    def rank_one(self, node: Expr, factor: Expr, reason: object, *, certain: bool = False) -> tuple[Expr, Expr]:
         """factor = g(x)·h(d) as SymPy expressions, or NotSeparable naming `node`."""

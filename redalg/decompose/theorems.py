@@ -21,6 +21,7 @@ from typing import final
 from sympy import Abs, Expr, Max, Min, Mod, ceiling, floor, sign
 from sympy.core.basic import Basic
 
+from redalg.errors import Text
 from redalg.expression import Cast, Scalar, Where
 from redalg.expression.contents import nodes_of
 
@@ -35,12 +36,17 @@ class NotSeparable(Exception):  # noqa: N818 - a finding, turned into a verdict
     `hint` says what to write instead, where that depends on the reason.
     """
 
-    def __init__(self, node: Basic, reason: str, *, certain: bool, hint: str = "") -> None:
+    def __init__(self, node: Basic, reason: object, *, certain: bool, hint: object = "") -> None:
         super().__init__(reason)
         self.node, self.reason, self.certain, self.hint = node, reason, certain, hint
 
+    @property
+    def text(self) -> Text:
+        """The finding as a sentence without its end."""
+        return Text("`", self.node, "` ", self.reason)
+
     def __str__(self) -> str:
-        return f"`{self.node}` {self.reason}"  # written when it is read: a node may be large
+        return str(self.text)
 
 
 @final
@@ -195,12 +201,12 @@ def smooth(argument: Expr, side: Callable[[Basic], int]) -> bool:
                    for node in nodes_of(argument) if isinstance(node, PIECEWISE))  # fmt: skip
 
 
-def pole(argument: Expr, what: str, *, analytic: bool) -> tuple[str, bool]:
+def pole(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool]:
     """Why 1/P does not separate, and whether that is a theorem (it is one about analytic P)."""
     if not analytic:
         return f"is a {what} of a sum that mixes x and d", False
-    return (f"has a pole where `{argument}` is 0, which moves with d: functions with poles at different places are "
-            "independent, so the rank is infinite"), True  # fmt: skip
+    return Text("has a pole where `", argument, "` is 0, which moves with d: functions with poles at different places "
+                 "are independent, so the rank is infinite"), True  # fmt: skip
 
 
 def singularity(what: str, *, analytic: bool) -> tuple[str, bool]:
@@ -216,19 +222,19 @@ COMPLEX = frozenset({"tanh", "atan", "asinh", "atanh", "acosh", "asin", "acos", 
 """Functions with singularities at finite arguments, real or complex."""
 
 
-def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[str, bool]:
+def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool]:
     """Why tanh P and its like do not separate, and whether that is a theorem (it is one about analytic P)."""
     if what not in COMPLEX or not analytic:
         return UNKNOWN.format(what), False
-    return (f"is singular where `{argument}` has a certain complex value, which moves with d: functions singular at "
-            "different places are independent, so the rank is infinite"), True  # fmt: skip
+    return Text("is singular where `", argument, "` has a certain complex value, which moves with d: functions "
+                 "singular at different places are independent, so the rank is infinite"), True  # fmt: skip
 
 
-def coupled(term: Expr, function: str) -> str:
+def coupled(term: Expr, function: str) -> Text:
     """Why exp(… + x·d) does not separate."""
     where = "in an exponent" if function == "exp" else f"in `{function}`"
-    return (f"couples x and d through the product `{term}` {where}: functions {function}(x·d) are independent for "
-            "distinct d, so the rank is infinite")  # fmt: skip
+    return Text("couples x and d through the product `", term, f"` {where}: functions {function}(x·d) are independent "
+                 "for distinct d, so the rank is infinite")  # fmt: skip
 
 
 def declaring(base: Expr) -> str:
