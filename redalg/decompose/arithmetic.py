@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import reduce
+from operator import mul as multiply
 from typing import Any, final
 
 import numpy as np
@@ -27,6 +29,10 @@ MPMATH = {
     name: name for name in ("exp", "log", "tanh", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh",
                             "acosh", "atanh", "atan2", "erf", "erfc", "floor", "sign", "expm1", "log1p")
 } | {"ceiling": "ceil", "Abs": "fabs"}  # fmt: skip
+
+
+MULTIPLIED = 4
+"""The largest exponent for which factors are multiplied: NumPy's power takes as long as an exponential."""
 
 
 class Arithmetic(ABC):
@@ -84,8 +90,11 @@ class Floats(Arithmetic):
         return getattr(np, NUMPY[name]) if name in NUMPY else None
 
     def power(self, base: Any, exponent: Any) -> Any:
-        if isinstance(exponent, int) and exponent in (2, -1):
-            return base * base if exponent == 2 else 1 / base
+        if isinstance(exponent, int) and 0 < abs(exponent) <= MULTIPLIED:
+            raised = reduce(multiply, [base] * abs(exponent))
+            return raised if exponent > 0 else 1 / raised
+        if np.ndim(exponent) == 0 and abs(exponent) == 1 / 2:
+            return np.sqrt(base) if exponent > 0 else 1 / np.sqrt(base)
         return np.power(base, self.dtype(exponent) if isinstance(exponent, int) else exponent)
 
     def rounded(self, x: Any, dtype: str) -> Any:

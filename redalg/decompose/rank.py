@@ -34,8 +34,8 @@ SMALL = 8
 """The rank up to which a state is looked for."""
 FLOATS = ((24, 64, 1.0), (48, 96, 0.5), (32, 96, 0.25), (48, 64, 2.0))
 """Rows, columns and size of the x_i: in floats the next is drawn where the rank is at most 8 at those before."""
-AGAIN = (((48, 96, 1.0), 12), ((48, 96, 4.0), 12), ((384, 32, 1.0), 4))
-"""Plans of samples that are drawn again, and how often, side by side; many x_i find kinks that move little."""
+AGAIN = (((48, 96, 1.0), 12), ((48, 96, 4.0), 12))
+"""Plans of samples that are drawn again, and how often, side by side."""
 SKETCHED = 16
 """Rows and columns of the sketch that tells where a rank may grow."""
 DIGITS = (16, 16, 1.0)

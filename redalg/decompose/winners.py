@@ -41,7 +41,10 @@ SELECTING = frozenset(ENDS) - {"max", "min"}
 FLAT = (floor, ceiling, sign, Mod, Cast)
 """Functions that are flat beside their jumps."""
 PLANS = (((48, 192, 1.0), 3), ((48, 768, 4.0), 3))
-"""Numbers of elements and of completions, how large the elements are, and how often they are drawn."""
+"""Numbers of elements and of completions, how large the elements are, and how often they are drawn.
+
+The second is drawn where the first shows more than half as many winners as are needed.
+"""
 LEAST = 16
 """Winners that a state of fixed size may well hold, of a term with several kinks or masks; half as many of others."""
 MARGIN = 1e-6
@@ -71,9 +74,13 @@ def winners(kind: str, term: Expr, setting: Setting) -> tuple[int, int] | None:
         return None
     least = LEAST if len(of_kind(Where, term)) + len(term.atoms(Max, Min, Abs)) > 2 else LEAST // 2
     for plan, copies in PLANS:
+        most = 0
         for half, all_of_them in _counted(ENDS[kind], term, replace(setting, copies=copies), plan):
             if all_of_them > max(least, half):
                 return all_of_them, plan[0]
+            most = max(most, all_of_them)
+        if 2 * most <= least:
+            return None
     return None
 
 
@@ -126,8 +133,10 @@ def _number(whole: Any, rows: int) -> int:
     whole = np.where(np.isnan(whole), -np.inf, whole)[:, ~(whole == np.inf).any(axis=0)]  # of ∞ none wins alone
     if not whole.size:
         return 0
-    order = np.sort(whole, axis=0)
-    first = whole.argmax(axis=0)
+    first, largest = whole.argmax(axis=0), whole.max(axis=0)
+    of_prefix = (first < rows) & np.isfinite(largest)
+    whole, first, largest = whole[:, of_prefix], first[of_prefix], largest[of_prefix]
+    second = np.where(np.arange(len(whole))[:, None] == first, -np.inf, whole).max(axis=0)
     with np.errstate(all="ignore"):
-        ahead = order[-1] - order[-2] > MARGIN * (order[-1] - np.median(whole, axis=0))
-    return len(set(first[ahead & (first < rows) & np.isfinite(order[-1])]))
+        ahead = largest - second > MARGIN * (largest - np.median(whole, axis=0))
+    return len(set(first[ahead].tolist()))
