@@ -19,8 +19,9 @@ from sympy.core.relational import Relational
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.rank import AGAIN, FLOATS, SMALL, RankTest, Setting, Sizes, Unavailable
-from redalg.decompose.signs import Facts, sign_of
+from redalg.decompose.signs import Facts, KnownFacts, sign_of
 from redalg.decompose.winners import ENDS
+from redalg.errors import Text
 from redalg.expression import Value
 from redalg.expression.contents import elements_of, nodes_of, of_kind, text_of, values_of
 
@@ -37,9 +38,9 @@ ROUNDED = 1e-10
 Terms: TypeAlias = Mapping[Reduction, Expr]
 
 
-def needs(cascade: Cascade, reduction: Reduction, terms: Terms) -> bool:
-    """Tells at a glance if an output needs a reduction: it holds nothing else without a state, which may cancel it."""
-    others = {one.value for one in terms if one is not reduction}
+def needs(cascade: Cascade, reduction: Reduction, without: Iterable[Reduction]) -> bool:
+    """Tells at a glance if an output needs a reduction: nothing else in it is `without` a state, and may cancel it."""
+    others = {one.value for one in without if one is not reduction}
     for one in cascade.reductions:
         if not values_of(one.term).isdisjoint({reduction.value, *others}):
             others.add(one.value)
@@ -69,7 +70,7 @@ def of_outputs(cascade: Cascade, terms: Terms, setting: Setting) -> RankTest | N
         terms: the reductions that have no state, each with its term.
         setting: the setting of samples at which the first of them has a large rank.
     """
-    facts = {one.value: (one.monoid.name, one.term) for one in cascade.reductions if one.is_scalar}
+    facts = KnownFacts({one.value: (one.monoid.name, one.term) for one in cascade.reductions if one.is_scalar})
     found = list[RankTest]()
     for plan in ((AGAIN[setting.seed - 1][0],) if setting.seed else ()) + FLOATS[::2]:
         found += _at(replace(setting, facts=facts, copies=0), cascade, terms, plan)
@@ -177,7 +178,7 @@ def _of_view(samples: Any, output: Expr, terms: Terms) -> RankTest:
     whole, sizes = sum(parts), sum(map(np.abs, parts))
     kept = np.isfinite(sizes).all(axis=0)
     if kept.sum() <= SMALL:
-        raise Unavailable(f"`{output}` is not a real number at the samples", data=True)
+        raise Unavailable(Text("`", output, "` is not a real number at the samples"), data=True)
     whole, sizes = whole[:, kept], sizes[:, kept]
     for axis in (0, 1):
         largest = sizes.max(axis=axis, keepdims=True)
@@ -222,7 +223,7 @@ def _moved(samples: Any, reduction: Reduction, term: Expr) -> Any:
     if kind == "prod":
         return np.log(np.abs(samples.matrix(term))) * samples.value(samples.known(reduction.value))
     if kind not in ENDS:
-        raise Unavailable(f"a {kind} has no weights")
+        raise Unavailable(Text(f"a {kind} has no weights"))
     whole = ENDS[kind] * samples.whole(compared)
     first = np.where(np.isnan(whole), -np.inf, whole).argmax(axis=0)
     return (np.arange(len(whole))[:, None] == first)[: samples.draws.rows].astype(samples.arithmetic.dtype)

@@ -46,7 +46,7 @@ from redalg.decompose.totals import with_known_total
 from redalg.decompose.truth import truth
 from redalg.decompose.whole import Whole
 from redalg.decompose.winners import moved
-from redalg.errors import NotFusible, Undecided
+from redalg.errors import NotFusible, Text, Undecided
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 
@@ -231,14 +231,15 @@ def audited(
     kind, node = reduction.monoid.name, finding.node
     stated = partial(decides, node, term, kind) if kind in LATTICE else partial(speaks, node)
     if finding.certain and (kind in MEMBERS or not stated(separator)):
-        finding = NotSeparable(finding.node, finding.reason + GENERAL, certain=False, hint=finding.hint)
+        finding = NotSeparable(finding.node, Text(finding.reason, GENERAL), certain=False, hint=finding.hint)
     if not finding.certain:
         here = setting_of(separator, cascade)
         finding = met(moved(finding, reduction, term, here), reduction, term, here)
     if test.grows and not finding.certain:
         test = audit.in_digits(tested(reduction, term))
     refusal = verdict(reduction, finding, test, cascade)
-    if isinstance(refusal, NotFusible):
+    later = cascade.reductions[cascade.reductions.index(reduction) + 1 :]
+    if isinstance(refusal, NotFusible) and not needs(cascade, reduction, later):
         terms = without_state(reduction, term, separator, cascade)
         setting = audit.setting or setting_of(separator, cascade)
         spared = None if needs(cascade, reduction, terms) else of_outputs(cascade, terms, setting)
