@@ -20,7 +20,7 @@ from typing import TypeAlias
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S, exp, expand_mul, log
 
 from redalg.expression import Value
-from redalg.expression.contents import elements_of, of_kind
+from redalg.expression.contents import elements_of, operations_of
 
 SIZE_LIMIT = 40
 """Operations of a difference beyond which no bound is looked for."""
@@ -32,7 +32,7 @@ Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
 
 def bounded(difference: Add, facts: Facts, sign: Sign) -> int:
     """The sign of a difference, by bounds: 1 for at least 0, −1 for at most 0, 0 for unknown."""
-    if not elements_of(difference) or difference.count_ops() > SIZE_LIMIT:
+    if not elements_of(difference) or operations_of(difference) > SIZE_LIMIT:
         return 0
     cleared = without_denominators(Add(*(unsigned(term, sign) for term in difference.args)), sign)
     if cleared != difference:
@@ -73,9 +73,9 @@ def without_denominators(difference: Expr, sign: Sign) -> Expr:
 def bounds_of(term: Expr, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, int]]:
     """Bounds of a term: (bound, 1) where it is at least the bound, (bound, −1) where it is at most that."""
     for factor in Mul.make_args(term):
-        side = sign(term / factor) if isinstance(factor, Abs) or of_kind(Value, factor) else 0
-        if side:
-            yield from ((term / factor * bound, side * way) for bound, way in _of_factor(factor, facts, sign))
+        found = list(_of_factor(factor, facts, sign))
+        side = sign(term / factor) if found else 0
+        yield from ((term / factor * bound, side * way) for bound, way in found if side)
 
 
 def _of_factor(factor: Expr, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, int]]:

@@ -50,6 +50,7 @@ from sympy import (
 from redalg.decompose.signs import UP, Facts, Sign, sign_of
 from redalg.expression import Cast, Where
 from redalg.expression.contents import of_kind, values_of
+from redalg.expression.expanded import expanded
 
 CONVEX, CONCAVE, QUASICONVEX, QUASICONCAVE = "convex", "concave", "quasiconvex", "quasiconcave"
 OPPOSITE = {CONVEX: CONCAVE, CONCAVE: CONVEX, QUASICONVEX: QUASICONCAVE, QUASICONCAVE: QUASICONVEX}
@@ -144,7 +145,7 @@ def _exceeds(a: Expr, b: Expr, difference: Expr, facts: Facts) -> bool:
     ratio = ((a - b) / difference).cancel()
     if ratio.is_number:
         return True  # a − b is 0 where the difference is
-    return any(sign_of(one, facts) in UP for one in (a - b, *((a - b + way * difference).expand() for way in (1, -1))))
+    return any(sign_of(one, facts) in UP for one in (a - b, *(expanded(a - b + way * difference) for way in (1, -1))))
 
 
 def _sum(parts: list[Curvature]) -> Curvature:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 from sympy import (
     Abs,
@@ -31,6 +31,7 @@ from sympy import (
     Dummy,
     Eq,
     Expr,
+    Function,
     Max,
     Min,
     Mul,
@@ -43,6 +44,7 @@ from sympy import (
     log,
     preorder_traversal,
 )
+from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
@@ -52,12 +54,14 @@ from redalg.decompose.curvature import QUASICONCAVE, QUASICONVEX, Curvature, con
 from redalg.decompose.laurent import Polynomial
 from redalg.decompose.plain import is_number
 from redalg.decompose.separate import Separator
-from redalg.decompose.signs import UP, absolute
+from redalg.decompose.signs import UP, absolute, sign_of
 from redalg.decompose.span import Span
 from redalg.decompose.theorems import D, NotSeparable, X
+from redalg.errors import Text
 from redalg.expression import Axis, Where
-from redalg.expression.contents import elements_of, of_kind, text_of, values_of
-from redalg.expression.rebuild import renamed, uncompared
+from redalg.expression.contents import elements_of, of_kind, operations_of, text_of, values_of
+from redalg.expression.expanded import addends_of, expanded
+from redalg.expression.rebuild import renamed, replaced, uncompared, with_args
 from redalg.monoids import monoid
 
 MIXED = X | D
@@ -65,6 +69,8 @@ LATTICE = {"max": Max, "min": Min}
 OTHER = {"max": "min", "min": "max"}
 SELECTED = "where(u == max u, w, z)"
 """What `ties` knows, as a reader would write it."""
+ADDENDS_LIMIT = 32
+"""Addends beyond which a term is not written out."""
 GENERATOR = Symbol("g")
 """What stands for g(x) where h is printed as a function of it."""
 
@@ -219,7 +225,7 @@ class Finder:
             return u, variable, opened
         parts = {one for u in generators for one in preorder_traversal(u)
                  if isinstance(one, Expr) and self.separator.side(one) == X and not isinstance(one, Axis)}  # fmt: skip
-        for u in sorted(parts, key=lambda one: (-one.count_ops(), text_of(one))):
+        for u in sorted(parts, key=lambda one: (-operations_of(one), text_of(one))):
             variable, written = _variable(u), dict[Dummy, Expr]()
             for one, symbol in generators.items():
                 if (made := self._in_terms_of(u, variable, one)) is None:
@@ -271,7 +277,7 @@ class Finder:
         generators: dict[Expr, Dummy] = {}
         opened = self.opened(node, generators)
         alone = self._of_one(opened, generators)
-        if len(generators) > 1 and (written := node.expand()) != node:
+        if len(generators) > 1 and (written := self._written_out(node)) != node:
             if alone is not None:
                 with suppress(NotSeparable):
                     return self._generated(alone[0], kind, where, alone[2], alone[1])
@@ -281,6 +287,26 @@ class Finder:
         u, variable, phi = alone
         return self._generated(u, kind, where, phi, variable)
 
+    def _written_out(self, node: Expr) -> Expr:
+        """A node with its products of sums written out, but those in functions of d alone, which are no generators."""
+        if addends_of(node) > ADDENDS_LIMIT:
+            return node
+        plain: dict[Basic, Basic] = {}
+
+        def visit(one: Any) -> Any:
+            if one not in plain:
+                side = self.separator.side(one)
+                if not side & X and isinstance(one, Function):
+                    known = "extended_nonnegative" if sign_of(one, self.separator.facts) in UP else "extended_real"
+                    plain[one] = Dummy(f"d{len(plain)}", **{known: True})
+                else:
+                    opens = side == MIXED or (side != X and isinstance(one, Add | Mul | Pow))
+                    plain[one] = with_args(one, [visit(arg) for arg in one.args]) if opens else one
+            return plain[one]
+
+        made = expanded(visit(node))
+        return node if made == plain[node] else replaced(made, {new: old for old, new in plain.items()})
+
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
         if self.numbers:
@@ -288,9 +314,9 @@ class Finder:
         found = curvature(phi, variable, self.separator.facts) if phi is not u else Curvature(1, frozenset(), True)
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
         if found.direction is None and needed not in found.shape:
-            raise NotSeparable(phi.xreplace({variable: u}), f"is neither monotone nor {needed} in `{u}` for every d, "
-                               f"as far as redalg can tell, so that its {kind} need not lie at an end of the range "
-                               f"of `{u}`", certain=False)  # fmt: skip
+            raise NotSeparable(phi.xreplace({variable: u}), Text(f"is neither monotone nor {needed} in `", u, "` for "
+                               f"every d, as far as redalg can tell, so that its {kind} need not lie at an end of the "
+                               "range of `", u, "`"), certain=False)  # fmt: skip
         ends = [kind if found.direction == 1 else OTHER[kind]] if found.direction else [kind, OTHER[kind]]
         if phi is u:
             phi = variable
@@ -391,7 +417,7 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
     opened = Finder(separator).opened(term, generators)
     if len(generators) > 1:
         generators = {}
-        opened = Finder(separator).opened(term.expand(), generators)
+        opened = Finder(separator).opened(expanded(term), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
         found = curvature(opened, variable, separator.facts)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from sympy import Add, Eq, Expr, Integer, Max, Min, Mod, Ne, Pow, S, Tuple, exp, false, preorder_traversal, sign, true
 from sympy.core.basic import Basic
@@ -26,8 +27,8 @@ from redalg.decompose.plain import is_finite
 from redalg.decompose.separating import Separating
 from redalg.decompose.theorems import D, X
 from redalg.expression import UNDEFINED, Value, Where
-from redalg.expression.contents import elements_of, of_kind, text_of, values_of
-from redalg.expression.rebuild import uncompared
+from redalg.expression.contents import elements_of, nodes_of, of_kind, operations_of, text_of, values_of
+from redalg.expression.rebuild import uncompared, with_args
 
 OPENED_LIMIT = 200
 """Operations beyond which a term is not taken apart again: every value at least doubles it."""
@@ -54,7 +55,7 @@ def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) ->
     for case in cases(node, separator) if not isinstance(term, Tuple) else ():
         made = _opened(term, case, Add.make_args(term) if summed else (term,), lambda u: bool(separator.side(u) & X))
         if made != term:
-            return made if made.count_ops() <= OPENED_LIMIT else None
+            return made if operations_of(made) <= OPENED_LIMIT else None
     return None
 
 
@@ -134,7 +135,7 @@ def _numbers(term: Expr) -> set[Expr]:
 
 def _opened(term: Expr, case: Case, addends: tuple[Expr, ...], of_x: Callable[[Expr], bool]) -> Expr:
     part, together = case
-    held = [one for one in addends if one.has(part)]
+    held = [one for one in addends if part in nodes_of(one)]
     if not held:
         return term
     rest = Add(*(one for one in addends if one not in held))
@@ -146,24 +147,31 @@ def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Exp
 
     Of exp(−∞) = 0 it is what is free of x alone: whatever else varies has no weight.
     """
-    if node == part:
-        return value
-    if not node.has(part):
-        return node
-    args = [at(arg, part, value, of_x) for arg in node.args]
+    made: dict[Basic, Basic] = {part: value}
+
+    def visit(one: Any) -> Any:
+        if one not in made:
+            made[one] = _at(one, [visit(arg) for arg in one.args], value, of_x) if part in nodes_of(one) else one
+        return made[one]
+
+    return visit(node)
+
+
+def _at(node: Any, args: list[Any], value: Expr, of_x: Callable[[Expr], bool]) -> Any:
+    """A node with arguments in which the part is what it is there."""
     if isinstance(node, Max | Min):
         return uncompared(node.func, args)
     if value in VANISHING and node.is_Mul and S.Zero in args:
         weights = [one for one, arg in zip(node.args, args, strict=True) if arg is S.Zero]
         masked = all(isinstance(one, exp) for one in weights)
         return Add(*(lost(one) for one in args if one is not S.Zero and not (masked and of_x(one))))
-    return node.func(*args)
+    return with_args(node, args)
 
 
 def given(term: Expr, condition: Boolean, separator: Separating, *, truth: bool) -> Expr:
     """A term where a condition, of masks in it or a part of theirs, holds; or where it does not."""
     while masks := [one for one in of_kind(Where, term) if condition in (one.condition, *one.condition.args)]:
-        mask = max(masks, key=lambda one: (one.count_ops(), text_of(one)))
+        mask = max(masks, key=lambda one: (operations_of(one), text_of(one)))
         made = Where(mask.condition.xreplace({condition: true if truth else false}), *mask.args[1:])
         term = at(term, mask, made, lambda u: bool(separator.side(u) & X))
     return term

@@ -17,15 +17,36 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Add, And, Expr, Max, Min, Mul, Pow, S, cancel, expand_log, expand_trig, factor, log, sign
+from sympy import (
+    Abs,
+    Add,
+    And,
+    Dummy,
+    Expr,
+    Max,
+    Min,
+    Mul,
+    Pow,
+    S,
+    cancel,
+    exp,
+    expand_log,
+    expand_trig,
+    factor,
+    log,
+    sign,
+)
+from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 from sympy.functions.elementary.trigonometric import TrigonometricFunction
 from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose.plain import is_finite, is_number
-from redalg.expression import UNDEFINED, Where
-from redalg.expression.contents import elements_of, nodes_of, of_kind, text_of, values_of
+from redalg.expression import UNDEFINED, Element, Value, Where
+from redalg.expression.contents import elements_of, nodes_of, of_kind, operations_of, text_of, values_of
+from redalg.expression.expanded import expanded
+from redalg.expression.rebuild import uncompared, with_args
 
 KINKS = (Abs, Max, Min, sign, Where)
 CELLS = {">": "pqqq", "<": "qpqq", ">=": "pqpq", "<=": "qppq", "==": "qqpq", "!=": "ppqp"}
@@ -54,7 +75,7 @@ def _of_lattice(node: Expr) -> Expr:
             continue
         a, b = largest.args
         others = [-factor * largest.func(-a, -b)] if node.is_Add else []
-        others += [factor * Min(a, b)] if isinstance(largest, Max) else []
+        others += [factor * uncompared(Min, (a, b))] if isinstance(largest, Max) else []
         other = next((rest for rest in left if rest in others and rest != one), None)
         if one in left and other is not None:
             left = [rest for rest in left if rest not in (one, other)]
@@ -115,9 +136,9 @@ def _together(func: type[Add | Mul], parts: list[_Sided]) -> Expr | None:
     above, below, equal = (func(*(getattr(one, name) for one in parts)) for name in ("above", "below", "equal"))
     difference, last = parts[0].difference, [one.unordered for one in parts]
     unordered = UNDEFINED if UNDEFINED in last else func(*last)
-    if (above - below).expand() is not S.Zero or not _is_zero_where(above - equal, difference):
+    if expanded(above - below) is not S.Zero or not _is_zero_where(above - equal, difference):
         return None
-    above, parties = min(above, above.expand(), key=Expr.count_ops), _parties(difference)
+    above, parties = min(above, expanded(above), key=operations_of), _parties(difference)
     cells = [cell for one in parts for cell in (one.above, one.below)]
     if above is S.Zero or any(not _parties(cell) <= parties | _parties(above) for cell in cells):
         return None  # a factor that is lost might have been no number
@@ -136,13 +157,13 @@ def _parties(expr: Expr) -> frozenset[Expr]:
 
 def _is_zero_where(expr: Expr, difference: Expr) -> bool:
     """Tells whether an expression is seen to be 0 where a difference is."""
-    if expr.expand() is S.Zero:
+    if expanded(expr) is S.Zero:
         return True
     for one in sorted(_parties(difference), key=text_of):
         slope = difference.coeff(one)
-        rest = (difference - slope * one).expand()
+        rest = expanded(difference - slope * one)
         if slope.is_number and slope is not S.Zero and not rest.has(one):
-            return bool(expr.xreplace({one: -rest / slope}).expand() is S.Zero)
+            return bool(expanded(expr.xreplace({one: -rest / slope})) is S.Zero)
     return False
 
 
@@ -164,18 +185,18 @@ def _sided_part(arg: Expr, *, alone: bool) -> _Sided | None:
 def _sided(node: Expr) -> tuple[Expr, ...] | None:
     """a − b and what the node is where that is above, below and at 0, and NaN."""
     if isinstance(node, Abs | sign):
-        difference = node.args[0].expand()
+        difference = expanded(node.args[0])
         cells = (S.One, S.NegativeOne, S.Zero) if isinstance(node, sign) else (difference, -difference, difference)
         return difference, *cells, UNDEFINED
     if isinstance(node, Max | Min):
         a, b = node.args if len(node.args) == 2 else (None, None)
         swapped = (b, a, b) if isinstance(node, Min) else (a, b, b)
-        return None if a is None else ((a - b).expand(), *swapped, UNDEFINED)
+        return None if a is None else (expanded(a - b), *swapped, UNDEFINED)
     condition, *branches = node.args
     if not isinstance(condition, Relational):
         return None
     chosen = dict(zip("pq", branches, strict=True))
-    return (condition.lhs - condition.rhs).expand(), *(chosen[one] for one in CELLS[condition.rel_op])
+    return expanded(condition.lhs - condition.rhs), *(chosen[one] for one in CELLS[condition.rel_op])
 
 
 # ---- all rewrites that find a separation ----------------------------------------------------------------------------
@@ -186,14 +207,35 @@ def divides(term: Expr) -> bool:
     return any(one.exp.is_negative for one in of_kind(Pow, term))
 
 
+def of_atoms(term: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
+    """A rewrite of sums, products and powers alone: it never looks into functions, which SymPy would evaluate again."""
+    atoms: dict[Expr, Dummy] = {}
+
+    def visit(node: Expr) -> Expr:
+        if not node.args or isinstance(node, Element | Value):
+            return node
+        if isinstance(node, Add | Mul | Pow | exp):
+            return with_args(node, [visit(arg) for arg in node.args])
+        return atoms.setdefault(node, Dummy(f"atom{len(atoms)}", extended_real=True))
+
+    plain = visit(term)
+    made = rewrite(plain)
+    return term if made == plain else made.xreplace({atom: node for node, atom in atoms.items()})
+
+
+def opens(kind: type[Basic] | tuple[type[Basic], ...], heads: type[Expr] | tuple[type[Expr], ...], term: Expr) -> bool:
+    """Tells whether a function of a kind is taken of one of the heads: of anything else it is as open as it can be."""
+    return any(isinstance(one, kind) and isinstance(one.args[0], heads) for one in nodes_of(term))
+
+
 Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
 """Whether a rewrite may change a term, and the rewrite."""
 REWRITES: tuple[Rewrite, ...] = (
-    (divides, cancel),
+    (divides, lambda term: of_atoms(term, cancel)),
     (lambda term: any(isinstance(one, KINKS) for one in nodes_of(term)), without_kinks),
-    (lambda _: True, factor),
-    (lambda term: term.has(log), expand_log),
-    (lambda term: term.has(TrigonometricFunction, HyperbolicFunction), expand_trig),
+    (lambda _: True, lambda term: of_atoms(term, factor)),
+    (lambda term: opens(log, (Mul, Pow), term), expand_log),
+    (lambda term: opens((TrigonometricFunction, HyperbolicFunction), (Add, Mul), term), expand_trig),
 )
 """SymPy's own, cheap ones first, and those above. They serve to find a separation, and never what is run."""
 REWRITING_LIMIT = 100
@@ -202,7 +244,7 @@ REWRITING_LIMIT = 100
 
 def spellings(term: Expr, rewrites: Sequence[Rewrite]) -> Iterator[Expr]:
     """The other spellings of a term that rewrites give, where they can read it."""
-    for may_change, rewrite in rewrites if rewrites and term.count_ops() <= REWRITING_LIMIT else ():
+    for may_change, rewrite in rewrites if rewrites and operations_of(term) <= REWRITING_LIMIT else ():
         try:
             other = rewrite(term) if may_change(term) else term
         except PolynomialError:

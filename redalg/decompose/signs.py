@@ -20,6 +20,7 @@ from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin, tanh
 from redalg.decompose.bounds import bounded
 from redalg.expression import Cast, Element, Let, Value, Where
 from redalg.expression.contents import elements_of, of_kind, text_of, values_of
+from redalg.expression.expanded import addends_of, expanded
 
 Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
 Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
@@ -37,8 +38,12 @@ RULED = (Add, Mul, Pow, Max, Min, Abs, exp, sin, cos, cosh, Where, Let, Cast, Va
 """What the rules know, with odd functions, as well as SymPy where it holds elements or values, of no known sign."""
 
 
-EFFORT = 64
+EFFORT = 8
 """Sums whose bounds are looked at for one sign: each bound is a sum again."""
+
+
+ADDENDS_LIMIT = 32
+"""Addends beyond which a difference is not written out."""
 
 
 @final
@@ -113,9 +118,7 @@ def _rule(expr: Expr, facts: Facts) -> Sign | None:
     if isinstance(expr, Mul):
         return _product([sign_of(arg, facts) for arg in expr.args])
     if isinstance(expr, Add):
-        return (
-            _together([sign_of(arg, facts) for arg in expr.args]) or _difference(expr, facts) or _bounded(expr, facts)
-        )
+        return _together([sign_of(arg, facts) for arg in expr.args]) or _searched(expr, facts)
     if isinstance(expr, Pow):
         return _power(expr, facts)
     if isinstance(expr, Max | Min):
@@ -207,14 +210,15 @@ def _difference(expr: Add, facts: Facts) -> Sign | None:
         others = {one: fact for one, fact in facts.items() if one != value}
         left = KnownFacts(others, facts.effort) if isinstance(facts, KnownFacts) else others
         for bound in _bounds(monoid, u):
-            rest = (expr - factor * value + factor * bound).expand()
+            rest = expr - factor * value + factor * bound
+            rest = expanded(rest) if addends_of(rest) <= ADDENDS_LIMIT else rest
             if rest == 0 or ((other := sign_of(rest, left)) is not None and (other in UP) == (lead in UP)):
                 return lead
     return None
 
 
-def _bounded(expr: Add, facts: Facts) -> Sign | None:
-    """The sign that bounds give, for which the sum itself is unknown meanwhile."""
+def _searched(expr: Add, facts: Facts) -> Sign | None:
+    """The sign that differences and bounds give, for which the sum itself is unknown meanwhile."""
     known = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
     effort, known.signs[expr] = known.effort, None
     effort.left = effort.left - 1 if effort.depth else EFFORT
@@ -222,9 +226,14 @@ def _bounded(expr: Add, facts: Facts) -> Sign | None:
         return None
     effort.depth += 1
     try:
-        found = bounded(expr, known, lambda one: _way(sign_of(one, known)))
+        found = _difference(expr, known) or _bounded(expr, known)
     finally:
         effort.depth -= 1
+    return found
+
+
+def _bounded(expr: Add, facts: KnownFacts) -> Sign | None:
+    found = bounded(expr, facts, lambda one: _way(sign_of(one, facts)))
     return None if not found else "nonnegative" if found > 0 else "nonpositive"
 
 

@@ -46,8 +46,8 @@ class Node(Expr):
     """What SymPy asks before it tries to iterate."""
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse attributes of arrays by what they are called here."""
-        advice = spelling_of(name)
+        """Refuse attributes of arrays by what they are called here; SymPy asks for many, whose names begin with `_`."""
+        advice = None if name.startswith("_") else spelling_of(name)
         if advice is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise OperationError(f"`{{}}` has no `{name}`: it is an expression, not an array. {advice}", self)

@@ -21,8 +21,12 @@ from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
 from redalg.expression.axis import Extent
+from redalg.expression.contents import operations_of
 from redalg.expression.reduce import Reduce
 from redalg.expression.tensor import Value
+
+COMPARED_LIMIT = 16
+"""Operations beyond which parts of a max or min are compared with numbers no more than with each other."""
 
 
 def with_args(node: Basic, args: Sequence[Basic]) -> Any:
@@ -35,6 +39,8 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
     """
     if all(a is b for a, b in zip(args, node.args, strict=True)):
         return node
+    if isinstance(node, log) and isinstance(args[0], Add) and args[0].free_symbols:
+        return log(args[0], evaluate=False)  # SymPy would only ask whether it is 0
     if isinstance(node, Function | Pow | Max | Min | Relational) and _evaluated_alike(node, args):
         return node.func(*args, evaluate=False)
     if isinstance(node, Add | Mul) and _collected_alike(node, args):
@@ -44,11 +50,16 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
 
 def renamed(expr: Basic, names: Mapping[Any, Value | Dummy]) -> Any:
     """The expression with values in the stead of reductions, slots or other values."""
+    return replaced(expr, names)
+
+
+def replaced(expr: Expr, others: Mapping[Any, Any]) -> Any:
+    """The expression with other nodes in the stead of some, the outermost first."""
     made: dict[Basic, Basic] = {}
 
     def visit(node: Basic) -> Basic:
         if node not in made:
-            made[node] = names[node] if node in names else with_args(node, [visit(arg) for arg in node.args])
+            made[node] = others[node] if node in others else with_args(node, [visit(arg) for arg in node.args])
         return made[node]
 
     return visit(expr)
@@ -67,7 +78,12 @@ def uncompared(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
         return flat[0]
     inner = [arg for one in flat if isinstance(one, Max | Min) for arg in one.args]
     shared = len(set(inner)) < len(inner) or not set(inner).isdisjoint(flat)
-    return lattice(*flat, evaluate=shared or any(one.is_number for one in flat))
+    numbers = [one for one in flat if one.is_number]
+    if sum(map(operations_of, flat)) <= COMPARED_LIMIT:
+        return lattice(*flat, evaluate=bool(shared or numbers))
+    if len(numbers) > 1:
+        flat = [lattice(*numbers), *(one for one in flat if not one.is_number)]
+    return lattice(*(lattice._collapse_arguments(frozenset(flat)) if shared else flat), evaluate=False)
 
 
 def in_order(args: Sequence[Basic]) -> list[Basic]:

@@ -1,0 +1,78 @@
+"""Sums of products written out, node by node: of a graph each node is expanded once, and what it gives is remembered.
+
+SymPy's `expand` goes through the whole tree several times, once for each of its hints.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import comb, prod
+from typing import Any
+
+from sympy import Add, Expr, Mul, Pow, exp, log
+from sympy.core.basic import Basic
+
+from redalg.expression.contents import REMEMBERED
+from redalg.expression.rebuild import with_args
+from redalg.expression.tensor import Element, Value
+
+HINTS = {"deep": True, "basic": True, "log": True, "mul": True, "multinomial": True, "power_base": True,
+         "power_exp": True}  # fmt: skip
+ORDERED = ("log", "multinomial", "power_base", "power_exp", "mul")
+"""The hints in the order in which SymPy follows them."""
+
+
+def expanded(expr: Expr) -> Expr:
+    """The expression as `expr.expand()` writes it.
+
+    >>> from sympy import Symbol
+    >>> x, y = Symbol("x"), Symbol("y")
+    >>> expanded((x + y) ** 2 - y**2)
+    x**2 + 2*x*y
+    """
+    made: Expr = _expanded(expr)
+    return made
+
+
+@lru_cache(REMEMBERED)
+def _expanded(node: Basic) -> Any:
+    if not node.args or isinstance(node, Element | Value):
+        return node
+    args = [_expanded(arg) for arg in node.args]
+    whole = with_args(node, args)
+    made = _at_head(whole)
+    return whole if made == whole else _expanded(made)
+
+
+def _at_head(node: Basic) -> Basic:
+    """A node whose arguments are written out, written out itself."""
+    if not isinstance(node, Mul | Pow | exp | log) or _is_plain(node):
+        return node
+    for name in ORDERED:
+        rule = getattr(node, f"_eval_expand_{name}", None) if isinstance(node, Mul | Pow | exp | log) else None
+        node = rule(**HINTS) if rule is not None else node
+    return node
+
+
+def _is_plain(node: Basic) -> bool:
+    """Tells if it is a product without a sum for a factor or for the base of one: there is nothing to write out."""
+    return isinstance(node, Mul) and not any(one.is_Add or (one.is_Pow and one.base.is_Add) for one in node.args)
+
+
+@lru_cache(REMEMBERED)
+def addends_of(node: Basic) -> int:
+    """The number of addends that products and natural powers of sums have written out, before any are collected.
+
+    >>> from sympy import Symbol
+    >>> x, y = Symbol("x"), Symbol("y")
+    >>> addends_of((x + y) ** 2 * (x - 1)), addends_of(x * y)
+    (6, 1)
+    """
+    if isinstance(node, Add):
+        return sum(map(addends_of, node.args))
+    if isinstance(node, Mul):
+        return prod(map(addends_of, node.args))
+    if isinstance(node, Pow) and node.exp.is_Integer and node.exp > 1:
+        power = int(node.exp)
+        return comb(addends_of(node.base) + power - 1, power)
+    return 1
