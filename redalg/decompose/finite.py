@@ -165,7 +165,7 @@ def _at(node: Any, args: list[Any], value: Expr, of_x: Callable[[Expr], bool]) -
         weights = [one for one, arg in zip(node.args, args, strict=True) if arg is S.Zero]
         masked = all(isinstance(one, exp) for one in weights)
         return Add(*(lost(one) for one in args if one is not S.Zero and not (masked and of_x(one))))
-    return with_args(node, args)
+    return node.func(*args) if value.is_number else with_args(node, args)
 
 
 def given(term: Expr, condition: Boolean, separator: Separating, *, truth: bool) -> Expr:
