@@ -54,6 +54,7 @@ from redalg.lower_tile.scalars import (
     RankedValue,
     ScaledExp,
     Wide,
+    place_in_sum,
 )
 from redalg.monoids.functions import Mantissa, Powered, Scaled
 
@@ -228,7 +229,7 @@ class Printer:
         if isinstance(node, Kept):
             return f"({self.number(node.args[0])})"
         if isinstance(node, Add):
-            return _signed([self.number(one) for one in sorted(node.args, key=_reads)])
+            return _signed([self.number(one) for one in sorted(node.args, key=place_in_sum)])
         if isinstance(node, Mul):
             return self._product(node)
         if isinstance(node, Pow):
@@ -364,10 +365,6 @@ def _signed(terms: list[str]) -> str:
 
 def _nested(name: str, args: list[str]) -> str:
     return args[0] if len(args) == 1 else f"{name}({args[0]}, {_nested(name, args[1:])})"
-
-
-def _reads(term: Expr) -> tuple[bool, bool, str]:
-    return not term.has(Load), term.could_extract_minus_sign(), str(term)
 
 
 def _length(node: Basic) -> tuple[int, str]:

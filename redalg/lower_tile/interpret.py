@@ -50,6 +50,7 @@ from redalg.lower_tile.scalars import (
     RankedValue,
     ScaledExp,
     Wide,
+    place_in_sum,
 )
 
 UNWRITTEN = 113
@@ -311,7 +312,7 @@ class _Block:
     def _fold(self, node: Basic, args: list[Any]) -> Any:
         operation = {Add: np.add, Mul: np.multiply, Max: np.maximum, Min: np.minimum}[type(node)]
         if isinstance(node, Add):
-            args = [value for _, value in sorted(zip(node.args, args, strict=True), key=lambda p: _order(p[0]))]
+            args = [value for _, value in sorted(zip(node.args, args, strict=True), key=lambda p: place_in_sum(p[0]))]
         total = args[0]
         for one in args[1:]:
             total = operation(total, one)
@@ -368,7 +369,3 @@ OWN: dict[type, Any] = {
     Is: np.equal,
     Ranked: ranked, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: ordered, OrderedValue: ordered_value
 }  # fmt: skip
-
-
-def _order(term: Basic) -> tuple[bool, bool, str]:
-    return not term.has(Load), bool(term.could_extract_minus_sign()), str(term)

@@ -43,6 +43,16 @@ class Load(Expr):
         return f"{self.name}[{', '.join(map(printer._print, self.indices))}]"
 
 
+def place_in_sum(term: Expr) -> tuple[bool, bool, int, str]:
+    """The key that orders the terms of a sum: what is read, then numbers; what is added, then what is subtracted.
+
+    Of two that are subtracted the one with more indices comes first: (x − y) − c, whose c is the centre of x − y.
+    """
+    negative = bool(term.could_extract_minus_sign())
+    indices = {index for one in term.atoms(Load) for place in one.indices for index in place.free_symbols}
+    return not term.has(Load), negative, -len(indices) if negative else 0, str(term)
+
+
 @final
 class ScaledExp(Expr):
     """exp(q·(u − c)) as one node: SymPy must not distribute q over the difference, which is what keeps the digits."""
