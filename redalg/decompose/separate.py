@@ -55,6 +55,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose import laurent
 from redalg.decompose.cascade import Reduction
+from redalg.decompose.exponentials import as_exponential
 from redalg.decompose.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.rounding import Rounding
@@ -144,6 +145,8 @@ class Separator(Separating):
             return laurent.add(*map(self.pure, node.args))
         if node.is_Add and (collected := evaluated(node)) != node:
             return self.pure(collected)
+        if on_x and (found := as_exponential(node)) is not None:
+            return laurent.multiply(self.exponential(found[0]), self.pure(found[1]))
         if node.is_Add and node.could_extract_minus_sign():
             return laurent.scale(self.atoms.polynomial(Atom(-node, on_x, exponential=False)), -1)
         return self._opaque(node)

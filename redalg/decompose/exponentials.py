@@ -1,0 +1,63 @@
+"""Terms of x alone as exp(u)·g, so that the maximum of u pivots them. Each rewrite is exact where u is less than ∞:
+
+    where(c, exp(u)·g, 0)   → exp(where(c, u, −∞))·where(c, g, 0)       where(c, 0, exp(u)·g) alike
+    exp(u)·g + exp(v)·h     → exp(m)·(exp(u − m)·g + exp(v − m)·h)      m = max(u, v); several alike
+
+Where the exponent is −∞ the element has no weight, whatever stands beside it.
+"""
+
+from __future__ import annotations
+
+from sympy import Add, Expr, Max, Mul, S, exp
+from sympy.logic.boolalg import Boolean
+
+from redalg.expression import Where
+from redalg.expression.contents import elements_of
+
+
+def as_exponential(node: Expr) -> tuple[Expr, Expr] | None:
+    """u and g of a masked exponential or a sum of exponentials as exp(u)·g; None of anything else."""
+    if isinstance(node, Where):
+        return _of_mask(node)
+    return _of_sum(node) if node.is_Add else None
+
+
+def _of_mask(node: Where) -> tuple[Expr, Expr] | None:
+    condition, *branches = node.args
+    place = 1 if branches[0] is S.Zero else 0
+    u, g = _parts(branches[place])
+    if branches[1 - place] is not S.Zero or u is None:
+        return None
+    q, v = u.as_coeff_Mul()
+    if q.is_negative:
+        q, v = -q, -v
+    beside = _chosen(condition, place, g, S.Zero) if any(True for _ in elements_of(g)) else g
+    return q * _chosen(condition, place, v, S.NegativeInfinity), beside
+
+
+def _chosen(condition: Boolean, place: int, branch: Expr, other: Expr) -> Expr:
+    return Where(condition, branch, other) if place == 0 else Where(condition, other, branch)
+
+
+def _of_sum(node: Expr) -> tuple[Expr, Expr] | None:
+    """Its largest exponent stands before it, unless that is 0 as it stands."""
+    parts = [_parts(addend) for addend in Add.make_args(node)]
+    exponents = [u for u, _ in parts if u is not None]
+    if len(exponents) < len(parts) or _is_below_zero(exponents):
+        return None
+    largest = Max(*exponents)
+    return largest, Add(*(exp(u - largest) * g for u, (_, g) in zip(exponents, parts, strict=True)))
+
+
+def _is_below_zero(exponents: list[Expr]) -> bool:
+    """Whether they are u − m and v − m, as `_of_sum` leaves them: m is the largest of the two."""
+    terms = [{*Add.make_args(u)} for u in exponents]
+    largest = [one for one in terms[0].intersection(*terms[1:]) if isinstance(-one, Max)]
+    return any({*(-m).args} == {u - m for u in exponents} for m in largest)
+
+
+def _parts(node: Expr) -> tuple[Expr | None, Expr]:
+    """u and g of exp(u)·g; no u without an exponential."""
+    factors = Mul.make_args(node)
+    exponents = [one.args[0] for one in factors if isinstance(one, exp)]
+    return Add(*exponents) if exponents else None, Mul(*(one for one in factors if not isinstance(one, exp)))
