@@ -19,6 +19,8 @@ from redalg.lower_tile.interpret import interpret
 
 Arrays = dict[str, np.ndarray]
 FLOOR, FACTOR = 1e-4, 20
+UNDERFLOW = 1e-290
+"""What float64 may take for 0."""
 
 
 @final
@@ -127,4 +129,4 @@ def error(got: Any, want: Any) -> float:
         return float("inf")
     scale = np.abs(wanted[finite]).max(initial=0)
     off = np.abs(made[finite] - wanted[finite]).max(initial=0)
-    return float(off / scale) if scale > 0 else float(off)
+    return float(off / scale) if scale > UNDERFLOW else float(off)
