@@ -15,6 +15,7 @@ import pytest
 from sympy import Expr, Max, Min, Rational, exp, log, sqrt
 
 import redalg as ra
+from redalg.verdicts import Refused
 from tests.rows import Row, assert_right, error
 
 b, n = ra.axes("b n")
@@ -151,6 +152,40 @@ def test_a_difference_is_taken_before_its_centre(names: str) -> None:
     assert_right(Row(statistic, "b", given, definition, close=1e-12, single=False))
     near = {one: array - 1e8 + 1e4 for one, array in given.items()}
     assert_right(Row(ra.var(u, n), "b", near, lambda **tensors: spread(tensors[first] - tensors[second])))
+
+
+# ---- of several passes, of which each counts the elements for itself -------------------------------------------------
+
+
+def standardised(x: Any) -> Any:
+    return (x - average(x)) / np.sqrt(spread(x))[:, None]
+
+
+scores = (x - ra.mean(x, n)) / ra.std(x, n)
+TWO_PASSES = {
+    "softmax of standardised scores": (
+        ra.sum(ra.softmax(scores, n) * y, n), lambda x, y: (shares(standardised(x)) * y).sum(1)
+    ),
+    "entropy of standardised scores": (
+        ra.entropy(ra.softmax(scores, n), n) + ra.mean(y, n),
+        lambda x, y: (shares(standardised(x)) * (lse(standardised(x)) - standardised(x))).sum(1) + y.mean(1),
+    ),
+    "softmax of scores scaled by a mean": (
+        ra.sum(ra.softmax(scores * ra.mean(y, n), n) * y, n),
+        lambda x, y: (shares(standardised(x) * average(y)) * y).sum(1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWO_PASSES)
+def test_two_passes_know_the_count_in_each(name: str) -> None:
+    expr, definition = TWO_PASSES[name]
+    rng = np.random.default_rng(4)
+    given = {"x": 1e4 + rng.standard_normal((ROWS, LENGTH)), "y": rng.standard_normal((ROWS, LENGTH))}
+    verdict = ra.analyze(expr)
+    assert isinstance(verdict, Refused)
+    assert verdict.hint.startswith("Run two passes: `ra.fuse(…, passes=2)` computes ")
+    assert_right(Row(expr, "b", given, definition, passes=2))
 
 
 # ---- statistics, losses and signals ----------------------------------------------------------------------------------

@@ -217,9 +217,10 @@ def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cas
 def offending(cascade: Cascade, blocked: Reduction, wanted: set[Value], *, exact: bool) -> set[Value]:
     """The values without which, as tensors, a reduction does not separate; of the others it may have running ones."""
     needed = [one for one in cascade.values if one in wanted]
+    running = [one.value for one in cascade.reductions if not one.is_count]  # each pass counts for itself
     for one in reversed(needed):
         fewer = [other for other in needed if other != one]
-        tensors = [other for other in cascade.values if other not in wanted or other in fewer]
+        tensors = [other for other in running if other not in wanted or other in fewer]
         alone = replace(cascade, outputs=(Output(blocked.name, blocked.value, blocked.axes),))
         tensors.remove(blocked.value)
         if unseparated(pruned(substituted(alone, as_tensors(tensors))), exact=exact) is None:
