@@ -12,7 +12,7 @@ import torch
 from benchmarks.family import Contestant, Family, Row, Tensors
 from benchmarks.timing import Timing, input_sets, measure
 from redalg.errors import RedalgError
-from redalg.runtime.lowering import lower_passes, unfused_for
+from redalg.runtime.lowering import lower, lower_passes, unfused_for
 
 OWN = "redalg"
 
@@ -79,12 +79,12 @@ def compete(family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors
 
 
 def source_sha256(family: Family, row: Row, target: str) -> str | None:
-    """The hash of what is emitted for a row, or of the unfused form where a call takes that; None for neither."""
+    """The hash of the last pass emitted for a row, or of the unfused form where a call takes that; None for neither."""
     fused = family.fused(row)
     forms = fused.passes
     try:
         plain = lower_passes(forms, target, row.sizes, row.dtypes, unfused_for, shapes=row.shapes)[-1]
-        text = fused.source(target=target, sizes=row.sizes, dtypes=row.dtypes, shapes=row.shapes)
+        text = str(lower_passes(forms, target, row.sizes, row.dtypes, lower, shapes=row.shapes)[-1].source)
     except RedalgError:
         return None
     text = text if plain is None else plain.text
