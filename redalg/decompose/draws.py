@@ -36,6 +36,8 @@ SIZES = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
 """How large they are."""
 LEAVES = (0.125, 0.5, 2.0, 8.0)
 """How large the numbers of a leaf are in draws after the first."""
+FAR = tuple(2.0**power for power in range(-8, 9))
+"""Sizes that differ by more than sums do from their elements, so that thresholds of either lie among the others."""
 
 
 @final
@@ -60,6 +62,7 @@ class Draws:
         plan: how many x_i and d_j there are, and how large the x_i are.
         positive: whether every number is.
         seed: of other draws than the first, in which leaves differ in size.
+        leaves: the sizes that they may have.
         copies: how many draws are made side by side, in a last axis of every array; 0 for one without such an axis.
     """
 
@@ -74,12 +77,13 @@ class Draws:
         positive: bool = False,
         seed: int = 0,
         copies: int = 0,
+        leaves: Sequence[float] = LEAVES,
     ) -> None:
         self.axes, self.facts, self.labels = tuple(axes), facts, labels
         self.logarithmic, self.positive = logarithmic, positive
         self.plan, self.rows, self.columns = plan, plan.rows, plan.columns
         self.random, self.seed = random.Random(SEED + seed), seed
-        self.copies = (copies,) if copies else ()
+        self.copies, self.leaves = (copies,) if copies else (), leaves
         self.places = [self._placed() for _ in self.axes]
         self.times = self._times()
         if seed and any(axis.size is None for axis in self.axes):  # the last of the data set's elements, wherever
@@ -125,7 +129,7 @@ class Draws:
     def _size_of(self, node: Basic) -> Any:
         """How large a leaf's numbers are beside those of the first draw; places and labels stay what they are."""
         plain = self.seed and node not in self.labels and not getattr(node, "is_integer", False)
-        return self._chosen(LEAVES, 1)[0] if plain else 1.0
+        return self._chosen(self.leaves, 1)[0] if plain else 1.0
 
     def of_columns(self, node: Basic) -> Any:
         """A positive number for each d_j."""

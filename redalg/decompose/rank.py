@@ -34,8 +34,8 @@ SMALL = 8
 """The rank up to which a state is looked for."""
 FLOATS = ((24, 64, 1.0), (48, 96, 0.5), (32, 96, 0.25), (48, 64, 2.0))
 """Rows, columns and size of the x_i: in floats the next is drawn where the rank is at most 8 at those before."""
-AGAIN = (((48, 96, 1.0), 12), ((48, 96, 4.0), 12))
-"""Plans of samples that are drawn again, and how often, side by side."""
+AGAIN = (((48, 96, 1.0), 12, False), ((48, 96, 4.0), 12, False), ((48, 64, 1.0), 24, True))
+"""Plans of samples that are drawn again, how often, side by side, and whether leaves differ much in size."""
 SKETCHED = 16
 """Rows and columns of the sketch that tells where a rank may grow."""
 DIGITS = (16, 16, 1.0)
@@ -96,6 +96,7 @@ class Setting:
     others: Mapping[Value, Reduction] = field(default_factory=dict)
     seed: int = 0
     copies: int = 0
+    far: bool = False
     nodes: dict[Basic, Node] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -119,7 +120,7 @@ class Setting:
         self, terms: Sequence[Expr], plan: Sizes, kinds: Sequence[Arithmetic], *, positive: bool
     ) -> tuple[Samples, ...]:
         """Samples for terms, the same in every arithmetic."""
-        from redalg.decompose.draws import Draws, Plan, integers, logarithmic
+        from redalg.decompose.draws import FAR, LEAVES, Draws, Plan, integers, logarithmic
         from redalg.decompose.samples import Samples
 
         axes = (self.axes,) if isinstance(self.axes, Axis) else tuple(self.axes)
@@ -127,7 +128,7 @@ class Setting:
         parts = [*terms, *(part for _, part, _ in known.values())]
         labels, positives = integers(parts, plan[0]), logarithmic(parts, self.facts)
         draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed,
-                      copies=self.copies)  # fmt: skip
+                      copies=self.copies, leaves=FAR if self.far else LEAVES)  # fmt: skip
         return tuple(Samples(draws, known, kind, self.nodes) for kind in kinds)
 
     def in_floats(self, term: Expr, plan: Sizes, *, positive: bool) -> tuple[Samples, ...]:
@@ -159,8 +160,8 @@ class Audit:
         """The test at other samples, in which tensors and parameters differ in size: the first where the rank grows."""
         if self.setting is None or not has_long_double():
             return self
-        for seed, (plan, copies) in enumerate(AGAIN, 1):
-            audit = _audited(replace(self.setting, seed=seed, copies=copies), term, plan)
+        for seed, (plan, copies, far) in enumerate(AGAIN, 1):
+            audit = _audited(replace(self.setting, seed=seed, copies=copies, far=far), term, plan)
             if audit is not None and audit.test.grows:
                 return audit
         return self
@@ -195,7 +196,10 @@ class Audit:
             test = _in_floats(node, self.floats) if self.floats else None
         except Unavailable:
             test = None
-        return test if test is not None and test.grows else self.setting.audit(node).test
+        if test is not None and test.grows:
+            return test
+        audit = self.setting.audit(node)
+        return (audit.again(node) if audit.test.settles else audit).test
 
 
 @final
