@@ -33,6 +33,8 @@ STEP = 2.0**-11
 """The step of a derivative, relative to the value."""
 STENCIL = ((1, 8 / 12), (-1, -8 / 12), (2, -1 / 12), (-2, 1 / 12))
 """Steps and weights of a derivative of order 4."""
+LOOKS = 6
+"""Further draws in which an output may take note of the only reduction that has no state."""
 ROUNDED = 1e-10
 """Singular values below this share of what is added up are rounding."""
 Terms: TypeAlias = Mapping[Reduction, Expr]
@@ -71,9 +73,12 @@ def of_outputs(cascade: Cascade, terms: Terms, setting: Setting) -> RankTest | N
         setting: the setting of samples at which the first of them has a large rank.
     """
     facts = KnownFacts({one.value: (one.monoid.name, one.term) for one in cascade.reductions if one.is_scalar})
-    found = list[RankTest]()
-    for plan in ((AGAIN[setting.seed - 1][0],) if setting.seed else ()) + FLOATS[::2]:
-        found += _at(replace(setting, facts=facts, copies=0), cascade, terms, plan)
+    found, here = list[RankTest](), replace(setting, facts=facts, copies=0)
+    looks = [(here, plan) for plan in ((AGAIN[setting.seed - 1][0],) if setting.seed else ()) + FLOATS[::2]]
+    if len(terms) == 1:  # an output may be flat where values are large
+        looks += [(replace(here, seed=seed, far=True), FLOATS[0]) for seed in range(1, LOOKS + 1)]
+    for one, plan in looks:
+        found += _at(one, cascade, terms, plan)
         if any(one.grows for one in found):
             break
     return max(found, key=lambda one: one.ranks[1], default=None)
