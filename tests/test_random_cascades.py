@@ -20,6 +20,8 @@ from tests.oracle import Oracle
 from tests.random_cascades import SCALARS, case, sizes, tensors
 
 CASES, BLOCK = 2000, 100
+OFTEN = 10
+"""Blocks that run in every CI; the others are slow."""
 VERDICTS = ("Exact", "Approximate", "Refused", "Undecided")
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
@@ -34,7 +36,8 @@ def highest_rank(seed: int) -> int:
     return max(fused.rank.values(), default=0) if fused else 0
 
 
-@pytest.mark.parametrize("block", range(CASES // BLOCK))
+@pytest.mark.parametrize("block", [*range(OFTEN), *(pytest.param(block, marks=pytest.mark.slow)
+                                                    for block in range(OFTEN, CASES // BLOCK))])  # fmt: skip
 def test_no_crash_and_no_wrong_yes(block: int) -> None:
     wrong = {}
     for seed in range(block * BLOCK, (block + 1) * BLOCK):

@@ -16,13 +16,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Add, Expr, Max
+from sympy import Add, Expr, Max, S
 
 from redalg.decompose.signs import Facts, is_nonnegative
 from redalg.expression import Label, Value
-from redalg.expression.contents import is_indicator, of_kind, values_of
+from redalg.expression.contents import is_indicator, of_kind, operations_of, values_of
+from redalg.expression.expanded import expanded
 from redalg.incremental.form import Accumulator, Assignment, FusedForm
 from redalg.incremental.some import axes_of
+
+WRITTEN_LIMIT = 64
+"""Operations beyond which a difference with its values written out is taken for one that may fall below 0."""
+
+AT_LEAST_0 = ("sum", S.One)
+"""What is known of a value that is marked: its sign is that of a count."""
 
 
 @final
@@ -73,7 +80,10 @@ class _Clips:
 
     def steps(self, one: Assignment) -> Iterator[Assignment]:
         """An assignment, after those of what is clipped in it."""
-        if one.nonnegative and self._may_fall_below(one.expr):
+        may_fall = one.nonnegative and self._may_fall_below(one.expr)
+        if one.nonnegative:
+            self.facts[one.value] = AT_LEAST_0
+        if may_fall:
             name = Value(Label(f"{one.value.name}_rounded"), *one.value.indices)
             yield Assignment(name, one.expr)
             yield replace(one, expr=Max(0, name))
@@ -101,7 +111,9 @@ class _Clips:
         if not expr.is_Add or len(expr.args) > 3:
             return True
         meant = expr.xreplace({value: self.meaning[value] for value in values_of(expr) & self.meaning.keys()})
-        found = gram_difference(meant.expand(), self.sums)
+        if operations_of(meant) > WRITTEN_LIMIT:
+            return True
+        found = gram_difference(expanded(meant), self.sums)
         return found is None or not found.is_exact
 
     def _is_clipped(self, difference: Expr) -> bool:
