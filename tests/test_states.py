@@ -313,3 +313,21 @@ def test_a_form_is_not_kept_alive_by_its_states() -> None:
     gc.collect()
     assert form() is None
     assert digest_of_a_state()[1] == digest
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_an_output_that_sums_what_does_not_vary_counts_the_elements_of_the_state(order: tuple[int, ...]) -> None:
+    a, t = ra.tensors("a[b,n,m] t[b]")
+    form = ra.fuse({"out": (ra.sum(a, n, m), "b"), "times": (ra.sum(2 + Abs(t), n), "b")})
+    data = {"a": np.random.default_rng(0).normal(size=(2, 7, 3)), "t": np.array([-1.0, 4.0])}
+    cuts = [(0, 2), (2, 3), (3, 7)]
+    leaves = [form.leaf({**data, "a": data["a"][:, first:stop]}, start={n: first}) for first, stop in cuts]
+    whole = form.reference(**data)
+    made = form.finish(reduce(form.merge, [leaves[one] for one in order]), {"t": data["t"]})
+    np.testing.assert_allclose(made.times, whole.times, rtol=1e-15)
+    np.testing.assert_allclose(made.out, whole.out, rtol=1e-13)
+    apart = form.merge(leaves[order[0]], leaves[order[2]])
+    with pytest.raises(ra.InputError, match=r"an output sums over axis n itself.* Merge pieces that adjoin"):
+        form.finish(apart, {"t": data["t"]})
+    part = form.finish(leaves[2], {"t": data["t"]})
+    np.testing.assert_allclose(part.times, 4 * (2 + np.abs(data["t"])), rtol=1e-15)

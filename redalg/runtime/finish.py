@@ -8,6 +8,7 @@ from typing import Any
 
 from sympy import Expr
 
+from redalg.decompose import Producer
 from redalg.errors import InputError
 from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, values_of
@@ -46,6 +47,8 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
         raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(known))}.")
     check_scalars(form, state, given)
     piece = piece_sizes(form, state, {name: given[name] for name in needed})
+    for axis, (first, stop) in summed_boxes(form, state, piece).items():
+        piece[axis.name], start = stop - first, {axis: first} | start
     check_places(start, piece, frozenset().union(*map(computed_axes, finished_exprs(form))), "finish")
     check_whole(form, state, piece, start)
     for name, element in needed.items():
@@ -114,9 +117,14 @@ def finished(
 def finished_exprs(form: FusedForm) -> list[Expr]:
     """The expressions that `finish` evaluates: outputs, assignments, and the producers that stand in them."""
     exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
+    return exprs + [expr for one in finished_producers(form) for expr in one.cascade.expressions()]
+
+
+def finished_producers(form: FusedForm) -> list[Producer]:
+    """The producers that stand in outputs and assignments."""
+    exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
     used = {value for expr in exprs for value in values_of(expr)}
-    produced = [one for one in form.cascade.producers if one.value in used]
-    return exprs + [expr for one in produced for expr in one.cascade.expressions()]
+    return [one for one in form.cascade.producers if one.value in used]
 
 
 def piece_sizes(form: FusedForm, state: State, given: Mapping[str, Any]) -> dict[str, int]:
@@ -128,6 +136,19 @@ def piece_sizes(form: FusedForm, state: State, given: Mapping[str, Any]) -> dict
             if isinstance(index, Axis) and (index.name in reduced_names(form) or index.name not in state.sizes):
                 sizes.setdefault(index.name, int(size))
     return sizes
+
+
+def summed_boxes(form: FusedForm, state: State, piece: Mapping[str, int]) -> dict[Axis, tuple[int, int]]:
+    """(first, stop) of the reduced axes that outputs sum over and no tensor of `finish` has: those of the state."""
+    axes = {axis for one in finished_producers(form) for axis in one.cascade.axes()} & set(form.cascade.reduced)
+    missing = sorted((axis for axis in axes if axis.name not in piece), key=str)
+    if missing and (state.places is None or len(state.places) > 1):
+        raise InputError(
+            f"finish: an output sums over axis {missing[0]} itself, and the state does not know which places of it it "
+            "holds: its pieces do not adjoin. Merge pieces that adjoin."
+        )
+    boxes = dict(zip(form.cascade.reduced, state.places[0], strict=True)) if state.places else {}
+    return {axis: boxes.get(axis, (0, 0)) for axis in missing}
 
 
 def check_given(array: Any, element: Element, library: str, sizes: Mapping[str, int]) -> None:
