@@ -94,7 +94,30 @@ class BackendError(RedalgError, RuntimeError):
     """The backend asked for is missing here, or cannot do what was asked."""
 
 
-class VerdictError(RedalgError):
+class Reasons:
+    """The words of a verdict other than yes, which are written when they are read: a hint may take a search."""
+
+    why: object
+    advice: object
+    looked: tuple[object, ...]
+
+    @property
+    def reason(self) -> str:
+        """The reason, in a sentence or two: `why` prints as it."""
+        return str(self.why)
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The terms and findings that were looked at, in sentences: `looked` prints as them."""
+        return tuple(map(str, self.looked))
+
+    @property
+    def hint(self) -> str:
+        """The remedy, in a sentence or two: `advice` prints as it."""
+        return str(self.advice)
+
+
+class VerdictError(Reasons, RedalgError):
     """A verdict other than yes, raised by `fuse`.
 
     Attributes:
@@ -112,21 +135,6 @@ class VerdictError(RedalgError):
         super().__init__(reduction, why, advice, looked, certificate)
         self.reduction, self.why, self.advice, self.looked = reduction, why, advice, looked
         self.certificate = certificate
-
-    @property
-    def reason(self) -> str:
-        """The reason, in one sentence."""
-        return str(self.why)
-
-    @property
-    def evidence(self) -> tuple[str, ...]:
-        """The terms and findings that were looked at, in sentences."""
-        return tuple(map(str, self.looked))
-
-    @property
-    def hint(self) -> str:
-        """The remedy, in a sentence or two."""
-        return str(self.advice)
 
     def __str__(self) -> str:
         return f"reduction `{self.reduction}`: {self.reason} {self.hint}"

@@ -23,7 +23,7 @@ from sympy import Expr
 
 from redalg.decompose import Decomposition
 from redalg.decompose.rounding import EXACT_FORMS, said
-from redalg.errors import NotFusible
+from redalg.errors import NotFusible, Reasons
 from redalg.errors import Undecided as UndecidedError
 from redalg.explain import conditions_text, explain_html, explain_latex, explain_refusal, explain_text
 from redalg.incremental import FusedForm
@@ -94,7 +94,7 @@ class Derived(ABC, Generic[F]):
 
 
 @dataclass(frozen=True)
-class Reasoned(ABC):
+class Reasoned(Reasons, ABC):
     """A verdict without a form, shown as its reasons.
 
     Attributes:
@@ -108,21 +108,6 @@ class Reasoned(ABC):
     why: object
     advice: object
     looked: tuple[object, ...]
-
-    @property
-    def reason(self) -> str:
-        """The reason, in a sentence or two."""
-        return str(self.why)
-
-    @property
-    def evidence(self) -> tuple[str, ...]:
-        """The terms and findings that were looked at, in sentences."""
-        return tuple(map(str, self.looked))
-
-    @property
-    def hint(self) -> str:
-        """The remedy; where that takes a search, it is made when this is read."""
-        return str(self.advice)
 
     @abstractmethod
     def explain(self) -> str:
