@@ -59,8 +59,8 @@ def factors(decomposition: Decomposition) -> tuple[tuple[Separation, Expr], ...]
     """Extrema of φ_d(u) that are made of extrema of u, with each factor of d: 0·∞ of one element alone is not seen.
 
     >>> from sympy import Abs
-    >>> from redalg import axes, fuse, max, tensors
-    >>> n, x = axes("n"), tensors("x[n]")
+    >>> from redalg import axes, fuse, max, tensor
+    >>> n, x = axes("n"), tensor("x[n]")
     >>> [factor for _, factor in factors(fuse(max(x / max(Abs(x), n), n)).decomposition)]
     [1/max_0]
     """
