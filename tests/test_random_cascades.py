@@ -20,7 +20,7 @@ from tests.oracle import Oracle
 from tests.random_cascades import SCALARS, case, sizes, tensors
 
 CASES, BLOCK = 2000, 100
-OFTEN = 10
+OFTEN = 5
 """Blocks that run in every CI; the others are slow."""
 VERDICTS = ("Exact", "Approximate", "Refused", "Undecided")
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
