@@ -66,6 +66,7 @@ from redalg.decompose.theorems import D, NotSeparable, X, coupled, declaring, po
 from redalg.errors import Text
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, text_of
+from redalg.expression.expanded import holds_sum
 from redalg.expression.rebuild import in_order
 
 
@@ -438,13 +439,8 @@ def evaluated(node: Expr) -> Expr:
     return node.func(*map(evaluated, node.args))
 
 
-def _holds_sum(node: Expr) -> bool:
-    """Whether a product or power has a sum for a factor, or for the base of one."""
-    return any(one.is_Add or (one.is_Pow and one.base.is_Add) for one in node.args)
-
-
 def expand_products(expr: Expr) -> Expr:
     """Products and natural powers of sums written out, nothing else."""
-    if not any(_holds_sum(node) for node in of_kind(Mul | Pow, expr)):
+    if not any(holds_sum(node) for node in of_kind(Mul | Pow, expr)):
         return expr
     return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)

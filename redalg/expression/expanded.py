@@ -46,7 +46,7 @@ def _expanded(node: Basic) -> Any:
 
 def _at_head(node: Basic) -> Basic:
     """A node whose arguments are written out, written out itself."""
-    if not isinstance(node, Mul | Pow | exp | log) or _is_plain(node):
+    if not isinstance(node, Mul | Pow | exp | log) or (isinstance(node, Mul) and not holds_sum(node)):
         return node
     for name in ORDERED:
         rule = getattr(node, f"_eval_expand_{name}", None) if isinstance(node, Mul | Pow | exp | log) else None
@@ -54,9 +54,9 @@ def _at_head(node: Basic) -> Basic:
     return node
 
 
-def _is_plain(node: Basic) -> bool:
-    """Tells if it is a product without a sum for a factor or for the base of one: there is nothing to write out."""
-    return isinstance(node, Mul) and not any(one.is_Add or (one.is_Pow and one.base.is_Add) for one in node.args)
+def holds_sum(node: Basic) -> bool:
+    """Tells if a product or power has a sum for a factor, or for the base of one."""
+    return any(one.is_Add or (one.is_Pow and one.base.is_Add) for one in node.args)
 
 
 @lru_cache(REMEMBERED)

@@ -116,14 +116,18 @@ def finished(
 
 def finished_exprs(form: FusedForm) -> list[Expr]:
     """The expressions that `finish` evaluates: outputs, assignments, and the producers that stand in them."""
-    exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
-    return exprs + [expr for one in finished_producers(form) for expr in one.cascade.expressions()]
+    produced = (expr for one in finished_producers(form) for expr in one.cascade.expressions())
+    return [*assigned_exprs(form), *produced]
+
+
+def assigned_exprs(form: FusedForm) -> list[Expr]:
+    """The expressions of outputs and of assignments."""
+    return [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
 
 
 def finished_producers(form: FusedForm) -> list[Producer]:
     """The producers that stand in outputs and assignments."""
-    exprs = [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
-    used = {value for expr in exprs for value in values_of(expr)}
+    used = {value for expr in assigned_exprs(form) for value in values_of(expr)}
     return [one for one in form.cascade.producers if one.value in used]
 
 
