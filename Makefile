@@ -40,8 +40,8 @@ unit: $(STAMP)       ## the tests that need no GPU and little time, on every cor
 notebooks: $(STAMP)       ## execute the notebooks on the CPU
 	$(BIN)/python -m pytest tests/test_notebooks.py
 
-slow: $(STAMP)       ## the tests that take long
-	$(BIN)/python -m pytest -m "slow and not gpu" tests
+slow: $(STAMP)       ## every test that needs no GPU, every case of a sweep and every draw (some hours)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not gpu" --numprocesses auto --dist worksteal tests
 
 gpu: $(STAMP)       ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests

@@ -15,19 +15,24 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sweeps import draws, mark_slow
+
 TESTS = Path(__file__).parent
 
 os.environ["REDALG_TUNED"] = "off"  # what someone has tuned on this machine is no part of a test
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+settings.register_profile("thorough", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)
+settings.register_profile("ci", settings.get_profile("thorough"), max_examples=draws(100))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the code prints now")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_slow(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not cuda_is_available():
         for item in marked:

@@ -103,6 +103,7 @@ def test_fitting_finds_constants_that_explain_the_times() -> None:
     assert after.typical - 1 < (before.typical - 1) / 4  # the pull to the start leaves a little
 
 
+@pytest.mark.slow
 def test_refining_lessens_what_choices_lose() -> None:
     """From other constants than the H200's back to ones that cost no more than these; shares stay shares."""
     draws, start = some_draws(), replace(H200, launch_us=6.0, arithmetic=0.3)

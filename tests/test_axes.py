@@ -18,6 +18,7 @@ from redalg.explain.cost import longest_chain
 from redalg.runtime import arrays
 from redalg.runtime.blocks import blocks
 from tests.cases import defined, drawn, needed, on_torch
+from tests.sweeps import draws
 
 b, i, j, d, e = ra.axes("b i j d e")
 x, y, t, s, v = ra.tensors("x[b,i,j] y[b,i,j] t[b] s[i,j] v[j,e]")
@@ -201,7 +202,7 @@ PIECEWISE = [name for name in PATTERNS if "within" not in name and "extent" not 
 
 
 @pytest.mark.parametrize("name", PIECEWISE)
-@settings(max_examples=8)
+@settings(max_examples=draws(8))
 @given(cuts=st.tuples(*[st.lists(st.integers(0, limit), max_size=3) for limit in (11, 4)]), shuffle=st.randoms())
 def test_pieces_of_both_axes_in_any_order(name: str, cuts: tuple[list[int], list[int]], shuffle: Any) -> None:
     expr, axes = PATTERNS[name]

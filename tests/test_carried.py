@@ -23,6 +23,7 @@ from tests.cases import close, defined, drawn, needed, on_torch
 from tests.conftest import Golden
 from tests.oracle import Oracle
 from tests.source import ROOT
+from tests.sweeps import draws
 
 b, n, i, j, d = ra.axes("b n i j d")
 x, g, w, u, M = ra.tensors("x[b,n] g[b,n] w[n] u[n] M[b,n]")
@@ -268,7 +269,7 @@ def test_rounding_with_the_final_scale_is_exact() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (_, axes) in PATTERNS.items() if axes == "b n" and name != "position"])
-@settings(max_examples=10)
+@settings(max_examples=draws(10))
 @given(cuts=st.lists(st.integers(0, 37), max_size=3), again=st.lists(st.integers(0, 37), max_size=3))
 def test_pieces_of_the_data_and_of_the_output(name: str, cuts: list[int], again: list[int]) -> None:
     """A state from pieces in one cut; the output from pieces in another."""

@@ -118,12 +118,14 @@ def case(name: str, kind: str) -> Case:
 CASES = [case(name, kind) for name in RESIDUALS for kind in DATA]
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("one", CASES, ids=str)
 def test_a_residual_keeps_the_digits_of_the_definition(one: Case) -> None:
     found = measured(one, kernel=one.name == "two, Cramer 1e-2 apart")
     assert not found.lost, found
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("kind", ["", "1e-2 apart", "1e-3 apart"])
 @pytest.mark.parametrize("name", list(RESIDUALS))
 def test_collinear_columns_cost_no_digits(name: str, kind: str) -> None:

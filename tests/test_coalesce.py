@@ -99,6 +99,7 @@ def planned(plan: Plan, tile: dict[str, Any], form: ra.Fused) -> Plan:
     return replace(plan, **{**tile, **rows, **keep, **({"level": "block"} if plan.level == "row" else {})})
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", FORMS)
 @given(st.lists(st.integers(1, 7), min_size=7, max_size=7), st.integers(0, 99), TILES, st.sampled_from(["c", "sm_90a"]))
 @settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -230,6 +231,7 @@ def test_a_kernel_compiled_ahead_is_the_one_that_a_call_takes() -> None:
     assert len(runtime_sizes._LOWERED) == before
 
 
+@pytest.mark.slow
 def test_plans_of_several_axes_have_times() -> None:
     table = FUSED["LayerNorm statistics over two axes"].plans({"b": 64, "n": 512, "c": 64}, "float32", "H200")
     assert {one.plan.binding.streamed.name for one in table} == {"n_c"}

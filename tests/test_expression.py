@@ -185,6 +185,7 @@ def test_nodes_pickle(name: str) -> None:
         assert again.assumptions0 == node.assumptions0
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", NODES)
 def test_nodes_unpickle_equal_in_another_process(name: str) -> None:
     data = pickle.dumps(NODES[name])

@@ -30,6 +30,7 @@ def plan_of(case: Case) -> Plan:
     return made
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", named(list(CASES)))
 def test_c_target_equals_the_definition(case: Case) -> None:
     tensors, form = tensors_of(case), fused(case.form)
@@ -37,6 +38,7 @@ def test_c_target_equals_the_definition(case: Case) -> None:
     assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= case.tolerance
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", named(SMALL))
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
 def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None:
@@ -60,6 +62,7 @@ def has_levels(case: Case) -> bool:
 ROWS = list(filter(has_levels, CASES))
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", named(ROWS))
 @pytest.mark.parametrize("level", ["thread", "row"])
 def test_every_level_equals_the_definition(case: Case, level: str) -> None:

@@ -18,10 +18,13 @@ from redalg.errors import PlanError
 from redalg.lower_tile.interpret import interpret
 from redalg.monoids import MONOIDS
 from tests.kernel_cases import outputs_of, problem, worst_error
+from tests.sweeps import draws
 
 b, n, c = ra.axes("b n c")
 x, y, z, w = ra.tensors("x[b,n] y[b,n] z[b,n] w[b,n]")
-relaxed = settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+relaxed = settings(
+    max_examples=draws(6), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 EPSILON = 2.0**-24
 
 
@@ -198,6 +201,7 @@ def test_a_registered_monoid_in_the_tile_program(
         assert worst_error(got, one) <= (0 if not one.dtype.is_floating_point else 1e-5)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["own_moments", "own_matrices", "own_places"])
 def test_a_registered_monoid_on_the_c_target(registered: Callable[[str], ra.Fused], name: str) -> None:
     form = registered(name)

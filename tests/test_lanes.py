@@ -34,6 +34,7 @@ def error(name: str, tensors: dict[str, NDArray[np.float32]], lanes: int) -> flo
     return float(np.max(np.abs(made - wanted) / np.where(wanted == 0, 1, np.abs(wanted))))
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("lanes", [16, 128])
 @pytest.mark.parametrize("kind", [kind for role, kind in KINDS if role == "value"])
 def test_every_kind_of_values(kind: str, lanes: int) -> None:

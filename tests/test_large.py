@@ -21,6 +21,7 @@ def test_the_c_target_reaches_the_end() -> None:
     assert form(x=x, backend="tilelang").tolist() == [0.0, 3.0]
 
 
+@pytest.mark.slow
 def test_cuda_text_multiplies_in_64_bits() -> None:
     """TileLang widens an index whose bound exceeds 32 bits; below, it stays narrow."""
     tilelang = pytest.importorskip("tilelang")

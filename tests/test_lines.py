@@ -65,6 +65,7 @@ def cases() -> list[Case]:
 COMPILED = {"Σ(p − q)², spread 20, at 0", "a softmax and shares"}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_a_square_of_two_keeps_the_digits_of_the_definition(case: Case) -> None:
     found = measured(case, kernel=case.name in COMPILED)

@@ -92,6 +92,7 @@ BREAKS: dict[str, tuple[str, Callable[[Kernel], Kernel]]] = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_program_that_breaks_a_rule_is_refused(name: str) -> None:
     program, plan = lowered("attention")
@@ -123,6 +124,7 @@ def copied(name: str, sizes: Mapping[str, int], **options: Any) -> tuple[TilePro
 LONG = {"b": 2, "h": 2, "q": 512, "k": 512, "d": 64, "e": 64}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("name", "sizes", "options", "late"),
     [

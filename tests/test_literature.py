@@ -51,6 +51,7 @@ def assert_defined(got: dict[str, np.ndarray], pattern: Pattern, tensors: dict[s
         assert not wrong.any(), f"{name}, {order}: {got[name][wrong][:3]}, not {want[wrong][:3]} ± {allowed[wrong][:3]}"
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=by_name)
 def test_it_fuses_and_equals_its_definition(pattern: Pattern) -> None:
     verdict = pattern.analyze()

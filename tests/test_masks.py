@@ -21,6 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 import redalg as ra
 from tests.oracle import Oracle
+from tests.sweeps import draws
 
 b, n, g = ra.axes("b n g")
 x, y, w, s, M, z = ra.tensors("x[b,n] y[b,n] w[b,n] s[b,n] M[b,n] z[b]")
@@ -121,7 +122,7 @@ def assert_defined(got: Any, case: Case, run: str) -> None:
     assert (close | lost).all(), f"{run}: {case.name} is {got}, defined {want}"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CASES, st.data())
 def test_a_mask_hides_what_it_hides_and_nothing_else(case: Case, choice: st.DataObject) -> None:
     try:

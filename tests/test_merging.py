@@ -32,6 +32,7 @@ from redalg.runtime.lowering import Lowered, space_for
 from redalg.runtime.tuned import entry_of
 from redalg.strategies.space import Space
 from tests.kernel_cases import CASES, fused, problem, tensors_of, worst_error
+from tests.sweeps import draws
 from tests.test_tile_properties import Problem, levelled, problems
 from tests.test_varying import drawn as of_sizes
 
@@ -63,7 +64,7 @@ def shuffled(seed: int) -> Callable[[Any], list[Any]]:
 
 
 @given(problems(), st.sampled_from([2, 3, 4]), st.sampled_from([1, 2, 3, 16]), st.integers(0, 99))
-@settings(max_examples=10)
+@settings(max_examples=draws(10))
 def test_the_last_block_makes_what_a_merging_kernel_makes(drawn: Problem, parts: int, rows: int, seed: int) -> None:
     """To the last bit, in any order of blocks; and every counter is 0 again."""
     name, tensors, small, extents = drawn
@@ -94,6 +95,7 @@ ON_C: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ON_C)
 def test_the_c_target_equals_the_definition_again_and_again(name: str) -> None:
     """Called twice, so that what the first call leaves in its counter would show."""
@@ -231,6 +233,7 @@ ARRIVAL = (
 )  # fmt: skip
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize(
     ("name", "target", "special"),

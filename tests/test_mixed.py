@@ -21,6 +21,7 @@ from redalg.expression.contents import free_axes
 from redalg.lower_tile.compile import compile_only
 from redalg.lower_tile.interpret import interpret
 from tests.oracle import Oracle
+from tests.sweeps import draws
 
 i, k, b, n, c = ra.axes("i k b n c")
 x, w, v, z, u = ra.tensors("x[i,k] w[i] v[k] z[b,n,c] u[n]")
@@ -110,7 +111,7 @@ def check(expr: Expr, seed: int, targets: tuple[str, ...] = ("c", "sm_90a")) -> 
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=25, suppress_health_check=quiet)
+@settings(max_examples=draws(25), suppress_health_check=quiet)
 @given(outputs(), st.integers(0, 9))
 def test_reductions_of_reductions(expr: Expr, seed: int) -> None:
     check(expr, seed)

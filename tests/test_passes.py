@@ -24,6 +24,7 @@ from redalg.decompose import passes as engine
 from redalg.lower_tile.lint import lint
 from redalg.runtime.lowering import lower, lower_passes
 from tests.kernel_cases import worst_error
+from tests.sweeps import draws
 
 Array = np.ndarray
 b, n, k, e = ra.axes("b n k e")
@@ -397,7 +398,7 @@ REDUCED: list[tuple[Callable[[Expr], Expr], Callable[[Array], Array]]] = [
 ]  # fmt: skip
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=draws(12), deadline=None, derandomize=True)
 @given(st.sampled_from(VALUES), st.lists(st.sampled_from(CURVES), min_size=1, max_size=2), st.sampled_from(WEIGHTS),
        st.sampled_from(REDUCED), st.integers(0, 99))  # fmt: skip
 def test_drawn_refusals(value: Any, curves: Any, weight: Any, reduced: Any, seed: int) -> None:

@@ -106,6 +106,7 @@ PATTERNS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_pattern(name: str, backend: str) -> None:

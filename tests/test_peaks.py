@@ -95,6 +95,7 @@ def first_of(tensors: dict[str, np.ndarray], sign: int) -> list[int]:
     return found
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", ["plain", "far", "at -1e4", "at 1e4", "without weight"])
 @pytest.mark.parametrize("name", PLACES)
 def test_the_place_of_the_largest_is_found_where_exponentials_leave_the_range(name: str, kind: str) -> None:
@@ -132,6 +133,7 @@ def test_no_element_gives_the_identity(name: str) -> None:
     np.testing.assert_array_equal(form(**tensors, backend="numpy"), form.reference(**tensors))
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("kind", ["plain", "far", "at -1e4", "at 1e4", "without weight"])
 @pytest.mark.parametrize("name", ["max", "min", "masked", "under a sum"])
 def test_kernels_keep_the_digits_of_float32(name: str, kind: str) -> None:
@@ -145,6 +147,7 @@ def test_kernels_keep_the_digits_of_float32(name: str, kind: str) -> None:
         np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=1e-37)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", ["far", "at 1e4", "masked"])
 def test_the_c_kernel_equals_the_definition(kind: str) -> None:
     form = ra.fuse(FORMS["max"])

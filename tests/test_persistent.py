@@ -22,6 +22,7 @@ from redalg.runtime.tuned import entry_of
 from redalg.strategies.cost import H200, Kernel
 from redalg.strategies.traffic import Traffic
 from tests.kernel_cases import CASES, fused, problem, tensors_of, worst_error
+from tests.sweeps import draws
 from tests.test_merging import shuffled
 from tests.test_tile_properties import Problem, levelled, problems
 from tests.test_varying import drawn as of_sizes
@@ -83,7 +84,7 @@ def lowered(name: str, target: str, dtype: str = "float32", **fields: Any) -> Lo
 
 
 @given(problems(), st.integers(1, 7), st.integers(0, 99))
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 def test_blocks_that_stay_make_what_a_block_for_every_tile_makes(drawn: Problem, blocks: int, seed: int) -> None:
     """Buffers hold what the tile before left: whatever is read without being written first would show."""
     name, tensors, tile, extents = drawn
@@ -113,6 +114,7 @@ ON_C: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("blocks", [2, 5])
 @pytest.mark.parametrize("name", ON_C)
 def test_the_c_target_equals_the_definition(name: str, blocks: int) -> None:
@@ -157,6 +159,7 @@ def test_the_text_says_how_tiles_are_shared_out() -> None:
     assert "persistent" not in str(replace(made.plan, persistent=0))
 
 
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize(("name", "target"), [*((name, "sm_90a") for name in LARGE), ("rows in registers", "sm_80")])
 def test_kernels_compile_and_take_what_was_estimated(name: str, target: str) -> None:
     """Where some warps load tiles alone, they count phases over all turns, and run ahead into the next one."""

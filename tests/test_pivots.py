@@ -43,6 +43,7 @@ from redalg.strategies import Plan
 from tests import literature, random_cascades, theory
 from tests.corpus import Pattern
 from tests.data_kinds import make
+from tests.sweeps import draws
 
 b, n, e = ra.axes("b n e")
 x, y, w, M, s, v = ra.tensors("x[b,n] y[b,n] w[b,n] M[b,n] s[b,n] v[n,e]")
@@ -144,6 +145,7 @@ def held_to(form: ra.Fused, kind: str) -> list[tuple[str, int]]:
 DATA = [(name, kind) for name in FORMS for kind in KINDS if kind in ("outlier", "drift") or "members, m" not in name]
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(("name", "kind"), DATA)
 def test_a_kernel_is_as_accurate_as_the_interpreter(name: str, kind: str) -> None:
     """Within twice its error; where one centre serves a whole row of a drift, within what a steep line rounds to."""
@@ -171,7 +173,7 @@ TILES = st.tuples(
 
 
 @given(st.sampled_from(sorted(FORMS)), st.integers(3, 40), TILES, st.integers(0, 2**16))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=draws(20), deadline=None)
 def test_any_plan_means_the_definition(name: str, length: int, tile: tuple[str, int, int], seed: int) -> None:
     """In float64, where only algebra can err: tiles and parts without elements, rows that a mask hides whole."""
     form, rng = FORMS[name], np.random.default_rng(seed)
@@ -189,6 +191,7 @@ def test_any_plan_means_the_definition(name: str, length: int, tile: tuple[str, 
     np.testing.assert_allclose(made, form.reference(**given), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("name", ["block mean of a product", "with a tile-local one", "slope and members, masked"])
 def test_the_c_target_does_what_both_interpreters_do(name: str, segments: int) -> None:
@@ -296,7 +299,7 @@ def test_a_power_is_shifted_as_a_whole(name: str) -> None:
 
 
 @given(st.sampled_from(sorted(POWERS)), st.integers(1, 40), st.integers(1, 3))
-@settings(max_examples=20)
+@settings(max_examples=draws(20))
 def test_a_power_beside_its_base_is_right(name: str, length: int, parts: int) -> None:
     """x² is a generator of its own beside x: moments of both, and of the two together."""
     u = POWERS[name]

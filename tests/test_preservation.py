@@ -20,9 +20,10 @@ from redalg.runtime import arrays
 from redalg.runtime.blocks import blocks
 from tests.cascades import Data, Example, cascades, data, n
 from tests.oracle import Oracle
+from tests.sweeps import draws
 
 generated = settings(
-    max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=draws(120), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 

@@ -52,6 +52,7 @@ def operands(lowered: Lowered) -> set[str]:
     }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("shape", [(70, 150, 200), (1, 1, 1), (33, 16, 129)])
 @pytest.mark.parametrize("backend", ["torch", "tilelang"])
@@ -135,6 +136,7 @@ def test_weights_alone_in_eight_bits() -> None:
     assert worst_error(form(**tensors, backend="tilelang"), form.reference(**tensors)) <= 2**-10
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("spelled", ["x[m,k] W[n,k]", "x[k,m] W[k,n]", "x[b,m,k] W[k,n]", "x[b,m,k] W[b,n,k]"])
 @pytest.mark.parametrize("columns", [16, 48, 96])
 def test_products_of_inputs_as_they_lie(spelled: str, columns: int) -> None:

@@ -20,8 +20,8 @@ from tests.oracle import Oracle
 from tests.random_cascades import SCALARS, case, sizes, tensors
 
 CASES, BLOCK = 2000, 100
-OFTEN = 5
-"""Blocks that run in every CI; the others are slow."""
+OFTEN = 2
+"""Blocks that every CI run takes; the others are slow."""
 VERDICTS = ("Exact", "Approximate", "Refused", "Undecided")
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
@@ -76,21 +76,31 @@ def assert_defined(got: np.ndarray, want: np.ndarray, bound: np.ndarray) -> None
     assert not wrong.any(), f"got {got[wrong][:2]}, wanted {want[wrong][:2]} ± {allowed[wrong][:2]}"
 
 
-def test_the_mixture(golden: Golden) -> None:
-    """verdict × highest rank × depth, as a table; a quarter fuses beyond rank 1, and a seventh is refused."""
-    counts = Counter((type(verdict(seed)).__name__, highest_rank(seed), case(seed).depth) for seed in range(CASES))
+def mixture(cases: int) -> Counter[tuple[str, int, int]]:
+    """How many cases have a verdict, highest rank and depth; a quarter fuses beyond rank 1, a seventh is refused."""
+    counts = Counter((type(verdict(seed)).__name__, highest_rank(seed), case(seed).depth) for seed in range(cases))
     beyond = sum(number for (kind, rank, _), number in counts.items() if kind == "Exact" and rank >= 2)
     refused = sum(number for (kind, _, _), number in counts.items() if kind == "Refused")
-    assert beyond >= CASES // 4
-    assert refused >= 15 * CASES // 100
-    lines = [f"{kind:17} {rank:4} {depth:5} {number:6}" for (kind, rank, depth), number in sorted(counts.items())]
+    assert beyond >= cases // 4
+    assert refused >= 15 * cases // 100
+    return counts
+
+
+def test_the_mixture(golden: Golden) -> None:
+    lines = [f"{kind:17} {rank:4} {depth:5} {number:6}"
+             for (kind, rank, depth), number in sorted(mixture(OFTEN * BLOCK).items())]  # fmt: skip
     golden("histogram", "\n".join(["verdict           rank depth  cases", *lines]))
+
+
+@pytest.mark.slow
+def test_the_mixture_of_all() -> None:
+    mixture(CASES)
 
 
 def test_a_poisoned_case_is_never_exact_by_luck() -> None:
     """The terms that must be refused are, unless what stands around them takes them away or d is a truth value."""
-    poisoned = [seed for seed in range(0, CASES, 4) if case(seed).poisoned]
+    poisoned = [seed for seed in range(OFTEN * BLOCK) if case(seed).poisoned]
     fused = [seed for seed in poisoned if type(verdict(seed)).__name__ == "Exact"]
-    assert len(poisoned) >= CASES // 25
+    assert len(poisoned) >= OFTEN * BLOCK // 25
     kinds = {seed: {one.monoid.name for one in verdict(seed).fused.cascade.reductions} for seed in fused}
     assert {seed for seed, held in kinds.items() if not held & {"any", "all"}} == set()

@@ -39,6 +39,7 @@ def test_no_pattern_claims_too_small_a_rank(pattern: Pattern) -> None:
         assert max(found.ranks, default=0) <= claimed, name
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("block", range(BLOCK))
 def test_no_random_cascade_claims_too_small_a_rank(block: int) -> None:
     available = []

@@ -18,6 +18,7 @@ from sympy import Abs, Expr, Float, Max, Min, exp, floor, log, oo, sign, sqrt
 
 import redalg as ra
 from tests.oracle import Oracle
+from tests.sweeps import draws
 
 Array = np.ndarray
 b, n, e = ra.axes("b n e")
@@ -88,7 +89,7 @@ TERMS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Array, Array], Array]]]
 NUMBERS = st.one_of(st.integers(-8, 8).map(float), st.sampled_from([1000.0, 0.3, -2.5, 1e-3, 1e5, -77.7]))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=draws(60), deadline=None, derandomize=True)
 @given(
     st.sampled_from(sorted(ROUNDED)), st.sampled_from(FACTORS), st.sampled_from(DTYPES),
     st.sampled_from(["weighted", "chosen"]), st.lists(NUMBERS, min_size=1, max_size=9),

@@ -20,11 +20,14 @@ from redalg.runtime.scaled import scaled_product
 from redalg.runtime.unfused import admitted, offered
 from tests.kernel_cases import worst_error
 from tests.source import ROOT
+from tests.sweeps import draws
 
 k, m, n, b = ra.axes("k m n b")
 A, B, C, a, c, t, g = ra.tensors("A[m,k] B[n,k] C[b,k] a[m] c[n] t[m,n] g[b]")
 s = ra.scalars("s")
 E4, E5, F32 = "float8_e4m3fn", "float8_e5m2", "float32"
+FIRST = 100
+"""So many plans of a list are built, best first."""
 SIZES = {"m": 48, "n": 32, "k": 64, "b": 16}
 
 
@@ -62,7 +65,7 @@ def drawn(form: ra.Fused, sizes: dict[str, int], seed: int = 0) -> dict[str, tor
     return made
 
 
-@settings(max_examples=10)
+@settings(max_examples=draws(10))
 @given(st.tuples(st.integers(1, 70), st.integers(1, 5), st.integers(1, 5)), st.integers(0, 99))
 @pytest.mark.parametrize("name", FORMS)
 def test_it_is_the_product(name: str, extents: tuple[int, int, int], seed: int) -> None:
@@ -115,11 +118,10 @@ def test_one_of_e5m2_is_taken_and_a_card_without_8_bits_has_none() -> None:
 
 def test_it_is_listed_and_predicted_beside_the_kernels() -> None:
     form, sizes = FORMS["the second pass"], {"m": 4096, "n": 7168, "k": 2048}
-    [plain] = [one for one in form.plans(sizes, {"x": "float16", "W": E4, "w": F32}, "H200")
-               if one.plan.form == "unfused"]  # fmt: skip
+    listed = form.plans(sizes, {"x": "float16", "W": E4, "w": F32}, "H200")[:FIRST]
+    [plain] = [one for one in listed if one.plan.form == "unfused"]
     assert str(plain.plan).startswith("unfused form: 3 operations by PyTorch")
-    kernels = [one for one in form.plans(sizes, {"x": "float16", "W": E4, "w": F32}, "H200") if one.smem_bytes]
-    assert plain.predicted_us < min(one.predicted_us for one in kernels)
+    assert plain.predicted_us < min(one.predicted_us for one in listed if one.smem_bytes)
 
 
 def test_the_model_follows_what_was_measured() -> None:

@@ -161,6 +161,7 @@ def test_numbers_of_16_bits_are_in_range(name: str, scale: float) -> None:
         assert np.max(np.abs(made - exact)) < 2e-3 * size + 1e-7
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", ["std", "std, raw", "weighted", "kurtosis", "correlation", "coefficient of variation"])
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 def test_every_schedule_keeps_the_range(name: str, level: tuple[str, int, int]) -> None:
@@ -217,6 +218,7 @@ def test_no_elements_and_one() -> None:
         assert not np.asarray(form.finish(state).o).any()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 60, 299])
 def test_what_is_no_number_reaches_its_row_alone(bad: float, place: int) -> None:

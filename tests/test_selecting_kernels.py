@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.lower_tile.interpret import interpret
+from tests.sweeps import draws
 from tests.test_selection import FUSED, KINDS, LENGTHS, SELECTIONS, example, relaxed
 
 
+@pytest.mark.sweep(3)
 @relaxed
 @given(
     st.sampled_from(KINDS),
@@ -50,7 +52,8 @@ JOINS = {
 }
 
 
-@settings(relaxed, max_examples=12)
+@pytest.mark.sweep(2)
+@settings(relaxed, max_examples=draws(12))
 @given(
     st.sampled_from([1, 5, 16, 40]),
     st.integers(0, 99),

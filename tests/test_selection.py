@@ -18,6 +18,7 @@ from sympy import Abs, Expr, exp, oo
 
 import redalg as ra
 from tests.oracle import Oracle
+from tests.sweeps import draws
 
 n, t, d = ra.axes("n t d")
 j, wide = ra.axis("j", size=4), ra.axis("wide", size=9)
@@ -54,7 +55,7 @@ FUSED = {name: ra.fuse(expr, axes=axes) for name, (expr, axes) in EVERY.items()}
 each = pytest.mark.parametrize("name", EVERY)
 KINDS = ("plain", "ties", "masked", "all masked", "nan", "constant")
 LENGTHS = (0, 1, 2, 3, 7, 64, 130)
-relaxed = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+relaxed = settings(max_examples=draws(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(autouse=True)

@@ -61,6 +61,7 @@ def programs(family: str, row: str, count: int) -> Iterator[tuple[Plan, Kernel]]
 # ---- the space -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("family", "row"), ROWS)
 def test_plans_are_legal_different_and_begin_with_the_rules(family: str, row: str) -> None:
     one = space(family, row)
@@ -73,6 +74,7 @@ def test_plans_are_legal_different_and_begin_with_the_rules(family: str, row: st
         assert Traffic(one.outline, plan).smem_bytes <= SLACK * plan.device.smem_bytes or plan == plans[0]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("family", "row"), ROWS)
 def test_plans_build_or_lack_shared_memory(family: str, row: str) -> None:
     assert list(programs(family, row, 8))
@@ -99,6 +101,7 @@ def depths(body: tuple[Statement, ...], depth: int = 0) -> Iterator[tuple[str, i
             yield one.source.name, depth
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("family", "row"), [pair for pair in ROWS if pair[0] in ("mha", "mla", "chains", "moe", "attention_small")]
 )
@@ -115,6 +118,7 @@ def test_loads_stand_where_the_dag_places_them(family: str, row: str) -> None:
     assert compared
 
 
+@pytest.mark.slow
 def test_shared_memory_is_estimated() -> None:
     right = total = 0
     for family, row in ROWS:

@@ -39,6 +39,7 @@ from sympy.core.basic import Basic
 import redalg as ra
 from redalg import verdicts
 from redalg.expression import Reduce
+from tests.sweeps import draws
 
 b, n = ra.axes("b n")
 x, y, w, s, u = ra.tensors("x[b,n] y[b,n] w[b,n] s[b,n] u[b]")
@@ -221,7 +222,7 @@ def respelled(node: Basic, rewrite: Callable[[Expr], Expr]) -> Any:
     return made
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(st.sampled_from(sorted(PATTERNS)), st.lists(st.sampled_from(sorted(SPELLINGS)), min_size=1, max_size=3))
 def test_spellings_at_random(name: str, steps: list[str]) -> None:
     expr = PATTERNS[name]

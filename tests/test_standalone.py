@@ -89,6 +89,7 @@ def test_every_function_of_the_library_is_saved() -> None:
     assert set(library.__all__) <= {name.split(",")[0] for name in LIBRARY}
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", LIBRARY)
 def test_a_saved_file_finds_itself_right(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(name, tmp_path / "saved.py")
@@ -145,6 +146,7 @@ def test_a_large_definition_is_evaluated_in_parts(tmp_path: Path, monkeypatch: p
         assert run(path) == 0
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["ragged, d ≠ e", "weighted variance"])
 def test_a_saved_file_runs_without_redalg(name: str, tmp_path: Path) -> None:
     case = next(one for one in CASES if one.name == name)

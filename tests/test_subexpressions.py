@@ -22,6 +22,7 @@ from redalg.lower_tile.program import Buffer, Kernel, Parallel, Parameter, Store
 from redalg.lower_tile.scalars import IsFinite, Load, ScaledExp
 from redalg.lower_tile.subexpressions import shared
 from redalg.lower_tile.verify import verify
+from tests.sweeps import draws
 
 ROWS, COLUMNS = 4, 8
 I, J, BLOCK = index("i"), index("j"), index("block")
@@ -126,7 +127,7 @@ def run(text: list[str]) -> np.ndarray:
 
 
 @given(expressions())
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 def test_what_is_bound_changes_nothing(expr: Expr) -> None:
     """x[i, j] = f(g, g)  →  common = g;  x[i, j] = f(common, common), to the last bit."""
     before, after = program(expr), shared(program(expr))
@@ -136,7 +137,7 @@ def test_what_is_bound_changes_nothing(expr: Expr) -> None:
 
 
 @given(expressions())
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 def test_every_bound_number_is_read_again(expr: Expr) -> None:
     one = shared(program(expr))
     for name, _ in last_store(one).once:
@@ -171,11 +172,11 @@ def test_indices_are_no_numbers_of_their_own() -> None:
 def test_chains_of_choices_grow_with_their_length_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Written out they double with every choice, which TileLang's own passes do not end with."""
     expr: Expr = TILE
-    for step in range(12):
+    for step in range(10):
         expr = Where(expr > step, expr, exp(expr) * READS[1])
     assert len(str(shared(program(expr)))) < 2000
     monkeypatch.setattr(subexpressions, "WORTH", 10**9)
-    assert len(str(shared(program(expr)))) > 10**5
+    assert len(str(shared(program(expr)))) > 2 * 10**4
 
 
 @pytest.mark.parametrize("name", ["tile", "x", "a"])

@@ -98,6 +98,7 @@ def error(name: str, tensors: dict[str, Any], declared: str = "plain", run: Any 
     return max(float(np.max(np.abs(got / wanted - 1))) for got in run(fused(name, declared), tensors).values())
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("declared", ["plain", "positive"])
 @pytest.mark.parametrize("name", FORMS)
 def test_values_about_an_offset(name: str, declared: str) -> None:
@@ -106,6 +107,7 @@ def test_values_about_an_offset(name: str, declared: str) -> None:
         assert error(name, given(name, offset + rng.random((2, 500))), declared) < LIMIT
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_values_of_any_spread(name: str) -> None:
     rng = np.random.default_rng(1)
@@ -113,6 +115,7 @@ def test_values_of_any_spread(name: str) -> None:
         assert error(name, given(name, x + 0.0)) < LIMIT
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("declared", ["plain", "positive"])
 @pytest.mark.parametrize("name", OFZEROS)
 def test_what_is_0_counts_for_nothing(name: str, declared: str) -> None:
@@ -121,6 +124,7 @@ def test_what_is_0_counts_for_nothing(name: str, declared: str) -> None:
         assert error(name, given(name, np.where(zero, 0, x)), declared) < LIMIT
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", FORMS)
 def test_kernels(name: str) -> None:
     rng = np.random.default_rng(5)
@@ -130,6 +134,7 @@ def test_kernels(name: str) -> None:
         assert error(name, given(name, np.where(np.arange(100) < 50, 0, rng.random((2, 100)))), run=by_kernels) < LIMIT
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["Theil", "weighted log-deviation"])
 def test_compiled_kernels(name: str) -> None:
     data = given(name, 1e4 + np.random.default_rng(6).random((2, 300)))

@@ -90,6 +90,7 @@ WEIGHTS = (S.One, w**2 + 1)
 CASES = [(name, number) for name, members in MEMBERS.items() for number in range(len(members))]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_what_a_theorem_refuses_moves_with_ever_more_elements(name: str, number: int) -> None:
     member, twin = MEMBERS[name][number]

@@ -25,6 +25,7 @@ from redalg.strategies import Plan
 from redalg.strategies.rules import splittable
 from tests.cascades import Data, Example, cascades, data
 from tests.kernel_cases import FORMS, fused, latent, problem, worst_error
+from tests.sweeps import draws
 from tests.test_preservation import assert_defined
 from tests.test_preservation import fused as generated
 
@@ -86,7 +87,7 @@ def extent(index: Any, sizes: Mapping[str, int]) -> int:
 
 
 @given(problems())
-@settings(max_examples=120)
+@settings(max_examples=draws(120))
 def test_the_tile_program_equals_the_definition_under_any_plan(drawn: Problem) -> None:
     name, tensors, tile, extents = drawn
     form = fused(name)
@@ -103,7 +104,7 @@ def test_the_tile_program_equals_the_definition_under_any_plan(drawn: Problem) -
 
 
 @given(problems())
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 def test_joining_loops_changes_nothing(drawn: Problem) -> None:
     """parallel i: A; parallel i: B  →  parallel i: A; B."""
     name, tensors, _, extents = drawn
@@ -134,7 +135,7 @@ def test_what_depends_on_the_row_alone_may_leave_the_loop(name: str) -> None:
 
 
 @given(problems())
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 def test_loops_of_one_step_are_no_loops(drawn: Problem) -> None:
     """for t < 1: A  →  A with t := 0."""
     name, tensors, _, extents = drawn
@@ -154,7 +155,7 @@ def test_loops_of_one_step_are_no_loops(drawn: Problem) -> None:
 
 @pytest.mark.parametrize("target", ["c", "sm_90a"])
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 20), min_size=5, max_size=5))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_sums_of_products_are_one_product(target: str, seed: int, sizes: list[int]) -> None:
     """f(s₁ + s₂)  →  s₁ = s₁ + a₂ · b₂ᵀ;  f(s₁); the latent tile serves both contractions, and is loaded once."""
     form, tensors = fused("latent"), latent(*sizes)(torch.Generator().manual_seed(seed))
@@ -192,7 +193,7 @@ def levelled(plan: Plan, tile: dict[str, Any], sizes: Mapping[str, int], form: F
 
 
 @given(cascades(), data((1, 2, 3, 5, 16, 77)), TILES)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(150), suppress_health_check=[HealthCheck.too_slow])
 def test_generated_cascades_keep_their_meaning_under_any_plan(example: Example, drawn: Data, tile: Any) -> None:
     made = generated(example)
     given_tensors = drawn.of(made.cascade)

@@ -21,6 +21,7 @@ from sympy import Expr, exp
 import redalg as ra
 from redalg.lower_tile.interpret import interpret
 from tests.kernel_cases import outputs_of, problem
+from tests.sweeps import draws
 
 n = ra.axis("n")
 x, y, w, v = ra.tensors("x[b,n] y[b,n] w[b,n] v[n,e]")
@@ -100,7 +101,7 @@ TILES = st.fixed_dictionaries({
     "segments": st.sampled_from([1, 3]),
 })  # fmt: skip
 LANES = {"level": "thread", "block_streamed": 4, "segments": 1}
-together_settings = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+together_settings = settings(max_examples=draws(120), suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(

@@ -67,6 +67,7 @@ def drawn(form: ra.Fused, nb: int, nh: int, nq: int, nk: int) -> dict[str, torch
     return {name: made[name] for name in form.cascade.inputs()}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["plain", "lengths", "grouped"])
 def test_calls_of_changing_sizes_share_kernels(name: str, fresh: dict[str, Any]) -> None:
     form = FORMS[name]()

@@ -45,6 +45,7 @@ def test_there_are_sixty_seven_generators() -> None:
     assert len(generators.GENERATORS) == 67
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("form", generators.FORMS)
 def test_no_generator_loses_its_digits(form: str) -> None:
     """Beyond 1e-4 and 20 times what an unfused float32 evaluation loses; the parts of it are merged as well."""
@@ -180,6 +181,7 @@ def test_a_product_in_range_is_not_made_of_factors_that_are_not(form: str) -> No
     assert error(tiles, written("cov(E, E)", given)) < 3e-5
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["written", "skewness"])
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 def test_every_schedule_keeps_digits_and_range(name: str, level: tuple[str, int, int]) -> None:
@@ -210,6 +212,7 @@ def test_the_c_target_does_what_the_interpreter_does() -> None:
 # ---- what counts for nothing, and what is no number ------------------------------------------------------------------
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("level", [None, *LEVELS], ids=str)
 def test_an_exponential_of_minus_infinity_is_data(level: tuple[str, int, int] | None) -> None:
     """exp(−∞) = 0 is an element of the variance; of nothing else it is 0; NaN and +∞ make their row no number."""

@@ -19,6 +19,7 @@ from redalg.lower_tile.interpret import interpret
 from redalg.runtime.lowering import Lowered
 from redalg.strategies import bind_axes
 from tests.kernel_cases import problem, worst_error
+from tests.sweeps import draws
 from tests.wider_cases import AFTER, AHEAD, APART, BESIDE, FORMS, PRODUCTS, ROUNDED, SIZES, SUMS, drawn
 
 TOLERANCE = 5e-6
@@ -55,12 +56,14 @@ def interpreted(name: str, one: Lowered) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", ["c", "sm_90a"])
 @pytest.mark.parametrize("name", FORMS)
 def test_the_tile_program_equals_the_definition(name: str, target: str) -> None:
     assert_defined(name, interpreted(name, lowered(name, target)))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", [name for name in FORMS if "scan" not in name])
 def test_three_segments_equal_the_definition(name: str) -> None:
     plan = lowered(name).plan
@@ -84,7 +87,7 @@ def test_the_derived_form_equals_the_definition(name: str) -> None:
        st.fixed_dictionaries({"block_row": st.sampled_from([1, 3, 16]), "block_streamed": st.sampled_from([5, 16, 80]),
                               "block_column": st.sampled_from([3, 16, 32]), "block_inner": st.sampled_from([0, 16]),
                               "segments": st.sampled_from([1, 2, 3])}))  # fmt: skip
-@settings(max_examples=10)
+@settings(max_examples=draws(10))
 def test_stages_and_sums_keep_their_meaning_under_any_plan(name: str, tile: dict[str, int]) -> None:
     """p, then Σ f(x, p); out, then out'; t, then s = Σ g(t, u); r, then Σ s·r; d, then Σ_j f(d[j]); Σ (f·h)·g by c."""
     plan = lowered(name).plan

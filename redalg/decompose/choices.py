@@ -16,29 +16,29 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.finite import OPENED_LIMIT, given
-from redalg.decompose.products import replaced
+from redalg.decompose.products import with_reductions
 from redalg.decompose.separate import Separator
 from redalg.decompose.theorems import D
 from redalg.expression import UNDEFINED, Where
-from redalg.expression.contents import of_kind, text_of
+from redalg.expression.contents import of_kind, operations_of, text_of
 
 
-def chosen_apart(cascade: Cascade, reduction: Reduction, separator: Separator) -> Cascade | None:
+def of_either_branch(cascade: Cascade, reduction: Reduction, separator: Separator) -> Cascade | None:
     """The cascade with a reduction of either branch for one of a choice by d; None where its term holds none."""
     operands = reduction.term.args if isinstance(reduction.term, Tuple) else (reduction.term,)
     conditions = sorted({one for part in operands for one in _conditions(part, separator)}, key=text_of)
-    if not conditions or reduction.term.count_ops() > OPENED_LIMIT:
+    if not conditions or operations_of(reduction.term) > OPENED_LIMIT:
         return None
-    condition, made, values = conditions[0], list[Reduction](), list[Expr]()
+    condition, branches, values = conditions[0], list[Reduction](), list[Expr]()
     for name, truth in (("if", True), ("else", False)):
         parts = [given(one, condition, separator, truth=truth) for one in operands]
         if reduction.monoid.name == "prod" and parts == [S.One]:
             values.append(S.One)
             continue
         term = Tuple(*parts) if isinstance(reduction.term, Tuple) else parts[0]
-        made.append(replace(reduction, name=f"{reduction.name}_{name}", term=term))
-        values.append(made[-1].value)
-    return replaced(cascade, reduction, made, Where(condition, *values))
+        branches.append(replace(reduction, name=f"{reduction.name}_{name}", term=term))
+        values.append(branches[-1].value)
+    return with_reductions(cascade, reduction, branches, Where(condition, *values))
 
 
 def _conditions(term: Expr, separator: Separator) -> Iterator[Boolean]:

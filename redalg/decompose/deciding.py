@@ -19,6 +19,7 @@ from redalg.decompose.finite import CASES_LIMIT, by_cases
 from redalg.decompose.separate import Separator
 from redalg.decompose.theorems import D, X
 from redalg.expression import Where
+from redalg.expression.contents import operations_of
 from redalg.expression.rebuild import uncompared
 from redalg.monoids import monoid
 
@@ -34,7 +35,7 @@ def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
         term, kind: what is compared, and by which of max and min.
         separator: tells x from d.
     """
-    finder, none, small = Finder(separator), monoid(kind).identity, node.count_ops() <= SIZE_LIMIT
+    finder, none, small = Finder(separator), monoid(kind).identity, operations_of(node) <= SIZE_LIMIT
 
     def is_part(one: Expr) -> bool:
         if isinstance(one, Where) and one.condition == node:
@@ -55,7 +56,7 @@ def _choices(node: Expr, finder: Finder, part: Callable[[Expr], Expr], opened: i
     made = finder.inward(node)
     if isinstance(made, Abs):
         made = uncompared(Max, [made.args[0], -made.args[0]])
-    if not isinstance(made, Max | Min | Where) and opened < CASES_LIMIT and made.count_ops() <= SIZE_LIMIT:
+    if not isinstance(made, Max | Min | Where) and opened < CASES_LIMIT and operations_of(made) <= SIZE_LIMIT:
         made, opened = by_cases(made, made, finder.separator, summed=False) or made, opened + 1
     if not isinstance(made, Max | Min | Where) or part(made) != made:
         return part(made)

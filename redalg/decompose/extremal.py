@@ -61,7 +61,7 @@ from redalg.errors import Text
 from redalg.expression import Axis, Where
 from redalg.expression.contents import elements_of, of_kind, operations_of, text_of, values_of
 from redalg.expression.expanded import addends_of, expanded
-from redalg.expression.rebuild import renamed, replaced, uncompared, with_args
+from redalg.expression.rebuild import replaced, uncompared, with_args
 from redalg.monoids import monoid
 
 MIXED = X | D
@@ -213,7 +213,7 @@ class Finder:
         self.g.append(u)
         self.functions.append((phi, variable))
         counted = And(where, is_number(u)) if hidden or self.numbers else where
-        value = self.present(renamed(phi, {variable: self.slot(end, u, counted)}), kind, counted)
+        value = self.present(replaced(phi, {variable: self.slot(end, u, counted)}), kind, counted)
         if not hidden or b == monoid(kind).identity:
             return value
         return uncompared(LATTICE[kind], [value, self.present(b, kind, And(where, Not(is_number(u))))])
@@ -322,7 +322,7 @@ class Finder:
             phi = variable
         self.g += [u] * len(ends)
         self.functions += [(phi, variable)] * len(ends)
-        made = [renamed(phi, {variable: self.slot(end, u, where)}) for end in ends]
+        made = [replaced(phi, {variable: self.slot(end, u, where)}) for end in ends]
         value = uncompared(LATTICE[kind], made)
         safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)
         if len(ends) == 2:  # over no element the largest is below the smallest

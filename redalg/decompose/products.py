@@ -127,7 +127,7 @@ def with_counts(cascade: Cascade, reduction: Reduction, separator: Separator) ->
     if any(one.monoid.name == "sum" and one.term == number for one in cascade.reductions):
         return None
     count = Reduction(f"{reduction.name}_count", monoid("sum"), number, _axes(number, cascade))
-    return _without_count(replaced(cascade, reduction, [count, reduction], reduction.value))
+    return _without_count(with_reductions(cascade, reduction, [count, reduction], reduction.value))
 
 
 def _apart(cascade: Cascade, reduction: Reduction, found: Sequence[Case], of_d: Sequence[Expr]) -> Cascade:
@@ -138,14 +138,14 @@ def _apart(cascade: Cascade, reduction: Reduction, found: Sequence[Case], of_d: 
         term = chosen([(one.conditions, one.g * one.h if one.h in kept else S.One) for one in found])
         name = f"{reduction.name}_{number}"
         made.append(replace(reduction, name=name, term=term, axes=_axes(term, cascade)))
-    return replaced(cascade, reduction, made, Mul(*(one.value for one in made)))
+    return with_reductions(cascade, reduction, made, Mul(*(one.value for one in made)))
 
 
 def _axes(term: Expr, cascade: Cascade) -> tuple[Axis, ...]:
     return tuple(sorted(free_axes(term) - set(cascade.reduced), key=lambda axis: str(axis.name)))
 
 
-def replaced(cascade: Cascade, reduction: Reduction, made: Sequence[Reduction], value: Expr) -> Cascade:
+def with_reductions(cascade: Cascade, reduction: Reduction, made: Sequence[Reduction], value: Expr) -> Cascade:
     """The cascade with other reductions in the place of one, and an expression of theirs for its value."""
     meaning = {reduction.value: value} if value != reduction.value else {}
     place = cascade.reductions.index(reduction)

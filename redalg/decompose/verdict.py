@@ -24,7 +24,7 @@ from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
 
 from redalg.decompose import laurent, products
 from redalg.decompose.cascade import Cascade, Reduction
-from redalg.decompose.choices import chosen_apart
+from redalg.decompose.choices import of_either_branch
 from redalg.decompose.conditions import speaks
 from redalg.decompose.deciding import decides
 from redalg.decompose.domain import live_term
@@ -178,7 +178,7 @@ def decompose(cascade: Cascade) -> Decomposition:
         except NotSeparable as finding:
             if (other := with_known_total(cascade, reduction)) is not None:
                 return decompose(other)
-            if (other := chosen_apart(cascade, reduction, separator)) is not None:
+            if (other := of_either_branch(cascade, reduction, separator)) is not None:
                 with suppress(NotFusible, Undecided):
                     return decompose(other)
             found = audited(reduction, term, finding, separator, cascade)

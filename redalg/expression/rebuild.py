@@ -48,12 +48,7 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
     return node.func(*args)
 
 
-def renamed(expr: Basic, names: Mapping[Any, Value | Dummy]) -> Any:
-    """The expression with values in the stead of reductions, slots or other values."""
-    return replaced(expr, names)
-
-
-def replaced(expr: Expr, others: Mapping[Any, Any]) -> Any:
+def replaced(expr: Basic, others: Mapping[Any, Any]) -> Any:
     """The expression with other nodes in the stead of some, the outermost first."""
     made: dict[Basic, Basic] = {}
 

@@ -17,7 +17,7 @@ from redalg.decompose.verdict import Decomposition, Separation, fraction
 from redalg.decompose.whole import Whole
 from redalg.expression import Let, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, of_kind, values_of
-from redalg.expression.rebuild import renamed
+from redalg.expression.rebuild import replaced
 from redalg.incremental.auxiliary import Candidates, natural_move
 from redalg.incremental.carried import carried
 from redalg.incremental.factors import grouped
@@ -394,7 +394,7 @@ def named_after_reductions(form: FusedForm) -> FusedForm:
             names[one.expr] = one.value
 
     def called(expr: Any) -> Any:
-        return expr if names.keys().isdisjoint(values_of(expr)) else renamed(expr, names)
+        return expr if names.keys().isdisjoint(values_of(expr)) else replaced(expr, names)
 
     return replace(
         form,

@@ -42,7 +42,7 @@ from redalg.decompose.parse import ordered
 from redalg.decompose.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
 from redalg.expression.contents import elements_of, free_axes, is_indicator, text_of, values_of
-from redalg.expression.rebuild import renamed
+from redalg.expression.rebuild import replaced
 from redalg.incremental.auxiliary import mean_of
 from redalg.incremental.exponents import split_rate
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
@@ -225,7 +225,7 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
             held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
             placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
         made[slot.symbol] = held[0]
-    final = renamed(final, made)
+    final = replaced(final, made)
     if reduction.monoid.name in ("max", "min"):  # any and all are truths, of NaN too
         final = where_kept(final, found, made, placement.decomposition.separator.facts)
     if final != reduction.value:

@@ -23,7 +23,7 @@ from redalg.decompose.plain import is_finite, is_number
 from redalg.decompose.signs import Facts
 from redalg.expression import UNDEFINED, Element, Value, Where
 from redalg.expression.contents import elements_of, is_indicator, of_kind, text_of, values_of
-from redalg.expression.rebuild import renamed
+from redalg.expression.rebuild import replaced
 from redalg.incremental.form import Assignment, FusedForm
 from redalg.incremental.selected import read_by
 
@@ -45,7 +45,7 @@ def _at_infinity(found: Extremal, symbols: list[Expr], named: Mapping[Expr, Valu
     """What is left where exponentials of what vanished are 0; NaN where it stands elsewhere."""
     powers = {one: S.Zero for one in found.final.atoms(exp) if one.has(*symbols)}
     rest = found.final.xreplace(powers)
-    return UNDEFINED if rest.has(*symbols) else renamed(rest, named)
+    return UNDEFINED if rest.has(*symbols) else replaced(rest, named)
 
 
 # ---- finished sums ---------------------------------------------------------------------------------------------------

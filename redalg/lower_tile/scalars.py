@@ -11,6 +11,7 @@ Ordered(x), OrderedValue(o)      an integer that orders as x of 64 bits does; an
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, final
 
 from sympy import Expr, sympify
@@ -43,6 +44,7 @@ class Load(Expr):
         return f"{self.name}[{', '.join(map(printer._print, self.indices))}]"
 
 
+@lru_cache(maxsize=1 << 15)
 def place_in_sum(term: Expr) -> tuple[bool, bool, int, str]:
     """The key that orders the terms of a sum: what is read, then numbers; what is added, then what is subtracted.
 

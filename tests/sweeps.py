@@ -1,0 +1,30 @@
+"""How much every CI run draws: a quarter. `make slow` draws all, and runs every case of what is marked as a sweep."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from zlib import crc32
+
+import pytest
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+
+
+def draws(many: int) -> int:
+    """How many examples Hypothesis draws: a quarter of many, and at least 3."""
+    return many if THOROUGH else max(many // 4, 3)
+
+
+def mark_slow(items: list[pytest.Item]) -> None:
+    """Of the cases of a function that is marked `sweep(every)` one of so many stays, and the others are slow.
+
+    Their names choose, so that the cases that stay are no pattern in the order of parameters.
+    """
+    sweeps: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if (marker := item.get_closest_marker("sweep")) and not item.get_closest_marker("slow"):
+            sweeps[item.nodeid.partition("[")[0], *marker.args].append(item)
+    for (_, every), cases in sweeps.items():
+        for item in sorted(cases, key=lambda case: crc32(case.nodeid.encode()))[-(-len(cases) // every) :]:
+            item.add_marker(pytest.mark.slow)
