@@ -20,6 +20,7 @@ from redalg.decompose.separate import Separator
 from redalg.decompose.theorems import D, X
 from redalg.expression import Where
 from redalg.expression.contents import operations_of
+from redalg.expression.expanded import expanded
 from redalg.expression.rebuild import uncompared
 from redalg.monoids import monoid
 
@@ -35,12 +36,13 @@ def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
         term, kind: what is compared, and by which of max and min.
         separator: tells x from d.
     """
-    finder, none, small = Finder(separator), monoid(kind).identity, operations_of(node) <= SIZE_LIMIT
+    finder, none = Finder(separator), monoid(kind).identity
+    written_out = expanded(node) if isinstance(node, Expr) and operations_of(node) <= SIZE_LIMIT else None
 
     def is_part(one: Expr) -> bool:
-        if isinstance(one, Where) and one.condition == node:
+        if one == node or (isinstance(one, Where) and one.condition == node):
             return True
-        return isinstance(node, Expr) and bool(one == node or (small and (one - node).expand() == 0))
+        return operations_of(one) <= SIZE_LIMIT and expanded(one) == written_out
 
     whole = _choices(term, finder, lambda one: one)
     without = _choices(term, finder, lambda one: none if is_part(one) else one)
