@@ -125,6 +125,7 @@ def mask_of(least: float) -> tuple[Expr, Callable[[dict[str, np.ndarray]], np.nd
     return ra.where(M, 0, -oo if np.isinf(least) else least), lambda given: np.where(given["M"], 0, least)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("spelling", SCORES)
 @pytest.mark.parametrize("least", LEAST)

@@ -102,6 +102,7 @@ def test_equal_to_the_definition(name: str, sizes: dict[str, int]) -> None:
     defined(made.reference(**tensors), expr, axes, tensors, sizes)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("limit", [1, 7, 50])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_any_block_gives_the_same(monkeypatch: pytest.MonkeyPatch, name: str, limit: int) -> None:

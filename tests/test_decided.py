@@ -14,6 +14,7 @@ from tests.decided import CASCADES, POSITIVE, ROWS, SCANS, SHIFTED, defined, n, 
 TOTAL = ra.sum(w, n)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("expr", CASCADES, ids=str)
 def test_it_explains_itself(expr: Expr) -> None:
     verdict = ra.analyze(expr)

@@ -159,6 +159,7 @@ def test_the_kernel_beside_sdpa_on_the_gpu() -> None:
 # ---- the command line ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
 @pytest.mark.parametrize("name", show.PATTERNS)
 def test_show_prints_the_derivation_and_a_kernel(name: str, target: str) -> None:
@@ -193,6 +194,7 @@ def test_wrong_sizes_are_told(sizes: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("name", "target"), [("attention", "sm_90a"), ("variance", "c"), ("logsumexp", "sm_90a"), ("logsumexp", "c")]
 )

@@ -30,7 +30,7 @@ def plan_of(case: Case) -> Plan:
     return made
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", named(list(CASES)))
 def test_c_target_equals_the_definition(case: Case) -> None:
     tensors, form = tensors_of(case), fused(case.form)
@@ -38,7 +38,7 @@ def test_c_target_equals_the_definition(case: Case) -> None:
     assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= case.tolerance
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", named(SMALL))
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
 def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None:

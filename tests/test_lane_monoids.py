@@ -184,6 +184,7 @@ def drawn(form: ra.Fused, length: int, seed: int) -> dict[str, torch.Tensor]:
     return {name: torch.randn(3, length, generator=generator) for name in form.cascade.inputs()}
 
 
+@pytest.mark.sweep(3)
 @relaxed
 @given(st.sampled_from([1, 2, 7, 100]), st.integers(0, 99), st.sampled_from(PLANS))
 @pytest.mark.parametrize("name", OWN)

@@ -61,6 +61,7 @@ def sides(one: Monoid, law: str, chosen: tuple[Parts, ...]) -> tuple[Parts, Part
     return tuple(left), tuple(right)
 
 
+@pytest.mark.sweep(2)
 @each_law
 @given(st.data())
 def test_declared_laws_hold(name: str, law: str, data: st.DataObject) -> None:

@@ -133,7 +133,7 @@ def test_no_element_gives_the_identity(name: str) -> None:
     np.testing.assert_array_equal(form(**tensors, backend="numpy"), form.reference(**tensors))
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("kind", ["plain", "far", "at -1e4", "at 1e4", "without weight"])
 @pytest.mark.parametrize("name", ["max", "min", "masked", "under a sum"])
 def test_kernels_keep_the_digits_of_float32(name: str, kind: str) -> None:

@@ -159,7 +159,7 @@ def test_the_text_says_how_tiles_are_shared_out() -> None:
     assert "persistent" not in str(replace(made.plan, persistent=0))
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "target"), [*((name, "sm_90a") for name in LARGE), ("rows in registers", "sm_80")])
 def test_kernels_compile_and_take_what_was_estimated(name: str, target: str) -> None:
     """Where some warps load tiles alone, they count phases over all turns, and run ahead into the next one."""

@@ -233,11 +233,13 @@ def lowers(form: ra.Fused, arrays: Mapping[str, Any], extents: Mapping[str, int]
     assert form.lower("sm_90a", sizes, dtypes, shapes=shapes).source.text
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=[one.name for one in PATTERNS])
 def test_every_pattern_becomes_a_kernel(pattern: Pattern) -> None:
     lowers(pattern.fuse(), pattern.tensors(), pattern.extents())
 
 
+@pytest.mark.slow
 def test_every_random_cascade_that_fuses_becomes_a_kernel() -> None:
     made = 0
     for seed in range(61):

@@ -20,7 +20,7 @@ from tests.oracle import Oracle
 from tests.random_cascades import SCALARS, case, sizes, tensors
 
 CASES, BLOCK = 2000, 100
-OFTEN = 2
+OFTEN = 1
 """Blocks that every CI run takes; the others are slow."""
 VERDICTS = ("Exact", "Approximate", "Refused", "Undecided")
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")

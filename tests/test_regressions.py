@@ -12,6 +12,8 @@ from sympy import Abs, Max, Min, exp, oo, sqrt
 import redalg as ra
 from redalg.errors import InputError, PlanError
 from redalg.lower_tile.interpret import interpret
+from tests.fuzz import one_axis
+from tests.fuzz.executions import WAYS, Executions, data_of, judged
 from tests.kernel_cases import CASES as KERNEL_CASES
 from tests.kernel_cases import SCORE, V, fused, problem, qkv, tensors_of, worst_error
 
@@ -381,3 +383,13 @@ def test_a_kernel_multiplies_by_the_power_of_a_value() -> None:
     made, wanted = form(x=data, backend="tilelang"), form.reference(x=data.double())
     torch.testing.assert_close(made.far.double(), wanted.far, rtol=1e-4, atol=0, equal_nan=True)
     torch.testing.assert_close(made.ends.double(), wanted.ends, rtol=1e-4, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("seed", [3800523, pytest.param(3900637, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore")
+def test_a_form_whose_terms_are_many_is_derived(seed: int) -> None:
+    """Written out, a value has a million terms, or a function that SymPy looks at for minutes."""
+    drawn, tally = one_axis.case(seed), Executions()
+    [data] = data_of(seed, 1)
+    assert [*judged(drawn.outputs, ra.fuse(drawn.outputs), data, tally, ways=[*WAYS][:1])] == []
+    assert tally.ran

@@ -410,7 +410,7 @@ def test_those_tested_elsewhere_are() -> None:
         assert f"def {name}(" in (ROOT.parent / file).read_text(encoding="utf-8")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", [name for name in PROPERTIES if name not in ELSEWHERE])
 def test_rewrite(name: str) -> None:
     PROPERTIES[name]()

@@ -137,6 +137,7 @@ def test_a_scale_that_may_saturate_leaves_the_rounding_out() -> None:
         assert (one.scale is not None, one.within) == (running, running)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("term", "definition"),
     {

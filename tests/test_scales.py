@@ -134,6 +134,7 @@ def merged(form: Any, given: dict[str, np.ndarray], rng: Any) -> Any:
 SCALES = {"f4": (1.0, 1e10, 1e25, 1e-10, 1e-25), "f8": (1.0, 1e200, 1e-200)}
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("dtype", SCALES)
 def test_it_is_in_range_where_the_result_is(name: str, dtype: str) -> None:
@@ -200,6 +201,7 @@ def test_one_outlier(scale: float) -> None:
         assert error(made, wanted("std", given)) < 4e-6
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("value", [0.0, 3e25, -3e-25, 1e-45])
 def test_equal_elements(value: float) -> None:
     form = of("std")

@@ -158,6 +158,7 @@ def test_the_empty_state_is_the_identity(name: str) -> None:
         assert merged.covers == (40, 47)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("block", [1, 3, 50])
 @each
 def test_blocks_of_any_length_give_the_definition(name: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ def lifted(node: Basic) -> Basic:
     return node.func(*map(lifted, node.args)) if node.args else node
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_node_with_other_arguments_is_what_sympy_writes(seed: int) -> None:
     """Values that coincide, as one in seven do here, are collected; what stays apart is put in order."""
@@ -52,6 +53,7 @@ def test_a_node_with_other_arguments_is_what_sympy_writes(seed: int) -> None:
         assert with_args(node, args) == node.func(*args)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_renaming_is_what_sympy_writes(seed: int) -> None:
     """`xreplace` evaluates every node that it makes."""
@@ -128,11 +130,13 @@ def forms(asked: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return [*made, derive(decompositions[1])]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda one: one.name)
 def test_a_pivot_that_is_not_tried_would_not_have_stayed(pattern: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({str(form) for form in forms(pattern.asked(), monkeypatch)}) <= 1
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_pivot_that_is_not_tried_would_not_have_stayed_in_random_cascades(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -61,7 +61,7 @@ def programs(family: str, row: str, count: int) -> Iterator[tuple[Plan, Kernel]]
 # ---- the space -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(("family", "row"), ROWS)
 def test_plans_are_legal_different_and_begin_with_the_rules(family: str, row: str) -> None:
     one = space(family, row)
@@ -159,6 +159,7 @@ def test_predicted_times_follow_measured_ones(family: str) -> None:
     assert correlation(list(map(log, predicted)), list(map(log, times))) >= CORRELATION
 
 
+@pytest.mark.slow
 def test_the_models_choice_is_near_the_best_that_was_measured() -> None:
     """Over every plan that was measured, drawn or taken for the best: what the choice costs that measures nothing, and
     the best of the eight that a search measures first."""
@@ -173,6 +174,7 @@ def test_the_models_choice_is_near_the_best_that_was_measured() -> None:
     assert sum(lost(row, TOP) <= 1.03 for row in found.values()) >= 0.9 * len(found)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("family", SWEPT)
 def test_the_model_outdoes_its_first_version(family: str) -> None:
     def squared(model: Any) -> float:
@@ -181,6 +183,7 @@ def test_the_model_outdoes_its_first_version(family: str) -> None:
     assert squared(predict) < squared(mcfuser)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("family", "row"), ROWS)
 def test_predictions_are_positive_and_say_what_bounds_them(family: str, row: str) -> None:
     one = space(family, row)
@@ -211,6 +214,7 @@ def test_twice_the_work_takes_no_less() -> None:
         assert predict(larger.outline, plan).time_us >= one.predict(plan).time_us
 
 
+@pytest.mark.slow
 def test_the_preferred_plan_is_the_rules_or_promises_more() -> None:
     for family, row in ROWS:
         one = space(family, row)

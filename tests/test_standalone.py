@@ -99,6 +99,7 @@ def test_a_saved_file_finds_itself_right(name: str, tmp_path: Path, capsys: pyte
     assert all(0 < float(largest) < float("inf") for _, largest in said)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", LIBRARY)
 def test_a_file_for_a_gpu_differs_in_no_line_of_its_check(name: str, tmp_path: Path) -> None:
     """But for dtypes that the C target lacks."""

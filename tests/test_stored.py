@@ -43,6 +43,7 @@ def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatc
         compile_source(source)
 
 
+@pytest.mark.slow
 def test_a_second_process_loads_without_tilelang(tmp_path: Path) -> None:
     """TileLang compiles for CUDA on a machine that has none; only a launch needs one."""
     pytest.importorskip("tilelang")

@@ -98,7 +98,7 @@ def error(name: str, tensors: dict[str, Any], declared: str = "plain", run: Any 
     return max(float(np.max(np.abs(got / wanted - 1))) for got in run(fused(name, declared), tensors).values())
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("declared", ["plain", "positive"])
 @pytest.mark.parametrize("name", FORMS)
 def test_values_about_an_offset(name: str, declared: str) -> None:

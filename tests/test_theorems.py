@@ -90,7 +90,7 @@ WEIGHTS = (S.One, w**2 + 1)
 CASES = [(name, number) for name, members in MEMBERS.items() for number in range(len(members))]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_what_a_theorem_refuses_moves_with_ever_more_elements(name: str, number: int) -> None:
     member, twin = MEMBERS[name][number]
@@ -150,6 +150,7 @@ PLACED = ("kinks", "clips", "thresholds")
 """Theorems about where an element lies, of which nothing is left where a whole bounds its parts."""
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", MEMBERS)
 def test_no_theorem_refuses_what_has_a_state(name: str) -> None:
     """Where x or d takes few values, or one bounds the other, a theorem is stated only of what moves without end."""

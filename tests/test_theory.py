@@ -165,7 +165,7 @@ def test_every_spelling_fuses_into_no_larger_a_state(row: Row, spelling: str) ->
     assert got.accumulators + got.extrema <= table.accumulators + table.extrema
 
 
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(("row", "spelling"), spelled((*TABLE, *STABLE)))
 def test_error(row: Row, spelling: str) -> None:
     """On every kind of data, in every order."""

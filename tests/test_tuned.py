@@ -75,6 +75,7 @@ for name, sizes, dtypes in (("attention", dict(b=2, h=4, q=512, k=512, d=64, e=6
 """
 
 
+@pytest.mark.slow
 def test_a_key_is_the_same_in_every_process() -> None:
     said = [
         subprocess.run([sys.executable, "-c", KEY], env={**os.environ, "PYTHONHASHSEED": seed}, check=True,

@@ -200,6 +200,7 @@ print(rows.lower("c", {"b": 3, "n": 40}, {"x": "float32"}).plan.origin)
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_tunes_and_the_next_process_uses_it(tmp_path: Path) -> None:
     """A pool of spawned processes would run the script again, in every one of them."""
     script = tmp_path / "script.py"

@@ -187,6 +187,13 @@ class Pool:
         exprs = [self.atoms.list[atom].base for atom, _ in function.grade] + [*map(self.atoms.expr, function.vector)]
         return {axis for one in (domain, *exprs) for axis in free_axes(one)}
 
+    def powers(self, polynomial: laurent.Polynomial) -> set[Shift]:
+        """The powers of displacements in the transitions of the functions that a polynomial is made of."""
+        numbers = {number for column in laurent.columns(polynomial).values()
+                   for grade, vector in self.by_grade(column).items()
+                   for number in self.coordinates(grade, vector)}  # fmt: skip
+        return {power for number in numbers for row in self.transition(number).values() for power in row}
+
     def transition(self, number: int) -> dict[int, dict[Shift, Ratio]]:
         """B_number at a pivot moved by δ, as Σ over functions of Σ coefficient · δ-power."""
         if number not in self._transitions:

@@ -10,10 +10,11 @@ much faster than Fraction, and equal to it, in hashes too. They are divided by `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
+from math import comb, prod
 from typing import TypeAlias, TypeVar, final
 
 from sympy import Expr, Integer, Mul, Rational, S, exp
@@ -25,6 +26,13 @@ Polynomial = dict[tuple[Monomial, Monomial], Ratio]
 Vector = dict[Monomial, Ratio]
 
 ONE: Polynomial = {((), ()): 1}
+TERMS_LIMIT = 2000
+"""Terms beyond which a product is not written out where it need not be."""
+
+
+@final
+class TooLongError(Exception):
+    """A product has more terms than it is worth."""
 
 
 def number(value: Ratio) -> Expr:
@@ -160,6 +168,19 @@ def power(poly: Polynomial, exponent: int) -> Polynomial:
     for _ in range(exponent - 1):
         out = multiply(out, poly)
     return out
+
+
+def are_short(monomials: Iterable[Monomial], values: Mapping[int, Polynomial]) -> bool:
+    """Tells if monomials in natural powers have few terms, with a polynomial for each atom."""
+    return all(prod(comb(len(values[atom]) + int(n) - 1, int(n)) for atom, n in one) <= TERMS_LIMIT
+               for one in monomials)  # fmt: skip
+
+
+def short_product(a: Polynomial, b: Polynomial) -> Polynomial:
+    """Product of polynomials; raises `TooLongError` where it may have many terms."""
+    if len(a) * len(b) > TERMS_LIMIT:
+        raise TooLongError
+    return multiply(a, b)
 
 
 def substitute(poly: Polynomial, atom: int, value: Polynomial) -> Polynomial | None:

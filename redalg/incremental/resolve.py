@@ -9,6 +9,7 @@ written without a maximum, never computes e^s, and exp(s − m) with its own m h
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import final
 
 from sympy import Add, And, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
@@ -82,18 +83,17 @@ class Resolver:
         shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in self.pool.pivoted} | turns
         moves = {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}
         if self.pool.keys and not centred.guarded:  # without pivots that shift there is nothing to cancel
-            self.known[self._number(value)] = laurent.add(*self._exact_terms(centred, shifts, turns))
+            exact = {key: self._symbol_polynomial(turns[key]) if key in turns else
+                     self._exact_displacement(centred, key, turns) for key in shifts}  # fmt: skip
+            powers = self.pool.powers(centred.polynomial)
+            with suppress(laurent.TooLongError):
+                if laurent.are_short(powers, exact):
+                    self.known[self._number(value)] = laurent.add(*self._terms(centred.polynomial, exact, self.known))
         met = crossings(centred, moves, self.placement.pivots, self._symbol_polynomial)
         parts = ((somewhere(one, self.placement, self.pool, self.accumulators), self._terms(part, moves, {}))
                  for one, part in centred.parts)  # fmt: skip
         self._assign(value, [(some, without_centres(terms, met)) for some, terms in parts])
         self._keep_zero_scales(value, centred)
-
-    def _exact_terms(self, centred: Centred, shifts: dict[int, Expr], turns: dict[int, Expr]) -> list[Polynomial]:
-        """d_i's terms with earlier values and displacements written out."""
-        exact = {key: self._symbol_polynomial(turns[key]) if key in turns else
-                 self._exact_displacement(centred, key, turns) for key in shifts}  # fmt: skip
-        return self._terms(centred.polynomial, exact, self.known)
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
         """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
@@ -107,7 +107,7 @@ class Resolver:
         self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
     ) -> list[Polynomial]:
         """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
-        made, powers = [], dict[Monomial, Polynomial]()
+        made, powers, product = [], dict[Monomial, Polynomial](), laurent.short_product if known else laurent.multiply
         for d, column in laurent.columns(polynomial).items():
             alone: Polynomial = {((), d): 1}
             outer = self._substituted(self.lines.about(alone) if known else alone, known or self.maxima)
@@ -115,7 +115,7 @@ class Resolver:
                 for k, c in self.pool.coordinates(grade, vector).items():
                     row = laurent.scale(self._row(k, shifts, powers), c)
                     scale = laurent.multiply(self.grades.of(grade), self.grades.scaled(self.pool.degrees(k)))
-                    made.append(laurent.multiply(laurent.multiply(outer, row), scale))
+                    made.append(laurent.multiply(product(outer, row), scale))
         return made
 
     def _row(self, number: int, shifts: dict[int, Polynomial], powers: dict[Monomial, Polynomial]) -> Polynomial:

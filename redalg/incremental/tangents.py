@@ -31,7 +31,8 @@ from typing import final
 from sympy import Abs, Add, Eq, Expr, Lt, Mul, Rational, S, expand, log
 
 from redalg.expression import UNDEFINED, Axis, Element, Label, Let, Value, Where
-from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
+from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of, values_of
+from redalg.expression.rebuild import replaced
 from redalg.incremental.fixed import still
 from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy
 
@@ -39,6 +40,8 @@ TERMS = 8
 """Terms of the series: enough for float64 where r is less than NEAR."""
 NEAR = Rational(1, 8)
 """Where the series takes over: beyond it, log(x/c) loses a digit at most."""
+WRITTEN_LIMIT = 200
+"""Operations of what `finish` computes beyond which it is not expanded, which SymPy may take minutes for."""
 
 
 @final
@@ -219,13 +222,15 @@ class _Finish:
         """The assignment rewritten; what is still made of such sums is known by its meaning."""
         made = self.written(one.expr)
         if made is one.expr:
-            self.known[one.value] = one.expr.xreplace(self.known)
+            self.known[one.value] = replaced(one.expr, self.known)
         return replace(one, expr=made)
 
     def written(self, expr: Expr) -> Expr:
         """An expression without the logarithms of S and W, where it loses them; else as it is."""
-        meant = expr.xreplace(self.known)
-        if not meant.has(log) or not values_of(meant) & self.sums.keys() or not self._has_logs(_split(meant, self)):
+        meant = replaced(expr, self.known)
+        if not values_of(meant) & self.sums.keys() or operations_of(meant) > WRITTEN_LIMIT or not meant.has(log):
+            return expr
+        if not self._has_logs(_split(meant, self)):
             return expr
         parts = {value: self._expanded(one, curve) for value, (one, curve) in self.sums.items()}
         made = expand(_split(meant, self).xreplace(parts), log=False, power_base=False, power_exp=False)
