@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations, islice
 from typing import final
 
@@ -50,7 +51,7 @@ class Candidate:
 def candidates(decomposition: Decomposition) -> list[Candidate]:
     """What it may pay to keep whole, the plainest first."""
     found = Support(decomposition)
-    made = sorted(filter(found.is_candidate, found.quotients()), key=lambda one: (len(one), str(one)))
+    made = sorted(filter(found.is_candidate, found.quotients), key=lambda one: (len(one), str(one)))
     alone = [Candidate((one,)) for one in made if not found.has_root(one, made)][:LIMIT]
     return [*alone, *islice(found.pairs(), LIMIT)]
 
@@ -117,15 +118,11 @@ class Support:
         """The axes along which a monomial varies."""
         return free_axes(self.atoms.expr(monomial))
 
-    def quotients(self) -> Iterator[Monomial]:
+    @cached_property
+    def quotients(self) -> tuple[Monomial, ...]:
         """x/t of two monomials, where t·(x/t)² may be a third."""
-        seen = set[Monomial]()
-        for x in self.monomials:
-            for t in self.monomials:
-                q = quotient(x, t, 1, self.atoms)
-                if q and q not in seen:
-                    seen.add(q)
-                    yield q
+        found = (quotient(x, t, 1, self.atoms) for x in self.monomials for t in self.monomials)
+        return tuple(dict.fromkeys(filter(None, found)))
 
     def is_plain(self, q: Monomial) -> bool:
         """Tells whether a pivot shifts it as it is, or it is a mask."""
@@ -175,7 +172,7 @@ class Support:
     def _is_paired(self, q: Monomial, beside: list[Monomial]) -> bool:
         """Tells whether t, t·q, t·p and t·p·q are summed, p no plain generator either."""
         return any(p != q and not self.is_plain(p) and product(t, p, 1, self.atoms) in beside
-                   for t in beside for p in self.quotients())  # fmt: skip
+                   for t in beside for p in self.quotients)  # fmt: skip
 
     def has_root(self, q: Monomial, others: Sequence[Monomial]) -> bool:
         """Tells whether it is a power of another candidate, or of a plain generator that has a variance."""
