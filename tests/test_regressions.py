@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, Max, Min, exp, oo, sqrt
+from sympy import Abs, Expr, Max, Min, Rational, exp, oo, sqrt
 
 import redalg as ra
 from redalg.errors import InputError, PlanError
@@ -393,3 +393,24 @@ def test_a_form_whose_terms_are_many_is_derived(seed: int) -> None:
     [data] = data_of(seed, 1)
     assert [*judged(drawn.outputs, ra.fuse(drawn.outputs), data, tally, ways=[*WAYS][:1])] == []
     assert tally.ran
+
+
+@pytest.mark.parametrize("expr", [
+    ra.affine(Rational(9, 10), x / 10, n)[1],
+    ra.sum(ra.where(x > 0, Rational(9, 10), Rational(1, 7)), n),
+    ra.sum(ra.where(x > Rational(1, 10), 1, Rational(1, 10)) * x, n) / 10,
+], ids=str)  # fmt: skip
+def test_constants_of_a_kernel_of_doubles_are_doubles(expr: Expr) -> None:
+    """TileLang takes a literal that stands alone, as either branch of a choice, for a float32."""
+    made, data = ra.fuse(expr, axes="b"), torch.linspace(-3, 4, 34, dtype=torch.float64).reshape(2, 17)
+    got, wanted = made(x=data, backend="tilelang"), made.reference(x=data)
+    assert float((got - wanted).abs().max()) < 1e-13
+
+
+@pytest.mark.parametrize("expr", [ra.last(x, n), ra.sum_at_max(x, x, n), ra.affine(x, x, n)[1]], ids=str)
+def test_the_operands_of_a_monoid_of_several_stand_in_arithmetic(expr: Expr) -> None:
+    """One dtype for all tensors is theirs, and whole numbers are refused, as under a sum."""
+    made = ra.fuse(expr, axes="b")
+    assert "x[3, 17] float64" in str(made.lower("c", sizes={"b": 3, "n": 17}, dtypes="float64").program)
+    with pytest.raises(InputError, match="stands in arithmetic"):
+        made(x=torch.arange(6).reshape(2, 3))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from sympy import Expr, S
+from sympy import Expr, S, Tuple
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -192,7 +192,7 @@ class Cascade:
                 visit(arg)
 
         for expr in self.expressions():
-            if isinstance(expr, Expr):
+            if isinstance(expr, Expr | Tuple):  # the operands of a monoid of several
                 visit(expr)
         return frozenset(found)
 

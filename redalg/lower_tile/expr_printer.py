@@ -258,9 +258,14 @@ class Printer:
         return self._decimal(float(node))
 
     def _decimal(self, value: float) -> str:
-        """A literal; TileLang's C target prints literals with seven digits, so longer ones are bound by their bits."""
+        """A literal; TileLang's C target prints literals with seven digits, so longer ones are bound by their bits.
+
+        A literal that stands alone, as either branch of a choice, is a float32 unless it says that it is none.
+        """
         short = float(f"{value:.6e}")
         exact = short == value if self.compute == "float64" else _as_float32(short) == _as_float32(value)
+        if exact and self.compute == "float64" and _as_float32(value) != value:
+            return f"T.float64({value!r})"
         return repr(value) if exact else f"constant({value!r})"
 
     def _scaled_exp(self, node: ScaledExp) -> str:
