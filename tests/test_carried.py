@@ -342,6 +342,7 @@ print((peak - before) * 1024 - out.nbytes)
 """
 
 
+@pytest.mark.slow
 def test_a_long_row_takes_its_output_and_a_block() -> None:
     """Four rows of 16 Mi elements, 256 MiB: beside the output a few blocks of 4 MiB are held."""
     done = subprocess.run([sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -194,6 +194,7 @@ def printed() -> str:
     )
 
 
+@pytest.mark.slow
 def test_no_hash_seed_changes_a_letter() -> None:
     code = "import sys; from tests.test_explain import printed; sys.stdout.buffer.write(printed().encode())"
     outputs = {

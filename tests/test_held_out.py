@@ -282,6 +282,7 @@ DATA: dict[str, Callable[[str, np.ndarray], np.ndarray]] = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("name", SEVERAL)
 def test_a_statistic_keeps_its_digits(name: str, kind: str) -> None:

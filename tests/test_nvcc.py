@@ -100,7 +100,7 @@ def test_compiles_within_limits(name: str, target: str) -> None:
             assert "tma_load" in kernel.cuda
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
 @pytest.mark.parametrize("name", ["causal", "window", "lengths"])
 def test_run_time_sizes_compile(name: str, target: str) -> None:

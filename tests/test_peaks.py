@@ -95,7 +95,7 @@ def first_of(tensors: dict[str, np.ndarray], sign: int) -> list[int]:
     return found
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("kind", ["plain", "far", "at -1e4", "at 1e4", "without weight"])
 @pytest.mark.parametrize("name", PLACES)
 def test_the_place_of_the_largest_is_found_where_exponentials_leave_the_range(name: str, kind: str) -> None:

@@ -61,7 +61,7 @@ def programs(family: str, row: str, count: int) -> Iterator[tuple[Plan, Kernel]]
 # ---- the space -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(("family", "row"), ROWS)
 def test_plans_are_legal_different_and_begin_with_the_rules(family: str, row: str) -> None:
     one = space(family, row)

@@ -124,7 +124,7 @@ def test_what_is_0_counts_for_nothing(name: str, declared: str) -> None:
         assert error(name, given(name, np.where(zero, 0, x)), declared) < LIMIT
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", FORMS)
 def test_kernels(name: str) -> None:
     rng = np.random.default_rng(5)
