@@ -8,6 +8,8 @@ from zlib import crc32
 
 import pytest
 
+FIRST = 101
+"""So many plans of a list are built, best first."""
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
 

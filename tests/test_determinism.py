@@ -10,7 +10,7 @@ import pytest
 
 from tests.source import ROOT
 
-SEEDS = ("1", "4242")
+SEEDS = ("0", "1", "4242")
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])

