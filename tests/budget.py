@@ -21,7 +21,9 @@ from tests.source import ROOT
 
 RUNS = 20
 CALLS = 200
-VERDICT_MEDIAN_MS, VERDICT_WORST_MS = 5.0, 250.0
+VERDICT_MEDIAN_MS = 5.0
+VERDICT_WORST_MS = {"patterns": 30.0, "random cascades": 250.0}
+"""Random ones of unknown rank take 120 digits, or several draws: 1 in 20 takes longer than 30 ms."""
 RANDOM_CASES = 200
 IMPORT = "import sympy, time; start = time.perf_counter(); import redalg; print(time.perf_counter() - start)"
 
@@ -127,22 +129,25 @@ def plans_ms() -> float:
 def analyze_ms(expression: Any, axes: str | None) -> tuple[float, float]:
     """Time the verdict on an expression, and the form that it has, which is derived when asked for (0 for none).
 
-    In processor time: neither waits for anything, so that it is what they take on an idle machine.
+    In processor time: neither waits for anything, so that it is what they take on an idle machine. Warm: SymPy has met
+    the expression, and redalg keeps nothing of it.
     """
     import redalg as ra
 
-    start = time.process_time()
-    verdict = ra.analyze(expression, axes)
-    decided = time.process_time()
-    _ = verdict.fused.form if isinstance(verdict, ra.Exact | ra.Approximate) else None
-    return 1e3 * (decided - start), 1e3 * (time.process_time() - decided)
+    def timed() -> tuple[float, float]:
+        start = time.process_time()
+        verdict = ra.analyze(expression, axes)
+        decided = time.process_time()
+        _ = verdict.fused.form if isinstance(verdict, ra.Exact | ra.Approximate) else None
+        return 1e3 * (decided - start), 1e3 * (time.process_time() - decided)
+
+    timed()
+    decided, derived = zip(*(timed() for _ in range(3)), strict=True)
+    return median(decided), median(derived)
 
 
 def verdicts_ms() -> dict[str, list[tuple[float, float]]]:
-    """How long each verdict and its form take, of the patterns of theory and literature, and of random cascades.
-
-    Every expression is new to the process: SymPy's caches know its parts, and redalg's nothing of it.
-    """
+    """How long each verdict and its form take, of the patterns of theory and literature, and of random cascades."""
     from tests.random_cascades import case
     from tests.verdict_texts import PATTERNS
 
@@ -183,9 +188,9 @@ def main() -> int:
     for what, both in verdicts_ms().items():
         taken, derived = ([one[part] for one in both] for part in (0, 1))
         middle, worst = median(taken), max(taken)
-        slow = middle >= VERDICT_MEDIAN_MS or worst >= VERDICT_WORST_MS
+        slow = middle >= VERDICT_MEDIAN_MS or worst >= VERDICT_WORST_MS[what]
         over = over or slow
-        limits = f"{VERDICT_MEDIAN_MS:g}, worst {VERDICT_WORST_MS:g}"
+        limits = f"{VERDICT_MEDIAN_MS:g}, worst {VERDICT_WORST_MS[what]:g}"
         spread = (f"{middle:.1f}", f"{min(taken):.1f}", f"{worst:.1f}")
         table.add_row(f"verdict on {len(taken)} {what}", *spread, limits, "OVER" if slow else "ok")
         spread = (f"{median(derived):.1f}", f"{min(derived):.1f}", f"{max(derived):.1f}")

@@ -11,6 +11,9 @@
     max, min, topk, argmax             NaN before every number, the first NaN first
     no element, or none that counts    Σ 0, Π 1, max −∞, min ∞, ratios 0/0
 
+A sum that reads a ratio of weighted sums, Σ exp(u)·(x − Σ exp(u)·x/Σ exp(u)), is in a row where every u is −∞ what that
+ratio is there: 0/0, NaN or 0 as `empty` says. By the table alone it is 0, since no element has a weight.
+
 Which non-finite value a result is that is not finite, is not promised. Of a matrix product Σ_k exp(u[q,k])·f[k,e], a
 row q may read what another row needs: f must be finite there, or the row need not be. The conditions below are those
 under which this table differs from IEEE 754 in a cascade at hand; `explain` says them.
