@@ -66,7 +66,7 @@ from redalg.decompose.theorems import D, NotSeparable, X, coupled, declaring, po
 from redalg.errors import Text
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, text_of
-from redalg.expression.expanded import holds_sum
+from redalg.expression.expanded import evaluated, expand_products
 from redalg.expression.rebuild import in_order
 
 
@@ -430,17 +430,3 @@ RULES: tuple[tuple[type | tuple[type, ...], Callable[[Separator, Expr], Polynomi
     (sign, sign_rule),
     ((floor, ceiling, Mod), steps_rule),
 )
-
-
-def evaluated(node: Expr) -> Expr:
-    """Sums, products and powers that were written with `evaluate=False`, as SymPy writes them: 2·u − u → u."""
-    if not isinstance(node, Add | Mul | Pow):
-        return node
-    return node.func(*map(evaluated, node.args))
-
-
-def expand_products(expr: Expr) -> Expr:
-    """Products and natural powers of sums written out, nothing else."""
-    if not any(holds_sum(node) for node in of_kind(Mul | Pow, expr)):
-        return expr
-    return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)

@@ -12,7 +12,7 @@ from typing import Any
 from sympy import Add, Expr, Mul, Pow, exp, log
 from sympy.core.basic import Basic
 
-from redalg.expression.contents import REMEMBERED
+from redalg.expression.contents import REMEMBERED, of_kind
 from redalg.expression.rebuild import with_args
 from redalg.expression.tensor import Element, Value
 
@@ -76,3 +76,17 @@ def addends_of(node: Basic) -> int:
         power = int(node.exp)
         return comb(addends_of(node.base) + power - 1, power)
     return 1
+
+
+def evaluated(node: Expr) -> Expr:
+    """Sums, products and powers that were written with `evaluate=False`, as SymPy writes them: 2·u − u → u."""
+    if not isinstance(node, Add | Mul | Pow):
+        return node
+    return node.func(*map(evaluated, node.args))
+
+
+def expand_products(expr: Expr) -> Expr:
+    """Products and natural powers of sums written out, nothing else."""
+    if not any(holds_sum(node) for node in of_kind(Mul | Pow, expr)):
+        return expr
+    return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from sympy import Add, And, Expr, S
 
 from redalg.decompose.plain import is_finite
-from redalg.decompose.separate import expand_products
 from redalg.decompose.signs import Facts
 from redalg.decompose.theorems import X
 from redalg.expression import UNDEFINED, Where
 from redalg.expression.contents import elements_of, text_of, values_of
+from redalg.expression.expanded import expand_products
 from redalg.incremental.placement import Placement
 
 

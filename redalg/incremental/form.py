@@ -25,7 +25,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose import Cascade, Producer
 from redalg.decompose.cascade import dtype_of
 from redalg.expression import Axis, Label, Let, Value
-from redalg.expression.contents import values_of
+from redalg.expression.contents import bound_axes, values_of
 from redalg.monoids import Monoid
 
 
@@ -323,6 +323,11 @@ class FusedForm:
         return tuple(output for one in self.stages for output in one.outputs if output.name not in returned)
 
     @property
+    def summed_axes(self) -> tuple[Axis, ...]:
+        """The axes over which outputs sum reduced values, in order of name."""
+        return tuple(sorted({axis for one in self.outputs for axis in bound_axes(one.expr)}, key=str))
+
+    @property
     def whole(self) -> dict[str, str]:
         """What one stage makes for another that is no number of the arithmetic: name -> `int64` or `bool`."""
         found = dict[str, str]()
@@ -380,8 +385,7 @@ class FusedForm:
     @property
     def links(self) -> int:
         """How many slopes the longest chain has beyond its first."""
-        slopes = {one.value: one for one in self.pivots if one.policy is PivotPolicy.SLOPE}
-        return max((len(one.slopes) for one in slopes.values()), default=0)
+        return max((len(one.slopes) for one in self.pivots if one.policy is PivotPolicy.SLOPE), default=0)
 
     @property
     def shares_slopes(self) -> bool:

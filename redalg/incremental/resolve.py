@@ -20,11 +20,11 @@ from redalg.decompose import laurent
 from redalg.decompose.basis import FIRST_SLOPE, Pool
 from redalg.decompose.centre import Centred
 from redalg.decompose.laurent import Atom, Monomial, Polynomial, Ratio
-from redalg.decompose.separate import expand_products
 from redalg.decompose.theorems import X
 from redalg.decompose.verdict import Separation, fraction
 from redalg.expression import Extent, Label, Scalar, Value, Where
 from redalg.expression.contents import values_of
+from redalg.expression.expanded import expand_products
 from redalg.incremental.cancel import Canceller
 from redalg.incremental.chains import Chains
 from redalg.incremental.crossings import crossings, without_centres

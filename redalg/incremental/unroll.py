@@ -15,19 +15,13 @@ from sympy.core.basic import Basic
 
 from redalg.decompose import Cascade
 from redalg.expression import Axis, Label, Value
-from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
+from redalg.expression.contents import free_axes, reductions_of, values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot
 
 LIMIT = 16
 """Longest axis that is written out."""
 WRITTEN = {"sum": Add, "prod": Mul, "max": Max, "min": Min}
 """What stands between the elements that are written out."""
-
-
-def summed_axes(form: FusedForm) -> tuple[Axis, ...]:
-    """The axes over which outputs sum reduced values, in order of name."""
-    found = {axis for one in form.outputs for axis in bound_axes(one.expr)}
-    return tuple(sorted(found, key=str))
 
 
 def may_unroll(form: FusedForm, axis: Axis, length: int) -> bool:

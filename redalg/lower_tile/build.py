@@ -15,12 +15,12 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.pruned import pruned
 from redalg.incremental.stages import alone
 from redalg.lower_tile.fit import smem_bytes
-from redalg.lower_tile.frames import Job, sizes_of, variables_of
+from redalg.lower_tile.frames import Job, sizes_of
 from redalg.lower_tile.join import joined
 from redalg.lower_tile.lint import lint
 from redalg.lower_tile.loops import without_single_steps
 from redalg.lower_tile.parameters import between, held, inputs, outputs, reading
-from redalg.lower_tile.program import Kernel, Parameter, TileProgram
+from redalg.lower_tile.program import Kernel, Parameter, TileProgram, variables_of
 from redalg.lower_tile.segments import multi_segment
 from redalg.lower_tile.selection import check_selections
 from redalg.lower_tile.single import single_segment, split

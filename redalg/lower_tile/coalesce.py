@@ -27,8 +27,8 @@ from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.rebuild import with_args
 from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot
 from redalg.incremental.structured import held_as
-from redalg.lower_tile.parameters import shape_of
 from redalg.strategies import Problem
+from redalg.strategies.plan import shape_of
 
 LIMIT = 2**31
 """Elements that a kernel numbers along one axis."""

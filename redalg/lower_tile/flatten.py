@@ -15,8 +15,8 @@ from sympy import Expr, Integer
 from redalg.expression import Axis, Element
 from redalg.incremental.form import FusedForm
 from redalg.incremental.replaced import replaced
-from redalg.lower_tile.parameters import shape_of
 from redalg.strategies import Problem
+from redalg.strategies.plan import shape_of
 
 MOST = 16
 """Most elements that may lie between two of the streamed axis."""

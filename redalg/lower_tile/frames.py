@@ -11,9 +11,8 @@ from sympy import Expr, Integer, Max, Min, S, Symbol, floor, sympify
 from redalg.expression import Axis, Value
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.extent import needed_tiles
-from redalg.lower_tile.hoist import bound_names
 from redalg.lower_tile.names import Names, kernel_name
-from redalg.lower_tile.program import Bind, Kernel, index
+from redalg.lower_tile.program import Bind, Kernel, index, variables_of
 from redalg.lower_tile.scalars import Load
 from redalg.lower_tile.space import E_, PLACE, I, Space, output_name
 from redalg.lower_tile.split import Sums
@@ -136,11 +135,6 @@ def taken(job: Job) -> tuple[str, ...]:
 def names_after(job: Job, kernels: list[Kernel], workspaces: list[str]) -> Names:
     """Names for one more kernel (a TileLang text may bind a variable's name once)."""
     return Names((*taken(job), *workspaces, *(name for kernel in kernels for name in variables_of(kernel))))
-
-
-def variables_of(kernel: Kernel) -> tuple[str, ...]:
-    """The variables of a kernel's grid, and the numbers that it binds."""
-    return (*map(str, dict(kernel.grid)), *bound_names(kernel))
 
 
 def sizes_of(problem: Problem) -> tuple[Symbol, ...]:

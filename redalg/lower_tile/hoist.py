@@ -54,8 +54,3 @@ def hoisted(kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> Ke
     work = _Hoist(kernel, parameters, names)
     body = [rewritten(one, work.read) for one in kernel.body]
     return replace(kernel, body=(*work.made, *body))
-
-
-def bound_names(kernel: Kernel) -> tuple[str, ...]:
-    """The numbers that a kernel binds."""
-    return tuple(one.name for one in kernel.body if isinstance(one, Bind))

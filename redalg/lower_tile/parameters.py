@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
-from redalg.errors import InputError
-from redalg.expression import Axis, Element, Scalar, Value
+from redalg.expression import Element, Scalar, Value
 from redalg.expression.contents import of_kind
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.names import kernel_name
 from redalg.lower_tile.program import Parameter
 from redalg.lower_tile.space import output_name
-from redalg.strategies import Problem
+from redalg.strategies.plan import Problem, shape_of
 
 
 def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
@@ -43,21 +41,6 @@ def of_places(stage: FusedForm) -> frozenset[Scalar]:
         one for expr in exprs for one in of_kind(Relational, expr) if not (of_kind(Element, one) or of_kind(Value, one))
     )
     return frozenset(scalar for one in relations for scalar in of_kind(Scalar, one))
-
-
-def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
-    """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
-    elements = [one for stage in form.stages for one in stage.cascade.elements() if one.name == name]
-    extents = []
-    for place, indices in enumerate(zip(*(one.indices for one in elements), strict=True)):
-        axes = [one for one in indices if isinstance(one, Axis)]
-        if not axes and not all(one.is_Integer for one in indices):
-            raise InputError(
-                f"tensor `{name}`: dimension {place} is indexed by `{indices[0]}`, which does not tell its extent. "
-                f'Pass shapes={{"{name}": (…)}}.'
-            )
-        extents.append(problem.sizes[axes[0].name] if axes else 1 + max(int(one) for one in indices))
-    return tuple(extents)
 
 
 def outputs(form: FusedForm, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:

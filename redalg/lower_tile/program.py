@@ -370,3 +370,13 @@ def expressions(one: Statement) -> Iterator[Basic]:
 
     rewritten(one, keep)
     yield from found
+
+
+def bound_names(kernel: Kernel) -> tuple[str, ...]:
+    """The numbers that a kernel binds."""
+    return tuple(one.name for one in kernel.body if isinstance(one, Bind))
+
+
+def variables_of(kernel: Kernel) -> tuple[str, ...]:
+    """The variables of a kernel's grid, and the numbers that it binds."""
+    return (*map(str, dict(kernel.grid)), *bound_names(kernel))

@@ -24,9 +24,9 @@ from redalg.expression import Axis, Element, RunningCast, Scalar
 from redalg.expression.contents import elements_of, of_kind, values_of
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.definition import EXPONENTIAL, Definition, definition
-from redalg.lower_tile.parameters import shape_of
 from redalg.lower_tile.program import Parameter, TileProgram, sized
 from redalg.strategies import Problem
+from redalg.strategies.plan import shape_of
 
 UNIT = {"float64": -53, "float32": -24, "float16": -11, "bfloat16": -8, "float8_e4m3fn": -4, "float8_e5m2": -3,
         "int8": -8, "int32": -32}  # fmt: skip

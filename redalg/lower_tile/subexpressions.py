@@ -24,9 +24,8 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Cast, Where
 from redalg.lower_tile.expr_printer import Printer, dtypes_of, reciprocal
-from redalg.lower_tile.frames import variables_of
 from redalg.lower_tile.names import Names
-from redalg.lower_tile.program import Loop, Parallel, Statement, Store, TileProgram, innermost, statements
+from redalg.lower_tile.program import Loop, Parallel, Statement, Store, TileProgram, innermost, statements, variables_of
 from redalg.lower_tile.scalars import IsFinite, Load, ScaledExp, Wide
 
 WORTH = 6

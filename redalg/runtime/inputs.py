@@ -298,3 +298,8 @@ def _extent(name: str, seen: Mapping[str, Mapping[str, int]], extents: Mapping[s
     if name not in extents:
         raise InputError(f'the extent of axis {name} is used, but no tensor has the axis. Pass sizes={{"{name}": …}}.')
     return extents[name]
+
+
+def scalars_of(cascade: Cascade, given: Mapping[str, Any]) -> dict[str, float]:
+    """The run-time scalars of a call, each checked to be what it was declared to be."""
+    return {one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()}

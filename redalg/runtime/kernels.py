@@ -14,9 +14,9 @@ from redalg.lower_tile.program import Parameter, sized, sizes_in
 from redalg.runtime import arrays, unfused
 from redalg.runtime.counters import Counters
 from redalg.runtime.gathers import check_gathers, gathers_any
-from redalg.runtime.inputs import Bound, native
+from redalg.runtime.inputs import Bound, native, scalars_of
 from redalg.runtime.lowering import Lowered
-from redalg.runtime.prepared import Step, bound_again, scalars_of, without_tensors
+from redalg.runtime.prepared import Step, bound_again, without_tensors
 from redalg.runtime.sizes import lowered_for
 
 ALIGNMENT_BYTES = 16

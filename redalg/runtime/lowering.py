@@ -12,7 +12,7 @@ from redalg.expression import Axis
 from redalg.incremental.form import FusedForm
 from redalg.incremental.scales import in_kernels
 from redalg.incremental.stages import REPEATED, apart, flat, parted, staged
-from redalg.incremental.unroll import may_unroll, summed_axes, unrolled
+from redalg.incremental.unroll import may_unroll, unrolled
 from redalg.lower_tile.build import build
 from redalg.lower_tile.coalesce import coalesced, placed_again
 from redalg.lower_tile.emit import Source, emit
@@ -169,7 +169,7 @@ def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
 def in_stages(form: FusedForm, sizes: Mapping[str, int], *, together: bool = False) -> FusedForm:
     """The same for sizes, without dtypes; the stages of stages in one row. `together` where sizes are to vary, which
     those of stages do not: what may stay in the loop does."""
-    for axis in summed_axes(form):
+    for axis in form.summed_axes:
         if may_unroll(form, axis, sizes[axis.name]):
             form = unrolled(form, axis, sizes[axis.name])
     made = staged(form, sizes, partial(tile_of, sizes=sizes), together=together)

@@ -21,7 +21,7 @@ import numpy as np
 
 from redalg.decompose import Cascade
 from redalg.incremental.form import FusedForm
-from redalg.runtime.inputs import UNSIGNED, Bound, native, scalar_of
+from redalg.runtime.inputs import UNSIGNED, Bound, native, scalars_of
 
 Step = Callable[[Mapping[str, Any]], dict[str, Any]]
 """One pass over the data: everything that was given by name -> outputs by name."""
@@ -102,11 +102,6 @@ def bound_again(bound: Bound, cascade: Cascade, given: Mapping[str, Any]) -> Bou
     """The binding of another call of the same kind."""
     tensors = {name: native(given[name]) for name in bound.tensors}
     return replace(bound, tensors=tensors, scalars=scalars_of(cascade, given))
-
-
-def scalars_of(cascade: Cascade, given: Mapping[str, Any]) -> dict[str, float]:
-    """The run-time scalars of a call, each checked to be what it was declared to be."""
-    return {one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()}
 
 
 def without_tensors(bound: Bound) -> Bound:

@@ -22,7 +22,6 @@ from math import prod
 from typing import Any
 
 from redalg.incremental.form import FusedForm
-from redalg.lower_tile.parameters import shape_of
 from redalg.runtime.inputs import Bound
 from redalg.runtime.lowering import (
     Lowered,
@@ -40,6 +39,7 @@ from redalg.runtime.lowering import (
 from redalg.runtime.tuned import measured_at
 from redalg.runtime.unfused import Unfused
 from redalg.strategies import Plan, Problem, bind_axes, device_for, fits_launch, may_vary, unnamed, with_symbols
+from redalg.strategies.plan import shape_of
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""

@@ -26,10 +26,10 @@ from redalg.runtime import arrays, prepared, sizes, tuned, unfused
 from redalg.runtime.compiling import Compilers, Job
 from redalg.runtime.dispatch import began_earlier, bind_last, define, of_last
 from redalg.runtime.gathers import gathers_any
-from redalg.runtime.inputs import Bound, check_choice
+from redalg.runtime.inputs import Bound, check_choice, scalars_of
 from redalg.runtime.kernels import check_device, check_indices, recipe_of, refuse_missing_torch
 from redalg.runtime.lowering import Lowered, built, space_for, target_of
-from redalg.runtime.prepared import Step, scalars_of
+from redalg.runtime.prepared import Step
 from redalg.runtime.unfused import Unfused
 from redalg.strategies import Plan, Space
 from redalg.strategies.candidates import Neighbourhood

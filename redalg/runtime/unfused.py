@@ -39,9 +39,8 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.definition import EXPONENTIAL, definition
 from redalg.runtime import arrays
 from redalg.runtime.arrays import output_dtype
-from redalg.runtime.inputs import Bound, native
+from redalg.runtime.inputs import Bound, native, scalars_of
 from redalg.runtime.narrow import to_numpy
-from redalg.runtime.prepared import scalars_of
 from redalg.runtime.scaled import scaled_product, text_of
 from redalg.strategies import DeviceSpec, Plan, Problem, Space
 from redalg.strategies.candidates import Candidate

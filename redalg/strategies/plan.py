@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from redalg.errors import PlanError
+from redalg.errors import InputError, PlanError
+from redalg.expression import Axis
+from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 
@@ -39,6 +41,21 @@ class Problem:
     varying: frozenset[str] = frozenset()
     views: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
+    """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
+    elements = [one for stage in form.stages for one in stage.cascade.elements() if one.name == name]
+    extents = []
+    for place, indices in enumerate(zip(*(one.indices for one in elements), strict=True)):
+        axes = [one for one in indices if isinstance(one, Axis)]
+        if not axes and not all(one.is_Integer for one in indices):
+            raise InputError(
+                f"tensor `{name}`: dimension {place} is indexed by `{indices[0]}`, which does not tell its extent. "
+                f'Pass shapes={{"{name}": (…)}}.'
+            )
+        extents.append(problem.sizes[axes[0].name] if axes else 1 + max(int(one) for one in indices))
+    return tuple(extents)
 
 
 MERGED_ROWS = 16

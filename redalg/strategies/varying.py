@@ -22,7 +22,6 @@ from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
-from redalg.incremental.unroll import summed_axes
 from redalg.strategies.binding import Binding
 from redalg.strategies.plan import Plan, Problem
 
@@ -39,7 +38,7 @@ def may_vary(form: FusedForm, binding: Binding, dtypes: Mapping[str, str]) -> fr
     bound = {*binding.grid, binding.streamed} | ({binding.row} if binding.row is not None else set())
     plain = {index for one in form.cascade.elements() for index in one.indices if isinstance(index, Axis)}
     fixed = {axis for producer in form.cascade.producers for axis in producer_axes(producer.cascade)}
-    fixed |= set(summed_axes(form)) | {axis for axis in plain if axis.size is not None}
+    fixed |= set(form.summed_axes) | {axis for axis in plain if axis.size is not None}
     for one in form.cascade.elements():
         read_singly = multiplies and both <= free_axes(one)  # a mask or a bias, read where it is used
         if len(one.indices) > 1 and "float" in dtypes[one.name] and not read_singly:
