@@ -21,7 +21,7 @@ from benchmarks.compete import OWN, bench, source_sha256
 from benchmarks.environment import ROOT, device, environment, target
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
-from redalg.runtime.tuned import SWITCH
+from redalg.runtime.known.tuned import SWITCH
 
 
 def choose(family: Family, names: Sequence[str]) -> list[Row]:

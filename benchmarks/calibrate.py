@@ -4,7 +4,7 @@ Least squares of log(predicted / measured), soft beyond a factor of 1.35 (plans 
 a small pull to the start, so that a constant that no plan depends on stays where it is. `exponential` is fixed: special
 functions run at their rate. `--refine`, instead: one constant after another is moved by a step while that lessens the
 error and what is lost by taking the plan that is predicted fastest of a row, or the best of the first eight; then by
-smaller steps. What it prints goes into `redalg.strategies.cost`; nothing is written.
+smaller steps. What it prints goes into `redalg.strategies.model.cost`; nothing is written.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from rich.console import Console
 from benchmarks import report
 from benchmarks.agreement import GOOD, NEAR, TOP, Agreement, agreement, lost
 from benchmarks.drawn import Drawn, by_row, drawn
-from redalg.strategies.cost import H200, Constants
+from redalg.strategies.model.cost import H200, Constants
 
 FIXED = ("exponential", "arrive_us")
 SHARES = ("product", "arithmetic", "scalar", "loads", "memory")

@@ -28,8 +28,8 @@ import redalg as ra
 from benchmarks.environment import device, environment, target
 from benchmarks.timing import host_time_us, measure
 from redalg.library import attention, variance
-from redalg.runtime import kernels
-from redalg.runtime.inputs import bind
+from redalg.runtime.bind.inputs import bind
+from redalg.runtime.call import kernels
 
 k, q = ra.axes("k q")
 FORMS: dict[str, Callable[[], ra.Fused]] = {

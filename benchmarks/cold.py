@@ -77,7 +77,7 @@ def bytecode() -> dict[str, str]:
     folder = tempfile.mkdtemp(prefix="redalg-bytecode-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     known = {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
-    imports = "import torch, redalg.library, redalg.runtime.kernels, redalg.runtime.tuned, tilelang"
+    imports = "import torch, redalg.library, redalg.runtime.call.kernels, redalg.runtime.known.tuned, tilelang"
     subprocess.run([sys.executable, "-c", imports], env={**os.environ, **known}, capture_output=True, check=False)
     return known
 

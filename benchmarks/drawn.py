@@ -7,9 +7,9 @@ from typing import Any
 from benchmarks.environment import device
 from benchmarks.families import FAMILIES
 from benchmarks.spaces import plan_of, space_of
-from redalg.strategies import Plan, Space
-from redalg.strategies.cost import H200, Constants, Prediction, predict
-from redalg.strategies.plan import UNFUSED
+from redalg.strategies.model.cost import H200, Constants, Prediction, predict
+from redalg.strategies.plan import UNFUSED, Plan
+from redalg.strategies.search.space import Space
 
 Document = dict[str, Any]
 PREFIX = "sweep-"

@@ -1,9 +1,9 @@
 """`python -m benchmarks.predict [--families mha …] [--cards H800 A10 …] --out DIR`: times on cards that are not here.
 
 For every row, the model's best plan on each card and the time that it predicts: no measurement. Constants were fitted
-to an H200 (`redalg.strategies.cost`); other cards differ by their multiprocessors, rates and limits alone. Beside them
-stands what RedFuser (ASPLOS '26) publishes of its own kernels: averages over its workloads' rows, against peers that a
-prediction says nothing of, so the two are not to be compared row by row.
+to an H200 (`redalg.strategies.model.cost`); other cards differ by their multiprocessors, rates and limits alone.
+Beside them stands what RedFuser (ASPLOS '26) publishes of its own kernels: averages over its workloads' rows, against
+peers that a prediction says nothing of, so the two are not to be compared row by row.
 """
 
 import argparse
@@ -23,8 +23,10 @@ from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
-from redalg.strategies import CARDS, Plan, Space, device_for
-from redalg.strategies.cost import Prediction
+from redalg.strategies.device import CARDS, device_for
+from redalg.strategies.model.cost import Prediction
+from redalg.strategies.plan import Plan
+from redalg.strategies.search.space import Space
 
 Document = dict[str, Any]
 NAME = "predictions"
@@ -71,9 +73,9 @@ def caption(content: Document) -> str:
     """What the tables are."""
     told = content["environment"]
     return ("These are predictions, not measurements: the model's best plan for each card, by "
-            f"`redalg.strategies.cost` as fitted to an H200, commit {str(told['commit'])[:7]}. Microseconds, and what "
-            "bounds the kernel. What RedFuser publishes of its own kernels on A10 and H800 stands above each table; it "
-            "gives averages against peers, not times of rows.")  # fmt: skip
+            f"`redalg.strategies.model.cost` as fitted to an H200, commit {str(told['commit'])[:7]}. Microseconds, and "
+            "what bounds the kernel. What RedFuser publishes of its own kernels on A10 and H800 stands above each "
+            "table; it gives averages against peers, not times of rows.")  # fmt: skip
 
 
 def tables(content: Document) -> Iterator[tuple[str, Table]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from benchmarks.family import Family, Row
 from redalg.runtime.lowering import lower_passes, space_for
-from redalg.strategies import Plan, Space
-from redalg.strategies.plan import CHOICES
+from redalg.strategies.plan import CHOICES, Plan
+from redalg.strategies.search.space import Space
 
 
 def space_of(family: Family, row: Row, chip: str) -> Space:

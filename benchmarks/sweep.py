@@ -1,10 +1,10 @@
 """`python -m benchmarks.sweep FAMILY … [--rows H1] [--draws 20] [--seed 0] --out folder`: random plans, measured.
 
-Plans are drawn uniformly from a row's space (`redalg.strategies.space`), the rules' own first; those that a block
-cannot hold are counted and left out. Blocks that stay are another space, drawn from with `--persistent`. With `--best`,
-the unfused form is measured too, where it is admitted. All are compiled in parallel (`--compile-only` ends there), each
-checked against the first one's result (which the family checks against the definition) before it is timed. The JSON
-holds every draw: what the model is judged by.
+Plans are drawn uniformly from a row's space (`redalg.strategies.search.space`), the rules' own first; those that a
+block cannot hold are counted and left out. Blocks that stay are another space, drawn from with `--persistent`. With
+`--best`, the unfused form is measured too, where it is admitted. All are compiled in parallel (`--compile-only` ends
+there), each checked against the first one's result (which the family checks against the definition) before it is timed.
+The JSON holds every draw: what the model is judged by.
 """
 
 import argparse
@@ -28,11 +28,12 @@ from benchmarks.report import save
 from benchmarks.spaces import space_of
 from benchmarks.timing import input_sets, measure
 from redalg.errors import RedalgError
-from redalg.lower_tile.compile import compile_source, is_kept
-from redalg.lower_tile.emit import Source
+from redalg.lower_tile.text.emit import Source
+from redalg.runtime.compile.compile import compile_source, is_kept
 from redalg.runtime.lowering import Lowered, built
-from redalg.runtime.unfused import offered
-from redalg.strategies import Plan, Space
+from redalg.runtime.unfused.unfused import offered
+from redalg.strategies.plan import Plan
+from redalg.strategies.search.space import Space
 
 SAMPLES = 7
 

@@ -1,5 +1,5 @@
 """How long a call takes on its device: the tuner's own clock."""
 
-from redalg.runtime.timing import SAMPLES, Call, Timing, host_time_us, input_sets, l2_bytes, measure
+from redalg.runtime.tune.timing import SAMPLES, Call, Timing, host_time_us, input_sets, l2_bytes, measure
 
 __all__ = ["SAMPLES", "Call", "Timing", "host_time_us", "input_sets", "l2_bytes", "measure"]

@@ -21,12 +21,13 @@ from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.report import Document, load, save
 from benchmarks.spaces import plan_of, space_of
-from redalg.runtime.tuned import Entry, key_of, merge, pack_file, sizes_of
-from redalg.runtime.tuner import Tuned
-from redalg.runtime.unfused import admitted
-from redalg.strategies import Plan, Space, card_of
-from redalg.strategies.plan import UNFUSED
-from redalg.strategies.search import Trial
+from redalg.runtime.known.tuned import Entry, key_of, merge, pack_file, sizes_of
+from redalg.runtime.tune.tuner import Tuned
+from redalg.runtime.unfused.unfused import admitted
+from redalg.strategies.device import card_of
+from redalg.strategies.plan import UNFUSED, Plan
+from redalg.strategies.search.search import Trial
+from redalg.strategies.search.space import Space
 
 
 def tune(family: Family, row: Row, budget_s: float, seed: int) -> Tuned:

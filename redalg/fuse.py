@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from redalg import verdicts
-from redalg.decompose import Cascade, Decomposition, decompose, parse
-from redalg.decompose.passes import Advice, in_passes, said
-from redalg.decompose.rounding import said as said_of
-from redalg.decompose.written import check_names, named_outputs
+from redalg.decompose.cascade import Cascade
+from redalg.decompose.parse.parse import parse
+from redalg.decompose.parse.written import check_names, named_outputs
+from redalg.decompose.separate.rounding import said as said_of
+from redalg.decompose.verdict.passes import Advice, in_passes, said
+from redalg.decompose.verdict.verdict import Decomposition, decompose
 from redalg.errors import ExpressionError, NotFusible, Undecided
 from redalg.expression import Element
 from redalg.fused import Fused

@@ -1,7 +1,4 @@
-"""What a person holds of a fused cascade: callable, explainable, tunable, compilable; and its algebra.
-
-expression → Cascade → Decomposition → FusedForm (made when first asked for) → Plan → TileProgram → source → kernel
-"""
+"""A fused cascade, which is callable, explainable, tunable and compilable; and its algebra."""
 
 from __future__ import annotations
 
@@ -14,15 +11,18 @@ from typing import Any, final
 
 from sympy import Expr, S, Tuple
 
-from redalg.decompose import Cascade, Decomposition, decompose
-from redalg.decompose.passes import said
-from redalg.decompose.rounding import bounds
-from redalg.decompose.written import outputs_type, unread
+from redalg.decompose.cascade import Cascade
+from redalg.decompose.parse.written import outputs_type, unread
+from redalg.decompose.separate.rounding import bounds
+from redalg.decompose.verdict.passes import said
+from redalg.decompose.verdict.verdict import Decomposition, decompose
 from redalg.errors import InputError, NotFusible, Undecided
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Element, Scalar, Value
-from redalg.incremental import FusedForm, derive, variants
-from redalg.runtime.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
+from redalg.incremental.arrange.variants import variants
+from redalg.incremental.derive.derive import derive
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 DERIVING = RLock()
 
@@ -100,7 +100,7 @@ class Fused:
             One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
             extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
         """
-        from redalg.runtime.dispatch import call
+        from redalg.runtime.call.dispatch import call
 
         given = self._read(self._given(positional, tensors))
         options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
@@ -108,7 +108,7 @@ class Fused:
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks)."""
-        from redalg.runtime.defined import reference
+        from redalg.runtime.unfused.defined import reference
 
         given = self._given(positional, tensors)
         return self._outputs(reference(self.cascade, self.written, given, named_sizes(sizes or {}), self._unread))
@@ -122,7 +122,7 @@ class Fused:
         return {name: one for name, one in given.items() if name not in self._unread} if self._unread else given
 
     def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> Mapping[str, Any]:
-        from redalg.runtime.inputs import without_gradients
+        from redalg.runtime.bind.inputs import without_gradients
 
         if not positional:
             return without_gradients(tensors)
@@ -167,7 +167,7 @@ class Fused:
         count[] count: ()
         sum_0[b] accumulator: (2,)
         """
-        from redalg.runtime.state import leaf
+        from redalg.runtime.bind.state import leaf
 
         self._refuse_several_passes("leaf")
         return leaf(self.form, self._read(tensors), start, extents or {})
@@ -190,7 +190,7 @@ class Fused:
         >>> int(at.finish(at.merge(b, a)))
         2
         """
-        from redalg.runtime.state import merge
+        from redalg.runtime.bind.state import merge
 
         self._refuse_several_passes("merge")
         return merge(self.form, a, b)
@@ -225,7 +225,7 @@ class Fused:
         >>> float(value), float(kappa)
         (1.0, 1000001.0)
         """
-        from redalg.runtime.finish import finish
+        from redalg.runtime.bind.finish import finish
 
         self._refuse_several_passes("finish")
         made = finish(self.form, state, tensors and self._read(tensors), empty, start, condition=condition)
@@ -243,7 +243,7 @@ class Fused:
         Raises:
             InputError: a size is missing, or the form takes several passes.
         """
-        from redalg.runtime.state import empty_state
+        from redalg.runtime.bind.state import empty_state
 
         self._refuse_several_passes("empty_state")
         return empty_state(self.form, sizes, dtypes, str(device), library)
@@ -318,8 +318,8 @@ class Fused:
 
         Where no kernel is as fast as the unfused form (`plan` tells), calls take that.
         """
-        from redalg.runtime.kernels import kernel_for
-        from redalg.runtime.sizes import ahead
+        from redalg.runtime.call.kernels import kernel_for
+        from redalg.runtime.call.sizes import ahead
 
         return [kernel_for(one) for one in self._lowered("compile", ahead, target, sizes, dtypes, **options)][-1]
 
@@ -376,7 +376,7 @@ class Fused:
         Raises:
             BackendError: the cache folder cannot be written, or TileLang is missing.
         """
-        from redalg.runtime.tuner import Tuning, tune
+        from redalg.runtime.tune.tuner import Tuning, tune
 
         how = Tuning(budget_s, seed, progress, empty, precision)
         return tune(self.passes, self._read(self._given(positional, tensors)), named_sizes(sizes or {}, "tune"), how)

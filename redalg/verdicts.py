@@ -21,12 +21,12 @@ from typing import Generic, Protocol, TypeVar, final
 
 from sympy import Expr
 
-from redalg.decompose import Decomposition
-from redalg.decompose.rounding import EXACT_FORMS, said
+from redalg.decompose.separate.rounding import EXACT_FORMS, said
+from redalg.decompose.verdict.verdict import Decomposition
 from redalg.errors import NotFusible, Reasons
 from redalg.errors import Undecided as UndecidedError
 from redalg.explain import conditions_text, explain_html, explain_latex, explain_refusal, explain_text
-from redalg.incremental import FusedForm
+from redalg.incremental.form import FusedForm
 
 
 class Analysed(Protocol):

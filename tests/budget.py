@@ -107,8 +107,8 @@ def call_ms(backend: str) -> Callable[[], float]:
 
 def funnel_ms() -> float:
     """List MCFuser's space of two products (M = N = 1024, K = H = 512) through every rule."""
-    from redalg.strategies.chain import products
-    from redalg.strategies.pruning import funnel
+    from redalg.strategies.model.chain import products
+    from redalg.strategies.search.pruning import funnel
 
     start = time.perf_counter()
     funnel(products("m", "k", "n", "h"), {"m": 1024, "n": 1024, "k": 512, "h": 512}, dict.fromkeys("ABCDE", 2), 166912)

@@ -59,7 +59,7 @@ def fixed_seeds() -> None:
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Caches of lowerings and kernels that know nothing yet; the kernels that a test's calls compile."""
-    from redalg.runtime import kernels, sizes
+    from redalg.runtime.call import kernels, sizes
 
     for name in ("_LOWERED", "_FIRST", "_VARIED"):
         monkeypatch.setattr(sizes, name, {})

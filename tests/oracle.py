@@ -11,9 +11,9 @@ each value it carries a first-order bound on the error that arithmetic of unit r
 
 so that a tolerance is a small multiple of u times this bound: never a number chosen to make a test pass.
 
-What a NaN, an infinity and a mask mean is the table of `redalg.decompose.conventions`, by code of its own: exp of a sum
-with a term −∞ is 0; under a sum it hides what varies along its axes, as a factor of 1 and 0 hides all; 0 · log 0 is 0.
-"""
+What a NaN, an infinity and a mask mean is the table of `redalg.decompose.verdict.conventions`, by code of its own: exp
+of a sum with a term −∞ is 0; under a sum it hides what varies along its axes, as a factor of 1 and 0 hides all; 0 · log
+0 is 0."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

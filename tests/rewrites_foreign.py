@@ -31,7 +31,7 @@ from sympy.codegen import cfunctions as codegen
 from sympy.codegen.cfunctions import exp2, fma, hypot, log2, log10
 
 import redalg as ra
-from redalg.decompose.foreign import adopt
+from redalg.decompose.parse.foreign import adopt
 from redalg.expression import Where
 
 b, n = ra.axes("b n")

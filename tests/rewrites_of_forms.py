@@ -12,14 +12,14 @@ import numpy as np
 from sympy import Abs, Ge, Le, exp, log, sqrt
 
 import redalg as ra
-from redalg.decompose.passes import split
+from redalg.decompose.verdict.passes import split
 from redalg.expression import Cast, Element
 from redalg.expression.contents import values_of
+from redalg.incremental.arrange.orient import oriented
+from redalg.incremental.arrays.numpy_ops import NumpyOps
 from redalg.incremental.fixed import fixed
 from redalg.incremental.form import PivotPolicy
-from redalg.incremental.numpy_ops import NumpyOps
-from redalg.incremental.orient import oriented
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from tests import random_cascades
 
 b, n = ra.axes("b n")

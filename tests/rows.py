@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 
 Arrays = dict[str, np.ndarray]
 FLOOR, FACTOR = 1e-4, 20

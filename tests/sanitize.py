@@ -32,7 +32,7 @@ from rich.table import Table
 import redalg as ra
 from benchmarks.environment import environment, target
 from redalg.library import chained_product, quantized_product
-from redalg.runtime.kernels import kernel_for
+from redalg.runtime.call.kernels import kernel_for
 from tests.kernel_cases import CASES, cast, fused, problem, tensors_of, worst_error
 
 TOOLS = ("memcheck", "racecheck")

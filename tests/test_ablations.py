@@ -14,7 +14,7 @@ from benchmarks.ablations.smem import actual, right, share_of
 from benchmarks.agreement import agreement
 from benchmarks.drawn import Drawn, by_row, drawn
 from benchmarks.families.rows import TOLERANCE
-from redalg.strategies.cost import H200
+from redalg.strategies.model.cost import H200
 from tests.source import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"

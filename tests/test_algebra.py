@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from sympy import Add, Symbol, exp
 
 import redalg as ra
-from redalg.decompose import laurent
-from redalg.decompose.basis import Pool
-from redalg.decompose.centre import centre
 from redalg.decompose.domain import live_term
-from redalg.decompose.laurent import Atom, Atoms, Polynomial
-from redalg.decompose.span import Span
-from redalg.incremental.interpret import produce
-from redalg.incremental.numpy_ops import NumpyOps
-from redalg.runtime.arrays import scope_for
-from redalg.runtime.inputs import bind
+from redalg.decompose.separate import laurent
+from redalg.decompose.separate.laurent import Atom, Atoms, Polynomial
+from redalg.decompose.separate.span import Span
+from redalg.incremental.arrays.interpret import produce
+from redalg.incremental.arrays.numpy_ops import NumpyOps
+from redalg.incremental.derive.basis import Pool
+from redalg.incremental.derive.centre import centre
+from redalg.runtime.bind.arrays import scope_for
+from redalg.runtime.bind.inputs import bind
 from tests.cascades import Data, Example, cascades, data, n, v, w, x
 
 small = st.integers(-3, 3)

@@ -15,8 +15,8 @@ from sympy import Abs, Expr, exp, log, oo, sqrt, tanh
 
 import redalg as ra
 from redalg.explain.cost import longest_chain
-from redalg.runtime import arrays
-from redalg.runtime.blocks import blocks
+from redalg.runtime.bind import arrays
+from redalg.runtime.bind.blocks import blocks
 from tests.cases import defined, drawn, needed, on_torch
 from tests.sweeps import draws
 

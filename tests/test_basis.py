@@ -11,9 +11,9 @@ import pytest
 from sympy import Expr, exp
 
 import redalg as ra
-from redalg.decompose.basis import Pool
-from redalg.decompose.centre import centre
-from redalg.decompose.laurent import Vector
+from redalg.decompose.separate.laurent import Vector
+from redalg.incremental.derive.basis import Pool
+from redalg.incremental.derive.centre import centre
 
 n = ra.axes("n")
 x, y, z, w = ra.tensors("x[b,n] y[b,n] z[b,n] w[b,n]")

@@ -17,9 +17,9 @@ from benchmarks.plot import pictures, plot
 from benchmarks.plots.bars import speedups
 from benchmarks.plots.figure import COLOURS
 from benchmarks.plots.roofline import card, reached
-from redalg.runtime.tuned import SWITCH
-from redalg.strategies import CARDS
-from redalg.strategies.cost import H200
+from redalg.runtime.known.tuned import SWITCH
+from redalg.strategies.device import CARDS
+from redalg.strategies.model.cost import H200
 from tests.source import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"

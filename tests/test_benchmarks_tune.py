@@ -13,10 +13,11 @@ from benchmarks import tune
 from benchmarks.families import FAMILIES
 from benchmarks.report import load, save
 from benchmarks.spaces import space_of
-from redalg.lower_tile import cache
-from redalg.runtime import tuned, tuner
+from redalg.runtime.compile import cache
+from redalg.runtime.known import tuned
+from redalg.runtime.tune import tuner
 from redalg.strategies.plan import TUNED
-from redalg.strategies.search import Limits
+from redalg.strategies.search.search import Limits
 from redalg.version import VERSION
 from tests.source import ROOT, sources
 

@@ -11,7 +11,7 @@ import torch
 from sympy import exp
 
 import redalg as ra
-from redalg.runtime import dispatch, kernels, prepared
+from redalg.runtime.call import dispatch, kernels, prepared
 from tests.kernel_cases import CASES, fused, tensors_of, worst_error
 
 n, j = ra.axes("n j")

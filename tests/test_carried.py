@@ -16,8 +16,8 @@ from sympy import Abs, Expr, Rational, exp, log, oo, sqrt
 
 import redalg as ra
 from redalg.explain import explain_html, explain_latex, explain_text
-from redalg.runtime import arrays
-from redalg.runtime.blocks import blocks
+from redalg.runtime.bind import arrays
+from redalg.runtime.bind.blocks import blocks
 from tests import data_kinds
 from tests.cases import close, defined, drawn, needed, on_torch
 from tests.conftest import Golden
@@ -299,7 +299,7 @@ def piece(tensors: dict[str, Any], first: int, last: int) -> dict[str, Any]:
 
 def outputs_only(made: ra.Fused, tensors: dict[str, Any]) -> dict[str, Any]:
     """The tensors without those that the state alone is made of."""
-    from redalg.runtime.finish import finished_exprs
+    from redalg.runtime.bind.finish import finished_exprs
 
     names = {one.name for expr in finished_exprs(made.form) for one in expr.atoms(ra.Element)}
     return {name: one for name, one in tensors.items() if name in names}

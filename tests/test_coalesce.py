@@ -15,11 +15,11 @@ from sympy import floor, sqrt
 
 import redalg as ra
 from redalg.errors import PlanError
-from redalg.lower_tile.coalesce import coalesced, runs_of
-from redalg.lower_tile.interpret import interpret
-from redalg.runtime import sizes as runtime_sizes
+from redalg.incremental.arrange.coalesce import coalesced, runs_of
+from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.call import sizes as runtime_sizes
 from redalg.runtime.lowering import problem_of
-from redalg.strategies import Plan
+from redalg.strategies.plan import Plan
 from tests.kernel_cases import outputs_of, problem, worst_error
 from tests.literature import SEVERAL_AXES
 from tests.test_standalone import run

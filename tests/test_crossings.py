@@ -9,8 +9,8 @@ import pytest
 from sympy import Expr, sqrt
 
 import redalg as ra
-from redalg.decompose import laurent
-from redalg.incremental.crossings import without_centres
+from redalg.decompose.separate import laurent
+from redalg.incremental.derive.crossings import without_centres
 
 b, n = ra.axes("b n")
 p, w, x, y = ra.tensors("p[b,n] w[b,n] x[b,n] y[b,n]")

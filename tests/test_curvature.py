@@ -30,8 +30,8 @@ from sympy import (
     tanh,
 )
 
-from redalg.decompose.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature
-from redalg.decompose.signs import Facts
+from redalg.decompose.separate.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature
+from redalg.decompose.separate.signs import Facts
 from redalg.expression import Label, Value, tensor
 
 U = Dummy("u", extended_real=True)

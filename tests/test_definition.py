@@ -9,7 +9,7 @@ import torch
 from sympy import exp, floor, log, tanh
 
 import redalg as ra
-from redalg.lower_tile.definition import EXPONENTIAL, definition
+from redalg.unfused.definition import EXPONENTIAL, definition
 from tests.kernel_cases import CASES, Case, fused, outputs_of, problem, tensors_of, worst_error
 
 b, n, j, t, e = ra.axes("b n j t e")

@@ -6,7 +6,7 @@ import pytest
 
 import redalg as ra
 from redalg.runtime.lowering import target_of
-from redalg.strategies import CARDS, DEVICES, card_of, device_for
+from redalg.strategies.device import CARDS, DEVICES, card_of, device_for
 from tests.kernel_cases import fused
 
 SIZES = {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 64, "e": 64}

@@ -9,8 +9,8 @@ import torch
 
 from benchmarks.families import FAMILIES
 from redalg.library import chained_product
-from redalg.runtime import unfused
 from redalg.runtime.lowering import space_for, target_of
+from redalg.runtime.unfused import unfused
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 pytestmark = pytest.mark.gpu

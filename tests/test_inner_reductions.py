@@ -13,7 +13,7 @@ import pytest
 from sympy import Abs, Dummy, Expr, Max, cos, exp, expand, floor, sign, sqrt, tanh
 
 import redalg as ra
-from redalg.decompose.parse import coefficient
+from redalg.decompose.parse.parse import coefficient
 from redalg.errors import ExpressionError
 from redalg.verdicts import Refused
 from tests.corpus import Runner

@@ -10,10 +10,10 @@ from sympy import Expr, Integer, exp
 
 import redalg as ra
 from redalg.errors import PlanError
-from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.program import Bind, Loop, ReduceTile, statements
-from redalg.lower_tile.scalars import Load
-from redalg.strategies import Plan
+from redalg.lower_tile.check.interpret import interpret
+from redalg.lower_tile.ir.program import Bind, Loop, ReduceTile, statements
+from redalg.lower_tile.ir.scalars import Load
+from redalg.strategies.plan import Plan
 from tests.kernel_cases import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 SMALL = [case for case in CASES if "1e8" not in case.name and case.name not in ("513 x 1000", "width 128")]

@@ -15,7 +15,7 @@ from sympy import Expr, Max, Min, oo
 
 import redalg as ra
 from redalg.errors import PlanError
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from redalg.monoids import MONOIDS
 from tests.kernel_cases import outputs_of, problem, worst_error
 from tests.sweeps import draws

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.lanes import GROUP
+from redalg.lower_tile.check.interpret import interpret
+from redalg.lower_tile.place.lanes import GROUP
 from tests.data_kinds import KINDS, make, weight_trap
 
 n = ra.axes("n")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import redalg as ra
-from redalg.lower_tile.compile import load
+from redalg.runtime.compile.compile import load
 from tests.kernel_cases import fused
 
 WIDTH = 2**30 + 8

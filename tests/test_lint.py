@@ -11,8 +11,8 @@ from sympy import Integer, Min, floor
 
 from redalg.errors import PlanError
 from redalg.library import chained_product
-from redalg.lower_tile.lint import lint
-from redalg.lower_tile.program import (
+from redalg.lower_tile.check.lint import lint
+from redalg.lower_tile.ir.program import (
     Buffer,
     Copy,
     Fill,
@@ -25,8 +25,8 @@ from redalg.lower_tile.program import (
     TileProgram,
     index,
 )
-from redalg.lower_tile.scalars import Load
-from redalg.strategies import Plan
+from redalg.lower_tile.ir.scalars import Load
+from redalg.strategies.plan import Plan
 from tests.kernel_cases import fused
 
 SIZES = {"b": 8, "h": 16, "q": 256, "k": 512, "d": 128, "e": 128, "n": 4096}

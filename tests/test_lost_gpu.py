@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 
 PROGRAM = """
 import torch
-from redalg.runtime import tuner
+from redalg.runtime.tune import tuner
 from tests.kernel_cases import fused
 
 timed, run = tuner.Measuring.timed, []

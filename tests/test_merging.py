@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 from sympy import S
 
 from redalg.errors import PlanError
-from redalg.lower_tile.compile import compile_only, compile_source
-from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.lint import lint
-from redalg.lower_tile.program import Kernel, Parallel, Store, TileProgram
-from redalg.lower_tile.scalars import Load
-from redalg.lower_tile.space import I
-from redalg.lower_tile.verify import verify
-from redalg.runtime import counters
-from redalg.runtime.counters import Counters
+from redalg.lower_tile.check.interpret import interpret
+from redalg.lower_tile.check.lint import lint
+from redalg.lower_tile.check.verify import verify
+from redalg.lower_tile.ir.program import Kernel, Parallel, Store, TileProgram
+from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.place.space import I
+from redalg.runtime.call import counters
+from redalg.runtime.call.counters import Counters
+from redalg.runtime.compile.compile import compile_only, compile_source
+from redalg.runtime.known.tuned import entry_of
 from redalg.runtime.lowering import Lowered, space_for
-from redalg.runtime.tuned import entry_of
-from redalg.strategies.space import Space
+from redalg.strategies.search.space import Space
 from tests.kernel_cases import CASES, fused, problem, tensors_of, worst_error
 from tests.sweeps import draws
 from tests.test_tile_properties import Problem, levelled, problems

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from redalg.lower_tile.compile import compile_source
-from redalg.lower_tile.program import sized as sized_by
-from redalg.lower_tile.program import sizes_in
+from redalg.lower_tile.ir.program import sized as sized_by
+from redalg.lower_tile.ir.program import sizes_in
+from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.lowering import target_of
-from redalg.strategies import Plan, device_for
+from redalg.strategies.device import device_for
+from redalg.strategies.plan import Plan
 from tests.kernel_cases import fused, problem, worst_error
 
 pytestmark = pytest.mark.gpu

@@ -18,8 +18,8 @@ from sympy import Expr, exp, sqrt
 
 import redalg as ra
 from redalg.expression.contents import free_axes
-from redalg.lower_tile.compile import compile_only
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.compile.compile import compile_only
 from tests.oracle import Oracle
 from tests.sweeps import draws
 

@@ -7,7 +7,7 @@ from sympy.core.basic import Basic
 
 import redalg as ra
 from redalg.expression import Axis, Extent, Label
-from redalg.runtime.naming import naming
+from redalg.runtime.known.naming import naming
 from tests.corpus import Pattern
 from tests.literature import PATTERNS
 from tests.theory import ROWS

@@ -16,7 +16,7 @@ import pytest
 from sympy import Expr, exp, log, oo, sqrt
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from tests.oracle import Oracle
 
 b, n = ra.axes("b n")

@@ -10,8 +10,8 @@ import torch
 from sympy import Add, Expr, Max, sqrt
 
 import redalg as ra
-from redalg.incremental.nonnegative import gram_difference
-from redalg.lower_tile.interpret import interpret
+from redalg.incremental.derive.nonnegative import gram_difference
+from redalg.lower_tile.check.interpret import interpret
 from tests.kernel_cases import problem
 
 b, n = ra.axes("b n")

@@ -14,10 +14,10 @@ from sympy import Max
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.library import attention, quantized_product
-from redalg.lower_tile.compile import compile_only
-from redalg.lower_tile.fit import smem_bytes
+from redalg.lower_tile.check.fit import smem_bytes
+from redalg.runtime.compile.compile import compile_only
 from redalg.runtime.lowering import Lowered
-from redalg.strategies import DEVICES
+from redalg.strategies.device import DEVICES
 from tests.kernel_cases import fused
 
 PROBLEMS = {

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from sympy import Abs, Expr, Max, Min, Rational, cos, exp, floor, oo, pi, sqrt
 
 import redalg as ra
-from redalg.decompose import passes as engine
-from redalg.lower_tile.lint import lint
+from redalg.decompose.verdict import passes as engine
+from redalg.lower_tile.check.lint import lint
 from redalg.runtime.lowering import lower, lower_passes
 from tests.kernel_cases import worst_error
 from tests.sweeps import draws

@@ -10,7 +10,7 @@ import torch
 from sympy import Abs, Expr, exp, oo
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from redalg.monoids.laws import violation
 from redalg.monoids.table import monoid
 from tests.kernel_cases import problem

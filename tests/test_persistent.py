@@ -14,13 +14,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from redalg.errors import PlanError
-from redalg.lower_tile.compile import compile_only, compile_source
-from redalg.lower_tile.fit import smem_bytes
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.fit import smem_bytes
+from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.compile.compile import compile_only, compile_source
+from redalg.runtime.known.tuned import entry_of
 from redalg.runtime.lowering import Lowered, space_for
-from redalg.runtime.tuned import entry_of
-from redalg.strategies.cost import H200, Kernel
-from redalg.strategies.traffic import Traffic
+from redalg.strategies.model.cost import H200, Kernel
+from redalg.strategies.model.traffic import Traffic
 from tests.kernel_cases import CASES, fused, problem, tensors_of, worst_error
 from tests.sweeps import draws
 from tests.test_merging import shuffled

@@ -38,8 +38,8 @@ from sympy.codegen.cfunctions import expm1, log1p
 import redalg as ra
 from redalg.errors import RedalgError
 from redalg.incremental.form import PivotPolicy
-from redalg.lower_tile.interpret import interpret
-from redalg.strategies import Plan
+from redalg.lower_tile.check.interpret import interpret
+from redalg.strategies.plan import Plan
 from tests import literature, random_cascades, theory
 from tests.corpus import Pattern
 from tests.data_kinds import make

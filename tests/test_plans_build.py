@@ -13,14 +13,14 @@ from sympy import Expr, Rational, S, exp, sqrt
 
 import redalg as ra
 from redalg.errors import PlanError
-from redalg.lower_tile.expr_printer import Printer
-from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.lanes import GROUP
-from redalg.lower_tile.program import Parallel, Store, index
-from redalg.lower_tile.scalars import Kept, Load, ScaledExp, Wide
-from redalg.lower_tile.verify import verify
+from redalg.lower_tile.check.interpret import interpret
+from redalg.lower_tile.check.verify import verify
+from redalg.lower_tile.ir.program import Parallel, Store, index
+from redalg.lower_tile.ir.scalars import Kept, Load, ScaledExp, Wide
+from redalg.lower_tile.place.lanes import GROUP
+from redalg.lower_tile.text.expr_printer import Printer
+from redalg.runtime.call.sizes import newly
 from redalg.runtime.lowering import problem_of
-from redalg.runtime.sizes import newly
 
 b, g, h, i, j, k, n, q = ra.axes("b g h i j k n q")
 d, e, l = ra.axes("d e l")

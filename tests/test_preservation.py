@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
-from redalg.runtime import arrays
-from redalg.runtime.blocks import blocks
+from redalg.runtime.bind import arrays
+from redalg.runtime.bind.blocks import blocks
 from tests.cascades import Data, Example, cascades, data, n
 from tests.oracle import Oracle
 from tests.sweeps import draws

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import redalg as ra
-from redalg.decompose.rounding import ROUNDOFF, STEP
+from redalg.decompose.separate.rounding import ROUNDOFF, STEP
 from redalg.library import quantized_product
-from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.program import Contract, statements
+from redalg.lower_tile.check.interpret import interpret
+from redalg.lower_tile.ir.program import Contract, statements
 from redalg.runtime.lowering import Lowered, lower
 from tests.kernel_cases import worst_error
 

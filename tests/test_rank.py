@@ -14,18 +14,27 @@ from sympy.core.relational import Relational
 
 import redalg as ra
 from redalg import verdicts
-from redalg.decompose.arithmetic import Arithmetic, Digits, Floats
-from redalg.decompose.digits import context
-from redalg.decompose.draws import integers
-from redalg.decompose.foreign import EVALUATED, adopt
-from redalg.decompose.parse import parse
-from redalg.decompose.rank import DIGITS, FLOATS, RankTest, Setting, _in_digits, equal_on_samples, rank, rank_test
-from redalg.decompose.samples import Samples
-from redalg.decompose.separate import Separator
-from redalg.decompose.signs import sign_of
+from redalg.decompose.parse.foreign import EVALUATED, adopt
+from redalg.decompose.parse.parse import parse
+from redalg.decompose.samples.arithmetic import Arithmetic, Digits, Floats
+from redalg.decompose.samples.digits import context
+from redalg.decompose.samples.draws import integers
+from redalg.decompose.samples.rank import (
+    DIGITS,
+    FLOATS,
+    RankTest,
+    Setting,
+    _in_digits,
+    equal_on_samples,
+    rank,
+    rank_test,
+)
+from redalg.decompose.samples.samples import Samples
+from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.signs import sign_of
 from redalg.expression import Cast, Label, Value, Where
-from redalg.incremental.numpy_ops import NumpyOps
-from redalg.runtime.torch_ops import TorchOps
+from redalg.incremental.arrays.numpy_ops import NumpyOps
+from redalg.runtime.bind.torch_ops import TorchOps
 from tests.test_patterns import PATTERNS
 
 b, n = ra.axes("b n")

@@ -8,7 +8,7 @@ import pytest
 
 import redalg as ra
 from redalg.decompose.domain import live_term
-from redalg.decompose.rank import RankTest, rank_test
+from redalg.decompose.samples.rank import RankTest, rank_test
 from tests import literature, theory
 from tests.corpus import Pattern
 from tests.random_cascades import case

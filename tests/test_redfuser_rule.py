@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import redalg as ra
-from redalg.decompose import parse
-from redalg.decompose.written import named_outputs
+from redalg.decompose.parse.parse import parse
+from redalg.decompose.parse.written import named_outputs
 from redalg.errors import ExpressionError
 from tests import literature, literature_order, theory
 from tests.conftest import Golden

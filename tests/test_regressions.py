@@ -11,7 +11,7 @@ from sympy import Abs, Expr, Max, Min, Rational, exp, oo, sqrt
 
 import redalg as ra
 from redalg.errors import InputError, PlanError
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from tests.fuzz import one_axis
 from tests.fuzz.executions import WAYS, Executions, data_of, judged
 from tests.kernel_cases import CASES as KERNEL_CASES

@@ -49,12 +49,12 @@ from sympy import (
 from sympy.codegen.cfunctions import expm1, log1p
 
 import redalg as ra
-from redalg.decompose import laurent
 from redalg.decompose.domain import live_term
-from redalg.decompose.parse import without_names
-from redalg.decompose.separate import Separator
+from redalg.decompose.parse.parse import without_names
+from redalg.decompose.separate import laurent
+from redalg.decompose.separate.separate import Separator
 from redalg.expression import Label, Value, Where
-from redalg.incremental.unroll import unrolled
+from redalg.incremental.arrange.unroll import unrolled
 from tests import (
     decided,
     extrema,

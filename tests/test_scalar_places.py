@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from tests.kernel_cases import problem
 
 b, n = ra.axes("b n")

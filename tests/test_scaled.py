@@ -13,11 +13,11 @@ from sympy import Max
 
 import redalg as ra
 from redalg.library import quantized_product
-from redalg.runtime.arrays import reference
-from redalg.runtime.inputs import bind
+from redalg.runtime.bind.arrays import reference
+from redalg.runtime.bind.inputs import bind
 from redalg.runtime.lowering import space_for
-from redalg.runtime.scaled import scaled_product
-from redalg.runtime.unfused import admitted, offered
+from redalg.runtime.unfused.scaled import scaled_product
+from redalg.runtime.unfused.unfused import admitted, offered
 from tests.kernel_cases import worst_error
 from tests.source import ROOT
 from tests.sweeps import FIRST, draws

@@ -15,9 +15,9 @@ import pytest
 from sympy import Abs, Expr, Max, Rational, log, sqrt
 
 import redalg as ra
+from redalg.incremental.derive.scales import for_kernels
 from redalg.incremental.form import PivotPolicy
-from redalg.incremental.scales import for_kernels
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 
 b, n = ra.axes("b n")
 x, y, w = ra.tensors("x[b,n] y[b,n] w[b,n]")

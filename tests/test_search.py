@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from redalg.strategies.search import Found, Limits, Outcome, search
+from redalg.strategies.search.search import Found, Limits, Outcome, search
 
 Choices = tuple[int, ...]
 WITHIN = 1.03

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from tests.sweeps import draws
 from tests.test_selection import FUSED, KINDS, LENGTHS, SELECTIONS, example, relaxed
 

@@ -162,7 +162,7 @@ def test_the_empty_state_is_the_identity(name: str) -> None:
 @pytest.mark.parametrize("block", [1, 3, 50])
 @each
 def test_blocks_of_any_length_give_the_definition(name: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from redalg.runtime import blocks
+    from redalg.runtime.bind import blocks
 
     data, fused = example("ties", 130), FUSED[name]
     monkeypatch.setattr(blocks.blocks, "__defaults__", (3 * block,))

@@ -13,18 +13,20 @@ from sympy.core.assumptions import _assume_defined
 from sympy.core.basic import Basic
 
 import redalg as ra
-from redalg.decompose import decompose, laurent, parse
-from redalg.decompose.digits import context
-from redalg.decompose.rank import rank
-from redalg.decompose.signs import absolute
-from redalg.decompose.written import named_outputs
+from redalg.decompose.parse.parse import parse
+from redalg.decompose.parse.written import named_outputs
+from redalg.decompose.samples.digits import context
+from redalg.decompose.samples.rank import rank
+from redalg.decompose.separate import laurent
+from redalg.decompose.separate.signs import absolute
+from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Axis, Label, Reduce, Value, Where
 from redalg.expression.contents import free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.known import FACTS
 from redalg.expression.rebuild import replaced, uncompared, with_args
-from redalg.incremental import derive
-from redalg.incremental.losable import Losable
+from redalg.incremental.derive.derive import derive
+from redalg.incremental.derive.losable import Losable
 from tests.random_cascades import case
 from tests.verdict_texts import PATTERNS
 

@@ -19,13 +19,14 @@ from benchmarks.families import FAMILIES
 from benchmarks.spaces import space_of
 from benchmarks.sweep import Wish, drawn_by_name
 from redalg.errors import PlanError
-from redalg.lower_tile.fit import smem_bytes
-from redalg.lower_tile.program import Copy, Kernel, Loop, Region, Statement
+from redalg.lower_tile.check.fit import smem_bytes
+from redalg.lower_tile.ir.program import Copy, Kernel, Loop, Region, Statement
 from redalg.runtime.lowering import built, lower_passes, space_for
-from redalg.strategies import Plan, Space, choose
-from redalg.strategies.cost import mcfuser, predict
-from redalg.strategies.space import DOUBT, DOUBT_US, SLACK, is_power_of_two
-from redalg.strategies.traffic import Traffic
+from redalg.strategies.model.cost import mcfuser, predict
+from redalg.strategies.model.traffic import Traffic
+from redalg.strategies.plan import Plan
+from redalg.strategies.rules.rules import choose
+from redalg.strategies.search.space import DOUBT, DOUBT_US, SLACK, Space, is_power_of_two
 from tests.kernel_cases import fused
 
 ROWS = (("mha", "H1"), ("mha", "H6"), ("mla", "L4"), ("moe", "R1"), ("chains", "G5"), ("quant", "Q7"),

@@ -140,7 +140,7 @@ def test_every_kernel_finds_itself_right(case: Case, tmp_path: Path) -> None:
 
 
 def test_a_large_definition_is_evaluated_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redalg.lower_tile.standalone.LARGEST", 1000)
+    monkeypatch.setattr("redalg.unfused.standalone.LARGEST", 1000)
     for name in ("attention", "routing", "inertia"):
         path = save(name, tmp_path / f"{name}.py")
         assert "def in_parts(" in path.read_text(encoding="utf-8")

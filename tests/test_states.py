@@ -17,8 +17,8 @@ import pytest
 from sympy import Abs, exp
 
 import redalg as ra
-from redalg.runtime.identity import identity
-from redalg.runtime.places import joined, shared_box
+from redalg.runtime.bind.identity import identity
+from redalg.runtime.bind.places import joined, shared_box
 from tests.refusals import Case, each
 
 b, n, m, q = ra.axes("b n m q")
@@ -136,7 +136,7 @@ FORMS = """
 import redalg as ra
 from sympy import exp, sqrt
 from redalg.library import attention
-from redalg.runtime.identity import identity
+from redalg.runtime.bind.identity import identity
 b, n, m, q = ra.axes("b n m q")
 x, w = ra.tensors("x[b,n] w[n]")
 a, c = ra.scalars("a c", positive=True)

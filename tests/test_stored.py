@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from redalg import BackendError
-from redalg.lower_tile import cache, stored
-from redalg.lower_tile.compile import compile_source, digest
+from redalg.runtime.compile import cache, stored
+from redalg.runtime.compile.compile import compile_source, digest
 from tests.kernel_cases import fused
 
 PROCESS = """
 import sys
 from tests.kernel_cases import fused
-from redalg.lower_tile.compile import compile_source
+from redalg.runtime.compile.compile import compile_source
 source = fused("rows").lower("sm_90a", {"b": 4, "n": 64}, {"x": "float32"}).source
 kernel = compile_source(source)
 import tvm_ffi

@@ -15,13 +15,13 @@ from sympy import Abs, Expr, Max, Min, Mod, S, exp, log, sqrt
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.expression import Where
-from redalg.lower_tile import subexpressions
-from redalg.lower_tile.emit import _Emitter
-from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.program import Buffer, Kernel, Parallel, Parameter, Store, TileProgram, index
-from redalg.lower_tile.scalars import IsFinite, Load, ScaledExp
-from redalg.lower_tile.subexpressions import shared
-from redalg.lower_tile.verify import verify
+from redalg.lower_tile.check.interpret import interpret
+from redalg.lower_tile.check.verify import verify
+from redalg.lower_tile.ir.program import Buffer, Kernel, Parallel, Parameter, Store, TileProgram, index
+from redalg.lower_tile.ir.scalars import IsFinite, Load, ScaledExp
+from redalg.lower_tile.passes import subexpressions
+from redalg.lower_tile.passes.subexpressions import shared
+from redalg.lower_tile.text.emit import _Emitter
 from tests.sweeps import draws
 
 ROWS, COLUMNS = 4, 8

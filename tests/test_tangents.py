@@ -10,7 +10,7 @@ import torch
 from sympy import Expr, log
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 
 b, n = ra.axes("b n")
 PLAIN = ra.tensors("x[b,n] w[b,n]")

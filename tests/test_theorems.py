@@ -14,7 +14,7 @@ import pytest
 from sympy import Abs, Expr, Max, Min, Mod, S, cos, exp, floor, log, oo, sign, sin, sqrt, tanh
 
 import redalg as ra
-from redalg.decompose.theorems import THEOREMS
+from redalg.decompose.separate.theorems import THEOREMS
 from tests.decided import n, w, x, y
 from tests.joint import dimension
 from tests.source import sources

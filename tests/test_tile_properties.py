@@ -17,12 +17,12 @@ from sympy import Integer, Mod
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.incremental.form import FusedForm
-from redalg.lower_tile.build import build
-from redalg.lower_tile.carried import Carried
-from redalg.lower_tile.interpret import interpret
-from redalg.lower_tile.program import Contract, Loop, statements
-from redalg.strategies import Plan
-from redalg.strategies.rules import splittable
+from redalg.lower_tile.check.interpret import interpret
+from redalg.lower_tile.ir.program import Contract, Loop, statements
+from redalg.lower_tile.place.build import build
+from redalg.lower_tile.place.carried import Carried
+from redalg.strategies.plan import Plan
+from redalg.strategies.rules.rules import splittable
 from tests.cascades import Data, Example, cascades, data
 from tests.kernel_cases import FORMS, fused, latent, problem, worst_error
 from tests.sweeps import draws
@@ -111,7 +111,7 @@ def test_joining_loops_changes_nothing(drawn: Problem) -> None:
     form = fused(name)
     made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
-    with patch("redalg.lower_tile.build.joined", lambda body, tiles: body):
+    with patch("redalg.lower_tile.place.build.joined", lambda body, tiles: body):
         apart = build(made.form, made.plan, made.problem, dtypes_out)
     assert len(apart.kernels[0].body) >= len(made.program.kernels[0].body)
     arguments = {one: array.numpy() for one, array in tensors.items()}
@@ -142,7 +142,7 @@ def test_loops_of_one_step_are_no_loops(drawn: Problem) -> None:
     form = fused(name)
     made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
-    with patch("redalg.lower_tile.build.without_single_steps", lambda body: body):
+    with patch("redalg.lower_tile.place.build.without_single_steps", lambda body: body):
         kept = build(made.form, made.plan, made.problem, dtypes_out)
     loops = [one for one in statements(made.program.kernels[0].body) if isinstance(one, Loop)]
     assert all(one.stop - one.start != 1 for one in loops)
@@ -161,7 +161,7 @@ def test_sums_of_products_are_one_product(target: str, seed: int, sizes: list[in
     form, tensors = fused("latent"), latent(*sizes)(torch.Generator().manual_seed(seed))
     known = problem(form, tensors)
     made = form.lower(target, **known)
-    with patch("redalg.lower_tile.stream.added", lambda form, space: {}):
+    with patch("redalg.lower_tile.place.stream.added", lambda form, space: {}):
         apart = form.lower(target, **known, plan=made.plan)
     contractions = [one for one in statements(made.program.kernels[0].body) if isinstance(one, Contract)]
     assert len({one.c for one in contractions}) == 2 < len(contractions) == 3

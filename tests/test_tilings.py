@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redalg.strategies.chain import Block, Chain, Tensor, chain_of, products
-from redalg.strategies.dag import COMPUTE, LOAD, STORE, place, spelled_out, statements, within
-from redalg.strategies.pruning import funnel, keeps_partial_tiles, sub_tiling, tilings
-from redalg.strategies.space import PADDING, padding, tile_lengths
-from redalg.strategies.tiling import Nest, deep, flat
+from redalg.strategies.model.chain import Block, Chain, Tensor, chain_of, products
+from redalg.strategies.model.dag import COMPUTE, LOAD, STORE, place, spelled_out, statements, within
+from redalg.strategies.model.tiling import Nest, deep, flat
+from redalg.strategies.search.pruning import funnel, keeps_partial_tiles, sub_tiling, tilings
+from redalg.strategies.search.space import PADDING, padding, tile_lengths
 from tests.kernel_cases import fused
 
 GEMMS = products("m", "k", "n", "h")

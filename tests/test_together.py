@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sympy import Expr, exp
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from tests.kernel_cases import outputs_of, problem
 from tests.sweeps import draws
 

@@ -17,13 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redalg as ra
-from redalg.lower_tile import cache
-from redalg.runtime import sizes as sized
-from redalg.runtime import tuned
+from redalg.runtime.call import sizes as sized
+from redalg.runtime.compile import cache
+from redalg.runtime.known import tuned
+from redalg.runtime.known.naming import naming
 from redalg.runtime.lowering import problem_of, space_for
-from redalg.runtime.naming import naming
-from redalg.strategies import Plan, Space, choose, device_for
-from redalg.strategies.plan import CHOICES, TUNED
+from redalg.strategies.device import device_for
+from redalg.strategies.plan import CHOICES, TUNED, Plan
+from redalg.strategies.rules.rules import choose
+from redalg.strategies.search.space import Space
 from tests.kernel_cases import fused
 
 SIZES, DTYPES = {"b": 128, "n": 4096}, {"x": "float32"}
@@ -64,7 +66,7 @@ def entry(one: ra.Fused, plan: Plan, sizes: dict[str, int] = SIZES, dtypes: dict
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 KEY = """
-from redalg.runtime import tuned
+from redalg.runtime.known import tuned
 from redalg.runtime.lowering import space_for
 from tests.kernel_cases import fused
 for name, sizes, dtypes in (("attention", dict(b=2, h=4, q=512, k=512, d=64, e=64), dict.fromkeys("QKV", "float16")),

@@ -16,10 +16,12 @@ import pytest
 import torch
 
 import redalg as ra
-from redalg.lower_tile import cache
-from redalg.runtime import compiling, kernels, timing, tuned, tuner
-from redalg.strategies import device_for
-from redalg.strategies.search import Found, Limits, Trial
+from redalg.runtime.call import kernels
+from redalg.runtime.compile import cache
+from redalg.runtime.known import tuned
+from redalg.runtime.tune import compiling, timing, tuner
+from redalg.strategies.device import device_for
+from redalg.strategies.search.search import Found, Limits, Trial
 from tests.kernel_cases import fused
 from tests.sweeps import FIRST
 
@@ -188,8 +190,8 @@ def test_no_tensor_bears_an_options_name(name: str) -> None:
 
 SCRIPT = """
 import sys, torch, redalg as ra
-from redalg.runtime import tuner
-from redalg.strategies.search import Limits
+from redalg.runtime.tune import tuner
+from redalg.strategies.search.search import Limits
 tuner.FEW = Limits(population=2, batch=1, patience=1)
 rows = ra.fuse(ra.logsumexp(ra.tensor("x[b,n]"), ra.axes("n")))
 x = torch.ones(3, 40)

@@ -19,13 +19,17 @@ import redalg as ra
 from benchmarks import sweep, tune
 from benchmarks.families import FAMILIES
 from redalg.library import chained_product
-from redalg.runtime import sizes as sizing
-from redalg.runtime import tuned, tuner, unfused
+from redalg.runtime.call import sizes as sizing
+from redalg.runtime.known import tuned
 from redalg.runtime.lowering import space_for, unfused_at
-from redalg.strategies import Plan, Space, bind_axes, device_for
-from redalg.strategies.plan import unfused_plan
-from redalg.strategies.search import Found, Limits, Trial
-from redalg.strategies.unfused import predicted
+from redalg.runtime.tune import tuner
+from redalg.runtime.unfused import unfused
+from redalg.strategies.binding import bind_axes
+from redalg.strategies.device import device_for
+from redalg.strategies.model.unfused import predicted
+from redalg.strategies.plan import Plan, unfused_plan
+from redalg.strategies.search.search import Found, Limits, Trial
+from redalg.strategies.search.space import Space
 from tests.kernel_cases import CASES, fused, problem, tensors_of, worst_error
 from tests.source import ROOT
 from tests.sweeps import FIRST

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from redalg.library import chained_product
-from redalg.runtime import unfused
 from redalg.runtime.lowering import space_for
+from redalg.runtime.unfused import unfused
 
 
 def precisions() -> tuple[Any, ...]:

@@ -10,11 +10,12 @@ import torch
 from sympy import oo
 
 import redalg as ra
-from redalg.lower_tile.compile import compile_source
-from redalg.lower_tile.interpret import interpret
-from redalg.runtime import sizes
+from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.call import sizes
+from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.lowering import Lowered, problem_of
-from redalg.strategies import DEVICES, may_vary
+from redalg.strategies.device import DEVICES
+from redalg.strategies.varying import may_vary
 from tests.kernel_cases import SCORE, K, Q, V, attention, fused, problem, worst_error
 
 b, h, q, k, d, n = ra.axes("b h q k d n")

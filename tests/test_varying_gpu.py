@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from redalg.lower_tile.emit import Source
-from redalg.runtime import sizes
+from redalg.lower_tile.text.emit import Source
+from redalg.runtime.call import sizes
 from redalg.runtime.lowering import Lowered, problem_of
 from tests.kernel_cases import fused, problem, worst_error
 

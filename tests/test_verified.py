@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from redalg.runtime.inputs import bind
-from redalg.runtime.verified import ROUNDOFF, Verifier, arrays_of, distance
+from redalg.runtime.bind.inputs import bind
+from redalg.runtime.tune.verified import ROUNDOFF, Verifier, arrays_of, distance
 from tests.kernel_cases import fused
 
 INF, NAN = float("inf"), float("nan")
@@ -72,7 +72,7 @@ def test_numpy_outputs_are_compared_too() -> None:
 
 
 def test_a_large_reference_gives_way_to_the_first_right_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redalg.runtime.verified.KEPT_BYTES", 8)
+    monkeypatch.setattr("redalg.runtime.tune.verified.KEPT_BYTES", 8)
     one = verifier()
     assert one.check(out(0.5))
     assert one.wanted["out"].dtype == torch.float64

@@ -14,7 +14,7 @@ import pytest
 from sympy import Expr, Rational, exp, log, oo, sqrt
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from tests import generators
 
 b, n = ra.axes("b n")

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from sympy import exp
 
 import redalg as ra
-from redalg.lower_tile.interpret import interpret
+from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.lowering import Lowered
-from redalg.strategies import bind_axes
+from redalg.strategies.binding import bind_axes
 from tests.kernel_cases import problem, worst_error
 from tests.sweeps import draws
 from tests.wider_cases import AFTER, AHEAD, APART, BESIDE, FORMS, PRODUCTS, ROUNDED, SIZES, SUMS, drawn

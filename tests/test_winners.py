@@ -11,10 +11,10 @@ import pytest
 from sympy import Abs, Expr, Max, cos, exp, oo, sign, sqrt, tanh
 
 import redalg as ra
-from redalg.decompose.foreign import adopt
-from redalg.decompose.parse import parse
-from redalg.decompose.rank import Setting
-from redalg.decompose.winners import ENDS, winners
+from redalg.decompose.parse.foreign import adopt
+from redalg.decompose.parse.parse import parse
+from redalg.decompose.samples.rank import Setting
+from redalg.decompose.samples.winners import ENDS, winners
 from redalg.expression.contents import values_of
 from tests import extrema
 from tests.fuzz import one_axis

@@ -12,7 +12,7 @@ from os import cpu_count
 
 import torch
 
-from redalg.lower_tile.compile import compile_source
+from redalg.runtime.compile.compile import compile_source
 from tests.kernel_cases import CASES, cast, fused, problem, tensors_of
 from tests.test_merging_gpu import MERGED, SEGMENTS, fresh, plan_of
 from tests.test_varying_gpu import FORMS, SIZES, sources

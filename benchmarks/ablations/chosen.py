@@ -8,7 +8,8 @@ from benchmarks.family import Family, Row
 from benchmarks.sweep import Draws, compile_all, run
 from redalg.errors import RedalgError
 from redalg.runtime.lowering import Lowered, built
-from redalg.strategies import Plan, Space
+from redalg.strategies.plan import Plan
+from redalg.strategies.search.space import Space
 
 COMPILE_S = 240.0
 Kind = Callable[[Space, Plan], Hashable]

@@ -1,7 +1,7 @@
 """How much each pruning rule leaves (MCFuser, Fig. 7): of its own example, of its chains, and of every family.
 
-Expressions and tiles are counted by `redalg.strategies.pruning`; "plans" are what a search lists for the H200
-(`redalg.strategies.space`): tiles of the one nest that kernels have, times schedules and parts.
+Expressions and tiles are counted by `redalg.strategies.search.pruning`; "plans" are what a search lists for the H200
+(`redalg.strategies.search.space`): tiles of the one nest that kernels have, times schedules and parts.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
-from redalg.strategies import device_for
-from redalg.strategies.chain import Block, Chain, Tensor, chain_of, products
-from redalg.strategies.pruning import Funnel, funnel
-from redalg.strategies.rules import BYTES
+from redalg.strategies.device import device_for
+from redalg.strategies.model.chain import Block, Chain, Tensor, chain_of, products
+from redalg.strategies.rules.rules import BYTES
+from redalg.strategies.search.pruning import Funnel, funnel
 
 CHIP, PAPERS_CHIP = "H200", "A100"
 EXAMPLE = {"m": 1024, "n": 1024, "k": 512, "h": 512}

@@ -20,8 +20,9 @@ from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
-from redalg.strategies import Plan, Space
-from redalg.strategies.traffic import Traffic
+from redalg.strategies.model.traffic import Traffic
+from redalg.strategies.plan import Plan
+from redalg.strategies.search.space import Space
 
 WAYS = ("incremental", "non-incremental")
 SEGMENTS_ON_C = (1, 2, 4)

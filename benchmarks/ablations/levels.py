@@ -27,7 +27,8 @@ from benchmarks.markdown import Table
 from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
 from benchmarks.timing import input_sets, measure
-from redalg.strategies import Plan, Space
+from redalg.strategies.plan import Plan
+from redalg.strategies.search.space import Space
 
 NAMES = {"thread": "intra-thread", "warp": "intra-warp", "block": "intra-block", "row": "whole row"}
 ROWS, LENGTHS, SMALL = 512, (1024, 2048, 4096, 8192), (4, (64, 256))

@@ -1,9 +1,9 @@
 """Predicted against measured times (MCFuser, Fig. 11), of the plans that benchmarks.sweep took and measured.
 
-Correlations are those of plans drawn uniformly (`sweep-*.json`); MCFuser's own model (`redalg.strategies.cost.mcfuser`)
-stands beside redalg's. What a choice costs is judged over these and those that a model took for the best
-(`best-*.json`): the first is what a search that measures nothing takes, of the first eight the best is what Algorithm 1
-has after one round.
+Correlations are those of plans drawn uniformly (`sweep-*.json`); MCFuser's own model
+(`redalg.strategies.model.cost.mcfuser`) stands beside redalg's. What a choice costs is judged over these and those that
+a model took for the best (`best-*.json`): the first is what a search that measures nothing takes, of the first eight
+the best is what Algorithm 1 has after one round.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from benchmarks.agreement import GOOD, NEAR, TOP, Pairs, agreement
 from benchmarks.drawn import PREFIX, Drawn, drawn
 from benchmarks.markdown import Table
 from benchmarks.plots.scatter import scatter
-from redalg.strategies.cost import mcfuser
+from redalg.strategies.model.cost import mcfuser
 
 BEST = "best-"
 """What files of plans that a model took for the best begin with."""

@@ -1,8 +1,8 @@
 """Shared memory estimated before anything is built, counted on the program, and allotted by nvcc (MCFuser, Fig. 10).
 
 A plan is judged rightly where the estimate and what the compiler allots say the same of whether a block can hold it.
-`redalg.lower_tile.fit` counts tiles of the built program; nvcc takes seconds a plan, so a seeded few are compiled,
-whether they fit or not, and the count stands for the others.
+`redalg.lower_tile.check.fit` counts tiles of the built program; nvcc takes seconds a plan, so a seeded few are
+compiled, whether they fit or not, and the count stands for the others.
 """
 
 import argparse
@@ -21,17 +21,19 @@ from benchmarks.markdown import Table
 from benchmarks.plots.scatter import scatter
 from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
-from redalg.lower_tile.build import build
-from redalg.lower_tile.compile import compile_only
-from redalg.lower_tile.emit import emit
-from redalg.lower_tile.fit import smem_bytes
-from redalg.lower_tile.flatten import flattened
-from redalg.lower_tile.header import header, self_check
-from redalg.lower_tile.program import TileProgram, sizes_in
-from redalg.runtime.arrays import output_dtype
+from redalg.incremental.arrange.flatten import flattened
+from redalg.lower_tile.check.fit import smem_bytes
+from redalg.lower_tile.ir.program import TileProgram, sizes_in
+from redalg.lower_tile.place.build import build
+from redalg.lower_tile.text.emit import emit
+from redalg.lower_tile.text.header import header, self_check
+from redalg.runtime.bind.arrays import output_dtype
+from redalg.runtime.compile.compile import compile_only
 from redalg.runtime.lowering import kernel_dtype
-from redalg.strategies import Plan, Space, with_symbols
-from redalg.strategies.traffic import Traffic
+from redalg.strategies.model.traffic import Traffic
+from redalg.strategies.plan import Plan
+from redalg.strategies.search.space import Space
+from redalg.strategies.varying import with_symbols
 
 
 @dataclass(frozen=True)

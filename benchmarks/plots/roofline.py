@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.plots.figure import COLOURS, canvas, legend, logarithmic
-from redalg.strategies import CARDS, DeviceSpec, card_of
+from redalg.strategies.device import CARDS, DeviceSpec, card_of
 
 Document = dict[str, Any]
 CAPABILITIES = {"sm_90a": (9, 0), "sm_89": (8, 9), "sm_86": (8, 6), "sm_80": (8, 0)}

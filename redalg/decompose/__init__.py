@@ -8,12 +8,3 @@ Grammar (every node immutable):
     Output     := name, expr(d), axes
     Decomposition := per reduction  Separation(polynomial Σ h_k(d)·g_k(x), rank)
 """
-
-from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
-from redalg.decompose.parse import parse
-from redalg.decompose.theorems import NotSeparable
-from redalg.decompose.verdict import Decomposition, Separation, decompose
-
-__all__ = [
-    "Cascade", "Decomposition", "NotSeparable", "Output", "Producer", "Reduction", "Separation", "decompose", "parse",
-]  # fmt: skip

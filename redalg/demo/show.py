@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from redalg import Fused, InputError, library
-from redalg.strategies import CARDS, DEVICES
+from redalg.strategies.device import CARDS, DEVICES
 
 TARGETS = (*DEVICES, *CARDS)
 ROWS = {"b": 1024, "n": 8192}

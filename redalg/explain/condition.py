@@ -17,15 +17,14 @@ from typing import Any, final
 from sympy import Abs, Add, Expr, Function, Mul, Symbol, exp
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose import Decomposition
 from redalg.decompose.domain import live_term
-from redalg.decompose.signs import sign_of
+from redalg.decompose.separate.signs import sign_of
+from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Equation, Line, Part, column, listed, sentence
 from redalg.explain.notation import DELTA
 from redalg.expression import Element, Label, Reduce, Value
 from redalg.expression.contents import free_axes
-from redalg.incremental import Accumulator, FusedForm
-from redalg.incremental.form import FormOutput
+from redalg.incremental.form import Accumulator, FormOutput, FusedForm
 
 KAPPA, EPSILON = Symbol("κ"), Symbol("ε")
 RELATIVE = ("scaled_product",)

@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from sympy import Add, Expr, Integer, Mul, S, exp
 from sympy.core.basic import Basic
 
-from redalg.decompose import Cascade
+from redalg.decompose.cascade import Cascade
 from redalg.decompose.domain import live_term
 from redalg.explain.model import Line, Part, Table, listed
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
-from redalg.incremental import FusedForm
 from redalg.incremental.factors import grouped
-from redalg.incremental.form import FormOutput
+from redalg.incremental.form import FormOutput, FusedForm
 
 INTEGERS = ("count", "index")
 """Kinds of slots that are integers."""

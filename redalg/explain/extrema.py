@@ -12,13 +12,12 @@ from typing import Any
 from sympy import Dummy, Expr, S, Symbol
 from sympy.core.relational import StrictLessThan
 
-from redalg.decompose import Decomposition
-from redalg.decompose.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature
-from redalg.decompose.extremal import GENERATOR, Extremal
-from redalg.decompose.verdict import Separation
+from redalg.decompose.extrema.extremal import GENERATOR, Extremal
+from redalg.decompose.separate.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature
+from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.explain.model import Equation, Equations, Line, Part, sentence
 from redalg.expression import Axis, Reduce, Where
-from redalg.incremental import FusedForm
+from redalg.incremental.form import FusedForm
 
 F = Symbol("F")
 WANTED = {"max": (CONVEX, QUASICONVEX), "min": (CONCAVE, QUASICONCAVE)}

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from redalg.decompose import Decomposition
+from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain import text
 from redalg.explain.latex import WRITER, aligned
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
 from redalg.explain.sections import derivation
-from redalg.incremental import FusedForm
+from redalg.incremental.form import FusedForm
 
 LEFT = 'style="text-align:left"'
 """Notebooks align cells to the right unless told otherwise."""

@@ -8,13 +8,13 @@ from typing import final
 from sympy import Expr, Pow, S, latex
 from sympy.core.basic import Basic
 
-from redalg.decompose import Decomposition
+from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Code, Derivation, Equation, Equations, Line, Notice, Part, Section, Sentence, Table
 from redalg.explain.notation import ATOM, EACH, HAT, POWER, PRIME, PRODUCT, Writer, is_negative, ordered_terms, unmarked
 from redalg.explain.sections import derivation
 from redalg.explain.text import WRITER as PLAIN
 from redalg.explain.text import width
-from redalg.incremental import FusedForm
+from redalg.incremental.form import FusedForm
 
 LINE = 100
 """Columns of the text form beyond which a sentence or a sum is broken, since MathJax breaks neither."""

@@ -18,15 +18,14 @@ from typing import final
 from sympy import Abs, Add, Dummy, Expr, Function, Mul, S, Tuple, exp, factor, fraction, together
 
 from redalg.decompose.domain import live_term
-from redalg.decompose.foreign import adopt
+from redalg.decompose.parse.foreign import adopt
 from redalg.explain.model import Equation
 from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, marked
 from redalg.expression import Axis, Let, Reduce, Value
 from redalg.expression.contents import values_of
-from redalg.incremental import Accumulator, FusedForm, Pivot
-from redalg.incremental.ends import ends
-from redalg.incremental.form import PivotPolicy, Structure
-from redalg.incremental.structured import NATIVE, lifted
+from redalg.incremental.arrays.ends import ends
+from redalg.incremental.arrays.structured import NATIVE, lifted
+from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, Structure
 from redalg.monoids.peaks import ARGPEAK, PEAK
 
 Naming = Callable[[Value], Expr]

@@ -8,16 +8,15 @@ from typing import final
 from sympy import Expr, Mul, S, exp
 from sympy.core.basic import Basic
 
-from redalg.decompose import Decomposition
-from redalg.decompose.centre import centre
 from redalg.decompose.domain import live_term
-from redalg.decompose.whole import DEGREES
+from redalg.decompose.separate.whole import DEGREES
+from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Line, Part, listed, sentence
 from redalg.explain.notation import HAT, marked
 from redalg.expression import Element, Value
 from redalg.expression.contents import free_axes
-from redalg.incremental import FusedForm, Pivot
-from redalg.incremental.form import PivotPolicy
+from redalg.incremental.derive.centre import centre
+from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
 
 Parts = tuple[Part, ...]
 PLAIN_IN_KERNELS = """A number is added to what is scaled under a root, so that the scale serves large data alone. \

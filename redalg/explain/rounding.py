@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sympy import Abs, Function
 
-from redalg.decompose import Decomposition
-from redalg.decompose.rounding import EXACT_FORMS, Rounding, bounds, overflowing
+from redalg.decompose.separate.rounding import EXACT_FORMS, Rounding, bounds, overflowing
+from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Equation, Line, Part, column, sentence
 
 DIFFERENCE = Function("Δ")

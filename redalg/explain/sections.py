@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from sympy import And, Expr, Mul, Or, S, Symbol
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose import Cascade, Decomposition, Reduction, decompose
-from redalg.decompose.conventions import factors, selections, ties, weights
+from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
-from redalg.decompose.passes import said
-from redalg.decompose.verdict import Separation
+from redalg.decompose.verdict.conventions import factors, selections, ties, weights
+from redalg.decompose.verdict.passes import said
+from redalg.decompose.verdict.verdict import Decomposition, Separation, decompose
 from redalg.explain import extrema
 from redalg.explain.condition import the_condition
 from redalg.explain.cost import carried, cost, definition_passes, over, state_size
@@ -33,8 +33,7 @@ from redalg.explain.pivots import the_pivots
 from redalg.explain.rounding import the_roundings
 from redalg.expression import Axis, Cast, Element, Label, Value
 from redalg.expression.contents import of_kind, values_of
-from redalg.incremental import FusedForm
-from redalg.incremental.form import PivotPolicy
+from redalg.incremental.form import FusedForm, PivotPolicy
 
 F = Symbol("F")
 

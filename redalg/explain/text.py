@@ -10,11 +10,11 @@ from typing import final
 from sympy import Expr, S
 from sympy.core.basic import Basic
 
-from redalg.decompose import Decomposition
+from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
 from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, unmarked
 from redalg.explain.sections import derivation, the_conventions
-from redalg.incremental import FusedForm
+from redalg.incremental.form import FusedForm
 
 WIDTH = 100
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")

@@ -9,12 +9,3 @@ Grammar (every node immutable):
     Accumulator := value, weight, factors, transition             state slot  Σ Π exp(q·(u − c)) · Π factors
     Assignment  := value, expr(slots, earlier assignments)        finish
 """
-
-from redalg.incremental.derive import derive
-from redalg.incremental.form import Accumulator, Assignment, Extremum, FormOutput, FusedForm, Pivot, Slot, Structure
-from redalg.incremental.variants import variants
-
-__all__ = [
-    "Accumulator", "Assignment", "Extremum", "FormOutput", "FusedForm", "Pivot", "Slot", "Structure",
-    "derive", "variants",
-]  # fmt: skip

@@ -22,8 +22,7 @@ from typing import final
 from sympy import Expr, Mul, S, Tuple, exp
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose import Cascade, Producer
-from redalg.decompose.cascade import dtype_of
+from redalg.decompose.cascade import Cascade, Producer, dtype_of
 from redalg.expression import Axis, Label, Let, Value
 from redalg.expression.contents import bound_axes, values_of
 from redalg.monoids import Monoid

@@ -9,40 +9,32 @@ from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.expression import Axis
+from redalg.incremental.arrange.arranged import arranged
+from redalg.incremental.arrange.coalesce import coalesced, placed_again
+from redalg.incremental.arrange.flatten import flattened
+from redalg.incremental.arrange.reductions import check_reductions
+from redalg.incremental.arrange.stages import REPEATED, apart, flat, parted, staged
+from redalg.incremental.arrange.unroll import may_unroll, unrolled
+from redalg.incremental.derive.scales import in_kernels
 from redalg.incremental.form import FusedForm
-from redalg.incremental.scales import in_kernels
-from redalg.incremental.stages import REPEATED, apart, flat, parted, staged
-from redalg.incremental.unroll import may_unroll, unrolled
-from redalg.lower_tile.build import build
-from redalg.lower_tile.coalesce import coalesced, placed_again
-from redalg.lower_tile.emit import Source, emit
-from redalg.lower_tile.fit import check_fit, check_operands, fits
-from redalg.lower_tile.flatten import flattened
-from redalg.lower_tile.header import header, self_check
-from redalg.lower_tile.parameters import reading
-from redalg.lower_tile.program import TileProgram, sizes_in
-from redalg.lower_tile.reductions import check_reductions
-from redalg.lower_tile.standalone import Example, checked
-from redalg.runtime.arrays import output_dtype
-from redalg.runtime.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
-from redalg.runtime.tuned import remembered
-from redalg.runtime.unfused import Unfused, admitted, offered, refusal
-from redalg.strategies import (
-    Binding,
-    Plan,
-    Problem,
-    Space,
-    bind_axes,
-    card_of,
-    check_varying,
-    choose,
-    device_for,
-    smaller,
-    with_symbols,
-)
-from redalg.strategies.arranged import arranged
-from redalg.strategies.candidates import Candidates, ranked
-from redalg.strategies.plan import TUNED, UNFUSED
+from redalg.lower_tile.check.fit import check_fit, check_operands, fits
+from redalg.lower_tile.ir.program import TileProgram, sizes_in
+from redalg.lower_tile.place.build import build
+from redalg.lower_tile.place.parameters import reading
+from redalg.lower_tile.text.emit import Source, emit
+from redalg.lower_tile.text.header import header, self_check
+from redalg.runtime.bind.arrays import output_dtype
+from redalg.runtime.bind.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
+from redalg.runtime.known.tuned import remembered
+from redalg.runtime.unfused.unfused import Unfused, admitted, offered, refusal
+from redalg.strategies.binding import Binding, bind_axes
+from redalg.strategies.device import card_of, device_for
+from redalg.strategies.plan import TUNED, UNFUSED, Plan, Problem
+from redalg.strategies.rules.rules import choose, smaller
+from redalg.strategies.search.candidates import Candidates, ranked
+from redalg.strategies.search.space import Space
+from redalg.strategies.varying import check_varying, with_symbols
+from redalg.unfused.standalone import Example, checked
 
 Made = TypeVar("Made")
 UNRULED = (*TUNED, "model")

@@ -17,7 +17,7 @@ from typing import Any
 
 from sympy import Integer, Symbol, ceiling, sympify
 
-from redalg.decompose import Cascade
+from redalg.decompose.cascade import Cascade
 from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes

@@ -1,0 +1,66 @@
+"""Parts of a term that give its extremum: the condition of theorems about a part, of which another may be larger.
+
+    decides(f, F)    f, a part of F, gives max F by three elements in turn, in data sets where it is another without f
+
+A term is read as choices, of max, min and where, among parts; what multiplies or shifts a choice stands in its parts,
+and what takes few values is a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sympy import Abs, Expr, Max, Min
+from sympy.core.basic import Basic
+
+from redalg.decompose.extrema.extremal import Finder
+from redalg.decompose.samples.conditions import CORNERS, attaining
+from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
+from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.theorems import D, X
+from redalg.expression import Where
+from redalg.expression.contents import operations_of
+from redalg.expression.expanded import expanded
+from redalg.expression.rebuild import uncompared
+from redalg.monoids import monoid
+
+SIZE_LIMIT = 60
+"""Operations of a part beyond which its spelling is not changed, to find it or to take it apart."""
+
+
+def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
+    """Tells if a part of a term gives its extremum, by at least three elements in turn.
+
+    Args:
+        node: the part, or the condition of a choice.
+        term, kind: what is compared, and by which of max and min.
+        separator: tells x from d.
+    """
+    finder, none = Finder(separator), monoid(kind).identity
+    written_out = expanded(node) if isinstance(node, Expr) and operations_of(node) <= SIZE_LIMIT else None
+
+    def is_part(one: Expr) -> bool:
+        if one == node or (isinstance(one, Where) and one.condition == node):
+            return True
+        return operations_of(one) <= SIZE_LIMIT and expanded(one) == written_out
+
+    whole = _choices(term, finder, lambda one: one)
+    without = _choices(term, finder, lambda one: none if is_part(one) else one)
+    if without == none:
+        return True
+    return without != whole and attaining(whole, kind, separator, without) >= CORNERS
+
+
+def _choices(node: Expr, finder: Finder, part: Callable[[Expr], Expr], opened: int = 0) -> Expr:
+    """A term as choices of parts, each replaced by another."""
+    if finder.separator.side(node) != X | D or part(node) != node:
+        return part(node)
+    made = finder.inward(node)
+    if isinstance(made, Abs):
+        made = uncompared(Max, [made.args[0], -made.args[0]])
+    if not isinstance(made, Max | Min | Where) and opened < CASES_LIMIT and operations_of(made) <= SIZE_LIMIT:
+        made, opened = by_cases(made, made, finder.separator, summed=False) or made, opened + 1
+    if not isinstance(made, Max | Min | Where) or part(made) != made:
+        return part(made)
+    first, *rest = (_choices(one, finder, part, opened) if isinstance(one, Expr) else one for one in made.args)
+    return Where(first, *rest) if isinstance(made, Where) else uncompared(made.func, [first, *rest])

@@ -1,0 +1,443 @@
+"""Extrema of terms that mix x and d: max F(u(x), d) from the extrema of u alone.
+
+    max_l φ_d(u_l)              → φ_d(max u)                          φ rising in u for every d
+                                → φ_d(min u)                          φ falling
+                                → max(φ_d(max u), φ_d(min u))         φ quasiconvex (for min: quasiconcave)
+    max_l max(a, b)             → max(max a, max b)
+    max_l (k·max(a, b) + v)     → max_l max(k·a + v, k·b + v)         k ≥ 0 (k ≤ 0: min); of where(c, a, b) for any k;
+                                                                      k and v of x, of d or of both
+    max_l where(c, a, b)        → max(max over c of a, max over ¬c of b)      c of x alone
+    max_l (g(x)·h(d) + v(d))    → (max g)·h + v                       h ≥ 0; g of several generators
+    max_l φ_d(g(u_l), h(u_l))   → φ_d(g, h) at max u or min u         as a function of u, as above
+    max_l where(u > d, a, b)    → where(u > d, a, b) at max u         rising in u; at min u where it falls
+                                → max(max_l where(u > d, a, −∞), max_l where(u > d, −∞, b))       otherwise
+    argmax_l, topk_l φ_d(u_l)   → those of u, their values φ_d(…)     φ strictly rising in u
+
+and the same for min with the order turned. Over no element an extremum is its identity, which φ need not give: there
+max u < min u, or a slot of its own, the maximum of 0 over the elements, is −∞.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+from sympy import (
+    Abs,
+    Add,
+    And,
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    Max,
+    Min,
+    Mul,
+    Not,
+    Pow,
+    S,
+    Symbol,
+    acosh,
+    exp,
+    log,
+    preorder_traversal,
+)
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.samples.conditions import CORNERS, attaining, independent, moves, speaks
+from redalg.decompose.separate import laurent
+from redalg.decompose.separate.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, stepped
+from redalg.decompose.separate.laurent import Polynomial
+from redalg.decompose.separate.plain import is_number
+from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.signs import UP, absolute, sign_of
+from redalg.decompose.separate.span import Span
+from redalg.decompose.separate.theorems import D, NotSeparable, X
+from redalg.errors import Text
+from redalg.expression import Axis, Where
+from redalg.expression.contents import elements_of, of_kind, operations_of, text_of, values_of
+from redalg.expression.expanded import addends_of, expanded
+from redalg.expression.rebuild import replaced, uncompared, with_args
+from redalg.monoids import monoid
+
+MIXED = X | D
+LATTICE = {"max": Max, "min": Min}
+OTHER = {"max": "min", "min": "max"}
+SELECTED = "where(u == max u, w, z)"
+"""What `ties` knows, as a reader would write it."""
+ADDENDS_LIMIT = 32
+"""Addends beyond which a term is not written out."""
+GENERATOR = Symbol("g")
+"""What stands for g(x) where h is printed as a function of it."""
+
+
+@final
+@dataclass(frozen=True)
+class Slot:
+    """An extremum of x alone that the state holds: ⊕ by `kind` of `term`; `symbol` stands for it in `final`."""
+
+    kind: str
+    term: Expr
+    symbol: Expr
+
+
+@final
+@dataclass(frozen=True)
+class Extremal:
+    """A reduction's value as an expression of slots: `final` holds their symbols.
+
+    For the reader g are the functions of x of which it holds extrema, and `functions` what their values are put into:
+    each φ with the symbol that stands for g in it.
+    """
+
+    slots: tuple[Slot, ...]
+    final: Expr
+    g: tuple[Expr, ...]
+    functions: tuple[tuple[Expr, Expr], ...]
+
+    @cached_property
+    def h(self) -> tuple[Expr, ...]:
+        """The functions of `GENERATOR`."""
+        return tuple(phi.xreplace({variable: GENERATOR}) for phi, variable in self.functions)
+
+
+def extremal(kind: str, term: Expr, separator: Separator) -> Extremal:
+    """The extremum of a mixed term, or `NotSeparable`."""
+    finder = Finder(separator)
+    final = finder.extremum(term, kind, S.true)
+    return Extremal(tuple(finder.slots.values()), final, tuple(finder.g), tuple(finder.functions))
+
+
+@final
+class Finder:
+    """Collects the slots that one reduction needs, of `numbers` alone where a NaN does not count."""
+
+    def __init__(self, separator: Separator, *, numbers: bool = False) -> None:
+        self.separator, self.numbers = separator, numbers
+        self.slots: dict[tuple[str, Expr], Slot] = {}
+        self.g: list[Expr] = []
+        self.functions: list[tuple[Expr, Expr]] = []
+
+    def slot(self, kind: str, term: Expr, where: Boolean) -> Expr:
+        """The symbol of an extremum of x alone, over the elements where a condition holds."""
+        term = Where(where, term, monoid(kind).identity)
+        if (kind, term) not in self.slots:
+            self.slots[kind, term] = Slot(kind, term, Dummy(f"slot{len(self.slots)}", extended_real=True))
+        return self.slots[kind, term].symbol
+
+    def present(self, value: Expr, kind: str, where: Boolean) -> Expr:
+        """A value that holds only if there is an element, and the identity where there is none."""
+        return Where(self.slot("max", S.Zero, where) < 0, monoid(kind).identity, value)  # a NaN is a value
+
+    def extremum(self, node: Expr, kind: str, where: Boolean) -> Expr:
+        """The extremum of a node over the elements where a condition of x holds."""
+        side = self.separator.side(node)
+        if not side & X:
+            return self.present(node, kind, where)
+        if side == X:
+            return self._generated(node, kind, where, node, GENERATOR)
+        node = self.inward(node)
+        if isinstance(node, LATTICE[kind]):
+            return uncompared(node.func, [self.extremum(arg, kind, where) for arg in node.args])
+        if isinstance(node, Where):
+            return self._branches(node, kind, where)
+        if isinstance(node, Abs) and kind == "max" and node.args[0].is_Add and self._several(node):
+            return self.extremum(Max(node.args[0], -node.args[0], evaluate=False), kind, where)
+        return self._composed(node, kind, where)
+
+    def _several(self, node: Expr) -> bool:
+        """Tells whether a node holds several functions of x, of which no one is known to give the others."""
+        generators: dict[Expr, Dummy] = {}
+        return self._of_one(self.opened(node, generators), generators) is None
+
+    def inward(self, node: Expr) -> Expr:
+        """k·max(a, b) + v as max(k·a + v, k·b + v), or a min for k < 0; of a `where` alike, for any k and v."""
+        if isinstance(node, Max | Min | Where) or not (node.is_Add or node.is_Mul):
+            return node
+        mixed = [arg for arg in node.args if self.separator.side(arg) == MIXED]
+        inner = mixed or [arg for arg in node.args if self.separator.side(arg) & X]
+        if len(inner) != 1:
+            return node
+        held = self.inward(inner[0])
+        if not isinstance(held, Max | Min | Where):
+            return node
+        rest = node.func(*(arg for arg in node.args if arg is not inner[0]))
+        if isinstance(held, Where):
+            condition, a, b = held.args
+            return Where(condition, node.func(rest, a), node.func(rest, b))
+        falling = node.is_Mul and rest.is_extended_nonpositive
+        if not (node.is_Add or falling or rest.is_extended_nonnegative):
+            return node
+        made = held.func if not falling else Min if isinstance(held, Max) else Max
+        return uncompared(made, [node.func(rest, arg) for arg in held.args])
+
+    def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
+        condition, a, b = node.args
+        if self.separator.side(condition) == MIXED:
+            return self._crossed(node, kind, where)
+        if not self.separator.side(condition) & X:
+            return Where(condition, self.extremum(a, kind, where), self.extremum(b, kind, where))
+        identity = monoid(kind).identity
+        sides = ((a, condition), (b, otherwise(condition)))
+        made = [self.extremum(branch, kind, where & side) for branch, side in sides if branch != identity]
+        return uncompared(LATTICE[kind], made)
+
+    def _crossed(self, node: Where, kind: str, where: Boolean) -> Expr:
+        """The extremum of a choice by what compares x with d, as a whole or by its branches."""
+        condition, a, b = node.args
+        if (value := self._stepped(node, kind, where)) is not None:
+            return value
+        identity = monoid(kind).identity
+        parts = [Where(condition, a, identity), Where(condition, identity, b)] if identity not in (a, b) else []
+        values = [self._stepped(one, kind, where) for one in parts]
+        known = [one for one in values if one is not None]
+        if not known or len(known) < len(values):
+            raise self._threshold(node, kind)
+        return uncompared(LATTICE[kind], known)
+
+    def _stepped(self, node: Where, kind: str, where: Boolean) -> Expr | None:
+        """The extremum of a choice that rises or falls with one function of x; NaN takes the second branch."""
+        generators: dict[Expr, Dummy] = {}
+        found = self._of_one(self.opened(node, generators), generators)
+        if found is None or not isinstance(found[2], Where):
+            return None
+        u, variable, phi = found
+        direction, b = stepped(phi, variable, self.separator.facts), node.args[2]
+        if direction is None:
+            return None
+        end, hidden = (kind if direction == 1 else OTHER[kind]), not self.separator.side(b) & X
+        self.g.append(u)
+        self.functions.append((phi, variable))
+        counted = And(where, is_number(u)) if hidden or self.numbers else where
+        value = self.present(replaced(phi, {variable: self.slot(end, u, counted)}), kind, counted)
+        if not hidden or b == monoid(kind).identity:
+            return value
+        return uncompared(LATTICE[kind], [value, self.present(b, kind, And(where, Not(is_number(u))))])
+
+    def _of_one(self, opened: Expr, generators: dict[Expr, Dummy]) -> tuple[Expr, Dummy, Expr] | None:
+        """The function of x of which all generators are functions, its symbol, and the node as a function of it."""
+        if len(generators) == 1:
+            [(u, variable)] = generators.items()
+            return u, variable, opened
+        parts = {one for u in generators for one in preorder_traversal(u)
+                 if isinstance(one, Expr) and self.separator.side(one) == X and not isinstance(one, Axis)}  # fmt: skip
+        for u in sorted(parts, key=lambda one: (-operations_of(one), text_of(one))):
+            variable, written = _variable(u), dict[Dummy, Expr]()
+            for one, symbol in generators.items():
+                if (made := self._in_terms_of(u, variable, one)) is None:
+                    break
+                written[symbol] = made
+            else:
+                return u, variable, opened.xreplace(written)
+        return None
+
+    def _in_terms_of(self, u: Expr, variable: Dummy, node: Expr) -> Expr | None:
+        """A node as a function of u, None where it is not seen to be one."""
+        if not self.separator.side(written := node.xreplace({u: variable})) & X:
+            return written
+        if not isinstance(node, Pow | Mul | exp):
+            return None
+        return next((variable**power for power in (2, 3, 4) if node == u**power), None)
+
+    def _is_staircase(self, node: Where, kind: str) -> bool:
+        """Tells if the theorem of the staircase speaks: w and u fill a plane, or w rises to the edge."""
+        if not speaks(node.args[0], self.separator) or attaining(node, kind, self.separator) < CORNERS:
+            return False
+        of_u, of_w = dict[Expr, Dummy](), dict[Expr, Dummy]()
+        self.opened(node.args[0].lhs - node.args[0].rhs, of_u)
+        written = [self.opened(one, of_w) for one in node.args[1:] if one.is_finite is not False]
+        if independent([*of_u, *of_w], self.separator):
+            return True
+        strict = [curvature(one, symbol, self.separator.facts).strict for one in written for symbol in of_w.values()]
+        return len(of_u) == 1 and of_u.keys() == of_w.keys() and any(strict)
+
+    def _threshold(self, node: Where, kind: str) -> NotSeparable:
+        """Why a condition that compares x with d has no extrema: no theorem speaks of u beside its own extremum."""
+        condition = node.args[0]
+        mixed = [one for one in condition.atoms(Relational) if self.separator.side(one) == MIXED]
+        if any(self.separator.sign(one.lhs - one.rhs) for one in mixed) or not self._speaks_of_numbers(mixed):
+            return NotSeparable(condition, "asks which elements attain an extremum, and under a max or min redalg "
+                                "knows what to hold of them only where both branches are free of d", certain=False,
+                                hint=f"Write `{SELECTED}` with w and z free of d right under the max or min, and take "
+                                "what holds d out of it.")  # fmt: skip
+        return NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
+                            "side, so no finite set of extrema decides",
+                            certain=isinstance(condition, Relational) and self._is_staircase(node, kind))  # fmt: skip
+
+    def _speaks_of_numbers(self, relations: list[Relational]) -> bool:
+        """Whether x is compared with sums, extrema and the like; an index is one of finitely many."""
+        held = {value for one in relations for value in values_of(one)} & self.separator.values
+        return held <= self.separator.facts.keys()
+
+    def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
+        generators: dict[Expr, Dummy] = {}
+        opened = self.opened(node, generators)
+        alone = self._of_one(opened, generators)
+        if len(generators) > 1 and (written := self._written_out(node)) != node:
+            if alone is not None:
+                with suppress(NotSeparable):
+                    return self._generated(alone[0], kind, where, alone[2], alone[1])
+            return self._composed(written, kind, where)
+        if alone is None:
+            return self._scaled(node, kind, where)
+        u, variable, phi = alone
+        return self._generated(u, kind, where, phi, variable)
+
+    def _written_out(self, node: Expr) -> Expr:
+        """A node with its products of sums written out, but those in functions of d alone, which are no generators."""
+        if addends_of(node) > ADDENDS_LIMIT:
+            return node
+        plain: dict[Basic, Basic] = {}
+
+        def visit(one: Any) -> Any:
+            if one not in plain:
+                side = self.separator.side(one)
+                if not side & X and isinstance(one, Function):
+                    known = "extended_nonnegative" if sign_of(one, self.separator.facts) in UP else "extended_real"
+                    plain[one] = Dummy(f"d{len(plain)}", **{known: True})
+                else:
+                    opens = side == MIXED or (side != X and isinstance(one, Add | Mul | Pow))
+                    plain[one] = with_args(one, [visit(arg) for arg in one.args]) if opens else one
+            return plain[one]
+
+        made = expanded(visit(node))
+        return node if made == plain[node] else replaced(made, {new: old for old, new in plain.items()})
+
+    def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
+        """The extremum of φ(u), at the end or the ends of u's range that give it."""
+        if self.numbers:
+            where = And(where, is_number(u))
+        found = curvature(phi, variable, self.separator.facts) if phi is not u else Curvature(1, frozenset(), True)
+        needed = QUASICONVEX if kind == "max" else QUASICONCAVE
+        if found.direction is None and needed not in found.shape:
+            raise NotSeparable(phi.xreplace({variable: u}), Text(f"is neither monotone nor {needed} in `", u, "` for "
+                               f"every d, as far as redalg can tell, so that its {kind} need not lie at an end of the "
+                               "range of `", u, "`"), certain=False)  # fmt: skip
+        ends = [kind if found.direction == 1 else OTHER[kind]] if found.direction else [kind, OTHER[kind]]
+        if phi is u:
+            phi = variable
+        self.g += [u] * len(ends)
+        self.functions += [(phi, variable)] * len(ends)
+        made = [replaced(phi, {variable: self.slot(end, u, where)}) for end in ends]
+        value = uncompared(LATTICE[kind], made)
+        safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)
+        if len(ends) == 2:  # over no element the largest is below the smallest
+            return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)
+        return value if safe else self.present(value, kind, where)
+
+    def opened(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
+        """The node with its maximal parts of x alone replaced by symbols, equal ones by one."""
+        if self.separator.side(node) == X:
+            factor, number, u = _without_numbers(node)
+            if u not in generators:
+                generators[u] = _variable(u)
+            return factor * generators[u] + number
+        if not self.separator.side(node) & X or not node.args:
+            return node
+        if node.is_Add or node.is_Mul:
+            of_x = [arg for arg in node.args if self.separator.side(arg) == X]
+            rest = [self.opened(arg, generators) for arg in node.args if self.separator.side(arg) != X]
+            return node.func(*rest, self.opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
+        args = [self.opened(arg, generators) for arg in node.args]
+        if isinstance(node, Max | Min):
+            return uncompared(node.func, args)
+        return absolute(args[0], self.separator.facts) if isinstance(node, Abs) else node.func(*args)
+
+    def _separated(self, node: Expr) -> Polynomial:
+        """The polynomial of a node; a theorem that says that it has none speaks of sums, not of extrema."""
+        try:
+            return self.separator.separate(node)
+        except NotSeparable as finding:
+            raise NotSeparable(finding.node, finding.reason, certain=False) from None
+
+    def _scaled(self, node: Expr, kind: str, where: Boolean) -> Expr:
+        """g(x)·h(d) + v(d) with several generators in g."""
+        free = [arg for arg in (node.args if node.is_Add else ()) if not self.separator.side(arg) & X]
+        moving = node.func(*(arg for arg in node.args if arg not in free)) if free else node
+        columns = laurent.columns(self._separated(moving))
+        varying = {d: {x: c for x, c in column.items() if x} for d, column in columns.items()}
+        span = Span()
+        independent = sum(span.add(column) for column in varying.values())
+        if independent > 1:
+            raise NotSeparable(node, f"weighs {independent} independent functions of x against each other by d, so "
+                               f"that its {kind} is attained at the corners of a hull, whose number is not bounded",
+                               certain=self._is_hull(node, span, kind))  # fmt: skip
+        if columns == varying:
+            g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
+            return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
+        atoms = self.separator.atoms
+        [g] = self._written(span)
+        scales = [laurent.number((span.coordinates(column) or {}).get(0, 0)) * atoms.expr(d)
+                  for d, column in varying.items()]  # fmt: skip
+        free += [laurent.number(column.get((), 0)) * atoms.expr(d) for d, column in columns.items()]
+        return self._generated(g, kind, where, GENERATOR * Add(*scales) + Add(*free), GENERATOR)
+
+    def _written(self, span: Span) -> list[Expr]:
+        """The functions of x of a basis."""
+        atoms = self.separator.atoms
+        return [Add(*(laurent.number(c) * atoms.expr(x) for x, c in vector.items())) for vector in span.basis]
+
+    def _is_hull(self, node: Expr, span: Span, kind: str) -> bool:
+        """Tells whether the theorem of the hull speaks: of functions that fill a plane, weighed by what moves."""
+        kinks = of_kind(Max, node) | of_kind(Min, node) | of_kind(Where, node) | of_kind(Abs, node)
+        if any(self.separator.side(one) == MIXED for one in kinks) or not moves(node, D, self.separator):
+            return False
+        return independent(self._written(span), self.separator) and attaining(node, kind, self.separator) >= CORNERS
+
+
+def _without_numbers(node: Expr) -> tuple[Expr, Expr, Expr]:
+    """A part of x as k·u + c, k and c numbers, so that one u is met in 2·u, u + 1 and −u; of a sum k is no fraction."""
+    c, u = node.as_coeff_Add() if node.is_Add else (S.Zero, node)
+    k, rest = u.as_coeff_Mul() if u.is_Mul else u.primitive() if u.is_Add else (S.One, u)
+    k, u = (k, rest) if not u.is_Add or k.is_Integer else (S.One, u)
+    return (-k, c, -u) if u.is_Add and u.could_extract_minus_sign() else (k, c, u)
+
+
+def otherwise(condition: Boolean) -> Boolean:
+    """Where a condition does not hold: not where its opposite does, as an order of NaN has none."""
+    ordered = any(elements_of(one) for one in of_kind(Relational, condition) if one.rel_op not in ("==", "!="))
+    return Eq(Where(condition, S.One, S.Zero), 0) if ordered else Not(condition)
+
+
+def _variable(u: Expr) -> Dummy:
+    """A symbol for a function of x, of the sign that SymPy knows of it."""
+    return Dummy("g", **({"nonnegative": True} if u.is_extended_nonnegative else {"extended_real": True}))
+
+
+def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
+    """A term as φ_d(u(x)) with φ strictly rising in u for every d: (u, φ of `GENERATOR`), or `NotSeparable`.
+
+    Which elements are selected, and in which order, is then known from u alone.
+    """
+    generators: dict[Expr, Dummy] = {}
+    opened = Finder(separator).opened(term, generators)
+    if len(generators) > 1:
+        generators = {}
+        opened = Finder(separator).opened(expanded(term), generators)
+    if len(generators) == 1:
+        [(u, variable)] = generators.items()
+        found = curvature(opened, variable, separator.facts)
+        if found.strict and found.direction and _is_total(opened, variable, separator):
+            return found.direction * u, opened.xreplace({variable: found.direction * GENERATOR})
+    raise NotSeparable(term, "is not known to rise strictly with one function of x for every d, so that which elements "
+                       "are selected may change with d", certain=False)  # fmt: skip
+
+
+def _is_total(phi: Expr, variable: Expr, separator: Separator) -> bool:
+    """Tells if φ of every number u is a number: a root or logarithm of less than 0 is NaN, which comes first."""
+    partial = [one.args[0] for one in of_kind(log, phi) | of_kind(acosh, phi)]
+    partial += [one.base for one in of_kind(Pow, phi) if not one.exp.is_Integer]
+    return all(constant_sign(one, separator.facts) in UP for one in partial if one.has(variable))
+
+
+def _keeps_infinity(phi: Expr, variable: Expr, separator: Separator) -> bool:
+    """Whether φ(±∞) = ±∞ for every finite d: φ = k·u + v with k positive."""
+    terms = [one for one in (phi.args if phi.is_Add else (phi,)) if one.has(variable)]
+    if len(terms) != 1:
+        return False
+    factor = Mul(*(one for one in Mul.make_args(terms[0]) if one != variable))
+    return not factor.has(variable) and constant_sign(factor, separator.facts) == "positive"

@@ -1,0 +1,231 @@
+"""Reductions over the elements that attain an extremum, or do not: a threshold that moves with d, and yet a state.
+
+    Σ where(u = max u, w, z) → sum_at_max(u, w) + sum_below_max(u, z)     and u ≥, <, ≠ max u: no u exceeds its maximum
+    Σ where(k·u + c = k·max u + c, w, z), Σ where(u − max u = 0, w, z) → as where(u = max u, …)    k and c numbers
+    Σ where(u > v, w, z)     → sum_at_max(u, w) + sum_below_max(u, z)     v the second largest of u, max u > −∞; ≤ alike
+    Σ max(u, v)·w            → Σ where(u > v, u, v)·w                     v the second largest; of the second least min
+    Σ where(u = min u, w, z) → sum_at_max(−u, w) + sum_below_max(−u, z)
+    Σ where(n = argmax u, w, z) → at_argmax(u, w) + sum_beside_argmax(u, z)          0 of no elements; argmin by −u
+    max where(u = max u, w, z) → max(max_at_max(u, w), max_below_max(u, z))          and min, and by argmax, alike
+    Σ where(…, h·w, z)       → h·Σ where(…, w, 0) + Σ where(…, 0, z)      h of d alone; 0 of no elements
+    Σ where(n = argmax u, φ(w, d), 0) → φ(at_argmax(u, w), d)             φ without conditions; 0 of no elements
+    Σ sign(u − max u)·w      → sum_at_max(u, 0·u·w) − sum_below_max(u, w) sign(u − min u) alike, by −u
+    where(p ∧ c, w, z)       → where(p, where(c, w, z), z)                p one of these conditions, c free of d
+    where(p ∨ c, w, z)       → where(p, w, where(c, w, z))                alike
+    Σ (A + where(…))         → Σ A + Σ where(…)                           where the second sum is one of those above
+
+Exact, ties included: the state holds the maximum, the sum of w over the elements that attain it, and the sum of w over
+those that do not, which is never found by subtraction (nor is Σ (w − d), which stays as it is). w and z are of x alone.
+Beside a NaN in u the first are NaN; argmax has the first NaN for the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from sympy import Add, And, Eq, Expr, Ge, Gt, Le, Lt, Max, Min, Mul, Ne, Or, S, Tuple, sign
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.cascade import Reduction
+from redalg.decompose.separate.plain import is_finite
+from redalg.expression import UNDEFINED, Axis, Value, Where
+from redalg.expression.contents import free_axes, of_kind, text_of, values_of
+
+EXTREMA, PLACES, SECONDS = ("max", "min"), ("argmax", "argmin"), ("max_below_max", "min_below_max")
+Part: TypeAlias = tuple[Expr, str, Tuple, Expr | None]
+"""A factor of d, the monoid, its operands (u, w) and the argmax of u; only what is at one place may have d in w."""
+
+
+@final
+@dataclass(frozen=True)
+class Selector:
+    """What a condition says of an element: its u is the largest, or (not `at`) is not.
+
+    `place` is the argmax of u where one element alone is meant, the first of the largest. `but` is of x: a largest
+    that fails it is taken for another.
+    """
+
+    u: Expr
+    at: bool
+    place: Expr | None = None
+    but: Boolean = S.true
+
+    def part(self, plus: str, branch: int, w: Expr) -> tuple[str, Tuple]:
+        """The monoid of ⊕ w over the elements that take a branch, and its operands."""
+        at = self.at == (branch == 0)
+        if self.place is not None:
+            return ("at_argmax" if at else f"{plus}_beside_argmax"), Tuple(self.u, w)
+        return f"{plus}_{'at' if at else 'below'}_max", Tuple(self.u, w)
+
+    def of_some(self, kind: str, made: Expr, identity: Expr) -> Expr:
+        """What is at the argmax, the identity where there is none."""
+        alone = kind == "at_argmax" and identity is not S.Zero
+        return Where(self.place >= 0, made, identity) if alone and self.place is not None else made
+
+
+@final
+class Attained:
+    """Finds what attains an extremum in a term, given the reductions before it and the axes that are reduced."""
+
+    def __init__(self, reductions: Iterable[Reduction], axes: AbstractSet[Axis]) -> None:
+        self.axes, self.made = axes, {one.value: one for one in reductions}
+
+    def sums(self, term: Expr) -> tuple[list[Part], Expr] | None:
+        """The sums of which a sum of this term is made, and the term of the rest; or None."""
+        if self.made.keys().isdisjoint(values_of(term)) or not term.has(Where, sign, Max, Min):
+            return None
+        parts, rest = list[Part](), list[Expr]()
+        for addend in Add.make_args(term):
+            found = self._of_factors(Mul.make_args(addend))
+            parts += found or []
+            rest += [] if found else [addend]
+        return (parts, Add(*rest)) if parts else None
+
+    def extremum(self, kind: str, term: Expr, identity: Expr) -> tuple[Selector, list[tuple[str, Tuple]]] | None:
+        """The reductions of which a max or min of this term is the max or min; or None."""
+        found = self._opened(term) if isinstance(term, Where) else None
+        if found is None or any(map(self._holds_d, found[1])):
+            return None
+        selector, branches = found
+        return selector, [selector.part(kind, branch, w) for branch, w in enumerate(branches) if w != identity]
+
+    def _opened(self, node: Where, *, meets: bool = False) -> tuple[Selector, tuple[Expr, Expr]] | None:
+        """What the condition of a mask says of extrema, and the branches, which take in what else it says; or None.
+
+        Where the branches meet, as those of max(u, d) do at u = d, it does not matter which of two equal ones is taken.
+        """
+        condition, a, b = node.args
+        parts = condition.args if isinstance(condition, And | Or) else (condition,)
+        found = [(one, part) for part in parts if (one := self.selector(part)) is not None]
+        if len(found) != 1 or any(self._holds_d(part) for part in parts if part is not found[0][1]):
+            return None
+        [(selector, said)] = found
+        rest = [part for part in parts if part is not said]
+        if rest:
+            inner = Where(condition.func(*rest), a, b)
+            a, b = (inner, b) if isinstance(condition, And) else (a, inner)
+        if selector.but is S.true or meets:
+            return selector, (a, b)
+        return selector, (Where(selector.but, a, b), b) if selector.at else (a, Where(selector.but, b, a))
+
+    def _of_factors(self, factors: tuple[Expr, ...]) -> list[Part] | None:
+        for factor in factors:
+            beside = Mul(*(other for other in factors if other is not factor))
+            choice = as_choice(factor)
+            if isinstance(choice, Where) and (opened := self._opened(choice, meets=choice is not factor)) is not None:
+                return self._of_branches(opened[0], beside, opened[1])
+            below = _deviation(factor.args[0], self.made) if isinstance(factor, sign) else None
+            if below is not None and not self._holds_d(beside):
+                u, way = below
+                at = Where(is_finite(u), S.Zero, UNDEFINED)  # sign(∞ − ∞) is NaN
+                parts = ((way, "sum_below_max", beside), (S.One, "sum_at_max", beside * at))
+                return [(h, kind, Tuple(u, w), None) for h, kind, w in parts]
+        return None
+
+    def _of_branches(self, selector: Selector, beside: Expr, branches: Iterable[Expr]) -> list[Part] | None:
+        found = list[Part]()
+        for number, branch in enumerate(branches):
+            kind, operands = selector.part("sum", number, beside * branch)
+            if kind == "at_argmax" and not of_kind(Where, operands):
+                found += [] if branch is S.Zero else [(S.One, kind, operands, selector.place)]
+                continue
+            split = self._split(beside * branch)
+            if split is None:
+                return None
+            found += ((h, *selector.part("sum", number, g), selector.place) for h, g in split)
+        return found
+
+    def _split(self, expr: Expr) -> list[tuple[Expr, Expr]] | None:
+        """h·g as the pair, h of d alone and g of what is not, or none of 0; None where they are not a product."""
+        of_d = [one for one in Mul.make_args(expr) if self._holds_d(one)]
+        if any(free_axes(one) & self.axes for one in of_d):
+            return None
+        rest = Mul(*(one for one in Mul.make_args(expr) if one not in of_d))
+        return [(Mul(*of_d), rest)] if rest is not S.Zero else []
+
+    def _holds_d(self, expr: Basic) -> bool:
+        return not self.made.keys().isdisjoint(values_of(expr))
+
+    def selector(self, condition: Boolean) -> Selector | None:
+        """What a condition says of extrema; or None."""
+        if not isinstance(condition, Eq | Ne | Ge | Le | Gt | Lt):
+            return None
+        for value in sorted(values_of(condition) & self.made.keys(), key=text_of):
+            one = self.made[value]
+            if self._holds_d(one.term):
+                continue
+            if one.monoid.name in PLACES and isinstance(condition, Eq | Ne):
+                way = one.term if one.monoid.name == "argmax" else -one.term
+                if any(compared(condition, axis, value) is not None for axis in self.axes):
+                    return Selector(way, isinstance(condition, Eq), value)
+            if (found := _of_extremum(condition, one)) is not None:
+                return found
+        return None
+
+
+def compared(condition: Relational, u: Expr, value: Expr) -> tuple[type[Relational], bool] | None:
+    """A comparison of k·u + c with k·value + c, k and c numbers, as the relation of u to the value; or None.
+
+    The second tells whether k·(u − value) is compared with 0, which is NaN where both are ∞.
+
+    >>> from redalg.expression import Label, Value, axes, tensor
+    >>> x, m = tensor("x[n]"), Value(Label("m"))
+    >>> compared(Gt(2 * m - 1, 2 * x - 1), x, m)
+    (<class 'sympy.core.relational.StrictLessThan'>, False)
+    """
+    left, right = condition.args
+    factor = (left - right).expand().coeff(value)
+    if not factor.is_number or not factor.is_finite or factor.is_zero:
+        return None
+    if (left - right - factor * (value - u)).expand() is not S.Zero:
+        return None
+    relation = condition.func if factor.is_negative else condition.reversed.func
+    plain = any((here - factor * value).expand().is_number and (there - factor * u).expand().is_number
+                for here, there in ((left, right), (-right, -left)))  # fmt: skip
+    parted = left.is_number or right.is_number
+    return (relation, parted) if plain or parted else None
+
+
+def as_choice(factor: Expr) -> Expr:
+    """max(u, d) as where(u > d, u, d), and min(u, d) as where(u < d, u, d)."""
+    if not isinstance(factor, Max | Min) or len(factor.args) != 2:
+        return factor
+    u, d = sorted(factor.args, key=lambda one: isinstance(one, Value))
+    return Where(u > d if isinstance(factor, Max) else u < d, u, d)
+
+
+def _of_extremum(condition: Relational, one: Reduction) -> Selector | None:
+    """What a comparison with an extremum says, or with the second largest or least; or None."""
+    if one.monoid.name in EXTREMA and (found := compared(condition, one.term, one.value)) is not None:
+        relation, parted = found
+        largest = one.monoid.name == "max"
+        way = one.term if largest else -one.term
+        if relation in (Eq, Ge if largest else Le):
+            return Selector(way, True, but=is_finite(one.term) if parted else S.true)
+        if relation in (Ne, Lt if largest else Gt):
+            return Selector(way, False, but=is_finite(one.term) if parted and relation is Ne else S.true)
+    if one.monoid.name in SECONDS:
+        way, u = one.term.args
+        largest = one.monoid.name == "max_below_max"
+        found = compared(condition, u, one.value) if way == (u if largest else -u) else None
+        for at, relation in ((True, Gt if largest else Lt), (False, Le if largest else Ge)):
+            if found == (relation, False):
+                return Selector(way, at, but=way > S.NegativeInfinity)
+    return None
+
+
+def _deviation(difference: Expr, made: Mapping[Expr, Reduction]) -> tuple[Expr, Expr] | None:
+    """u − max u as (u, −1), max u − u as (u, 1); of a minimum (−u, 1) and (−u, −1)."""
+    for value in values_of(difference) & made.keys():
+        one = made[value]
+        if one.monoid.name not in EXTREMA:
+            continue
+        for way in (1, -1):
+            if difference == way * (one.term - value):
+                return (one.term, S(-way)) if one.monoid.name == "max" else (-one.term, S(way))
+    return None

@@ -1,0 +1,1 @@
+"""SymPy expression -> Cascade: ordered reductions over one set of axes, producers, outputs."""

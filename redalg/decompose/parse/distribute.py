@@ -1,0 +1,124 @@
+"""Reductions of several operands that hold d, from those of x alone. Each rewrite is exact:
+
+    first φ(u, …, d)      → φ(first u, …, d)               φ without conditions, so that NaN of no element stays NaN
+    affine(a, b·h).shift  → h·affine(a, b).shift           h of d alone; a of x alone; 0 of no elements
+    sum_at_max(u + v, w·h) → h·sum_at_max(u, w)            v and h of d alone, v finite; sum_below_max alike
+    sum_at_max(φ(u, d), w·h) → h·sum_at_max(u, w)          φ strictly rising in u, its parts of d finite; falling: of −u
+
+and last as first. Where v is not finite u + v is tied or NaN whatever u is, and NaN stands for what is asked. What is
+a difference of large sums, as affine(a, b − d) is, stays undecided rather than cancel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Add, Dummy, Expr, Mul, Tuple
+
+from redalg.decompose.separate.curvature import curvature
+from redalg.decompose.separate.finite import lost
+from redalg.decompose.separate.signs import Facts
+from redalg.expression import Axis, Value, Where
+from redalg.expression.contents import free_axes, of_kind, values_of
+from redalg.expression.rebuild import with_args
+
+SUMS = ("affine", "sum_at_max", "sum_below_max")
+"""Kinds that are 0 of no elements, whatever h is."""
+
+
+@final
+@dataclass(frozen=True)
+class Sides:
+    """The side of an expression: `facts` say what was reduced before, over `axes`."""
+
+    facts: Facts
+    axes: frozenset[Axis]
+
+    @property
+    def values(self) -> frozenset[Value]:
+        """The values that were reduced before."""
+        return frozenset(self.facts)
+
+    def has_d(self, node: Expr) -> bool:
+        """Whether a value stands in it."""
+        return not values_of(node).isdisjoint(self.values)
+
+    def has_x(self, node: Expr) -> bool:
+        """Whether it varies along the reduced axes."""
+        return not free_axes(node).isdisjoint(self.axes)
+
+
+def distributed(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+    """The reduction as an expression of symbols, each for the same kind of reduction of a term of x alone; or None."""
+    if not isinstance(term, Tuple) or len(term.args) != 2 or not sides.has_d(term):
+        return None
+    first, second = term.args
+    if kind in ("first", "last") and not sides.has_d(second):
+        return _at_one_place(first, second, sides)
+    if kind == "affine" and result == "shift" and not sides.has_d(first):
+        return _scaled(first, second, sides)
+    if kind in ("sum_at_max", "sum_below_max"):
+        return _at_extremum(first, second, sides)
+    return None
+
+
+def _at_one_place(term: Expr, counts: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+    found: dict[Expr, Dummy] = {}
+    opened = opened_at(term, found, sides)
+    if not found or of_kind(Where, opened):
+        return None
+    return opened, {symbol: Tuple(u, counts) for u, symbol in found.items()}
+
+
+def opened_at(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
+    """The node with its maximal parts of x alone replaced by symbols."""
+    if not sides.has_x(node):
+        return node
+    if not sides.has_d(node):
+        return found.setdefault(node, Dummy("u", extended_real=True))
+    if node.is_Add or node.is_Mul:
+        of_x = [arg for arg in node.args if sides.has_x(arg) and not sides.has_d(arg)]
+        rest = [opened_at(arg, found, sides) for arg in node.args if arg not in of_x]
+        return node.func(*rest, opened_at(node.func(*of_x), found, sides)) if of_x else node.func(*rest)
+    made: Expr = with_args(node, [opened_at(arg, found, sides) for arg in node.args])
+    return made
+
+
+def _scaled(kept: Expr, moved: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+    """⊕ of (a, b·h) as h·⊕ of (a, b)."""
+    factors = Mul.make_args(moved)
+    h = Mul(*(one for one in factors if not sides.has_x(one)))
+    b = Mul(*(one for one in factors if sides.has_x(one)))
+    if sides.has_d(kept) or sides.has_d(b):
+        return None
+    symbol = Dummy("u", extended_real=True)
+    return h * symbol, {symbol: Tuple(kept, b)}
+
+
+def _at_extremum(term: Expr, weight: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+    """u + v(d) → u: the same elements are the largest."""
+    terms = Add.make_args(term)
+    u = Add(*(one for one in terms if sides.has_x(one))) if len(terms) > 1 else term
+    if (found := _scaled(u, weight, sides)) is not None:
+        return found if u is term else (found[0] + lost(term - u), found[1])
+    generators = dict[Expr, Dummy]()
+    opened = opened_at(term, generators, sides)
+    if len(generators) != 1 or of_kind(Where, opened):
+        return None
+    [(u, symbol)] = generators.items()
+    shape = curvature(opened, symbol, sides.facts)
+    found = _scaled(shape.direction * u, weight, sides) if shape.direction and shape.strict else None
+    if found is None:
+        return None
+    return found[0] + Add(*map(lost, _free_parts(opened, symbol, sides))), found[1]
+
+
+def _free_parts(node: Expr, symbol: Dummy, sides: Sides) -> list[Expr]:
+    """The maximal parts of d alone in what holds a symbol."""
+    if not node.has(symbol):
+        return [node] if sides.has_d(node) else []
+    free = [one for one in node.args if not one.has(symbol)] if node.is_Add or node.is_Mul else []
+    held = [one for one in node.args if one not in free]
+    together = [node.func(*free)] if any(map(sides.has_d, free)) else []
+    return together + [part for one in held for part in _free_parts(one, symbol, sides)]

@@ -1,0 +1,440 @@
+"""Expression -> Cascade: which reductions form the cascade, which are producers; `axes` says which axes it reduces.
+
+Rewrites, each exact:
+
+    unrolling        Σ_j f(j) → f(0) + … + f(J−1)           j of fixed size ≤ 16, and f(j) holds a reduced value
+    exchange         Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C  A, C free of j; g holds a reduced value
+    exponents        Π_n A·exp(u) → exp(Σ_n u)·Π_n A        u holds a reduced value; exp of a part of u may overflow
+    count            |n| → Σ_n 1                            n the reduced axis, so that streaming stays right
+    nothing          Σ_n 0 → 0, Π_n 1 → 1                   as SymPy leaves them of terms that cancel
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, final
+
+from sympy import Add, Dummy, Eq, Expr, Mul, S, Tuple, exp
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
+from redalg.decompose.domain import with_domain
+from redalg.decompose.extrema.extremal import LATTICE
+from redalg.decompose.extrema.ties import Attained, Part
+from redalg.decompose.parse.axes import (
+    joined,
+    listed,
+    outermost,
+    reduced_axes,
+    same_names,
+    streams,
+    total_extent,
+    with_totals,
+)
+from redalg.decompose.parse.distribute import SUMS, Sides, distributed, opened_at
+from redalg.errors import ExpressionError
+from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
+from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
+from redalg.expression.rebuild import uncompared, with_args
+from redalg.monoids import monoid
+
+UNROLL_LIMIT = 16
+
+
+def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascade:
+    """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
+    written = {name: unrolled(same_names(expr)) for name, (expr, _) in outputs.items()}
+    names = display_names(list(written.values()))
+    exprs = joined({name: without_nothing(name, without_names(expr)) for name, expr in written.items()})
+    reduced = reduced_axes(list(exprs.values()))
+    counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
+    builder = _Builder(reduced, {with_totals(expr, reduced): name for expr, name in names.items()})
+    lifted = {name: builder.lift(expr, inside=False) for name, expr in counted.items()}
+    made = tuple(_output(name, lifted[name], outputs[name][1], reduced, exprs[name]) for name in exprs)
+    refuse_foreign_axes(builder, list(exprs.values()))
+    parts = tuple(builder.reductions), tuple(builder.producers), made
+    cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:]))
+    cascade.verify()
+    return cascade
+
+
+def without_names(node: Basic) -> Any:
+    """The expression without its `let`s, whose values are those of what they name."""
+    if not of_kind(Let, node):
+        return node
+    if isinstance(node, Let):
+        return without_names(node.expr)
+    args = [without_names(arg) for arg in node.args]
+    return with_args(node, args)
+
+
+def without_nothing(name: str, expr: Expr) -> Expr:
+    """The expression without sums of 0 and products of 1, which hold no tensor; there must be something left."""
+    nothing = {("sum", S.Zero), ("prod", S.One)}
+    found = [one for one in reductions_of(expr) if (one.kind, one.expr) in nothing]
+    if not found:
+        return expr
+    made = expr.xreplace({one: one.expr for one in found})
+    if made.is_number:
+        raise ExpressionError(
+            f"output `{name}` is {made} whatever the tensors hold: SymPy finds that the terms of "
+            f"{', '.join(f'`{one}`' for one in sorted(found, key=str))} cancel. There is nothing to fuse."
+        )
+    return without_nothing(name, made)
+
+
+def display_names(exprs: list[Expr]) -> dict[Expr, str]:
+    """Expression -> the name that a `let` gives it, wherever else it stands."""
+    made: dict[Expr, str] = {}
+    for let in sorted(of_kind(Let, *exprs), key=str):
+        named = without_names(let)
+        other = next((expr for expr, name in made.items() if name == let.name and expr != named), None)
+        if other is not None:
+            raise ExpressionError(
+                f'let: the name "{let.name}" is given to `{other}` and to `{named}`. Give each a name of its own.'
+            )
+        made.setdefault(named, let.name)
+    return made
+
+
+def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
+    """An axis on which no term depends is a mistake in its name, not a reduction."""
+    carried = {axis for one in builder.reductions for axis in free_axes(one.term)}
+    for axis in (one for one in builder.reduced if one not in carried):
+        node = next(one for expr in written for one in outermost(expr))
+        if S.NaN in node.operands:
+            raise ExpressionError(
+                f"`{node}`: the term is NaN whatever the tensors hold, as SymPy finds. Mend the term."
+            )
+        found = ", ".join(map(str, ordered(of_kind(Axis, *written) - {axis})))
+        raise ExpressionError(
+            f"`{node}` is reduced over axis {axis}, which no tensor or condition in it carries; the other axes are "
+            f"{found or 'none'}. Reduce over an axis of its tensors, or multiply by `{axis}.extent`."
+        )
+
+
+# ---- preparation -----------------------------------------------------------------------------------------------------
+
+
+def unrolled(expr: Expr) -> Any:
+    """The expression with every sum written out that can be."""
+    return unroll(expr) if any(axis.size is not None for one in reductions_of(expr) for axis in one.bound) else expr
+
+
+def unroll(node: Any, streamed: frozenset[Axis] = frozenset()) -> Any:
+    """Write out sums over axes of small fixed size whose terms hold reduced values (see the module).
+
+    A value is reduced when it is so over an axis that an outer reduction streams, or when the sum streams none itself.
+    """
+    if not isinstance(node, Reduce):
+        args = [unroll(arg, streamed) for arg in node.args]
+        return with_args(node, args)
+    short = next((axis for axis in node.bound if node.kind == "sum" and _written_out(node, axis, streamed)), None)
+    if short is not None and short.size is not None:
+        rest = [axis for axis in node.bound if axis != short]
+        total = Add(*(node.expr.subs(short, place) for place in range(short.size)))
+        return unroll(Reduce("sum", total, rest) if rest else total, streamed)
+    inner = unroll(node.expr, streamed | set(node.bound))
+    return node if inner is node.expr else node.rebuilt(inner, node.bound)
+
+
+def _written_out(node: Reduce, axis: Axis, streamed: frozenset[Axis]) -> bool:
+    if axis.size is None or axis.size > UNROLL_LIMIT:
+        return False
+    values = [one for one in reductions_of(node.expr) if axis in free_axes(one)]
+    if any(one.place == axis for one in values):  # the elements of one result, which the state holds together
+        return False
+    rest = set(node.bound) - {axis}
+    if rest:
+        return any(set(one.bound) == rest for one in values)
+    return any(streamed & set(one.bound) for one in values) or bool(values and not streamed and streams(node) != {axis})
+
+
+# ---- lifting ---------------------------------------------------------------------------------------------------------
+
+
+def _repeated(kind: str, value: Expr, axes: Sequence[Axis]) -> Expr:
+    """A reduction of a value that does not vary along its axes: Σ_n v = |n|·v, Π_n v = v^|n|, max_n v = v."""
+    number = Mul(*(axis.extent for axis in axes))
+    alike = {"sum": number * value, "prod": value**number}.get(kind, value)
+    return Where(number > 0, alike, monoid(kind).identity)
+
+
+@final
+class _Builder:
+    """Replaces reductions by `Value`s, innermost first, and collects what they stand for."""
+
+    def __init__(self, reduced: tuple[Axis, ...], names: Mapping[Expr, str], *, streamed: bool = True) -> None:
+        self.reduced, self.together, self.names = reduced, set(reduced), names
+        self.total = total_extent(reduced) if streamed else None
+        self.reductions: list[Reduction] = []
+        self.producers: list[Producer] = []
+        self.known: dict[Expr, Expr] = {}
+        self._lifted: dict[tuple[Basic, bool], Expr] = {}
+        self.counts: Counter[str] = Counter()
+
+    def lift(self, node: Basic, *, inside: bool) -> Expr:
+        """The node with every reduction replaced; `inside` a reduction over the reduced axes or not."""
+        if isinstance(node, Extent) and node == self.total:
+            return self._count()
+        if isinstance(node, Reduce):
+            if node not in self.known:
+                self.known[node] = self._reduce(node, inside=inside, hint=self.names.get(node))
+            return self.known[node]
+        if inside and self.names and node in self.names and (axes := self._other_axes(node)) is not None:
+            if node not in self.known:
+                self.known[node] = self._produce(node, axes, self.names[node], self.names[node])
+            return self.known[node]
+        if not node.args or isinstance(node, Element):
+            return node
+        if (node, inside) not in self._lifted:
+            self._lifted[node, inside] = with_args(node, [self.lift(arg, inside=inside) for arg in node.args])
+        return self._lifted[node, inside]
+
+    def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:
+        if set(node.bound) == self.together:
+            term = self.lift(node.expr, inside=True)
+            if node.kind == "prod" and (exponents := self._exponents(term)):
+                return self._exponential(term, exponents, hint)
+            if (attained := self._attained(node.kind, term, hint)) is not None:
+                return attained
+            if (apart := self._apart(node, term)) is not None:
+                return apart
+            return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
+        holds = self._holds_values(node)
+        if self.together & set(node.bound) and (self.reduced[0] in node.bound or (holds and inside)):
+            raise ExpressionError(
+                f"`{node}` reduces over {listed(node.bound)}, and what it stands in over {listed(self.reduced)}: one "
+                "cascade reduces over one set of axes. Compute one of them first, and pass it as a tensor."
+            )
+        if not holds:
+            return self._produce(
+                node, node.bound, "_".join([node.kind, *(str(axis.name) for axis in node.bound)]), hint
+            )
+        body = self.lift(node.expr, inside=inside)
+        if node.kind == "sum" or not inside or not self.together & free_axes(body):
+            return self._afterwards(node, body)
+        raise ExpressionError(
+            f"`{node}` is a {node.kind} over {listed(node.bound)} of values reduced over {listed(self.reduced)}, "
+            f"inside a reduction over {listed(self.reduced)}. Give the axis a size and write it out, or compute the "
+            "values first and pass them as tensors."
+        )
+
+    def _afterwards(self, node: Reduce, body: Expr) -> Expr:
+        """A reduction of values, which an output takes of them when all elements are read."""
+        kind = monoid(node.kind).reduction  # of truth values 0 and 1, any is max and all is min
+        taken = self.together - free_axes(node)  # an output that carries a reduced axis makes producers as it reads it
+        again = {one.value for one in self.producers if taken & set(one.axes)} & values_of(body)
+        if not kind or again:
+            why = f"and {', '.join(sorted(map(str, again)))} would have to be computed again" if again else (
+                f"and of these an output takes a sum, prod, max, min, any or all, but no {node.kind}")  # fmt: skip
+            raise ExpressionError(
+                f"`{node}` reduces values over {listed(node.bound)} that are reduced over {listed(self.reduced)}, {why}"
+                ". Compute the values first, and pass them as tensors."
+            )
+        constant = [axis for axis in node.bound if axis not in free_axes(body)]
+        rest = [axis for axis in node.bound if axis not in constant]
+        inner = Reduce(kind, body, rest) if rest else body
+        return _repeated(kind, inner, constant) if constant else inner
+
+    def _apart(self, node: Reduce, term: Expr) -> Expr | None:
+        """A reduction of operands that hold values, from those of what holds none."""
+        sides = self._sides()
+        found = distributed(node.kind, term, node.result, sides)
+        if found is None:
+            return None
+        made = {
+            one: self._add(node.kind, operands, None, node.result, node.place) for one, operands in found[1].items()
+        }
+        whole = found[0].xreplace(made)
+        return Where(self._count() > 0, whole, S.Zero) if node.kind in SUMS else whole
+
+    def _sides(self) -> Sides:
+        return Sides({one.value: (one.monoid.name, one.term) for one in self.reductions}, frozenset(self.together))
+
+    def _attained(self, kind: str, term: Expr, hint: str | None) -> Expr | None:
+        """A sum, max or min over the elements that attain an extremum, or do not; the name is one that stands alone."""
+        found = Attained(self.reductions, self.together)
+        if kind == "sum" and (sums := found.sums(term)) is not None:
+            parts, rest = sums
+            alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
+            made = [self._times(part, alone) for part in parts]
+            if rest is not S.Zero:
+                made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
+            return Add(*made)
+        identity = monoid(kind).identity if kind in LATTICE else S.Zero
+        if kind not in LATTICE or (held := found.extremum(kind, term, identity)) is None:
+            return None
+        selector, needed = held
+        alone = hint if len(needed) == 1 else None
+        values = [selector.of_some(what, self._add(what, one, alone), identity) for what, one in needed]
+        return uncompared(LATTICE[kind], values) if values else None
+
+    def _times(self, part: Part, hint: str | None) -> Expr:
+        """h·(the sum of what attains an extremum, or does not), 0 of no such elements, of which h may be anything."""
+        h, kind, operands, place = part
+        u, w = operands.args
+        if place is not None and kind == "at_argmax" and any(one.value in values_of(w) for one in self.reductions):
+            found = dict[Expr, Dummy]()
+            opened = opened_at(w, found, self._sides())
+            made = {symbol: self._add(kind, Tuple(u, one), None) for one, symbol in found.items()}
+            return Where(place >= 0, opened.xreplace(made), S.Zero)
+        value = self._add(kind, operands, hint)
+        if h.is_number:
+            return h * value
+        number = self._count() if kind.endswith("_at_max") else self._add(kind, Tuple(u, S.One), None)
+        return Where(Eq(number, 0), S.Zero, h * value)
+
+    def _exponents(self, term: Expr) -> list[Expr]:
+        """The factors exp(u) of a product's term of which u holds a reduced value."""
+        known = {one.value for one in self.reductions}
+        return [one for one in Mul.make_args(term) if isinstance(one, exp) and known & values_of(one)]
+
+    def _exponential(self, term: Expr, exponents: list[Expr], hint: str | None) -> Expr:
+        """Π A·exp(u) → exp(Σ u)·Π A."""
+        total = exp(self._add("sum", Add(*(one.args[0] for one in exponents)), None))
+        rest = Mul(*(one for one in Mul.make_args(term) if one not in exponents))
+        return total if rest is S.One else total * self._add("prod", rest, hint)
+
+    def _holds_values(self, node: Basic) -> bool:
+        return any(set(one.bound) == self.together for one in reductions_of(node.args[1]))
+
+    def _exchanged(self, kind: str, term: Expr) -> Expr | None:
+        """Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C; a reduction of values alone may stay, since it is a value itself."""
+        for inner in sorted(set(outermost(term)), key=str):
+            hole = Dummy("hole")
+            opened = term.xreplace({inner: hole})
+            factor = coefficient(opened, hole) if kind == inner.kind == "sum" else None
+            if factor is None or set(inner.bound) & free_axes(opened):
+                if self.together & free_axes(inner):
+                    raise self._not_linear(kind, inner)
+                continue
+            rest, product = opened.xreplace({hole: S.Zero}), factor * inner.expr
+            first = Reduce("sum", self._exchanged(kind, product) or self._add(kind, product, None), inner.bound)
+            return first if rest is S.Zero else first + (self._exchanged(kind, rest) or self._add(kind, rest, None))
+        return None
+
+    def _not_linear(self, kind: str, inner: Reduce) -> ExpressionError:
+        return ExpressionError(
+            f"`{inner}` reduces values over {listed(inner.bound)} inside a {kind} over {listed(self.reduced)}, in "
+            "which it does not stand linearly. Give the axis a size, so that it is written out."
+        )
+
+    def _add(self, kind: str, term: Expr, hint: str | None, result: str = "", place: Axis | None = None) -> Value:
+        for one in self.reductions:
+            if (one.monoid.name, one.term, one.result, one.place) == (kind, term, result, place):
+                return one.value
+        if kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
+            self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
+        axes = free_axes(term) - self.together | ({place} if place else set())
+        name = self._name(f"{kind}_{result}" if result else kind, hint)
+        made = Reduction(name, monoid(kind), term, ordered(axes), result, place)
+        self.reductions.append(made)
+        return made.value
+
+    def _count(self) -> Value:
+        return self._add("sum", S.One, "count")
+
+    def _name(self, stem: str, hint: str | None) -> str:
+        taken = {one.name for one in self.reductions} | {one.name for one in self.producers}
+        if hint is not None and hint not in taken:
+            return hint
+        name = f"{stem}_{self.counts[stem]}"
+        self.counts[stem] += 1
+        return name if name not in taken else self._name(stem, None)
+
+    def _other_axes(self, node: Basic) -> tuple[Axis, ...] | None:
+        """The axes, not the reduced ones, over which a named expression is reduced: it is a producer as a whole."""
+        bounds = {one.bound for one in outermost(node)}
+        streamed = any(self.together & set(one.bound) for one in reductions_of(node))
+        return bounds.pop() if len(bounds) == 1 and not streamed else None
+
+    def _produce(self, node: Expr, reduced: tuple[Axis, ...], stem: str, hint: str | None) -> Value:
+        axes = ordered(free_axes(node))
+        name = self._name(stem, hint)
+        inner = _Builder(reduced, {one: said for one, said in self.names.items() if one != node}, streamed=False)
+        expr = inner.lift(node, inside=False)
+        parts = tuple(inner.reductions), tuple(inner.producers), (Output(name, expr, axes),)
+        cascade = Cascade(reduced[0], *parts, inner=reduced[1:])
+        self.producers.append(Producer(name, axes, cascade))
+        return self.producers[-1].value
+
+
+def coefficient(node: Expr, hole: Dummy) -> Expr | None:
+    """A of node = A·hole + C, where A and C are free of the hole; None where it stands in any other way.
+
+    A derivative is no test: that of a step function of the hole is 0.
+
+    >>> from sympy import Symbol
+    >>> hole, x = Dummy("hole"), Symbol("x")
+    >>> coefficient(x * (hole + 1), hole), coefficient(Where(x < hole, x, 0), hole)
+    (x, None)
+    """
+    if hole not in nodes_of(node):
+        return S.Zero
+    if node == hole:
+        return S.One
+    if isinstance(node, Where) and hole not in nodes_of(node.condition):
+        branches = [coefficient(one, hole) for one in node.args[1:]]
+        return None if None in branches else Where(node.condition, *branches)
+    if node.is_Add:
+        terms = [coefficient(one, hole) for one in node.args]
+        return None if None in terms else Add(*terms)
+    holding = [one for one in node.args if hole in nodes_of(one)] if node.is_Mul else []
+    inner = coefficient(holding[0], hole) if len(holding) == 1 else None
+    return None if inner is None else Mul(inner, *(one for one in node.args if one not in holding))
+
+
+def ordered(axes: AbstractSet[Axis]) -> tuple[Axis, ...]:
+    """Axes in order of name: a canonical order where no one else gives one."""
+    return tuple(sorted(axes, key=lambda axis: str(axis.name)))
+
+
+def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, reduced: tuple[Axis, ...], written: Expr) -> Output:
+    free = free_axes(expr)
+    if axes is None:
+        axes = total_order(free, written)
+    foreign = [one for one in axes if one not in free]
+    missing = [one for one in ordered(free) if one not in axes]
+    if foreign or missing:
+        said = [f"{', '.join(map(str, foreign))} not among its free axes"] * bool(foreign)
+        said += [f"{', '.join(map(str, missing))} missing"] * bool(missing)
+        call = " ".join([str(one) for one in axes if one in free] + [str(one) for one in missing])
+        raise ExpressionError(
+            f'output `{name}`: axes "{" ".join(map(str, axes))}" have {" and ".join(said)}. '
+            f'Its free axes are {{{", ".join(map(str, ordered(free)))}}}: write axes="{call}".'
+        )
+    return Output(name, expr, axes, carries=bool(free & set(reduced)))
+
+
+def total_order(free: AbstractSet[Axis], expr: Expr) -> tuple[Axis, ...]:
+    """The one order of `free` that the tensors' index orders fix, or an error that writes the call to make."""
+    after: dict[Axis, set[Axis]] = {}
+    for element in elements_of(expr):
+        plain = [index for index in element.indices if isinstance(index, Axis)]
+        for place, one in enumerate(plain):
+            after.setdefault(one, set()).update(plain[place + 1 :])
+    left, order = set(free), list[Axis]()
+    while left:
+        first = [one for one in ordered(left) if not any(one in _reach(other, after) for other in left - {one})]
+        if len(first) != 1:
+            call = " ".join(map(str, [*order, *ordered(left)]))
+            raise ExpressionError(
+                "the tensors' index orders do not fix one order of the output axes "
+                f'{{{", ".join(map(str, ordered(free)))}}}. Say it, for instance axes="{call}".'
+            )
+        order.append(first[0])
+        left.remove(first[0])
+    return tuple(order)
+
+
+def _reach(axis: Axis, after: Mapping[Axis, set[Axis]]) -> set[Axis]:
+    seen, todo = set[Axis](), [axis]
+    while todo:
+        for one in after.get(todo.pop(), ()):
+            if one not in seen:
+                seen.add(one)
+                todo.append(one)
+    return seen

@@ -1,0 +1,106 @@
+"""What a person wrote: outputs by name with their axes, in spellings that are accepted or refused by name."""
+
+from __future__ import annotations
+
+from collections import Counter, namedtuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from keyword import iskeyword
+from typing import Any
+
+from sympy import Expr
+
+from redalg.decompose.cascade import Cascade
+from redalg.decompose.parse.foreign import in_own_nodes, one_axis_per_name
+from redalg.errors import ExpressionError
+from redalg.expression import Axis, Element, Scalar
+from redalg.expression.axis import names_of
+from redalg.expression.contents import of_kind
+
+OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check", "budget_s", "seed", "progress")
+"""Options of a call, and of `tune`: names that no tensor may bear."""
+
+
+def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tuple[Axis, ...] | None]], bool]:
+    """Outputs by name, adopted, with one `Axis` for every name over all of them; and whether there was only one."""
+    single = not isinstance(expr, Mapping)
+    check_spelling(expr, axes)
+    given = {"out": (expr, axes)} if single else {
+        name: one if isinstance(one, tuple) else (one, None) for name, one in expr.items()}  # fmt: skip
+    if not given or (not single and axes is not None):
+        raise ExpressionError("fuse: name at least one output, and give each its own axes: {'lse': (expr, \"b h q\")}.")
+    together = one_axis_per_name([in_own_nodes(one) for one, _ in given.values()])
+    known = {axis.name: axis for axis in of_kind(Axis, *together)}
+    made = {}
+    for name, one in zip(given, together, strict=True):
+        spec = given[name][1]
+        named = names_of(spec, "axes") if spec else []  # axes="" is a scalar output
+        made[name] = (one, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))
+    return {name: (one, () if spec is None and not known else spec) for name, (one, spec) in made.items()}, single
+
+
+def check_spelling(expr: Any, axes: Any) -> None:
+    """Axes are written as one string; an output's name is one that a namedtuple can bear."""
+    specs = [axes] if not isinstance(expr, Mapping) else [one[1] for one in expr.values() if isinstance(one, tuple)]
+    for spec in specs:
+        if spec is not None and not isinstance(spec, str):
+            raise ExpressionError(f'fuse: axes should be a string of names, such as "b h q", not {spec!r}.')
+        twice = [name for name, count in Counter((spec or "").split()).items() if count > 1]
+        if twice:
+            raise ExpressionError(f'fuse: axes="{spec}" names {twice[0]} twice. Name each axis of the output once.')
+    for name in expr if isinstance(expr, Mapping) else ():
+        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name) or name.startswith("_"):
+            raise ExpressionError(f"fuse: an output cannot be named {name!r}: outputs are the fields of a namedtuple. "
+                                  "Use an identifier without a leading underscore.")  # fmt: skip
+
+
+def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
+    """Option names are reserved; `inputs` names tensors of the expression."""
+    names = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
+    twice = [name for name in cascade.inputs() if name in {one.name for one in cascade.scalars()}]
+    if twice:
+        raise ExpressionError(f"`{twice[0]}` names a tensor and a scalar. Rename one of them.")
+    signs = {(one.name, one.label.sign or "of any sign") for one in cascade.elements()}
+    both = [name for name in cascade.inputs() if sum(other == name for other, _ in signs) > 1]
+    if both:
+        said = " and ".join(sorted(sign for name, sign in signs if name == both[0]))
+        raise ExpressionError(f"tensor `{both[0]}` is declared {said}. Declare it once, and use that.")
+    reserved = [name for name in names if name in OPTIONS]
+    if reserved:
+        raise ExpressionError(f"a tensor is named `{reserved[0]}`, which is an option of the call. Rename the tensor; "
+                              f"the reserved names are {', '.join(OPTIONS)}.")  # fmt: skip
+    if isinstance(inputs, Element | str) or not all(isinstance(one, Element | Scalar) for one in inputs):
+        raise ExpressionError(
+            f"fuse: inputs should be a sequence of tensor elements, inputs=(Q, K, V), not {inputs!r}."
+        )
+    made = [one.name for one in cascade.reductions] + [one.name for one in cascade.producers]
+    clash = [name for name in made if name in names]
+    if clash:
+        raise ExpressionError(f"the reduction `{clash[0]}` bears the name of an input. Name the reduction otherwise by "
+                              f"`ra.let`, or rename the input.")  # fmt: skip
+    foreign = [str(one) for one in inputs if one.name not in names]
+    if foreign:
+        raise ExpressionError(
+            f"fuse(inputs=): {', '.join(foreign)} not in the expression, which has {', '.join(names)}."
+        )
+
+
+@cache
+def outputs_type(names: tuple[str, ...]) -> type:
+    """The type of several outputs."""
+    return namedtuple("Outputs", names)
+
+
+def unread(written: Iterable[tuple[str, Expr]], cascades: Iterable[Cascade]) -> dict[str, Element | Scalar]:
+    """The tensors and scalars, by name, that were written and that no cascade reads: a scale > 0 inside an argmax.
+
+    >>> from redalg import argmax, axes, fuse, scalars, tensor
+    >>> from sympy import exp
+    >>> at = argmax(exp(scalars("t", positive=True) * tensor("x[n]")), axes("n"))
+    >>> unread([("at", at)], [fuse(at).cascade])
+    {}
+    """
+    read = {name for one in cascades for name in (*one.inputs(), *(scalar.name for scalar in one.scalars()))}
+    exprs = [expr for _, expr in written]
+    found = {one.name: one for one in (*of_kind(Element, *exprs), *of_kind(Scalar, *exprs))}
+    return {name: found[name] for name in sorted(found.keys() - read)}

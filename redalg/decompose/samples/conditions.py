@@ -1,0 +1,155 @@
+"""Conditions of theorems, checked on the expression and on samples: who takes infinitely many values, and who is free.
+
+    moves(u, side)      u passes x (or d) on other than by signs, steps, truths and conditions, and so takes more values
+                        than any state has room for
+    independent(g, …)   the derivatives of functions of x with respect to its elements have rank 2 at some sample: their
+                        values fill an open set of the plane
+    attaining(F)        how many of the x_i are the largest of a data set alone, for some d_j
+
+A condition that is not met makes a theorem say nothing; it is never taken for met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sympy import Expr, Tuple, ceiling, floor, sign
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.cascade import Reduction
+from redalg.decompose.samples.rank import FLOATS, Setting, Unavailable
+from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.theorems import D, X
+from redalg.expression import Cast, Element, Value, Where
+from redalg.expression.contents import elements_of, free_axes
+
+PLACES = ("argmax", "argmin")
+ATTAINED = ("compensated_sum", "sum_at_max", "sum_below_max", "at_argmax", "sum_beside_argmax")
+"""Kinds whose value moves as its second operand does, or its only one."""
+CORNERS = 3
+"""Elements that must be seen to attain an extremum alone before a theorem says that any number of them may."""
+FAR = (48, 96, 4.0)
+"""Rows, columns and size of the x_i of a further draw, for parts that exceed others when elements are large."""
+STEPS = (sign, floor, ceiling, Cast)
+"""Functions that take few values of many."""
+SEPARATED = 1e-4
+"""The least ratio of two singular values that are both not 0."""
+
+
+def speaks(node: Basic, separator: Separator) -> bool:
+    """Tells if both x and d take infinitely many values in a node that a theorem names, or in a step's arguments."""
+    parts = node.args if isinstance(node, (Relational, Where, *STEPS)) else (node,)
+    return all(any(moves(one, side, separator) for one in parts) for side in (X, D))
+
+
+def moves(node: Basic, side: int, separator: Separator) -> bool:
+    """Tells whether a node passes on one side other than by what takes few values."""
+    if node in separator.values:
+        return side == D and _is_free(node, separator)
+    if isinstance(node, Element | Value):
+        return side == X and not free_axes(node).isdisjoint(separator.axes)
+    if isinstance(node, (Boolean, *STEPS)):
+        return isinstance(node, Relational) and any(moves(one, side, separator) for one in node.args)
+    parts = node.args[1:] if isinstance(node, Where) else node.args
+    return any(moves(one, side, separator) for one in parts)
+
+
+def _is_free(value: Basic, separator: Separator) -> bool:
+    """Tells if a reduced value takes infinitely many: a sum does of any term that is not 0, an extremum as its term.
+
+    So does what is taken of the elements at an extremum, which may be others later, but no `first`, which no later one
+    moves. An argmax of data does, which may lie at any place that is still to come.
+    """
+    if value in separator.others:
+        return _is_free_of_many(separator.others[value], separator)
+    kind, term = separator.facts.get(value, ("", value))
+    if kind in ("sum", "prod"):
+        return True
+    return kind in ("max", "min") and any(moves(term, side, separator) for side in (X, D))
+
+
+def _is_free_of_many(reduction: Reduction, separator: Separator) -> bool:
+    """Tells if a value of one of the structured monoids takes infinitely many values."""
+    kind, term = reduction.monoid.name, reduction.term
+    if kind in PLACES:
+        return any(moves(one, X, separator) for one in elements_of(term))
+    if kind not in ATTAINED:
+        return False
+    return moves(term.args[1] if isinstance(term, Tuple) else term, X, separator)
+
+
+def setting(separator: Separator) -> Setting:
+    """The setting of a separator's samples."""
+    return Setting(tuple(sorted(separator.axes, key=str)), tuple(sorted(separator.values, key=str)), separator.facts)
+
+
+def independent(functions: Sequence[Expr], separator: Separator) -> bool:
+    """Tells whether functions of x alone have derivatives of rank 2 at some sample."""
+    import numpy as np
+
+    elements = sorted({one for u in functions for one in elements_of(u)}, key=str)
+    leaves = [one for one in elements if moves(one, X, separator)]
+    here = setting(separator)
+    try:
+        slopes = [_slopes(functions, leaf, elements, separator, here) for leaf in leaves]
+    except Unavailable:
+        return False
+    for jacobian in np.array(slopes).transpose(2, 1, 0) if leaves else ():
+        sizes = np.abs(jacobian).max(axis=1, keepdims=True)
+        if not np.isfinite(jacobian).all() or (sizes > 0).sum() < 2:
+            continue
+        found = np.linalg.svd(jacobian / np.where(sizes > 0, sizes, 1), compute_uv=False)
+        if len(found) > 1 and found[1] > SEPARATED * found[0]:
+            return True
+    return False
+
+
+def _slopes(
+    functions: Sequence[Expr], leaf: Element, elements: Sequence[Element], separator: Separator, here: Setting
+) -> Any:
+    """∂u/∂leaf of each function at the x_i, by a difference; all elements are drawn first, in one order."""
+    import numpy as np
+
+    from redalg.decompose.samples.arithmetic import Floats
+
+    step, made = 2.0**-26, []
+    for way in (1, -1):
+        [samples] = here.samples(functions, FLOATS[0], (Floats(np.float64),), positive=False)
+        for one in elements:
+            samples.draws.of(one, on_x=moves(one, X, separator))
+        samples.draws.shift(leaf, way * step)
+        made.append(np.array([samples.matrix(u)[:, 0] for u in functions]))
+    return (made[0] - made[1]) / (2 * step)
+
+
+def attaining(node: Expr, kind: str, separator: Separator, without: Expr | None = None) -> int:
+    """How many of the x_i are the largest (or least) element of a data set alone, for some d_j.
+
+    Args:
+        node, kind: what is compared, and by which of max and min.
+        separator: tells x from d.
+        without: what the node is less a part of it: data sets with the same extremum of this do not count.
+    """
+    import numpy as np
+
+    from redalg.decompose.samples.arithmetic import Floats
+
+    most, end = 0, 1 if kind == "max" else -1
+    for plan in FLOATS[:2] if without is None else (*FLOATS[:2], FAR):
+        [samples] = setting(separator).samples([node], plan, (Floats(np.float64),), positive=False)
+        try:
+            values = end * samples.whole(node)
+            rest = values if without is None else end * samples.whole(without)
+        except Unavailable:
+            return 0
+        kept = ~np.isnan(values).any(axis=0)
+        if without is not None:
+            kept &= values.max(axis=0) > rest.max(axis=0)
+        values = values[:, kept]
+        alone = (values == values.max(axis=0)).sum(axis=0) == 1 if values.size else np.array([], dtype=bool)
+        first = values.argmax(axis=0)[alone] if values.size else np.array([], dtype=int)
+        most = max(most, len({int(one) for one in first if one < plan[0]}))
+    return most

@@ -1,0 +1,242 @@
+"""The random numbers of samples: elements that every data set holds, and two that each has of its own.
+
+A data set's own elements differ in size from those that all hold, and in how often they are taken, so that sums, means
+and extrema vary widely; in every fourth data set they bring each tensor's sum among the x_i, in every other fourth its
+mean. Places are those of a data set: all below its count, the first and the last one its own. Parameters are drawn
+once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from copy import copy
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, final
+
+import numpy as np
+from sympy import Expr, Pow, log
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+
+from redalg.decompose.separate.signs import UP, Facts, sign_of
+from redalg.expression import Axis, Element, Reduce, Value
+from redalg.expression.contents import elements_of, of_kind
+
+SEED = 2026
+OWN = 2
+"""Elements that a data set has of its own."""
+TIMES = (1, 2, 4, 12, 48, 200, 1000)
+"""How often it may take each."""
+MOST = (2, 12, 1000)
+"""How often at most, in draws after the first: what flattens out is moved by few."""
+SIZES = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
+"""How large they are."""
+LEAVES = (0.125, 0.5, 2.0, 8.0)
+"""How large the numbers of a leaf are in draws after the first."""
+FAR = tuple(2.0**power for power in range(-8, 9))
+"""Sizes that differ by more than sums do from their elements, so that thresholds of either lie among the others."""
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """How many x_i and d_j there are, and how large the x_i are."""
+
+    rows: int
+    columns: int
+    scale: float = 1.0
+
+
+@final
+class Draws:
+    """The random numbers: floats, so that every arithmetic has the same.
+
+    Args:
+        axes: the reduced axes.
+        facts: what each value is, for its sign.
+        labels: the range of elements that are compared, which are integers.
+        logarithmic: elements whose logarithms or roots are taken, which are positive.
+        plan: how many x_i and d_j there are, and how large the x_i are.
+        positive: whether every number is.
+        seed: of other draws than the first, in which leaves differ in size.
+        leaves: the sizes that they may have.
+        copies: how many draws are made side by side, in a last axis of every array; 0 for one without such an axis.
+    """
+
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        facts: Facts,
+        labels: Mapping[Element, range],
+        logarithmic: AbstractSet[Element],
+        plan: Plan,
+        *,
+        positive: bool = False,
+        seed: int = 0,
+        copies: int = 0,
+        leaves: Sequence[float] = LEAVES,
+    ) -> None:
+        self.axes, self.facts, self.labels = tuple(axes), facts, labels
+        self.logarithmic, self.positive = logarithmic, positive
+        self.plan, self.rows, self.columns = plan, plan.rows, plan.columns
+        self.random, self.seed = random.Random(SEED + seed), seed
+        self.copies, self.leaves = (copies,) if copies else (), leaves
+        self.places = [self._placed() for _ in self.axes]
+        self.times = self._times()
+        if seed and any(axis.size is None for axis in self.axes):  # the last of the data set's elements, wherever
+            for places in self.places:
+                places[plan.rows + plan.columns :] += np.floor(self._sizes(plan.columns) / 2 * self.times[-1])
+        self._drawn: dict[Basic, Any] = {}
+
+    @property
+    def length(self) -> int:
+        """The least count of a data set, beyond every place."""
+        return self.rows + OWN
+
+    def of(self, node: Basic, *, on_x: bool) -> Any:
+        """A leaf's numbers: of each element, those of the data sets after the x_i; or one number."""
+        if node not in self._drawn:
+            made = self._elements(node) if on_x else self._parameter(node)
+            self._drawn[node] = made * self._size_of(node)
+        return self._drawn[node]
+
+    def alone(self, number: int) -> Draws:
+        """One of several draws, of what was drawn so far."""
+        made = copy(self)
+        made.copies, made.times = (), self.times[..., number]
+        made.places = [one[..., number] for one in self.places]
+        made._drawn = {node: one[..., number] for node, one in self._drawn.items()}
+        return made
+
+    def of_some(self, columns: Any) -> Draws:
+        """Some of the data sets of one draw, of what was drawn so far."""
+        own = [self.rows + part * self.columns + columns for part in range(OWN)]
+        kept, length = np.concatenate([np.arange(self.rows), *own]), self.rows + OWN * self.columns
+        made = copy(self)
+        made.columns, made.plan = len(columns), replace(self.plan, columns=len(columns))
+        made.times, made.places = self.times[:, columns], [one[kept] for one in self.places]
+        shorter = {length: kept, self.columns: columns}
+        made._drawn = {node: one[shorter[len(one)]] if np.ndim(one) else one for node, one in self._drawn.items()}
+        return made
+
+    def shift(self, node: Basic, by: float) -> None:
+        """Move a leaf's numbers."""
+        self._drawn[node] = self._drawn[node] + by
+
+    def _size_of(self, node: Basic) -> Any:
+        """How large a leaf's numbers are beside those of the first draw; places and labels stay what they are."""
+        plain = self.seed and node not in self.labels and not getattr(node, "is_integer", False)
+        return self._chosen(self.leaves, 1)[0] if plain else 1.0
+
+    def of_columns(self, node: Basic) -> Any:
+        """A positive number for each d_j."""
+        if node not in self._drawn:
+            self._drawn[node] = self._sizes(self.columns)
+        return self._drawn[node]
+
+    def _bits(self, number: int) -> Any:
+        """Random 64-bit integers."""
+        shape = (number, *self.copies)
+        return np.frombuffer(self.random.randbytes(8 * prod(shape)), dtype="<u8").reshape(shape)
+
+    def _sizes(self, number: int) -> Any:
+        """Numbers between 0 and 2, 0 left out."""
+        return ((self._bits(number) >> 12) + 1) / 2.0**51
+
+    def _chosen(self, options: Sequence[float], number: int) -> Any:
+        """Some of the options, each as likely as the others."""
+        return np.asarray(options)[((self._bits(number) >> 32) * len(options)) >> 32]
+
+    def _shuffled(self) -> Any:
+        """The numbers below `rows` in a random order."""
+        return np.argsort(self._sizes(self.rows), axis=0)
+
+    def _placed(self) -> Any:
+        """The places of the x_i in a random order, and the first and the last one of every data set."""
+        ends = np.ones((self.columns, *self.copies))
+        return np.concatenate([1 + self._shuffled(), 0 * ends, (self.length - 1) * ends])
+
+    def _times(self) -> Any:
+        """How often each element is taken: all together as often as axes of known sizes have elements."""
+        sizes = [axis.size for axis in self.axes if axis.size is not None]
+        made = np.ones((self.length, self.columns, *self.copies))
+        if len(sizes) < len(self.axes):
+            most = self._chosen(MOST, 1) if self.seed else TIMES[-1]
+            taken = np.minimum(self._chosen(TIMES, OWN * self.columns), most)
+            made[self.rows :] = taken.reshape(OWN, *made.shape[1:])
+            return made
+        left = max(prod(sizes) - self.rows, 2)
+        first = 1 + np.floor(self._sizes(self.columns) / 2 * (left - 1)).clip(0, left - 2)
+        made[self.rows :] = first, left - first
+        return made
+
+    def _elements(self, node: Basic) -> Any:
+        number, rows = self.rows + OWN * self.columns, self.rows
+        drawn = self.labels.get(node) if isinstance(node, Element) else None
+        if drawn is not None:
+            return self._chosen(drawn, number).astype(float)
+        made = self._sizes(number)
+        made[:rows] *= self.plan.scale
+        made[rows:] *= self._chosen(SIZES, number - rows)
+        if sign := self._sign(node):
+            return sign * made
+        flipped = self._chosen((1.0, -1.0), number)
+        flipped[:rows] = np.where(self._shuffled() < rows // 2, -1.0, 1.0)
+        return self._balanced(made * flipped)
+
+    def _balanced(self, made: Any) -> Any:
+        """The numbers of a leaf, of every other data set such that the sum or the mean lies among the x_i."""
+        rows, odd = self.rows, np.arange(1, self.columns, 2)
+        first, second = self.times[rows:, odd]
+        summed = (odd % 4 == 1).reshape(-1, *(1 for _ in self.copies))
+        wanted = 2 * (self._sizes(len(odd)) - 1) * np.where(summed, rows + first + second, 1.0)
+        made[rows + odd] = (wanted - made[:rows].sum(axis=0) - second * made[rows + self.columns + odd]) / first
+        return made
+
+    def _parameter(self, node: Basic) -> Any:
+        drawn = self.labels.get(node) if isinstance(node, Element) else None
+        if drawn is not None:
+            return self._chosen(drawn, 1)[0].astype(float)
+        if isinstance(node, Axis) and node.size is not None:
+            return self._chosen(range(node.size), 1)[0].astype(float)
+        if getattr(node, "is_integer", False):
+            return self._chosen(range(self.rows // 2, self.length + 1), 1)[0].astype(float)
+        return (self._sign(node) or self._chosen((1.0, -1.0), 1)[0]) * self._sizes(1)[0]
+
+    def _sign(self, node: Basic) -> float:
+        """The sign that every number of a leaf has, 0 where it has either."""
+        if self.positive or node in self.logarithmic:
+            return 1.0
+        known = sign_of(node, self.facts) if isinstance(node, Expr) else None
+        return 0.0 if known is None else 1.0 if known in UP else -1.0
+
+
+def holds_place(node: Basic, bound: AbstractSet[Axis] = frozenset()) -> bool:
+    """Tells whether a place stands in it, other than as an index of an element or one that is reduced over."""
+    if isinstance(node, Element | Value):
+        return False
+    if isinstance(node, Reduce):
+        return holds_place(node.expr, bound | set(node.bound))
+    return node not in bound if isinstance(node, Axis) else any(holds_place(arg, bound) for arg in node.args)
+
+
+def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:
+    """Elements that are compared: with an index, lengths of the order of the places; for equality, small labels."""
+    found: dict[Element, range] = {}
+    for node in of_kind(Relational, *terms):
+        for side in node.args:
+            if isinstance(side, Element) and node.rel_op in ("==", "!="):
+                found[side] = range(3)
+            elif isinstance(side, Element) and any(map(holds_place, node.args)):
+                found[side] = range(rows // 2, rows + OWN + 1)
+    return found
+
+
+def logarithmic(terms: Sequence[Expr], facts: Facts) -> set[Element]:
+    """Elements that stand where a logarithm or a root is taken of what has no sign that is known."""
+    taken = [node.args[0] for node in of_kind(log, *terms)]
+    taken += [node.base for node in of_kind(Pow, *terms) if not node.exp.is_Integer]
+    return {one for node in taken if sign_of(node, facts) is None for one in elements_of(node)}

@@ -1,0 +1,234 @@
+"""What outputs need of reductions that have no state each: sums may cancel, and an output may take no note of one.
+
+    out(S_1 + ε·F_1(x_i, d), …, S_p + ε·F_p(x_i, d)) = out + ε·G(x_i, d) + …          G = Σ_s ∂out/∂S_s · F_s
+
+An element that is taken ε times more moves the outputs by ε·G and by what moves d. So the state of a prefix serves the
+outputs with no fewer numbers than the rank of G(x_i, d_j) less the number of values that d is made of; where G has a
+small rank, a theorem about one F_s says nothing of the outputs. Of an extremum the element that attains it counts, of a
+product the logarithm of its factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from sympy import Add, Expr, Max, Min, Mul, Pow, Tuple, asinh, atan, erf, exp, log, sign, sinh, tanh
+from sympy.core.relational import Relational
+
+from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.samples.rank import AGAIN, FLOATS, SMALL, RankTest, Setting, Sizes, Unavailable
+from redalg.decompose.samples.winners import ENDS
+from redalg.decompose.separate.signs import Facts, KnownFacts, sign_of
+from redalg.errors import Text
+from redalg.expression import Value
+from redalg.expression.contents import elements_of, nodes_of, of_kind, text_of, values_of
+
+RISING = (exp, log, tanh, sinh, atan, asinh, erf)
+"""Functions that pass on every change."""
+UNBOUNDED = (exp, log, sinh, asinh)
+"""Those of them that have no upper bound."""
+STEP = 2.0**-11
+"""The step of a derivative, relative to the value."""
+STENCIL = ((1, 8 / 12), (-1, -8 / 12), (2, -1 / 12), (-2, 1 / 12))
+"""Steps and weights of a derivative of order 4."""
+LOOKS = 6
+"""Further draws in which an output may take note of the only reduction that has no state."""
+ROUNDED = 1e-10
+"""Singular values below this share of what is added up are rounding."""
+Terms: TypeAlias = Mapping[Reduction, Expr]
+
+
+def needs(cascade: Cascade, reduction: Reduction, without: Iterable[Reduction]) -> bool:
+    """Tells at a glance if an output needs a reduction: nothing else in it is `without` a state, and may cancel it."""
+    others = {one.value for one in without if one is not reduction}
+    for one in cascade.reductions:
+        if not values_of(one.term).isdisjoint({reduction.value, *others}):
+            others.add(one.value)
+    return any(passes_on(one.expr, reduction.value, others - {reduction.value}) for one in cascade.outputs)
+
+
+def passes_on(output: Expr, value: Value, others: Iterable[Value]) -> bool:
+    """Tells at a glance if an output moves with a value, whatever others are: it stands once, in what is smooth."""
+    if not values_of(output).isdisjoint(others):
+        return False
+    node = output
+    while node != value:
+        holding = [one for one in node.args if value in values_of(one)]
+        if len(holding) != 1 or not isinstance(node, (Add, Mul, Pow, *RISING)):
+            return False
+        node = holding[0]
+    return True
+
+
+def of_outputs(cascade: Cascade, terms: Terms, setting: Setting) -> RankTest | None:
+    """The rank of G at samples, the largest of all outputs; None where it cannot be measured.
+
+    Where a single reduction has no state nothing can cancel it. Its rank counts if an output takes note of it at all.
+
+    Args:
+        cascade: the cascade.
+        terms: the reductions that have no state, each with its term.
+        setting: the setting of samples at which the first of them has a large rank.
+    """
+    facts = KnownFacts({one.value: (one.monoid.name, one.term) for one in cascade.reductions if one.is_scalar})
+    found, here = list[RankTest](), replace(setting, facts=facts, copies=0)
+    looks = [(here, plan) for plan in ((AGAIN[setting.seed - 1][0],) if setting.seed else ()) + FLOATS[::2]]
+    if len(terms) == 1:  # an output may be flat where values are large
+        looks += [(replace(here, seed=seed, far=True), FLOATS[0]) for seed in range(1, LOOKS + 1)]
+    for one, plan in looks:
+        found += _at(one, cascade, terms, plan)
+        if any(one.grows for one in found):
+            break
+    return max(found, key=lambda one: one.ranks[1], default=None)
+
+
+def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[RankTest]:
+    """The rank of G of every output at samples of a plan; none where it cannot be measured."""
+    import numpy as np
+
+    from redalg.decompose.samples.arithmetic import Floats
+
+    outputs = [one.expr for one in cascade.outputs]
+    for positive in (False, True):
+        try:
+            [samples] = setting.samples([*terms.values(), *outputs], plan, (Floats(np.longdouble),), positive=positive)
+            if len(terms) == 1:
+                [reduction] = terms
+                compared = _compared(cascade, reduction, setting)
+                return [_if_read(samples, one, reduction, compared) for one in outputs]
+            return [_of_view(samples, view, terms) for one in outputs for view in _views(samples, one)]
+        except Unavailable as why:
+            if not why.data:
+                break
+    return []
+
+
+def _compared(cascade: Cascade, reduction: Reduction, setting: Setting) -> list[Value]:
+    """The values by which something is chosen, of a reduction and of those after it that hold its value.
+
+    What is compared may be of either sign as far as is known, and reaches 0 by the value or by what stands beside it.
+    By tanh S > 2 nothing is chosen.
+    """
+    moved, exprs = {reduction.value: None}, [one.expr for one in cascade.outputs]
+    for one in cascade.reductions:
+        if not values_of(one.term).isdisjoint(moved):
+            moved[one.value] = None
+            exprs.append(one.term)
+    differences = [one.lhs - one.rhs for one in of_kind(Relational, *exprs)]
+    differences += [one.args[0] for one in of_kind(sign, *exprs)]
+    differences += [one.args[0] - one.args[1] for kind in (Max, Min) for one in of_kind(kind, *exprs)]
+    unknown = [one for one in differences if sign_of(one, setting.facts) is None]
+    return [value for value in moved if any(_reaches(one, value, setting.facts) for one in unknown)]
+
+
+def _reaches(difference: Expr, value: Value, facts: Facts) -> bool:
+    """Tells at a glance if a difference is 0 for some number that a value may be, whatever else it holds."""
+    if without_bound(difference, value):
+        return True
+    holding = [one for one in Add.make_args(difference) if value in values_of(one)]
+    beside = [one for one in Add.make_args(difference) if one not in holding]
+    if len(holding) != 1 or not passes_on(holding[0], value, ()):
+        return False
+    return any(sign_of(leaf, facts) is None and without_bound(one, leaf)
+               for one in beside for leaf in values_of(one) | elements_of(one))  # fmt: skip
+
+
+def without_bound(node: Expr, value: Expr) -> bool:
+    """Tells at a glance if an expression grows with a value as far as that does: the value stands in it once."""
+    while node != value:
+        holding = [one for one in node.args if value in nodes_of(one)]
+        grows = isinstance(node, (Add, Mul, *UNBOUNDED)) or (isinstance(node, Pow) and node.exp.is_positive)
+        if len(holding) != 1 or not grows:
+            return False
+        node = holding[0]
+    return True
+
+
+def _if_read(samples: Any, output: Expr, reduction: Reduction, compared: Iterable[Value]) -> RankTest:
+    """A large rank if an output differs where a reduction has the value of another data set; else 0.
+
+    Samples need not reach a threshold: what is compared counts where it differs.
+    """
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        rolled = samples.moved(reduction.value, np.roll(samples.value(samples.known(reduction.value)), 1))
+        pairs = [(samples.value(samples.known(one)), rolled.value(rolled.known(one))) for one in compared]
+        pairs.append((_at_one(samples, output), _at_one(rolled, output)))
+    differs = any(bool(((before != after) & ~(np.isnan(before) & np.isnan(after))).any()) for before, after in pairs)
+    rank = samples.draws.rows if differs else 0
+    return RankTest((min(rank, SMALL), rank), rows=samples.draws.rows)
+
+
+def _views(samples: Any, output: Expr) -> Iterator[Expr]:
+    """An output, and what its conditions and signs compare, where it is of either sign: they take note of all of it."""
+    yield output
+    for node in sorted(of_kind(Relational, output), key=text_of) + sorted(of_kind(sign, output), key=text_of):
+        difference = node.lhs - node.rhs if isinstance(node, Relational) else node.args[0]
+        if values_of(difference):
+            found = _at_one(samples, difference)
+            if (found > 0).any() and (found < 0).any():
+                yield difference
+
+
+def _of_view(samples: Any, output: Expr, terms: Terms) -> RankTest:
+    """The rank of G of what is read of values."""
+    import numpy as np
+
+    rows = samples.draws.rows
+    with np.errstate(all="ignore"):
+        parts = [_slope(samples, output, one) * _moved(samples, one, term) for one, term in terms.items()]
+    whole, sizes = sum(parts), sum(map(np.abs, parts))
+    kept = np.isfinite(sizes).all(axis=0)
+    if kept.sum() <= SMALL:
+        raise Unavailable(Text("`", output, "` is not a real number at the samples"), data=True)
+    whole, sizes = whole[:, kept], sizes[:, kept]
+    for axis in (0, 1):
+        largest = sizes.max(axis=axis, keepdims=True)
+        scale = 1 / np.where(largest > 0, largest, 1)
+        whole, sizes = whole * scale, sizes * scale
+    whole, sizes = whole.astype(np.float64), sizes.astype(np.float64)
+    noise = ROUNDED * np.sqrt((sizes**2).sum())
+    ranks = [int((np.linalg.svd(whole[:size], compute_uv=False) > noise).sum()) for size in (SMALL, rows)]
+    return RankTest((ranks[0], ranks[1]), rows=rows)
+
+
+def _slope(samples: Any, output: Expr, reduction: Reduction) -> Any:
+    """∂out/∂S for each data set, of an output that carries the axis at one element or another."""
+    import numpy as np
+
+    value = reduction.value
+    base = samples.value(samples.known(value))
+    step = STEP * np.where(base == 0, 1, np.abs(base))
+    made = sum(weight * _at_one(samples.moved(value, base + way * step), output) for way, weight in STENCIL)
+    return made / step
+
+
+def _at_one(samples: Any, output: Expr) -> Any:
+    import numpy as np
+
+    draws = samples.draws
+    known = samples.known(output)
+    if not known.on_x:
+        return np.broadcast_to(samples.value(known), (draws.columns,))
+    places = np.arange(draws.columns) % draws.rows
+    return np.take_along_axis(samples.spread(known), places[None, :], axis=0)[0]
+
+
+def _moved(samples: Any, reduction: Reduction, term: Expr) -> Any:
+    """By how much a reduction moves with the weight of each x_i."""
+    import numpy as np
+
+    kind = reduction.monoid.name
+    compared = term.args[0] if isinstance(term, Tuple) else term
+    if kind == "sum":
+        return samples.matrix(term)
+    if kind == "prod":
+        return np.log(np.abs(samples.matrix(term))) * samples.value(samples.known(reduction.value))
+    if kind not in ENDS:
+        raise Unavailable(Text(f"a {kind} has no weights"))
+    whole = ENDS[kind] * samples.whole(compared)
+    first = np.where(np.isnan(whole), -np.inf, whole).argmax(axis=0)
+    return (np.arange(len(whole))[:, None] == first)[: samples.draws.rows].astype(samples.arithmetic.dtype)

@@ -1,0 +1,436 @@
+"""The rank test: the separable rank of a term, measured on samples. It audits verdicts and never makes a yes.
+
+F(x, d) = Σ_{k≤r} h_k(d)·g_k(x) gives every matrix F(x_i, d_j) a rank of at most r. The samples (`samples`) are 24 x_i
+and 64 d_j, each d_j of data that hold all x_i. A rank above 8 excludes every state of a lower rank; one of at most 8 is
+evidence, not proof: what moves seldom looks finite, which is why more is drawn then.
+
+    in floats     the singular values that exceed what rounding could make of them, measured by float64 against long
+                  double, count; those below do not, where a gap of 10⁴ parts the two
+    in digits     where there is no such gap, or the platform has no long double: 16 × 16 samples are eliminated with
+                  complete pivoting at 120 digits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+from sympy import Abs, Add, Expr, Mul
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import Reduction
+from redalg.decompose.samples.digits import context
+from redalg.decompose.separate.signs import Facts
+from redalg.errors import Text
+from redalg.expression import Axis, Value
+
+if TYPE_CHECKING:
+    from redalg.decompose.samples.arithmetic import Arithmetic
+    from redalg.decompose.samples.samples import Node, Samples
+
+SMALL = 8
+"""The rank up to which a state is looked for."""
+FLOATS = ((24, 64, 1.0), (48, 96, 0.5), (32, 96, 0.25), (48, 64, 2.0))
+"""Rows, columns and size of the x_i: in floats the next is drawn where the rank is at most 8 at those before."""
+AGAIN = (((48, 96, 1.0), 12, False), ((48, 96, 4.0), 12, False), ((48, 64, 1.0), 24, True))
+"""Plans of samples that are drawn again, how often, side by side, and whether leaves differ much in size."""
+SKETCHED = 16
+"""Rows and columns of the sketch that tells where a rank may grow."""
+DIGITS = (16, 16, 1.0)
+"""At 120 digits."""
+COMPARED = (16, 6, 1.0)
+"""Where two terms are compared, at 120 digits."""
+NEGLIGIBLE = 90
+"""Pivots below 10^-90 of the largest are rounding: 30 digits are left for cancellation in the terms."""
+GAP = 1e4
+"""By how much the smallest singular value that counts must exceed what rounding could make."""
+Axes: TypeAlias = Axis | Sequence[Axis]
+Matrix: TypeAlias = list[list[Any]]
+Sizes: TypeAlias = tuple[int, int, float]
+
+
+@final
+@dataclass(frozen=True)
+class RankTest:
+    """What the samples show.
+
+    Attributes:
+        ranks: ranks of F at 8 and at all x_i, each at least; () where the term could not be evaluated.
+        missing: why it could not.
+        rows: how many x_i there are.
+        proven: True where the rank is that of samples in 120 digits.
+    """
+
+    ranks: tuple[int, ...]
+    missing: object = ""
+    rows: int = 0
+    proven: bool = False
+
+    @property
+    def grows(self) -> bool:
+        """Tells whether a rank of at most 8 is excluded."""
+        return len(self.ranks) == 2 and self.ranks[1] > SMALL
+
+    @property
+    def settles(self) -> bool:
+        """Tells whether the rank is at most 8 at all samples."""
+        return len(self.ranks) == 2 and self.ranks[1] <= SMALL
+
+    def __str__(self) -> str:
+        if not self.ranks:
+            return f"unavailable: {self.missing}"
+        found = f"a rank above {SMALL}" if self.grows else f"rank {self.ranks[1]}"
+        return f"the matrix F(x_i, d_j) of {self.rows} samples, each d_j of data that hold all x_i, has {found}"
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """The setting of samples: the reduced axes, the values and their facts, and those that are not numbers."""
+
+    axes: Axes
+    values: tuple[Value, ...]
+    facts: Facts
+    others: Mapping[Value, Reduction] = field(default_factory=dict)
+    seed: int = 0
+    copies: int = 0
+    far: bool = False
+    nodes: dict[Basic, Node] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def known(self) -> dict[Value, tuple[str, Expr, str]]:
+        """The meaning of each value: its monoid, its term or terms, and which of several results."""
+        made: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}
+        made |= {one: (*self.facts[one], "") for one in self.values if one in self.facts}
+        return made | {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
+
+    def audit(self, term: Expr) -> Audit:
+        """The rank test of a term, with its samples; in digits where floats do not tell."""
+        alone, first = replace(self, copies=0), None
+        for plan in FLOATS if has_long_double() else ():
+            audit = _audited(replace(self, copies=1) if first else alone, term, plan)
+            if audit is not None and (audit.test.grows or not (first or audit.test.settles)):
+                return audit
+            first = first or audit
+        return first or _audited(alone, term, None) or Audit(RankTest(()))
+
+    def samples(
+        self, terms: Sequence[Expr], plan: Sizes, kinds: Sequence[Arithmetic], *, positive: bool
+    ) -> tuple[Samples, ...]:
+        """Samples for terms, the same in every arithmetic."""
+        from redalg.decompose.samples.draws import FAR, LEAVES, Draws, Plan, integers, logarithmic
+        from redalg.decompose.samples.samples import Samples
+
+        axes = (self.axes,) if isinstance(self.axes, Axis) else tuple(self.axes)
+        known = self.known
+        parts = [*terms, *(part for _, part, _ in known.values())]
+        labels, positives = integers(parts, plan[0]), logarithmic(parts, self.facts)
+        draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed,
+                      copies=self.copies, leaves=FAR if self.far else LEAVES)  # fmt: skip
+        return tuple(Samples(draws, known, kind, self.nodes) for kind in kinds)
+
+    def in_floats(self, term: Expr, plan: Sizes, *, positive: bool) -> tuple[Samples, ...]:
+        """Those in float64 and in long double."""
+        import numpy as np
+
+        from redalg.decompose.samples.arithmetic import Floats
+
+        return self.samples([term], plan, (Floats(np.float64), Floats(np.longdouble)), positive=positive)
+
+    def in_digits(self, terms: Sequence[Expr], plan: Sizes, *, positive: bool) -> Samples:
+        """Those in 120 digits."""
+        from redalg.decompose.samples.arithmetic import Digits
+
+        return self.samples(terms, plan, (Digits(),), positive=positive)[0]
+
+
+@final
+@dataclass(frozen=True)
+class Audit:
+    """The rank test of a term, and where its samples come from, for tests of its parts."""
+
+    test: RankTest
+    setting: Setting | None = None
+    positive: bool = False
+    floats: tuple[Samples, ...] = ()
+
+    def again(self, term: Expr) -> Audit:
+        """The test at other samples, in which tensors and parameters differ in size: the first where the rank grows."""
+        if self.setting is None or not has_long_double():
+            return self
+        for seed, (plan, copies, far) in enumerate(AGAIN, 1):
+            audit = _audited(replace(self.setting, seed=seed, copies=copies, far=far), term, plan)
+            if audit is not None and audit.test.grows:
+                return audit
+        return self
+
+    def in_digits(self, term: Expr) -> RankTest:
+        """The test, proven where samples at which the rank grows in floats show it in 120 digits."""
+        import numpy as np
+
+        from redalg.decompose.samples.arithmetic import Digits
+
+        if not self.test.grows or not self.floats:
+            return self.test
+        first, copies = self.floats[0], self.floats[0].draws.copies
+        drawn = (
+            [first] if not copies else [first.alone(int(one)) for one in np.flatnonzero(_may_grow(first.matrix(term)))]
+        )
+        for samples in drawn:
+            columns = _leading(samples.matrix(term))
+            try:
+                found = _rank_in_digits(samples.of_some(columns, Digits()), term)
+            except Unavailable:
+                continue
+            if found.grows:
+                return replace(self.test, proven=True)
+        return self.test
+
+    def of_part(self, node: Expr) -> RankTest:
+        """The rank test of a node: at the samples of the term, where most of its values are known, and then at more."""
+        if self.setting is None:
+            return self.test
+        try:
+            test = _in_floats(node, self.floats) if self.floats else None
+        except Unavailable:
+            test = None
+        if test is not None and test.grows:
+            return test
+        audit = self.setting.audit(node)
+        return (audit.again(node) if audit.test.settles else audit).test
+
+
+@final
+class Unavailable(Exception):  # noqa: N818 - a finding
+    """A node that cannot be evaluated; `data` where other samples might do, since it is not a finite real at these."""
+
+    def __init__(self, reason: Text, *, data: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.data = reason, data
+
+
+def rank_test(term: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> RankTest:
+    """The rank test of a term over the reduced axes, whose reduced values are `values`."""
+    return audit_of(term, axes, values, facts).test
+
+
+def audit_of(
+    term: Expr, axes: Axes, values: Iterable[Value], facts: Facts, others: Mapping[Value, Reduction] | None = None
+) -> Audit:
+    """The rank test of a term, with its samples; data that leave it undefined are drawn again as positive numbers.
+
+    Args:
+        term, axes, values, facts: the term, the reduced axes, the reduced values, and what those are that are numbers.
+        others: the reductions of those that are not.
+    """
+    return Setting(axes, tuple(values), facts, others or {}).audit(term)
+
+
+def _audited(setting: Setting, term: Expr, plan: Sizes | None) -> Audit | None:
+    """The test at samples of one plan, in digits where there is none; None where floats do not tell."""
+    for positive in (False, True):
+        try:
+            floats = setting.in_floats(term, plan, positive=positive) if plan else ()
+            test = _in_floats(term, floats) if plan else _in_digits(setting, term, positive=positive)
+            return None if test is None else Audit(test, setting, positive, floats)
+        except Unavailable as why:
+            if positive or not why.data:
+                return Audit(RankTest((), why.reason))
+    raise AssertionError("one of the two draws returns")
+
+
+def has_long_double() -> bool:
+    """Tells whether the platform's long double has at least ten bits more than float64."""
+    import numpy as np
+
+    return bool(np.finfo(np.longdouble).eps < np.finfo(np.float64).eps / 1024)
+
+
+def _in_digits(setting: Setting, term: Expr, *, positive: bool) -> RankTest:
+    """The rank by elimination at 120 digits."""
+    return _rank_in_digits(setting.in_digits([term], DIGITS, positive=positive), term)
+
+
+def _rank_in_digits(samples: Samples, term: Expr) -> RankTest:
+    matrix, sizes = _finite([samples], term)[0], _finite([samples], _size(term))[0]
+    if matrix.shape == sizes.shape:  # what is left of larger numbers that cancel is rounding
+        matrix = matrix * (abs(matrix) > sizes * context().mpf(10) ** -NEGLIGIBLE)
+    for axis in (0, 1):  # columns and rows of one size: scales change no rank
+        size = abs(matrix).max(axis=axis, keepdims=True)
+        matrix = matrix / (size + (size == 0))
+    rows = [list(row) for row in matrix]
+    return RankTest((rank(rows[:SMALL]), rank(rows)), rows=len(rows), proven=True)
+
+
+LEADING = 14
+"""Data sets that are looked at in digits."""
+
+
+def _leading(matrix: Any) -> Any:
+    """The columns by which a matrix has its rank, those that add most first."""
+    import numpy as np
+
+    left = np.asarray(matrix, dtype=np.float64)
+    left = np.where(np.isfinite(left).all(axis=0), left, 0.0)
+    size = np.abs(left).max(axis=0)
+    left, chosen = left / np.where(size > 0, size, 1.0), list[int]()
+    for _ in range(min(LEADING, left.shape[1])):
+        sizes = (left**2).sum(axis=0)
+        sizes[chosen] = -1.0
+        lead = int(sizes.argmax())
+        chosen.append(lead)
+        if sizes[lead] > 0:
+            unit = left[:, lead] / np.sqrt(sizes[lead])
+            left = left - np.outer(unit, unit @ left)
+    return np.sort(np.array(chosen))
+
+
+def _size(term: Expr) -> Expr:
+    """The size of a term's parts: the sum of those of its addends, and the product of those of its factors."""
+    if isinstance(term, Add | Mul):
+        return term.func(*map(_size, term.args))
+    return Abs(term, evaluate=False)
+
+
+def _finite(samples: Sequence[Samples], term: Expr) -> list[Any]:
+    """A term's matrix in every arithmetic, at the d_j for which it is finite."""
+    matrices = [one.matrix(term) for one in samples]
+    columns = None
+    for one, matrix in zip(samples, matrices, strict=True):
+        finite = one.arithmetic.is_finite(matrix).all(axis=0)
+        columns = finite if columns is None else columns & finite
+    if columns is None or columns.sum() <= SMALL:
+        raise Unavailable(Text("`", term, "` is not a real number at the samples"), data=True)
+    return [matrix[:, columns] for matrix in matrices]
+
+
+LOST = 1e-6
+"""Rounding of a data set's values, relative to the largest, beyond which floats do not tell."""
+
+
+def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
+    """The rank in floats, or None where rounding may hide some of it; of several draws where it grows, if it does."""
+    import numpy as np
+
+    first, *_ = samples
+    if not first.draws.copies:
+        return _of_floats(*_finite(samples, term))
+    coarse = first.matrix(term)
+    finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
+    if not finite.any():
+        raise Unavailable(Text("`", term, "` is not a real number at the samples"), data=True)
+    found = None
+    for number in np.flatnonzero(finite & _may_grow(coarse)):
+        both = coarse[..., number], samples[1].alone(int(number)).matrix(term)
+        columns = np.isfinite(both).all(axis=(0, 1))
+        found = _of_floats(*(one[:, columns] for one in both)) if columns.sum() > SMALL else None
+        if found is not None and found.grows:
+            return found
+    return found
+
+
+def _may_grow(matrices: Any) -> Any:
+    """Marks the draws of which a sketch in float64 has a rank above 8.
+
+    A product with matrices of orthonormal rows has no larger singular values than the matrix.
+    """
+    import numpy as np
+
+    stacked = np.moveaxis(np.asarray(matrices, dtype=np.float64), -1, 0)
+    stacked = np.where(np.isfinite(stacked).all(axis=1, keepdims=True), stacked, 0.0)
+    for axis in (1, 2):
+        size = np.abs(stacked).max(axis=axis, keepdims=True)
+        stacked = stacked / np.where(size > 0, size, 1.0)
+    left, right = (_orthonormal(SKETCHED, size) for size in stacked.shape[1:])
+    sizes = np.linalg.svd(left @ stacked @ right.T, compute_uv=False)
+    return sizes[:, SMALL] > 2.0**-48 * np.sqrt((stacked**2).sum(axis=(1, 2)))
+
+
+@cache
+def _orthonormal(rows: int, columns: int) -> Any:
+    """A matrix of orthonormal rows, which are smooth in no way."""
+    import numpy as np
+
+    angles = np.outer(np.arange(1, columns + 1), np.sqrt(np.arange(2.0, rows + 2)))
+    return np.linalg.qr(np.cos(7 * angles))[0].T
+
+
+def _of_floats(coarse: Any, fine: Any) -> RankTest | None:
+    """The rank of a matrix in two precisions, or None where rounding may hide some of it."""
+    import numpy as np
+
+    error = np.abs(coarse - fine)
+    kept = error.max(axis=0) <= LOST * np.abs(fine).max(axis=0)
+    if kept.sum() <= SMALL:
+        return None
+    matrix, error = fine[:, kept], error[:, kept]
+    for axis in (1, 0):  # rows and columns of one size: scales change no rank
+        size = np.abs(matrix).max(axis=axis, keepdims=True)
+        scale = np.exp2(-np.floor(np.log2(np.where(size > np.finfo(size.dtype).smallest_normal, size, 1))))
+        matrix, error = matrix * scale, error * scale
+    matrix, error = matrix.astype(np.float64), error.astype(np.float64)
+    noise = float(np.sqrt((error**2).sum()) + 2.0**-50 * np.sqrt((matrix**2).sum()))
+    ranks = [_rank_in_floats(matrix[:size], noise) for size in (SMALL, len(matrix))]
+    if ranks[1] is None:
+        return None
+    return RankTest((SMALL if ranks[0] is None else ranks[0], ranks[1]), rows=len(matrix))
+
+
+def _rank_in_floats(matrix: Any, noise: float) -> int | None:
+    """The number of singular values beyond the noise; None where it is small and no gap parts the two.
+
+    Of many rows a sketch is asked, whose singular values are no larger.
+    """
+    import numpy as np
+
+    sketch = matrix if len(matrix) <= 2 * SKETCHED else _orthonormal(2 * SKETCHED, len(matrix)) @ matrix
+    sizes = np.linalg.svd(sketch, compute_uv=False)
+    found = int((sizes > noise).sum())
+    return found if found == 0 or found > SMALL or sizes[found - 1] > GAP * noise else None
+
+
+def equal_on_samples(one: Expr, two: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:
+    """Whether two terms agree at every sample, to all but rounding."""
+    setting = Setting(axes, tuple(values), facts)
+    for positive in (False, True):
+        try:
+            samples = setting.in_digits([one, two], COMPARED, positive=positive)
+            first, second = samples.whole(one), samples.whole(two)
+        except Unavailable:
+            return False
+        finite = samples.arithmetic.is_finite(first)
+        if finite.mean() < 0.5 and not positive:
+            continue
+        small = context().mpf(10) ** -NEGLIGIBLE
+        alike = bool((finite == samples.arithmetic.is_finite(second)).all()) and bool(finite.any())
+        return alike and all(
+            abs(a - b) <= small * (1 + abs(a)) for a, b in zip(first[finite], second[finite], strict=True)
+        )
+    raise AssertionError("one of the two draws returns")
+
+
+def rank(matrix: Matrix) -> int:
+    """Rank by elimination with complete pivoting, in integers: no entry grows much, and smaller ones are negligible."""
+    largest = max((abs(value) for row in matrix for value in row), default=0)
+    if not largest:
+        return 0
+    ctx, found = context(), 0
+    unit = ctx.prec - ctx.mag(largest)
+    rows = [[int(ctx.ldexp(value, unit)) for value in row] for row in matrix]
+    negligible = int(ctx.ldexp(largest, unit)) // 10**NEGLIGIBLE
+    while rows:
+        sizes = [max(map(abs, row), default=0) for row in rows]
+        size = max(sizes)
+        if size <= negligible:
+            return found
+        lead = rows.pop(sizes.index(size))
+        column = [abs(value) for value in lead].index(size)
+        pivot, found = lead.pop(column), found + 1
+        rows = [_eliminated(row, lead, row.pop(column), pivot) for row in rows]
+    return found
+
+
+def _eliminated(row: list[int], lead: list[int], above: int, pivot: int) -> list[int]:
+    return [a - above * b // pivot for a, b in zip(row, lead, strict=True)] if above else row

@@ -1,0 +1,365 @@
+"""Samples of a cascade's terms: values of elements, and of what the reductions make of data that hold them all.
+
+    x_i      `rows` elements that every data set holds
+    d_j      the reductions of a data set: all x_i, and two elements of its own, each taken several times
+    F(x_i, d_j), i < rows, j < columns
+
+So every d_j lies inside what is known of it: a share is at most 1, an extremum is one of the elements', a truth is that
+of the elements. What no rule evaluates is a positive number of its own for every j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from sympy import Add, And, Expr, Mul, Not, Or, Pow, S, Tuple
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.core.symbol import Str
+from sympy.logic.boolalg import BooleanFalse, BooleanTrue
+
+from redalg.decompose.samples.arithmetic import Arithmetic
+from redalg.decompose.samples.draws import OWN, Draws
+from redalg.decompose.samples.rank import Unavailable
+from redalg.errors import Text
+from redalg.expression import Cast, Element, Let, Reduce, Value, Where
+from redalg.expression.contents import values_of
+
+Rule = Callable[["Samples", "Node"], Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A node with its parts, on which side it stands and how it is evaluated."""
+
+    node: Any
+    on_x: bool
+    on_d: bool
+    rule: Rule
+    parts: tuple[Node, ...]
+
+
+Values: TypeAlias = Mapping[Value, tuple[str, Expr, str]]
+"""The meaning of each value: its monoid, its term or terms, and which of several results."""
+
+
+@final
+class Samples:
+    """Values of nodes at the samples in one arithmetic, each computed once.
+
+    An array of x alone has an entry for every element, the x_i first; of d alone one for every data set; of both one
+    for every element and data set that belong together, the data set's own elements after the x_i. Several draws side
+    by side have a last axis.
+
+    Args:
+        draws: the random numbers.
+        values: what the values are.
+        arithmetic: in which they are computed.
+        nodes: the nodes that are known already, of other samples over the same axes and values.
+    """
+
+    def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
+        self.draws, self.values, self.arithmetic = draws, values, arithmetic
+        self.weights = arithmetic.array(draws.times)
+        self._nodes = nodes
+        self._made: dict[Basic, Any] = {}
+
+    def moved(self, value: Value, numbers: Any) -> Samples:
+        """The samples in which a value has other numbers, and what is made of it follows."""
+        other = Samples(self.draws, self.values, self.arithmetic, self._nodes)
+        moved = {value}
+        for one, (_, term, _) in self.values.items():  # in order: a term holds values of those before
+            if not values_of(term).isdisjoint(moved):
+                moved.add(one)
+        other._made = {node: made for node, made in self._made.items() if values_of(node).isdisjoint(moved)}
+        other._made[value] = numbers
+        return other
+
+    def alone(self, number: int) -> Samples:
+        """The samples of one of several draws."""
+        return Samples(self.draws.alone(number), self.values, self.arithmetic, self._nodes)
+
+    def of_some(self, columns: Any, arithmetic: Arithmetic) -> Samples:
+        """Some of the data sets of one draw, in another arithmetic."""
+        return Samples(self.draws.of_some(columns), self.values, arithmetic, self._nodes)
+
+    def matrix(self, node: Basic) -> Any:
+        """F(x_i, d_j), whose entries need not be finite."""
+        with np.errstate(all="ignore"):
+            return self.spread(self.known(node))[: self.draws.rows]
+
+    def whole(self, node: Basic) -> Any:
+        """F at all elements of every data set, its own last."""
+        with np.errstate(all="ignore"):
+            return self.spread(self.known(node))
+
+    def spread(self, known: Node) -> Any:
+        """A node's values as (element, data set)."""
+        value, shape = self.value(known), (self.draws.length, self.draws.columns, *self.draws.copies)
+        return np.broadcast_to(self._aligned(value) if known.on_x and not known.on_d else value, shape)
+
+    def value(self, known: Node) -> Any:
+        """A node's values, in the shape of its side."""
+        if known.node not in self._made:
+            self._made[known.node] = known.rule(self, known)
+        return self._made[known.node]
+
+    def parts(self, known: Node) -> list[Any]:
+        """The values of a node's parts, in the shape of the node's side."""
+        mixed = known.on_x and known.on_d
+        return [self._aligned(self.value(part)) if mixed and part.on_x and not part.on_d else self.value(part)
+                for part in known.parts]  # fmt: skip
+
+    def _aligned(self, flat: Any) -> Any:
+        """An array of x alone as (element, data set)."""
+        rows, shape = self.draws.rows, (self.draws.columns, *self.draws.copies)
+        own = flat[rows:].reshape(OWN, *shape)
+        return np.concatenate([np.broadcast_to(flat[:rows, None], (rows, *shape)), own])
+
+    def known(self, node: Basic) -> Node:
+        """A node with its side and its rule."""
+        if node not in self._nodes:
+            leaf = node in self.values or isinstance(node, Element | Value)
+            parts = () if leaf else tuple(self.known(arg) for arg in node.args if not isinstance(arg, Str))
+            on_x, on_d = self._sides(node, parts)
+            self._nodes[node] = Node(node, on_x, on_d, self._rule(node), parts)
+        return self._nodes[node]
+
+    def _sides(self, node: Basic, parts: Sequence[Node]) -> tuple[bool, bool]:
+        if node in self.values:
+            return False, True
+        if isinstance(node, Element | Value):
+            return not node.free_symbols.isdisjoint(self.draws.axes), False
+        return node in self.draws.axes or any(one.on_x for one in parts), any(one.on_d for one in parts)
+
+    def _rule(self, node: Basic) -> Rule:
+        if node in self.draws.axes:
+            return _place
+        if node in self.values:
+            return _value
+        if isinstance(node, Element | Value) or node.is_Symbol:
+            return _leaf
+        return next((rule for kind, rule in RULES if isinstance(node, kind)), _unknown)
+
+
+# ---- leaves ----------------------------------------------------------------------------------------------------------
+
+
+def _place(samples: Samples, known: Node) -> Any:
+    draws = samples.draws
+    return samples.arithmetic.array(draws.places[draws.axes.index(known.node)])
+
+
+def _leaf(samples: Samples, known: Node) -> Any:
+    return samples.arithmetic.array(samples.draws.of(known.node, on_x=known.on_x))
+
+
+def _value(samples: Samples, known: Node) -> Any:
+    """The value of a reduction over every data set."""
+    kind, term, result = samples.values[known.node]
+    reduce = REDUCED.get((kind, result))
+    if reduce is None:
+        return samples.arithmetic.array(samples.draws.of_columns(known.node))
+    terms = term.args if isinstance(term, Tuple) else (term,)
+    return reduce(samples, known.node, [samples.spread(samples.known(one)) for one in terms])
+
+
+# ---- reductions ------------------------------------------------------------------------------------------------------
+
+
+def _largest(samples: Samples, x: Any) -> Any:
+    most = samples.arithmetic.function("Max")
+    made = x[0]
+    for row in x[1:]:
+        made = most(made, row) if most is not None else row
+    return made
+
+
+def _sum(samples: Samples, _: Value, terms: list[Any]) -> Any:
+    return (terms[0] * samples.weights).sum(axis=0)
+
+
+def _prod(samples: Samples, _: Value, terms: list[Any]) -> Any:
+    return samples.arithmetic.power(terms[0], samples.weights).prod(axis=0)
+
+
+def _max(samples: Samples, _: Value, terms: list[Any]) -> Any:
+    return _largest(samples, terms[0])
+
+
+def _min(samples: Samples, _: Value, terms: list[Any]) -> Any:
+    return -_largest(samples, -terms[0])
+
+
+def _order(samples: Samples, u: Any) -> Any:
+    """The elements of every data set, the largest first, of equal ones that of the lower place."""
+    places = samples.spread(samples.known(samples.draws.axes[0]))
+    if u.dtype != object:
+        return np.lexsort((np.broadcast_to(places, u.shape), -u), axis=0)
+    return np.array([sorted(range(len(u)), key=lambda i: (-u[i, j], places[i, j])) for j in range(u.shape[1])]).T
+
+
+def _at(x: Any, index: Any) -> Any:
+    return np.take_along_axis(x, index[None, :], axis=0)[0]
+
+
+def _argmax(samples: Samples, _: Value, terms: list[Any]) -> Any:
+    places = samples.spread(samples.known(samples.draws.axes[0]))
+    return _at(places, _order(samples, terms[0])[0])
+
+
+def _argmin(samples: Samples, value: Value, terms: list[Any]) -> Any:
+    return _argmax(samples, value, [-terms[0]])
+
+
+def _topk(samples: Samples, value: Value, terms: list[Any]) -> Any:
+    """One of the largest, by the place that was drawn for the axis that numbers them."""
+    number = [samples.draws.of(axis, on_x=False) for axis in value.free_symbols if getattr(axis, "size", None)]
+    order = _order(samples, terms[0])
+    place = np.asarray(number[0] if number else 0).astype(int)
+    return _at(terms[0], _at(order, np.broadcast_to(place, order.shape[1:])))
+
+
+def _selected(plus: str, *, at: bool) -> Callable[..., Any]:
+    def made(samples: Samples, _: Value, terms: list[Any]) -> Any:
+        u, w = terms
+        chosen = (u == _largest(samples, u)) == at
+        if plus == "sum":
+            return np.where(chosen, w * samples.weights, 0 * samples.weights).sum(axis=0)
+        sign = 1 if plus == "max" else -1
+        return sign * _largest(samples, np.where(chosen, sign * w, samples.arithmetic.number(S.NegativeInfinity)))
+
+    return made
+
+
+def _placed(*, at: bool) -> Callable[..., Any]:
+    def made(samples: Samples, _: Value, terms: list[Any]) -> Any:
+        u, w = terms
+        first = _order(samples, u)[0]
+        alone = _at(w, first)
+        return alone if at else (w * samples.weights).sum(axis=0) - alone
+
+    return made
+
+
+def _outermost(*, last: bool) -> Callable[..., Any]:
+    def made(samples: Samples, _: Value, terms: list[Any]) -> Any:
+        x, counts = terms
+        places = samples.spread(samples.known(samples.draws.axes[0]))
+        key = np.where(counts != 0, places if last else -places, samples.arithmetic.number(S.NegativeInfinity))
+        return _at(x, _order(samples, key)[0])
+
+    return made
+
+
+def _affine(samples: Samples, _: Value, terms: list[Any]) -> Any:
+    """h ↦ a·h + b at every place in turn, from 0."""
+    a, b = terms
+    order = _order(samples, -samples.spread(samples.known(samples.draws.axes[0])))
+    h = 0 * b[0]
+    for index in order:
+        h = _at(a, index) * h + _at(b, index)
+    return h
+
+
+REDUCED: Mapping[tuple[str, str], Callable[..., Any]] = {
+    ("sum", ""): _sum, ("prod", ""): _prod, ("max", ""): _max, ("min", ""): _min, ("any", ""): _max, ("all", ""): _min,
+    ("compensated_sum", ""): _sum, ("argmax", ""): _argmax, ("argmin", ""): _argmin, ("topk", "values"): _topk,
+    ("at_argmax", ""): _placed(at=True), ("sum_beside_argmax", ""): _placed(at=False),
+    ("first", ""): _outermost(last=False), ("last", ""): _outermost(last=True), ("affine", "shift"): _affine,
+} | {(f"{plus}_{'at' if at else 'below'}_max", ""): _selected(plus, at=at)
+     for plus in ("sum", "max", "min") for at in (True, False)}  # fmt: skip
+"""(monoid, result) -> its value of every data set."""
+
+
+# ---- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def _power(samples: Samples, known: Node) -> Any:
+    base, exponent = samples.parts(known)
+    whole = known.node.exp
+    return samples.arithmetic.power(base, int(whole) if whole.is_Integer else exponent)
+
+
+def _where(samples: Samples, known: Node) -> Any:
+    condition, a, b = samples.parts(known)
+    return np.where(condition, a, b)
+
+
+def _relation(samples: Samples, known: Node) -> Any:
+    a, b = samples.parts(known)
+    return COMPARED[known.node.rel_op](a, b)
+
+
+def _cast(samples: Samples, known: Node) -> Any:
+    return samples.arithmetic.rounded(samples.parts(known)[0], known.node.dtype)
+
+
+def _let(samples: Samples, known: Node) -> Any:
+    return samples.parts(known)[0]
+
+
+def _inner(samples: Samples, known: Node) -> Any:
+    """A reduction of values over axes of its own: those may have one element."""
+    return samples.value(samples.known(known.node.expr))
+
+
+def _unavailable(node: Basic) -> Unavailable:
+    return Unavailable(Text("`", node, f"` applies `{type(node).__name__}`, which the test cannot evaluate"))
+
+
+def _unknown(_: Samples, known: Node) -> Any:
+    raise _unavailable(known.node)
+
+
+def _function(samples: Samples, known: Node) -> Any:
+    node = known.node
+    if not known.parts and node.is_number:
+        return samples.arithmetic.number(node)
+    name = type(node).__name__
+    function = samples.arithmetic.function(name)
+    if function is None:
+        raise _unavailable(node)
+    if name not in ("Max", "Min"):
+        return function(*samples.parts(known))
+    first, *rest = samples.parts(known)
+    for part in rest:
+        first = function(first, part)
+    return first
+
+
+COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
+}  # fmt: skip
+
+
+def _folded(function: Callable[[Any, Any], Any]) -> Rule:
+    def rule(samples: Samples, known: Node) -> Any:
+        first, *rest = samples.parts(known)
+        for part in rest:
+            first = function(first, part)
+        return first
+
+    return rule
+
+
+RULES: tuple[tuple[Any, Rule], ...] = (
+    (Where, _where),
+    (Reduce, _inner),
+    (Cast, _cast),
+    (Let, _let),
+    (Pow, _power),
+    (Relational, _relation),
+    (And, _folded(np.logical_and)),
+    (Or, _folded(np.logical_or)),
+    (Not, lambda samples, known: np.logical_not(samples.parts(known)[0])),
+    (BooleanTrue, lambda *_: np.True_),
+    (BooleanFalse, lambda *_: np.False_),
+    (Add, _folded(np.add)),
+    (Mul, _folded(np.multiply)),
+    (Expr, _function),
+)

@@ -1,0 +1,1 @@
+"""Terms F(x, d) as Σ h(d)·g(x): the structural route, its polynomials, signs and theorems."""

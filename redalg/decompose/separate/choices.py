@@ -1,0 +1,50 @@
+"""Reductions of choices by d, which are those of either branch. The rewrite is exact:
+
+    ⊕ where(c, f, g) → where(c, ⊕ f, ⊕ g)     c of d alone; ⊕ any reduction, of one operand or of several
+
+All elements take one branch, since the condition does not vary, NaN in it included. A state holds both reductions, and
+the branch is chosen when d is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sympy import And, Expr, Or, S, Tuple
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.separate.finite import OPENED_LIMIT, given
+from redalg.decompose.separate.products import with_reductions
+from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.theorems import D
+from redalg.expression import UNDEFINED, Where
+from redalg.expression.contents import of_kind, operations_of, text_of
+
+
+def of_either_branch(cascade: Cascade, reduction: Reduction, separator: Separator) -> Cascade | None:
+    """The cascade with a reduction of either branch for one of a choice by d; None where its term holds none."""
+    operands = reduction.term.args if isinstance(reduction.term, Tuple) else (reduction.term,)
+    conditions = sorted({one for part in operands for one in _conditions(part, separator)}, key=text_of)
+    if not conditions or operations_of(reduction.term) > OPENED_LIMIT:
+        return None
+    condition, branches, values = conditions[0], list[Reduction](), list[Expr]()
+    for name, truth in (("if", True), ("else", False)):
+        parts = [given(one, condition, separator, truth=truth) for one in operands]
+        if reduction.monoid.name == "prod" and parts == [S.One]:
+            values.append(S.One)
+            continue
+        term = Tuple(*parts) if isinstance(reduction.term, Tuple) else parts[0]
+        branches.append(replace(reduction, name=f"{reduction.name}_{name}", term=term))
+        values.append(branches[-1].value)
+    return with_reductions(cascade, reduction, branches, Where(condition, *values))
+
+
+def _conditions(term: Expr, separator: Separator) -> Iterator[Boolean]:
+    """The conditions of d alone in a term's masks, and those of which some consist beside others."""
+    for mask in of_kind(Where, term):
+        condition = mask.condition
+        parts = (condition, *condition.args) if isinstance(condition, And | Or) else (condition,)
+        if UNDEFINED not in mask.args:
+            yield from (one for one in parts if separator.side(one) == D)

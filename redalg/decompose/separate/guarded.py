@@ -1,0 +1,103 @@
+"""Sums of which a mask hides what stands beside it: where no element passes it they are 0, whatever that is.
+
+    Σ where(c, f, 0)   → where(some c, Σ where(c, f, 0), 0)            some: c holds of an element
+    Σ where(c, f, g)   → Σ where(c, f, 0) + Σ where(c, 0, g)           where f or g holds d or a parameter
+    Σ [c]·f            → where(some c, Σ [c]·f, 0)                     [c] = where(c, 1, 0)
+    where(a ∧ b, f, g) → where(a, where(b, f, g), g)                   a of d, b of x
+    where(a ∨ b, f, g) → where(a, f, where(b, f, g))
+
+Exact; c is of x, or free of it. Taken apart f is a sum of h·g(x), h of d and of parameters, and h·0 is not 0
+where h is not finite: 1/Σw of weights that are all 0, or log z of z < 0, for which the masks w > 0 and z > 0 are there.
+What stands beside a mask and holds h is read everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sympy import Add, And, Expr, Mul, Or, S
+
+from redalg.decompose.separate.laurent import Polynomial
+from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.theorems import D, X
+from redalg.expression import Element, Scalar, Value, Where
+from redalg.expression.contents import is_indicator, nodes_of
+
+MIXED = X | D
+
+
+def guarded(term: Expr, separator: Separator) -> dict[Expr, Expr]:
+    """The parts of a term by their guards: a product of indicators, 1 for what nothing guards."""
+    made: dict[Expr, Expr] = {}
+    for addend in Add.make_args(term):
+        for some, part in _of_addend(addend, separator):
+            made[some] = made.get(some, S.Zero) + part
+    return made
+
+
+def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]]:
+    factors = Mul.make_args(Mul(*(_parted(one, separator) for one in Mul.make_args(addend))))
+    masks = [one for one in factors if is_indicator(one) and separator.side(one) != MIXED]
+    late = [one for one in factors if one not in masks and _is_late(one, separator)]
+    some = Mul(*masks) if late else S.One
+    if len(late) != 1 or not _hides(late[0], separator):
+        yield some, addend
+        return
+    condition, *branches = late[0].args
+    beside = Mul(*(one for one in factors if one is not late[0]))
+    for place, branch in enumerate(branches):
+        for inner, part in _of_addend(branch, separator) if branch is not S.Zero else ():
+            yield _together(some, inner, _at(place, condition, S.One)), beside * _at(place, condition, part)
+
+
+def _together(*indicators: Expr) -> Expr:
+    """Their product; a mask that stands in several counts once, as it is the square of itself."""
+    return Mul(*dict.fromkeys(mask for one in indicators for mask in Mul.make_args(one)))
+
+
+def _parted(node: Expr, separator: Separator) -> Expr:
+    """A mask of x and d as one of d around one of x; [a ∧ b] as [a]·[b]."""
+    if not isinstance(node, Where) or separator.side(node.condition) != MIXED:
+        return node
+    condition, f, g = node.args
+    of_x = [part for part in condition.args if separator.side(part) == X]
+    rest = [part for part in condition.args if separator.side(part) != X]
+    if not isinstance(condition, And | Or) or any(separator.side(part) == MIXED for part in rest):
+        return node
+    outer, inner = condition.func(*rest), condition.func(*of_x)
+    if isinstance(condition, And) and (f, g) == (S.One, S.Zero):
+        return Where(outer, f, g) * Where(inner, f, g)
+    branch = Where(inner, f, g)
+    return Where(outer, branch, g) if isinstance(condition, And) else Where(outer, f, branch)
+
+
+def _is_late(node: Expr, separator: Separator) -> bool:
+    """Tells whether it holds d, or a parameter, where a mask may be dropped: that stands outside the sum."""
+    if separator.side(node) & D:
+        return True
+    held = (one for one in nodes_of(node) if isinstance(one, Element | Scalar | Value))
+    return separator.domain is not S.true and any(not separator.side(one) & X for one in held)
+
+
+def _at(place: int, condition: Expr, branch: Expr) -> Expr:
+    """where(c, branch, 0), or where(c, 0, branch)."""
+    return Where(condition, branch, S.Zero) if place == 0 else Where(condition, S.Zero, branch)
+
+
+def _hides(node: Expr, separator: Separator) -> bool:
+    """Tells whether it is a mask of x, or of what is free of x."""
+    return isinstance(node, Where) and separator.side(node.condition) != MIXED
+
+
+def hides(some: Expr, polynomial: Polynomial, separator: Separator) -> bool:
+    """Tells if a polynomial has factors of d or of parameters that need not be finite; a mask free of x hides all."""
+    if any(not separator.side(one) & X for one in Mul.make_args(some)):
+        return some is not S.One
+    atoms = (separator.atoms.list[number] for _, d in polynomial for number, _ in d)
+    return any(one.base.has(Value, Element, Scalar) and not _is_finite(one.base, separator) for one in atoms)
+
+
+def _is_finite(d: Expr, separator: Separator) -> bool:
+    """Whether it is a number of elements or a truth."""
+    kind, term = separator.facts.get(d, ("", S.Zero)) if isinstance(d, Value) else ("", S.Zero)
+    return is_indicator(d) or kind in ("any", "all") or (kind == "sum" and term is S.One)

@@ -1,0 +1,256 @@
+"""The signs of expressions, from SymPy's assumptions, from what tensors are declared to be and from what each reduced
+value is.
+
+    sign of d = Σ u, mean u, max u, min u, Π u     the sign of u, where it has one (a count is positive)
+    max u − u, max |u| ± u, max u − min u           nonnegative: the facts that hold for every element and every prefix
+    exp u, cosh u                                  positive
+    |u|, max(u, −u), u^2n, u^q                     nonnegative (a fractional power is real only where its base is)
+
+"positive" is said of elements that count: exp(−∞) = 0 is the weight of one that does not, and a sum of no elements
+is 0. What rests on a sign may therefore not divide by it without the guards that every form has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, final
+
+from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin, tanh
+
+from redalg.decompose.separate.bounds import bounded
+from redalg.expression import Cast, Element, Let, Value, Where
+from redalg.expression.contents import elements_of, of_kind, text_of, values_of
+from redalg.expression.expanded import addends_of, expanded
+
+Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
+Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
+"""What each reduced value is: the name of its monoid and its term."""
+
+NEGATED: dict[Sign, Sign] = {
+    "positive": "negative", "negative": "positive", "nonnegative": "nonpositive", "nonpositive": "nonnegative",
+}  # fmt: skip
+UP: tuple[Sign, ...] = ("positive", "nonnegative")
+STRICT: tuple[Sign, ...] = ("positive", "negative")
+KEEPS_SIGN = ("sum", "prod", "max", "min")
+ODD = {"tanh", "sinh", "asinh", "atan", "erf", "sign", "expm1", "log1p"}
+"""Increasing functions that are 0 at 0."""
+RULED = (Add, Mul, Pow, Max, Min, Abs, exp, sin, cos, cosh, Where, Let, Cast, Value, Element)
+"""What the rules know, with odd functions, as well as SymPy where it holds elements or values, of no known sign."""
+
+
+EFFORT = 8
+"""Sums whose bounds are looked at for one sign: each bound is a sum again."""
+
+
+ADDENDS_LIMIT = 32
+"""Addends beyond which a difference is not written out."""
+
+
+@final
+class Effort:
+    """What is left of `EFFORT` for the sign that is asked for, and how deep the search for it is."""
+
+    def __init__(self) -> None:
+        self.left, self.depth = EFFORT, 0
+
+
+@final
+class KnownFacts(dict[Value, tuple[str, Expr]]):
+    """Facts that remember the signs which follow from them; a fact is added before anything holds its value."""
+
+    def __init__(self, facts: Facts, effort: Effort | None = None) -> None:
+        super().__init__(facts)
+        self.signs: dict[Expr, Sign | None] = {}
+        self.effort = effort or Effort()
+
+
+def sign_of(expr: Expr, facts: Facts) -> Sign | None:
+    """The sign that an expression is known to have, or None.
+
+    Args:
+        expr: an expression of elements, values and parameters.
+        facts: value -> (monoid, term) of the reductions that it may hold.
+
+    >>> from redalg.expression import Label, axes, tensor
+    >>> m = Value(Label("m"), axes("b"))
+    >>> sign_of(m - tensor("x[b,n]"), {m: ("max", tensor("x[b,n]"))})
+    'nonnegative'
+    """
+    known = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
+    if expr not in known.signs:
+        known.signs[expr] = _found(expr, known)
+    return known.signs[expr]
+
+
+def is_nonnegative(expr: Expr, facts: Facts) -> bool:
+    """Whether an expression is known to be at least 0."""
+    return sign_of(expr, facts) in UP
+
+
+def absolute(expr: Expr, facts: Facts) -> Expr:
+    """|u| as SymPy writes it, which would ask at length for the sign of what has none that is known."""
+    unsigned = isinstance(expr, Add | tanh) and sign_of(expr, facts) is None and not expr.could_extract_minus_sign()
+    return Abs(expr, evaluate=not unsigned)
+
+
+def _found(expr: Expr, facts: KnownFacts) -> Sign | None:
+    """By the rules, and by SymPy, which is slow to say that it does not know, of what is left."""
+    ruled = isinstance(expr, RULED) or type(expr).__name__ in ODD
+    if ruled and (elements_of(expr) or values_of(expr)):
+        return _rule(expr, facts)
+    if expr.is_extended_positive:
+        return "positive"
+    if expr.is_extended_negative:
+        return "negative"
+    found = _rule(expr, facts)
+    if found is None and (expr.is_extended_nonnegative or expr.is_extended_nonpositive):
+        return "nonnegative" if expr.is_extended_nonnegative else "nonpositive"
+    return found
+
+
+def _rule(expr: Expr, facts: Facts) -> Sign | None:
+    if isinstance(expr, exp | cosh):
+        return "positive"
+    if isinstance(expr, Value):
+        return _value(expr, facts)
+    if isinstance(expr, Element):
+        return declared_sign(expr)
+    if isinstance(expr, Mul):
+        return _product([sign_of(arg, facts) for arg in expr.args])
+    if isinstance(expr, Add):
+        return _together([sign_of(arg, facts) for arg in expr.args]) or _searched(expr, facts)
+    if isinstance(expr, Pow):
+        return _power(expr, facts)
+    if isinstance(expr, Max | Min):
+        return _extremum(expr, facts)
+    if isinstance(expr, Where):
+        return _both(*(sign_of(branch, facts) for branch in expr.args[1:]))
+    if isinstance(expr, Abs):
+        return "positive" if sign_of(expr.args[0], facts) in ("positive", "negative") else "nonnegative"
+    if isinstance(expr, Let | Cast):
+        return _weak(sign_of(expr.expr if isinstance(expr, Let) else expr.args[0], facts))
+    return sign_of(expr.args[0], facts) if type(expr).__name__ in ODD else None
+
+
+def declared_sign(element: Element) -> Sign | None:
+    """The sign that a tensor's elements are declared to have."""
+    return "positive" if element.is_extended_positive else "nonnegative" if element.is_extended_nonnegative else None
+
+
+def _value(value: Value, facts: Facts) -> Sign | None:
+    monoid, term = facts.get(value, ("", value))
+    if monoid not in KEEPS_SIGN:
+        return None
+    found = sign_of(term, facts)
+    return found if monoid != "prod" or found in UP else None
+
+
+def _weak(sign: Sign | None) -> Sign | None:
+    return sign if sign is None else "nonnegative" if sign in UP else "nonpositive"
+
+
+def _product(signs: list[Sign | None]) -> Sign | None:
+    if None in signs:
+        return None
+    flips = sum(one not in UP for one in signs)
+    strict = all(one in ("positive", "negative") for one in signs)
+    made: Sign = "positive" if strict else "nonnegative"
+    return made if flips % 2 == 0 else NEGATED[made]
+
+
+def _together(signs: list[Sign | None]) -> Sign | None:
+    """The sign of a sum whose terms agree: strict where one term is."""
+    if None in signs:
+        return None
+    if all(one in UP for one in signs):
+        return "positive" if "positive" in signs else "nonnegative"
+    if all(one not in UP for one in signs):
+        return "negative" if "negative" in signs else "nonpositive"
+    return None
+
+
+def _both(a: Sign | None, b: Sign | None) -> Sign | None:
+    """The sign of what is either of two."""
+    if a is None or b is None or (a in UP) != (b in UP):
+        return None
+    return a if a == b else _weak(a)
+
+
+def _power(expr: Pow, facts: Facts) -> Sign | None:
+    base, exponent = sign_of(expr.base, facts), expr.exp
+    if base == "positive":
+        return "positive"
+    if exponent.is_integer and exponent.is_even:
+        return "positive" if base == "negative" else "nonnegative"
+    if exponent.is_Rational and not exponent.is_Integer:
+        return "nonnegative"
+    return base if exponent.is_integer or base in UP else None
+
+
+def _extremum(expr: Max | Min, facts: Facts) -> Sign | None:
+    signs = [sign_of(arg, facts) for arg in expr.args]
+    wanted: tuple[Sign, Sign] = ("positive", "nonnegative") if isinstance(expr, Max) else ("negative", "nonpositive")
+    decided = next((sign for sign in wanted if sign in signs), None)
+    if decided is None and any(-arg in expr.args for arg in expr.args):  # |a|, or −|a|
+        return wanted[1]
+    return decided if decided is not None else _together(signs) and _weak(_together(signs))
+
+
+def _difference(expr: Add, facts: Facts) -> Sign | None:
+    """c·(max u − u) and c·(max u − min u) have the sign of c; those of a minimum the other one."""
+    for value in sorted(values_of(expr) & facts.keys(), key=text_of):
+        monoid, u = facts[value]
+        factor = expr.coeff(value)
+        if monoid not in ("max", "min") or factor is None or factor == 0:
+            continue
+        sign = sign_of(factor, facts)
+        if sign is None:
+            continue
+        lead = _weak(sign if monoid == "max" else NEGATED[sign])
+        others = {one: fact for one, fact in facts.items() if one != value}
+        left = KnownFacts(others, facts.effort) if isinstance(facts, KnownFacts) else others
+        for bound in _bounds(monoid, u):
+            rest = expr - factor * value + factor * bound
+            rest = expanded(rest) if addends_of(rest) <= ADDENDS_LIMIT else rest
+            if rest == 0 or ((other := sign_of(rest, left)) is not None and (other in UP) == (lead in UP)):
+                return lead
+    return None
+
+
+def _searched(expr: Add, facts: Facts) -> Sign | None:
+    """The sign that differences and bounds give, for which the sum itself is unknown meanwhile."""
+    known = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
+    effort, known.signs[expr] = known.effort, None
+    effort.left = effort.left - 1 if effort.depth else EFFORT
+    if effort.left < 0:
+        return None
+    effort.depth += 1
+    try:
+        found = _difference(expr, known) or _bounded(expr, known)
+    finally:
+        effort.depth -= 1
+    return found
+
+
+def _bounded(expr: Add, facts: KnownFacts) -> Sign | None:
+    found = bounded(expr, facts, lambda one: _way(sign_of(one, facts)))
+    return None if not found else "nonnegative" if found > 0 else "nonpositive"
+
+
+def divides(expr: Expr, facts: Facts) -> bool:
+    """Tells if the sign of a sum follows from one that is multiplied by what it divides by, which may be 0 or ∞."""
+    if not expr.is_Add or not any(one.exp.is_extended_negative and (values_of(one) or elements_of(one))
+                                  for one in of_kind(Pow, expr)):  # fmt: skip
+        return False
+    return _together([sign_of(arg, facts) for arg in expr.args]) is None and _difference(expr, facts) is None
+
+
+def _way(sign: Sign | None) -> int:
+    return 0 if sign is None else 1 if sign in UP else -1
+
+
+def _bounds(monoid: str, u: Expr) -> tuple[Expr, ...]:
+    """What an extremum of u is beyond: u itself, max |w| above w and −w, and max of max(v, w) above both."""
+    if monoid == "max" and isinstance(u, Abs):
+        return u, u.args[0], -u.args[0]
+    return (u, *u.args) if isinstance(u, Max if monoid == "max" else Min) else (u,)

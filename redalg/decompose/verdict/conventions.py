@@ -1,0 +1,105 @@
+"""The meaning of a NaN, an infinity and a mask: the one table that every backend and the definition follow.
+
+    written                            what counts
+    where(c, a, b)                     the branch that c chooses; what the other holds is as if it were not there
+    [c]·f, [c] = where(c, 1, 0)        0 where c fails, whatever f is: a factor of 1 and 0 is a mask
+    exp(u + v), u = −∞                 0, whatever v is
+    Σ exp(u)·f, u = −∞                 the term is 0, whatever f is of what varies along the axis: it has no weight
+    Σ exp(u)·f, exp(u) too small       0·f: NaN where f is not finite. To underflow is no mask
+    0·log 0, and 0·(log 0 + …)         0, as in p·log p; so Σ exp(x)·x takes x = −∞ for 0, as p·log p of p = exp(x)
+    all else                           IEEE 754: ∞ − ∞, 0·∞, 0/0 and log of less than 0 are NaN, and NaN stays
+    max, min, topk, argmax             NaN before every number, the first NaN first
+    no element, or none that counts    Σ 0, Π 1, max −∞, min ∞, ratios 0/0
+
+A sum that reads a ratio of weighted sums, Σ exp(u)·(x − Σ exp(u)·x/Σ exp(u)), is in a row where every u is −∞ what that
+ratio is there: 0/0, NaN or 0 as `empty` says. By the table alone it is 0, since no element has a weight.
+
+Which non-finite value a result is that is not finite, is not promised. Of a matrix product Σ_k exp(u[q,k])·f[k,e], a
+row q may read what another row needs: f must be finite there, or the row need not be. The conditions below are those
+under which this table differs from IEEE 754 in a cascade at hand; `explain` says them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sympy import Add, Expr, Mul, S
+
+from redalg.decompose.extrema.extremal import GENERATOR
+from redalg.decompose.verdict.verdict import Decomposition, Separation
+from redalg.expression import UNDEFINED, Element, Scalar, Value, Where
+from redalg.expression.contents import of_kind, text_of, values_of
+
+
+def weights(decomposition: Decomposition) -> tuple[Expr, ...]:
+    """The exponents u of sums Σ exp(u)·f: where one is −∞ the element does not count, whatever f is there.
+
+    >>> from sympy import exp
+    >>> from redalg import axes, fuse, sum, tensors
+    >>> s, v = tensors("s[n] v[n]")
+    >>> weights(fuse(sum(exp(s) * v, axes("n"))).decomposition)
+    (s[n],)
+    """
+    found = (u for one in decomposition.separations for u in _weights(one))
+    return tuple(dict.fromkeys(found))
+
+
+def _weights(separation: Separation) -> Iterator[Expr]:
+    atoms = separation.atoms.list
+    for x, _ in separation.polynomial:
+        if len(x) > 1:
+            yield from (atoms[number].base for number, _ in x if atoms[number].exponential)
+
+
+def selections(decomposition: Decomposition) -> tuple[Separation, ...]:
+    """The selections by φ_d(u): made by u, they are φ's where no factor of φ is infinite (`selected`)."""
+    kinds = ("argmax", "argmin", "topk")
+    return tuple(one for one in decomposition.separations
+                 if one.reduction.monoid.name in kinds and one.times == "∘")  # fmt: skip
+
+
+def factors(decomposition: Decomposition) -> tuple[tuple[Separation, Expr], ...]:
+    """Extrema of φ_d(u) that are made of extrema of u, with each factor of d: 0·∞ of one element alone is not seen.
+
+    >>> from sympy import Abs
+    >>> from redalg import axes, fuse, max, tensor
+    >>> n, x = axes("n"), tensor("x[n]")
+    >>> [factor for _, factor in factors(fuse(max(x / max(Abs(x), n), n)).decomposition)]
+    [1/max_0]
+    """
+    found = [(one, {factor for phi in one.extremal.h for factor in free_parts(phi) if values_of(factor)})
+             for one in decomposition.separations if one.extremal]  # fmt: skip
+    return tuple((one, factor) for one, factors in found for factor in sorted(factors, key=text_of))
+
+
+def free_parts(phi: Expr, kind: type[Add | Mul] = Mul) -> Iterator[Expr]:
+    """Factors of φ that are free of u, or terms."""
+    if isinstance(phi, kind):
+        free = kind(*(arg for arg in phi.args if not arg.has(GENERATOR)))
+        if free.has(Value, Element, Scalar):
+            yield free
+    for arg in phi.args:
+        if arg.has(GENERATOR):
+            yield from free_parts(arg, kind)
+
+
+def ties(decomposition: Decomposition) -> tuple[tuple[Value, Value], ...]:
+    """Pairs (d, v) of a v at or below the largest u + d, which is NaN where d is not finite: all u + d are then alike.
+
+    >>> from redalg import axes, fuse, max, sum_at_max, tensors
+    >>> x, y, z = tensors("x[n] y[n] z[n]")
+    >>> n = axes("n")
+    >>> ties(fuse(sum_at_max(x - max(y, n), z, n)).decomposition)
+    ((max_0, sum_at_max_0),)
+    """
+    cascade, found = decomposition.cascade, dict[tuple[Value, Value], None]()
+    attained = {one.value for one in cascade.reductions if one.monoid.name.endswith(("_at_max", "_below_max"))}
+    exprs = [*(one.term for one in cascade.reductions), *(one.expr for one in cascade.outputs)]
+    for node in (node for expr in exprs for node in of_kind(Add, expr)):
+        lost = [one for one in node.args if isinstance(one, Where) and one.args[1:] == (S.Zero, UNDEFINED)]
+        sums = sorted(
+            attained & {value for one in node.args if one not in lost for value in values_of(one)}, key=text_of
+        )
+        given = sorted({value for one in lost for value in values_of(one)}, key=text_of)
+        found |= {(d, v): None for d in given for v in sums}
+    return tuple(found)

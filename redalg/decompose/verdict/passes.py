@@ -1,0 +1,343 @@
+"""Passes over the data: a cascade cut into cascades, each of which separates once those before it have been computed.
+
+d_i = ⊕ F_i(x; d_1 … d_{i-1})   →   first pass: the d's that some F needs;  second pass: the rest, given them
+Σ cast(g(x)·h(d))·f(x, e)       →   first pass: cast(g·h) too, once instead of for every e;  second pass: Σ of a product
+F(x; Σ_n 1)                     →   F(x; |n|)          a call knows |n|, where a stream learns it last: it takes no pass
+
+Exact: in a later pass those d's are tensors like any other, and what is of x and of tensors separates as itself.
+
+The number of passes is the least: every reduction takes the earliest in which it separates, values of earlier passes
+being tensors. Then each goes as late as it may: an early pass reads and computes no more than a later one needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+from sympy import Expr, Float
+
+from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
+from redalg.decompose.domain import with_domain
+from redalg.decompose.parse.axes import outermost
+from redalg.decompose.parse.parse import ordered, parse
+from redalg.decompose.parse.totals import total_of
+from redalg.decompose.verdict.verdict import Decomposition, decompose
+from redalg.errors import NotFusible, Undecided
+from redalg.expression import Axis, Cast, Element, Label, Value
+from redalg.expression.contents import elements_of, free_axes, values_of
+
+NUMBERS = {1: "one pass", 2: "two passes", 3: "three passes", 4: "four passes"}
+"""Numbers of passes in words."""
+
+
+def in_passes(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...] | None:
+    """The fewest decompositions, in the order of their passes, that compute a cascade; None where `most` do not.
+
+    Without `exact` one pass may round at a running value where the exact passes are too many; several never do.
+    """
+    levels = Levels(cascade, most, exact=True)
+    if levels.needed is not None and levels.needed <= most:
+        return tuple(map(decompose, cut(levels.cascade, levels, levels.number)))
+    return None if exact or unseparated(cascade, exact=False) else (decompose(cascade),)
+
+
+@final
+@dataclass(frozen=True)
+class Advice:
+    """Advice for a cascade that one pass does not compute: the call that does, found when this is read.
+
+    Attributes:
+        cascade: as it was parsed.
+        other: what else helps, in sentences; empty where nothing is known to.
+    """
+
+    cascade: Cascade
+    other: str = ""
+
+    @cached_property
+    def passes(self) -> int | None:
+        """The least `passes=` that gives an exact form; None where no number does."""
+        return Levels(self.cascade, 1 + len(self.cascade.reductions), exact=True).needed
+
+    @cached_property
+    def text(self) -> str:
+        """The advice in sentences."""
+        if self.passes is None:
+            return self.other or "Write the term as a sum of products g(x)·h(d)."
+        call = f"`ra.fuse(…, passes={self.passes})`"
+        run = f"Run {said(self.passes)}: {call} {self._order}."
+        return f"{self.other} Or {run[0].lower()}{run[1:]}" if self.other else run
+
+    @property
+    def _order(self) -> str:
+        """The order in which a call of so many passes computes."""
+        *earlier, _ = in_passes(self.cascade, self.passes or 1, exact=True) or ()
+        if not earlier:
+            known = "·".join(f"|{axis}|" for axis in self.cascade.reduced)
+            return f"takes {known} from the tensors, which a stream learns last, and reads the data once"
+        values = [[one.name for one in each.cascade.outputs] for each in earlier]
+        tensors = "it as a tensor" if sum(map(len, values)) == 1 else "them as tensors"
+        first = " first" if len(values) == 1 else ""
+        return f"computes {', then '.join(map(' and '.join, values))}{first}, then the rest with {tensors}"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def said(passes: int) -> str:
+    """A number of passes in words."""
+    return NUMBERS.get(passes, f"{passes} passes")
+
+
+# ---- which reduction in which pass -----------------------------------------------------------------------------------
+
+
+@final
+class Levels:
+    """The earliest pass of every reduction of a cascade, the first being 1.
+
+    Attributes:
+        cascade: with the number of elements as the call's in terms that must know it beforehand.
+        exact: whether a rounding at a running value waits for a later pass.
+        of: value -> pass; a count has none, since each pass counts for itself.
+        counted: the values whose terms know the number of elements.
+        number: how many passes over the data there are.
+        needed: the least `passes=` of a call; None where no number of passes is enough, or more than `most`.
+    """
+
+    def __init__(self, cascade: Cascade, most: int, *, exact: bool) -> None:
+        self.cascade, self.exact = cascade, exact
+        self.of = {one.value: 1 for one in cascade.reductions if not one.is_count}
+        self.counted: set[Value] = set()
+        self.needed: int | None = None
+        for level in range(1, most + 1):
+            if not self.settle(level):
+                return
+            if self.number == level:
+                self.needed = max(level, 2 if self.counted else 1)
+                return
+
+    @property
+    def number(self) -> int:
+        return max(self.of.values(), default=1)
+
+    def settle(self, level: int) -> bool:
+        """Move what does not separate in a pass to the next one; False where something never does."""
+        while (name := unseparated(self.only(level), exact=self.exact)) is not None:
+            blocked = next(one for one in self.cascade.reductions if one.name == name)
+            if not self.count_first(blocked) and not self.defer(blocked, level):
+                return False
+        return True
+
+    def only(self, level: int) -> Cascade:
+        """The cascade of one pass: its reductions, those of earlier passes as tensors."""
+        outputs = tuple(Output(one.name, one, one.indices) for one, own in self.of.items() if own == level)
+        before = [one for one, own in self.of.items() if own < level]
+        return pruned(substituted(replace(self.cascade, outputs=outputs), as_tensors(before)))
+
+    def count_first(self, blocked: Reduction) -> bool:
+        """Let a term know the number of elements; False where it holds no count."""
+        total = total_of(self.cascade.reduced)
+        counts = {one.value: total for one in self.cascade.reductions if one.is_count}
+        if not values_of(blocked.term) & counts.keys():
+            return False
+        self.counted.add(blocked.value)
+        reductions = (replace(one, term=one.term.xreplace(counts)) if one == blocked else one
+                      for one in self.cascade.reductions)  # fmt: skip
+        self.cascade = replace(self.cascade, reductions=tuple(reductions))
+        return True
+
+    def defer(self, blocked: Reduction, level: int) -> bool:
+        """Move a reduction to the next pass, with all that depends on it; False where its term waits for nothing."""
+        if not any(self.of.get(one) == level for one in values_of(blocked.term)):
+            return False
+        later = {blocked.value}
+        for one in self.cascade.reductions:
+            later |= {one.value} if values_of(one.term) & later else set()
+        self.of |= {one: level + 1 for one in later if self.of[one] == level}
+        return True
+
+
+def unseparated(cascade: Cascade, *, exact: bool) -> str | None:
+    """The name of a reduction that has no one-pass form (where `exact`, none without a rounding); None: all have."""
+    try:
+        separated = decompose(cascade)
+    except (NotFusible, Undecided) as why:
+        return why.reduction
+    return next((one.name for one, _ in separated.roundings if exact), None)
+
+
+# ---- the cut ---------------------------------------------------------------------------------------------------------
+
+
+def cut(cascade: Cascade, levels: Levels, number: int) -> Iterator[Cascade]:
+    """The cascades of a number of passes, the last of which computes as much as it may."""
+    if number == 1:
+        yield cascade
+        return
+    early, roundings = early_values(cascade, levels)
+    first, second = split(cascade, early, roundings)
+    yield from map(computing, cut(first, levels, number - 1))
+    yield second
+
+
+def computing(cascade: Cascade) -> Cascade:
+    """The cascade of a pass before the last without outputs that an earlier one computes, which are tensors to it."""
+    tensors = set(cascade.inputs())
+    return pruned(replace(cascade, outputs=tuple(one for one in cascade.outputs if one.name not in tensors)))
+
+
+def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cast]]:
+    """The values that the last pass needs as tensors, and the roundings of them that are to be exact."""
+    early, roundings, shrunk = set[Value](), list[Cast](), set[str]()
+    while True:
+        rest = pruned(substituted(cascade, as_tensors(early)))
+        try:
+            running = [one.cast for _, one in decompose(rest).roundings if levels.exact]
+            wanted = {value for one in running for value in values_of(one) & levels.of.keys()}
+            roundings += [one.xreplace(as_values(early)) for one in running]
+            if not running:
+                break
+        except (NotFusible, Undecided) as why:
+            blocked = next(one for one in rest.reductions if one.name == why.reduction)
+            wanted = {one for one in values_of(blocked.term) & levels.of.keys()
+                      if levels.of[one] < levels.of[blocked.value]}  # fmt: skip
+            if blocked.name not in shrunk:
+                wanted = offending(rest, blocked, wanted, exact=levels.exact)
+            shrunk.add(blocked.name)
+            if not wanted:
+                raise
+        early |= wanted
+    return early | (dependencies(early, cascade) & values_in(rest) & levels.of.keys()), roundings
+
+
+def offending(cascade: Cascade, blocked: Reduction, wanted: set[Value], *, exact: bool) -> set[Value]:
+    """The values without which, as tensors, a reduction does not separate; of the others it may have running ones."""
+    needed = [one for one in cascade.values if one in wanted]
+    running = [one.value for one in cascade.reductions if not one.is_count]  # each pass counts for itself
+    for one in reversed(needed):
+        fewer = [other for other in needed if other != one]
+        tensors = [other for other in running if other not in wanted or other in fewer]
+        alone = replace(cascade, outputs=(Output(blocked.name, blocked.value, blocked.axes),))
+        tensors.remove(blocked.value)
+        if unseparated(pruned(substituted(alone, as_tensors(tensors))), exact=exact) is None:
+            needed = fewer
+    return set(needed)
+
+
+def dependencies(values: Iterable[Value], cascade: Cascade) -> set[Value]:
+    """The values that are needed to compute these, themselves among them."""
+    reached = set(values)
+    for one in reversed(cascade.reductions):
+        reached |= values_of(one.term) if one.value in reached else set()
+    return reached
+
+
+def values_in(cascade: Cascade) -> set[Value]:
+    """The reduced values that a cascade computes."""
+    return set(cascade.values)
+
+
+def split(cascade: Cascade, needed: Iterable[Value], roundings: Iterable[Cast] = ()) -> tuple[Cascade, Cascade]:
+    """The cascade of the needed values and roundings, and the cascade in which they are tensors of the same names."""
+    wanted = set(needed)
+    given: dict[Expr, Expr] = {**as_tensors(one for one in cascade.values if one in wanted)}
+    rounded = []
+    for number, one in enumerate(cast for cast in dict.fromkeys(roundings) if repeated(cast, cascade)):
+        tensor = Element(Label(unused(f"rounded_{number}", cascade)), *layout(one, cascade))
+        rounded.append(Output(tensor.name, one, tensor.indices, carries=True))
+        given[one] = tensor
+    second = pruned(produced(substituted(cascade, given)))
+    numbers = second.value_tensors()
+    values = [Output(one.name, as_number(one) if one.name in numbers else one.value, one.value.indices)
+              for one in cascade.reductions if one.value in wanted]  # fmt: skip
+    used = tuple(one for one in (*values, *rounded) if one.name in second.inputs())
+    return pruned(replace(cascade, outputs=used)), second
+
+
+def produced(cascade: Cascade) -> Cascade:
+    """The cascade in which reductions of tensors over other axes are producers: no value in them is still running."""
+    found: dict[Expr, Producer] = {}
+    for expr in (*(one.term for one in cascade.reductions), *(one.expr for one in cascade.outputs)):
+        for node in outermost(expr):
+            if node not in found and not values_of(node):
+                name = unused("_".join([node.kind, *(str(axis.name) for axis in node.bound)]), cascade, found.values())
+                axes = ordered(free_axes(node))
+                found[node] = Producer(name, axes, parse({name: (node, axes)}))
+    values: dict[Expr, Expr] = {node: one.value for node, one in found.items()}
+    return replace(
+        cascade,
+        reductions=tuple(replace(one, term=one.term.xreplace(values)) for one in cascade.reductions),
+        producers=(*cascade.producers, *found.values()),
+        outputs=tuple(replace(one, expr=one.expr.xreplace(values)) for one in cascade.outputs),
+        domain=cascade.domain.xreplace(values),
+    )
+
+
+def as_number(reduction: Reduction) -> Expr:
+    """A value where it stands in arithmetic: a place or a truth value as a number of the pass' own dtype."""
+    return reduction.value if not reduction.dtype else Float(1) * reduction.value
+
+
+def as_tensors(values: Iterable[Value]) -> dict[Expr, Expr]:
+    """Values as tensors of the same names."""
+    return {one: Element(Label(one.name), *one.indices) for one in values}
+
+
+def as_values(values: Iterable[Value]) -> dict[Expr, Expr]:
+    """Tensors of the names of values, as those values."""
+    return {tensor: one for one, tensor in as_tensors(values).items()}
+
+
+def repeated(cast: Cast, cascade: Cascade) -> bool:
+    """Tells whether a sum would round the same number again for every element of an axis that the rounding lacks."""
+    axes = free_axes(cast)
+    sums = [one for one in cascade.reductions if one.term.has(cast)]
+    return cascade.axis in axes and not cascade.inner and all(set(one.axes) - axes for one in sums)
+
+
+def layout(cast: Cast, cascade: Cascade) -> tuple[Axis, ...]:
+    """The axes of a rounding in the order in which a tensor of it has them, the reduced one last where none has all."""
+    axes = free_axes(cast)
+    for element in sorted(elements_of(cast), key=str):
+        if element.is_plain and set(element.indices) == axes:
+            return tuple(element.indices)
+    return (*sorted(axes - {cascade.axis}, key=str), cascade.axis)
+
+
+def unused(name: str, cascade: Cascade, others: Iterable[Producer] = ()) -> str:
+    """The name, or the name with underscores where something of the cascade bears it, or one of other producers."""
+    taken = {*cascade.inputs(), *(one.name for one in cascade.scalars()), *(one.name for one in cascade.values)}
+    taken |= {one.name for one in (*cascade.producers, *others)}
+    return name if name not in taken else unused(f"{name}_", cascade, others)
+
+
+def substituted(cascade: Cascade, given: Mapping[Expr, Expr]) -> Cascade:
+    """The cascade with values replaced by tensors, their reductions gone."""
+    return with_domain(replace(
+        cascade,
+        reductions=tuple(replace(one, term=one.term.xreplace(given)) for one in cascade.reductions
+                         if one.value not in given),
+        outputs=tuple(replace(one, expr=one.expr.xreplace(given)) for one in cascade.outputs),
+    ))  # fmt: skip
+
+
+def pruned(cascade: Cascade) -> Cascade:
+    """The cascade without the reductions and producers that no output needs."""
+    used = {value for one in cascade.outputs for value in values_of(one.expr)} | values_of(cascade.domain)
+    kept = []
+    for one in reversed(cascade.reductions):
+        if one.value in used:
+            kept.append(one)
+            used |= values_of(one.term)
+    producers = tuple(one for one in cascade.producers if one.value in used or _feeds(one.value, cascade, used))
+    return replace(cascade, reductions=tuple(reversed(kept)), producers=producers)
+
+
+def _feeds(value: Value, cascade: Cascade, used: set[Value]) -> bool:
+    """Tells whether a producer stands in another that is used."""
+    return any(value in values_of(expr) for one in cascade.producers if one.value in used
+               for expr in one.cascade.expressions())  # fmt: skip

@@ -1,0 +1,94 @@
+"""The verdict on a finding: a refusal where a theorem and samples, or samples in 120 digits, say no; else undecided."""
+
+from __future__ import annotations
+
+from math import prod
+
+from sympy import S
+
+from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.parse.parse import UNROLL_LIMIT
+from redalg.decompose.samples.memberships import MEMBERS
+from redalg.decompose.samples.rank import SMALL, RankTest
+from redalg.decompose.samples.winners import ENDS
+from redalg.decompose.separate.theorems import NotSeparable
+from redalg.errors import NotFusible, Text, Undecided
+from redalg.expression.contents import elements_of, free_axes, values_of
+
+
+def verdict(
+    reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade, *, whole: bool = True
+) -> NotFusible | Undecided:
+    """The exception for a finding: a refusal where a theorem and the samples, or the samples in digits, say no.
+
+    Args:
+        reduction, finding, test, cascade: what has no state as it stands, why, samples of it, and all of the cascade.
+        whole: False where the samples are of the outputs, which may do without it.
+    """
+    counts = {one.value for one in cascade.reductions if one.term == S.One}
+    used = values_of(reduction.term) & set(cascade.values)
+    values = " and ".join(sorted(map(str, used - counts or used)))
+    reason, general = finding.text, isinstance(finding.reason, Text) and finding.reason.parts[-1] == GENERAL
+    looked: tuple[object, ...] = (Text("term: ", reduction.term), reason, Text("rank test: ", test))
+    extremum = reduction.monoid.name in {**ENDS, **MEMBERS}  # whose theorems are about elements, not about ranks
+    if not whole:
+        return Undecided(reduction.name, Text(reason, f"{GENERAL}. {spared(test)}."), finding.hint, looked)
+    if not varies(reduction, cascade):
+        looked += ("its x take few values, for which the theorem and the samples do not speak",)
+    elif finding.certain and (test.grows or extremum):
+        reason = Text(reason, f". {no_state(cascade)} holds what a later {values} would need of the elements already "
+                       "read.")  # fmt: skip
+        return NotFusible(reduction.name, reason, finding.hint, looked, True)
+    elif test.grows and test.proven:
+        reason = Text(reason, f"; {PROVEN}.")
+        return NotFusible(reduction.name, reason, finding.hint, looked)
+    if test.settles:
+        looked += (f"the rank looks like {test.ranks[1]}; no separation was found",)
+        if finding.certain or general:
+            reason = Text(reason, "" if general else GENERAL, f". {unsettled(test)}")
+    return Undecided(reduction.name, Text(reason, "."), finding.hint, looked)
+
+
+GENERAL = " in general"
+"""The remark on a theorem that does not speak of the term."""
+
+
+PROVEN = (f"no sum of at most {SMALL} products g(x)·h(d) is the term, since its matrix F(x_i, d_j) at samples, in 120 "
+          f"digits, has a minor of order {SMALL + 1} that is not 0")  # fmt: skip
+"""What samples prove alone: every such minor of such a sum is 0."""
+
+
+def unsettled(test: RankTest) -> str:
+    """What the samples say against a theorem, which speaks of its node alone."""
+    rank = test.ranks[1]
+    if not rank:
+        return "Yet the term is 0 at every sample, as where a condition is seldom met: samples do not tell"
+    products = "one product g(x)·h(d)" if rank == 1 else f"a sum of {rank} products g(x)·h(d)"
+    return f"Yet at {test.rows} samples of x the term has the rank of {products}, which redalg did not find"
+
+
+def spared(test: RankTest) -> str:
+    """What samples say of outputs that may do without a reduction."""
+    if not test.ranks[1]:
+        return "Yet at samples no output moves with it"
+    return (f"Yet at {test.rows} samples of x the outputs move with all that has no form in {test.ranks[1]} ways at "
+            "most, in which it may cancel")  # fmt: skip
+
+
+def no_state(cascade: Cascade) -> str:
+    """What there is none of: of a fixed size, and over axes of known sizes the elements themselves are one."""
+    if any(axis.size is None for axis in cascade.reduced):
+        return "No state of fixed size"
+    return "No state whose size does not grow with " + "·".join(f"|{axis}|" for axis in cascade.reduced)
+
+
+def varies(reduction: Reduction, cascade: Cascade) -> bool:
+    """Whether x is data of any length: not the index alone, and not so few elements that a state may hold them.
+
+    The theorems say that functions of x at different d are independent, which takes enough of x; the samples show
+    whether d takes enough values.
+    """
+    given = elements_of(reduction.term) | (values_of(reduction.term) - set(cascade.values))
+    data = any(set(cascade.reduced) & free_axes(one) for one in given)
+    sizes = [axis.size for axis in cascade.reduced if axis.size is not None]
+    return data and (len(sizes) < len(cascade.reduced) or prod(sizes) > UNROLL_LIMIT)

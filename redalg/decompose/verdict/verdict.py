@@ -1,0 +1,437 @@
+"""Decomposition: every reduction of a cascade separated, or the verdict that says why one is not.
+
+    sum          F = Σ_k h_k(d)·g_k(x)          separable rank r = dim span of the columns
+    max, min     F = φ_d(g(x))                  then max F is φ_d at an end of g's range, or at both (`extremal`)
+    prod         F = g(x)·h(d)                  Π F = (Π g)·h^n
+
+Rank 1 is no special case: it is the list of one.
+
+The structural route comes first, and a yes is its certificate. Where it fails, the rank test decides: a theorem about
+the offending node and a rank that grows are a no with a certificate; a rank that grows in 120 digits is a no to
+separations of a small rank; a rank
+that stands still sends the term back under other spellings, and what is then still open is undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import final
+
+from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
+
+from redalg.decompose.cascade import Cascade, Reduction
+from redalg.decompose.domain import live_term
+from redalg.decompose.extrema.deciding import decides
+from redalg.decompose.extrema.extremal import GENERATOR, LATTICE, Extremal, Slot, extremal, increasing
+from redalg.decompose.extrema.truth import truth
+from redalg.decompose.parse.merged import merged
+from redalg.decompose.parse.totals import with_known_total
+from redalg.decompose.samples.conditions import speaks
+from redalg.decompose.samples.memberships import MEMBERS, met
+from redalg.decompose.samples.needs import needs, of_outputs
+from redalg.decompose.samples.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
+from redalg.decompose.samples.winners import moved
+from redalg.decompose.separate import laurent, products
+from redalg.decompose.separate.choices import of_either_branch
+from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
+from redalg.decompose.separate.guarded import guarded, hides
+from redalg.decompose.separate.identities import REWRITES, Rewrite, spellings
+from redalg.decompose.separate.laurent import Atoms, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.rounding import Rounding
+from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.span import Span
+from redalg.decompose.separate.theorems import D, NotSeparable, X, smooth
+from redalg.decompose.separate.whole import Whole
+from redalg.decompose.verdict.refusal import GENERAL, verdict
+from redalg.errors import NotFusible, Text, Undecided
+from redalg.expression import Value, Where
+from redalg.expression.contents import values_of
+
+MIXED = X | D
+
+
+@final
+@dataclass(frozen=True)
+class Written:
+    """Σ_k h_k(d) ⊗ g_k(x) as a person reads it.
+
+    Attributes:
+        g, h: the parts of x and of d, in the same order.
+        times: the sign of ⊗.
+        shift: the x-free part of an extremum, v(d); 0 otherwise.
+    """
+
+    g: tuple[Expr, ...]
+    h: tuple[Expr, ...]
+    times: str
+    shift: Expr = S.Zero
+
+
+@final
+@dataclass(frozen=True)
+class Separation:
+    """F(x, d) = Σ_k h_k(d) ⊗ g_k(x) of one reduction.
+
+    Attributes:
+        reduction: what is separated.
+        polynomial: F as a Laurent polynomial in the decomposition's atoms.
+        given: g and h of what is neither a sum nor an extremum; None of those, which have them by what they are.
+        shifts: pairs (u(x), v(d)) that stood together in a sum: candidates for centring.
+        roundings: casts that mix x and d, which make the form approximate.
+        extremal: of a max or min, the extrema of x alone that the state holds, and its value from them.
+        guarded: of a sum, (indicator, part of the polynomial) of what counts only where an element has the indicator.
+        wholes: the generators that it keeps whole, which are in the polynomial's atoms (`whole`).
+        atoms: those of the polynomial.
+        count: of a product Π g·h = h^count·Π g, how many elements have the factor h.
+    """
+
+    reduction: Reduction
+    polynomial: Polynomial
+    given: Written | None
+    shifts: tuple[tuple[Expr, Expr], ...] = ()
+    roundings: tuple[Rounding, ...] = ()
+    extremal: Extremal | None = None
+    guarded: tuple[tuple[Expr, Polynomial], ...] = ()
+    wholes: tuple[Whole, ...] = ()
+    atoms: Atoms = field(default_factory=Atoms, compare=False, repr=False)
+    count: Value | None = None
+
+    @cached_property
+    def written(self) -> Written:
+        """Its factors, which are written out when they are first read."""
+        if self.given is not None:
+            return self.given
+        return minimal(self.polynomial, self.atoms) if self.extremal is None else of_extrema(self.extremal)
+
+    @property
+    def g(self) -> tuple[Expr, ...]:
+        """The parts of x, as SymPy expressions: minimal factors, `rank` of them."""
+        return self.written.g
+
+    @property
+    def h(self) -> tuple[Expr, ...]:
+        """The parts of d, in the order of `g`."""
+        return self.written.h
+
+    @property
+    def times(self) -> str:
+        """The sign of ⊗."""
+        return self.written.times
+
+    @property
+    def shift(self) -> Expr:
+        """The x-free part of an extremum, v(d); 0 otherwise."""
+        return self.written.shift
+
+    @property
+    def rank(self) -> int:
+        """Separable rank of F: the number of accumulators that it needs before centring."""
+        return len(self.g)
+
+
+@final
+@dataclass(frozen=True)
+class Decomposition:
+    """A cascade with every reduction separated, over one pool of atoms."""
+
+    cascade: Cascade
+    separations: tuple[Separation, ...]
+    separator: Separator = field(compare=False)  # its atoms' numbers stand in the separations
+
+    @property
+    def roundings(self) -> tuple[tuple[Reduction, Rounding], ...]:
+        """The roundings that one pass only approximates, each with its reduction (none: the form is exact)."""
+        return tuple((one.reduction, rounding) for one in self.separations for rounding in one.roundings)
+
+    def __str__(self) -> str:
+        lines = []
+        for one in self.separations:
+            terms = [f"{g} {one.times} {h}" for g, h in zip(one.g, one.h, strict=True)]
+            tail = "" if one.shift is S.Zero else f" + ({one.shift})"
+            lines.append(f"{one.reduction.name}: rank {one.rank}: {'  +  '.join(terms)}{tail}")
+        return "\n".join(lines)
+
+    def verify(self) -> None:
+        """Check that Σ h·g gives back each polynomial (the certificate of every yes)."""
+        for one in self.separations:
+            if one.reduction.monoid.name == "sum":
+                rebuilt = Add(*(g * h for g, h in zip(one.g, one.h, strict=True)))
+                given = self.separator.atoms.polynomial_expr(one.polynomial)
+                if (rebuilt - given).expand() != 0:
+                    raise AssertionError(f"separation of {one.reduction.name} does not give back its term")
+
+
+def decompose(cascade: Cascade) -> Decomposition:
+    """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
+    separator = Separator(cascade.reduced, cascade.values, {}, cascade.domain)
+    separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
+    made = []
+    for reduction in cascade.reductions:
+        if (other := products.with_counts(cascade, reduction, separator)) is not None:
+            return decompose(other)
+        term = live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
+        try:
+            made.append(separation(reduction, term, separator))
+        except NotSeparable as finding:
+            if (other := with_known_total(cascade, reduction)) is not None:
+                return decompose(other)
+            if (other := of_either_branch(cascade, reduction, separator)) is not None:
+                with suppress(NotFusible, Undecided):
+                    return decompose(other)
+            found = audited(reduction, term, finding, separator, cascade)
+            if isinstance(found, Decomposition):
+                return found
+            made.append(found)
+        if reduction.is_scalar:
+            separator.facts[reduction.value] = (reduction.monoid.name, term)
+        else:
+            separator.others[reduction.value] = reduction
+    return Decomposition(cascade, tuple(made), separator)
+
+
+def separation(reduction: Reduction, term: Expr, separator: Separator, opened: int = 0) -> Separation:
+    """The structural route: the reduction's separation, or `NotSeparable`; `opened`: how often the term was."""
+    separator.shifts, separator.roundings = [], []
+    try:
+        separated = SEPARATE.get(reduction.monoid.name, separate_other)(reduction, term, separator)
+        if separator.roundings and not separated.roundings:
+            cast, kind = separator.roundings[0].cast, reduction.monoid.name
+            raise NotSeparable(cast, f"rounds what mixes x and d under a {kind}, for which redalg knows no running "
+                               "form", certain=False)  # fmt: skip
+        return separated
+    except NotSeparable as finding:
+        summed = reduction.monoid.name == "sum"
+        cases = by_cases(term, finding.node, separator, summed=summed) if opened < CASES_LIMIT else None
+        if cases is None:
+            raise
+    return separation(reduction, cases, separator, opened + 1)
+
+
+def audited(
+    reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
+) -> Separation | Decomposition:
+    """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised.
+
+    Where reductions without a state cancel in the outputs it is the decomposition of the cascade in which they do.
+    """
+    audit = measured(reduction, term, separator, cascade)
+    if finding.certain and audit.test.settles:  # a kink may lie beside all samples
+        audit = audit.again(tested(reduction, term))
+    test = audit.test
+    divided = isinstance(finding.node, Pow) and bool(test.ranks)  # a pole may cancel in a term of any rank
+    rewrites = REWRITES if test.settles else REWRITES[not divided : 2]
+    if (found := rewritten(rewrites, reduction, term, separator, cascade)) is not None:
+        return found
+    if test.grows and reduction.monoid.name == "sum":
+        test = of_node(finding, audit)
+        test = of_rest(finding, audit, term, separator) if test.grows else test
+    kind, node = reduction.monoid.name, finding.node
+    stated = partial(decides, node, term, kind) if kind in LATTICE else partial(speaks, node)
+    if finding.certain and (kind in MEMBERS or not stated(separator)):
+        finding = NotSeparable(finding.node, Text(finding.reason, GENERAL), certain=False, hint=finding.hint)
+    if not finding.certain:
+        here = setting_of(separator, cascade)
+        finding = met(moved(finding, reduction, term, here), reduction, term, here)
+    if test.grows and not finding.certain:
+        test = audit.in_digits(tested(reduction, term))
+    refusal = verdict(reduction, finding, test, cascade)
+    later = cascade.reductions[cascade.reductions.index(reduction) + 1 :]
+    if isinstance(refusal, NotFusible) and not needs(cascade, reduction, later):
+        terms = without_state(reduction, term, separator, cascade)
+        setting = audit.setting or setting_of(separator, cascade)
+        spared = None if needs(cascade, reduction, terms) else of_outputs(cascade, terms, setting)
+        if spared is not None and spared.settles:
+            if (other := merged(cascade, [*terms])) is not None:
+                with suppress(NotFusible, Undecided):
+                    return decompose(other)
+            refusal = verdict(reduction, finding, spared, cascade, whole=False)
+    raise refusal from None
+
+
+def without_state(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Mapping[Reduction, Expr]:
+    """The reductions that have no form, of which this is the first, each with its term."""
+    later = cascade.reductions[cascade.reductions.index(reduction) + 1 :]
+    separator.facts.update({one.value: (one.monoid.name, one.term) for one in later if one.is_scalar})
+    terms = {reduction: term}
+    for one in later:
+        other = live_term(one.term, cascade.domain) if one.is_scalar else one.term
+        try:
+            separation(one, other, separator)
+        except NotSeparable:
+            terms[one] = other
+    return terms
+
+
+def of_node(finding: NotSeparable, audit: Audit) -> RankTest:
+    """The test of the offending node where its rank stands still: then only its product with the rest grew past N."""
+    node = finding.node if isinstance(finding.node, Expr) else Where(finding.node, S.One, S.Zero)
+    alone = audit.of_part(node)
+    return alone if alone.settles else audit.test
+
+
+def of_rest(finding: NotSeparable, audit: Audit, term: Expr, separator: Separator) -> RankTest:
+    """The test of a term less what separates, whose rank may be large beside nodes that cancel each other."""
+    rest = term
+    for _ in range(NODES_LIMIT):
+        node = finding.node
+        rest = rest.xreplace({node: S.Zero if isinstance(node, Expr) else S.false})
+        try:
+            columns = laurent.columns(separator.separate(rest))
+        except NotSeparable as other:
+            if other.node == node:
+                break
+            finding = other
+            continue
+        enough = audit.test.ranks[1] > SMALL + len(columns)
+        return audit.test if enough else audit.of_part(Add(term, -rest, evaluate=False))
+    return audit.test
+
+
+def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
+    """The rank test of a sum's term; of the logarithm of a product's, since Π F = exp(Σ log F)."""
+    if reduction.monoid.name not in ("sum", "prod"):
+        return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
+    return setting_of(separator, cascade).audit(tested(reduction, term))
+
+
+def tested(reduction: Reduction, term: Expr) -> Expr:
+    """The summand; of a product the logarithm of its factor."""
+    return term if reduction.monoid.name == "sum" else log(Abs(term, evaluate=False), evaluate=False)
+
+
+def setting_of(separator: Separator, cascade: Cascade) -> Setting:
+    """The setting of a cascade's samples."""
+    others = {one.value: one for one in cascade.reductions if not one.is_scalar}
+    return Setting(cascade.reduced, cascade.values, separator.facts, others)
+
+
+NODES_LIMIT = 8
+"""Nodes that are taken out of a term to find what separates."""
+
+
+def rewritten(
+    rewrites: Sequence[Rewrite], reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade
+) -> Separation | None:
+    """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
+    for other in spellings(term, rewrites):
+        try:
+            found = separation(reduction, other, separator)
+        except NotSeparable:
+            continue
+        if equal_on_samples(term, other, cascade.reduced, cascade.values, separator.facts):
+            return found
+    return None
+
+
+def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """The term as a polynomial."""
+    domain = separator.domain
+    masked = reduction.term if live_term(reduction.term, domain) == term else term
+    found = guarded(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
+    if found.keys() == {S.One}:
+        found = {S.One: term}
+    polynomials = {some: separator.separate(live_term(part, domain)) for some, part in found.items()}
+    parts = tuple((some, one) for some, one in polynomials.items() if hides(some, one, separator))
+    return Separation(reduction, laurent.add(*polynomials.values()), None, shifts=tuple(separator.shifts),
+                      roundings=tuple(separator.roundings), guarded=parts, atoms=separator.atoms)  # fmt: skip
+
+
+def minimal(polynomial: Polynomial, atoms: Atoms) -> Written:
+    """g and h of a sum: a basis of its polynomial's columns, and each d-monomial's coordinates in it."""
+    span, h = Span(), dict[int, list[Expr]]()
+    columns = laurent.columns(polynomial)
+    for column in columns.values():
+        span.add(column)
+    for d, column in columns.items():
+        for index, c in (span.coordinates(column) or {}).items():
+            h.setdefault(index, []).append(fraction(c) * atoms.expr(d))
+    g = tuple(vector_expr(vector, atoms) for vector in span.basis)
+    return Written(g, tuple(Add(*h[index]) for index in range(len(g))), "×")
+
+
+def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """The extrema of x alone from which the value follows."""
+    kind = reduction.monoid.name
+    if not separator.side(term) & D:
+        slot = Slot(kind, term, Dummy("slot", extended_real=True))
+        return Separation(reduction, {}, of_x(term), extremal=Extremal((slot,), slot.symbol, (), ()))
+    found = extremal(kind, term, separator)
+    return Separation(reduction, {}, None, extremal=found)
+
+
+def of_x(term: Expr) -> Written:
+    """A term that holds no d."""
+    return Written((term,), (S.Zero,), "+")
+
+
+def of_extrema(found: Extremal) -> Written:
+    """g ⊗ h where h is a term or a factor, and h of g otherwise."""
+    if len(found.h) == 1:
+        [phi] = found.h
+        factor, rest = phi.expand().coeff(GENERATOR, 1), phi.expand().coeff(GENERATOR, 0)
+        if (phi - factor * GENERATOR - rest).expand() is S.Zero:
+            return Written(found.g, (rest,), "+") if factor is S.One else Written(found.g, (factor,), "×", rest)
+    return Written(found.g, found.h, "∘")
+
+
+def separate_truth(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """The extrema of x alone from which the truth of a condition follows."""
+    if not separator.side(term) & D:
+        return separate_other(reduction, term, separator)
+    found = truth(reduction.monoid.name, term, separator)
+    return Separation(reduction, {}, Written(found.g, found.h, "∘"), extremal=found)
+
+
+def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """One monomial, so that Π g·h = (Π g)·h^n; a parameter or a value may not stand beside x in a sum."""
+    if not separator.side(term) & D:
+        return separate_other(reduction, term, separator)
+    polynomial = separator.separate(term)
+    columns = laurent.columns(polynomial)
+    if len(columns) != 1:
+        if (found := products.separated(term, separator)) is not None:
+            g, h, count = found
+            return Separation(reduction, {}, Written((g,), (h,), "^"), count=count)
+        reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"
+        separator.rank_one(term, term, reason, certain=smooth(term, separator.side))
+        raise NotSeparable(reduction.term, reason, certain=False)
+    [(d, column)] = columns.items()
+    written = Written((vector_expr(column, separator.atoms),), (separator.atoms.expr(d),), "^")
+    return Separation(reduction, polynomial, written, count=products.count_of(S.One, separator))
+
+
+def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """Any other monoid: of x alone it is its own part of x; of a term that holds d it is not decided."""
+    if not separator.side(term) & D:
+        return Separation(reduction, {}, of_x(term))
+    reason = f"holds d under {reduction.monoid}, for which redalg knows no ⊗ that distributes"
+    raise NotSeparable(term, reason, certain=False)
+
+
+def separate_selection(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
+    """Which elements are selected is known from u(x), and their values from those of u."""
+    if not separator.side(term) & D:
+        return separate_other(reduction, term, separator)
+    u, phi = increasing(term, separator)
+    return Separation(reduction, {}, Written((u,), (phi,), "∘"))
+
+
+SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
+    "sum": separate_sum, "max": separate_extremum, "min": separate_extremum, "prod": separate_product,
+    "argmax": separate_selection, "argmin": separate_selection, "topk": separate_selection,
+    "any": separate_truth, "all": separate_truth,
+}  # fmt: skip
+"""How a term that holds d is separated, by monoid (a sum's always); the others: `separate_other`."""
+
+
+def fraction(value: Ratio) -> Expr:
+    """An exact number as SymPy writes it."""
+    return laurent.number(value)
+
+
+def vector_expr(vector: dict[Monomial, Ratio], atoms: Atoms) -> Expr:
+    """Σ coefficient · x-monomial as a SymPy expression."""
+    return Add(*(Mul(fraction(c), atoms.expr(x)) for x, c in vector.items()))

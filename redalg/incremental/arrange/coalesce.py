@@ -1,0 +1,344 @@
+"""Several reduced axes as one: loops over n and over c become one loop over p (loop coalescing, Polychronopoulos 1987).
+
+    ⊕_n ⊕_c f(n, c)  →  ⊕_p f(⌊p / |c|⌋, p mod |c|),  p < |n|·|c|      exact where ⊕ is commutative and an element does
+                                                                      not hold its own place
+    x[b, ⌊p / |c|⌋, p mod |c|]  →  x[b, p]                            the same memory, of a tensor of shape (…, n, c)
+                                                                      passed as (…, n·c): n and c side by side, in order
+
+Producers over several axes likewise, one after the other. p runs in the order in which the largest tensor has the axes.
+Where each of them is used apart (in a mask, in a tensor that lacks one of them or has another between them) the sizes
+are constants of the kernel; else their product alone counts, and may be a run-time size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any, final
+
+from sympy import And, Eq, Expr, Integer, Mod, Symbol, floor
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import Cascade, Producer, Reduction
+from redalg.errors import PlanError
+from redalg.expression import Axis, Element, Extent, Reduce, Value
+from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.rebuild import with_args
+from redalg.incremental.arrays.structured import held_as
+from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot
+from redalg.strategies.plan import Problem, shape_of
+
+LIMIT = 2**31
+"""Elements that a kernel numbers along one axis."""
+Axes = frozenset[Axis]
+NONE: Axes = frozenset()
+Runs = list[tuple[int, int]]
+"""(first, count) of the user's dimensions that each dimension of the kernel's takes."""
+
+
+def coalesced(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
+    """The form and the problem with one reduced axis in the place of several; both as they are where there is one."""
+    while found := [several for stage in form.stages for several in reduced_together(stage.cascade)]:
+        form, problem = _once(form, problem, found[0])
+    return form, problem
+
+
+def placed_again(form: FusedForm, coalesced: FusedForm) -> FusedForm:
+    """A form in stages whose outputs lie where the coalesced form has them: stages are derived from its cascade."""
+    known = {one.name: one for stage in coalesced.stages for one in stage.outputs if one.given}
+
+    def placed(stage: FusedForm) -> FusedForm:
+        made = tuple(replace(one, given=known[one.name].given, places=known[one.name].places, once=known[one.name].once)
+                     if one.name in known else one for one in stage.outputs)  # fmt: skip
+        return replace(stage, outputs=made)
+
+    if not known:
+        return form
+    ahead, after = (tuple(map(placed, side)) for side in (form.ahead, form.after))
+    return replace(placed(form), ahead=ahead, after=after)
+
+
+def reduced_together(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
+    """The axes of every cascade that reduces over several at once, innermost first."""
+    for producer in cascade.producers:
+        yield from reduced_together(producer.cascade)
+    if cascade.inner:
+        for one in cascade.reductions:
+            check_order(one, cascade)
+        yield cascade.reduced
+
+
+def check_order(one: Reduction, cascade: Cascade) -> None:
+    """Refuse a reduction whose result depends on where its elements stand."""
+    held = held_as(one.monoid)
+    place = Symbol("place")
+    lifted = held.lift(*(Symbol(f"x{number}") for number in range(len(held.domains))), place)
+    if not held.commutative or any(part.has(place) for part in lifted):
+        said = " and ".join(map(str, cascade.reduced))
+        raise PlanError(
+            f"`{one.name}` is a {one.monoid} over axes {said} at once, and depends on the order of its elements, which "
+            'the tile program numbers along one axis. Run it with backend="torch", or reduce over one axis.'
+        )
+
+
+def _once(form: FusedForm, problem: Problem, several: tuple[Axis, ...]) -> tuple[FusedForm, Problem]:
+    order = in_memory(form, frozenset(several), several)
+    total = prod(problem.sizes[axis.name] for axis in order)
+    said = " and ".join(map(str, order))
+    if total >= LIMIT:
+        raise PlanError(
+            f"axes {said}, which are reduced at once, have {total} elements together, and a kernel numbers fewer than "
+            f'{LIMIT} along one axis. Reduce over one of them first, or run it with backend="torch".'
+        )
+    name = named(order, form, problem)
+    views = viewed(form, order)
+    made = _Coalescing(order, Axis(name), problem.sizes, views)
+    result = made.form(form)
+    varies = {name, *(axis.name for axis in order)} & problem.varying
+    if made.apart:
+        if varies:
+            raise PlanError(
+                f"varying: axes {said} are reduced at once and streamed as one axis {name}, and {made.apart[0]} needs "
+                f"them apart, so that a kernel has their sizes as constants. Leave {', '.join(sorted(varies))} out."
+            )
+        made = _Coalescing(order, Axis(name, total), problem.sizes, views)
+        result = made.form(form)
+    left = {str(axis) for stage in result.stages for axis in stage.cascade.axes()}
+    gone = set(map(str, order)) - left if not made.apart else set[str]()
+    problem = with_views(problem, form, order, views)
+    if result.derived is not None:
+        known = {one.name: one for stage in result.stages for one in stage.outputs}
+        returned = tuple(known[one.name] for one in result.derived.outputs)
+        result = replace(result, derived=replace(result.derived, outputs=returned))
+    return result, replace(
+        problem,
+        sizes={key: size for key, size in problem.sizes.items() if key not in gone} | {name: total},
+        together={**problem.together, name: tuple(map(str, order))},
+        varying=(problem.varying - varies) | ({name} if varies else frozenset()),
+    )
+
+
+def with_views(problem: Problem, form: FusedForm, order: tuple[Axis, ...], views: Mapping[str, Runs]) -> Problem:
+    """The problem with the shapes of the tensors that have one of the axes, as the kernel takes them."""
+    shapes, folded = dict(problem.shapes), dict(problem.views)
+    elements, made = [one for stage in form.stages for one in stage.cascade.elements()], form.handed_on
+    for key in dict.fromkeys(one.name for one in elements if set(order) & free_axes(one)):
+        if key not in {one.name for one in made}:
+            shape = shapes.get(key) or shape_of(key, form, problem)
+            runs = views.get(key) or [(place, 1) for place in range(len(shape))]
+            shapes[key] = tuple(prod(shape[first : first + count]) for first, count in runs)
+            if key in views:
+                before = folded.get(key) or (1,) * len(shape)
+                folded[key] = tuple(sum(before[first : first + count]) for first, count in runs)
+    return replace(problem, shapes=shapes, views=folded)
+
+
+def named(order: Iterable[Axis], form: FusedForm, problem: Problem) -> str:
+    """A name for the axis that numbers the elements of all: theirs, joined."""
+    taken = {*problem.sizes, *problem.dtypes, *(one.name for one in form.outputs), *map(str, form.cascade.scalars())}
+    name = "_".join(map(str, order))
+    while name in taken:
+        name += "_"
+    return name
+
+
+# ---- which tensors, in which order -----------------------------------------------------------------------------------
+
+
+def contexts(cascade: Cascade, outer: Axes, several: Axes) -> Iterator[tuple[Element, Axes]]:
+    """Every element with those of the axes that are reduced at once where it stands."""
+    free = within(cascade, outer, several)
+    for producer in cascade.producers:
+        yield from contexts(producer.cascade, free, several)
+    exprs: list[Basic] = [one.term for one in cascade.reductions]
+    exprs += [one.expr for one in cascade.outputs] + [cascade.domain]
+    for expr in exprs:
+        yield from ((element, free) for element in elements_of(expr))
+
+
+def occurrences(form: FusedForm, several: Axes) -> Iterator[tuple[Element, Axes]]:
+    """The same of every stage of a form."""
+    return (found for stage in form.stages for found in contexts(stage.cascade, NONE, several))
+
+
+def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
+    """Which of the axes are those reduced at once within a cascade: it binds its own anew."""
+    return several if frozenset(cascade.reduced) == several else outer - set(cascade.reduced)
+
+
+def in_memory(form: FusedForm, several: Axes, otherwise: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The axes in the order in which the tensor of most dimensions that has all of them has them."""
+    found = []
+    for element, free in occurrences(form, several):
+        order = tuple(one for one in element.indices if one in several & free)
+        if frozenset(order) == several and len(order) == len(several):
+            found.append((-len(element.indices), str(element), order))
+    return min(found)[2] if found else otherwise
+
+
+def viewed(form: FusedForm, order: tuple[Axis, ...]) -> dict[str, Runs]:
+    """The tensors of which several dimensions can be one: every element has the same axes there, in order."""
+    places: dict[str, set[tuple[int, ...]]] = {}
+    for element, free in occurrences(form, frozenset(order)):
+        numbers = (order.index(one) if isinstance(one, Axis) and one in free and one in order else -1
+                   for one in element.indices)  # fmt: skip
+        places.setdefault(element.name, set()).add(tuple(numbers))
+    made = {name: runs_of(next(iter(one))) for name, one in places.items() if len(one) == 1}
+    return {name: runs for name, runs in made.items() if any(count > 1 for _, count in runs)}
+
+
+def runs_of(numbers: Iterable[int]) -> Runs:
+    """Dimensions side by side that number neighbouring axes, each run as one.
+
+    >>> runs_of([-1, 0, 1, -1, 2]), runs_of([1, 0])
+    ([(0, 1), (1, 2), (3, 1), (4, 1)], [(0, 1), (1, 1)])
+    """
+    runs, last = Runs(), -2
+    for place, number in enumerate(numbers):
+        if number >= 0 and number == last + 1 and last >= 0:
+            first, count = runs[-1]
+            runs[-1] = (first, count + 1)
+        else:
+            runs.append((place, 1))
+        last = number
+    return runs
+
+
+# ---- the rewrite -----------------------------------------------------------------------------------------------------
+
+
+@final
+class _Coalescing:
+    """Every part of a form with the axis p in the place of several; `apart` says what needs one of them by itself."""
+
+    def __init__(self, order: tuple[Axis, ...], axis: Axis, sizes: Mapping[str, int], views: dict[str, Runs]) -> None:
+        self.order, self.axis, self.views = order, axis, views
+        self.sizes = [int(sizes[one.name]) for one in order]
+        self.apart: list[str] = []
+        self.made: dict[tuple[Basic, Axes], Any] = {}
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def digit(self, first: int, count: int = 1) -> Expr:
+        """The number of the element along `count` of the axes together: ⌊p / what is left of them⌋ mod their sizes."""
+        last = first + count
+        below, own = prod(self.sizes[last:]), prod(self.sizes[first:last])
+        above: Expr = self.axis if below == 1 else floor(self.axis / Integer(below))
+        return above if first == 0 else Mod(above, Integer(own))
+
+    def of(self, node: Any, free: Axes) -> Any:
+        """An expression where `free` are those of the axes that p stands for."""
+        if (node, free) not in self.made:
+            self.made[node, free] = self._of(node, free)
+        return self.made[node, free]
+
+    def _of(self, node: Any, free: Axes) -> Any:
+        if isinstance(node, Axis):
+            if node not in free:
+                return node
+            self.apart.append(f"axis {node}, which stands by itself,")
+            return self.digit(self.order.index(node))
+        if isinstance(node, Extent):
+            return self._extent(node)
+        if isinstance(node, Element):
+            return self._element(node, free)
+        if isinstance(node, Value):
+            return Value(node.args[0], *self.axes(node.indices, free))
+        if isinstance(node, Reduce) and set(node.bound) & free:
+            raise PlanError(
+                f"`{node}` sums over an axis that is reduced together with others, which the tile program does not "
+                'hold. Run it with backend="torch".'
+            )
+        return with_args(node, [self.of(one, free) for one in node.args])
+
+    def _extent(self, node: Extent) -> Expr:
+        names = {*map(str, self.order)}
+        if {*node.name.split(" ")} == names:  # of all of them, as a reduction counts its elements
+            return self.axis.extent
+        if node.name in names:
+            self.apart.append(f"the extent of axis {node.name}")
+        return node
+
+    def _element(self, node: Element, free: Axes) -> Element:
+        runs, indices = self.views.get(node.name), list[Expr]()
+        for first, count in runs or [(place, 1) for place in range(len(node.indices))]:
+            index = node.indices[first]
+            if index in free:
+                indices.append(self.digit(self.order.index(index), count))
+                if count < len(self.order):
+                    self.apart.append(f"`{node}`")
+            else:
+                indices.append(self.of(index, free))
+        return Element(node.args[0], *indices)
+
+    def axes(self, axes: Iterable[Any], free: Axes) -> tuple[Axis, ...]:
+        """Axes with p in the place of the first of those that it stands for."""
+        return tuple(dict.fromkeys(self.axis if one in free else one for one in axes))
+
+    # ---- a cascade ---------------------------------------------------------------------------------------------------
+
+    def cascade(self, given: Cascade, outer: Axes) -> Cascade:
+        """A cascade, its own producers too."""
+        free = within(given, outer, frozenset(self.order))
+        own = bool(free & set(given.reduced))
+        return replace(
+            given,
+            axis=self.axis if own else given.axis,
+            inner=() if own else given.inner,
+            reductions=tuple(replace(one, term=self.of(one.term, free), axes=self.axes(one.axes, free))
+                             for one in given.reductions),
+            producers=tuple(Producer(one.name, self.axes(one.axes, free), self.cascade(one.cascade, free))
+                            for one in given.producers),
+            outputs=tuple(replace(one, expr=self.of(one.expr, free), axes=self.axes(one.axes, free))
+                          for one in given.outputs),
+            domain=self.of(given.domain, free),
+        )  # fmt: skip
+
+    # ---- a form ------------------------------------------------------------------------------------------------------
+
+    def form(self, form: FusedForm) -> FusedForm:
+        """Every part of a form."""
+        free = within(form.cascade, NONE, frozenset(self.order))
+        return replace(
+            form,
+            cascade=self.cascade(form.cascade, NONE),
+            extrema=tuple(replace(one, term=self.of(one.term, free)) for one in form.extrema),
+            structures=tuple(replace(one, term=self.of(one.term, free)) for one in form.structures),
+            pivots=tuple(self.pivot(one, free) for one in form.pivots),
+            accumulators=tuple(self.accumulator(one, free) for one in form.accumulators),
+            assignments=tuple(replace(one, expr=self.of(one.expr, free)) for one in form.assignments),
+            outputs=tuple(self.output(one, free) for one in form.outputs),
+            after=tuple(map(self.form, form.after)),
+        )
+
+    def pivot(self, one: Pivot, free: Axes) -> Pivot:
+        """A pivot."""
+        slopes = tuple((value, self.of(centre, free)) for value, centre in one.slopes)
+        scales, onto = (tuple((self.pivot(m, free), self.of(q, free)) for m, q in pairs)
+                        for pairs in (one.scales, one.onto))  # fmt: skip
+        base, source, rest = (self.of(part, free) for part in (one.base, one.source, one.rest))
+        return replace(one, base=base, source=source, slopes=slopes, scales=scales, rest=rest, onto=onto)
+
+    def accumulator(self, one: Accumulator, free: Axes) -> Accumulator:
+        """An accumulator."""
+        return replace(
+            one,
+            weight=tuple((self.pivot(pivot, free), self.of(q, free)) for pivot, q in one.weight),
+            factors=tuple(self.of(factor, free) for factor in one.factors),
+            transition=tuple((value, self.of(c, free)) for value, c in one.transition),
+        )
+
+    def output(self, one: FormOutput, free: Axes) -> FormOutput:
+        """An output: with p as one of its axes where it has all of them side by side, else at computed places."""
+        made = replace(one, expr=self.of(one.expr, free), empty=self.of(one.empty, free))
+        if not free & set(one.axes):
+            return made
+        axes = self.axes(one.axes, free)
+        numbers = [self.order.index(axis) if axis in free else -1 for axis in one.axes]
+        if (0, len(self.order)) in {(numbers[first], count) for first, count in runs_of(numbers)}:
+            return replace(made, axes=axes, given=one.axes)
+        self.apart.append(f"output `{one.name}`")
+        places = tuple(self.digit(self.order.index(axis)) if axis in free else axis for axis in one.axes)
+        shared = [Eq(self.digit(place), 0) for place, axis in enumerate(self.order) if axis not in one.axes]
+        return replace(made, axes=axes, given=one.axes, places=places, once=And(*shared))

@@ -1,0 +1,57 @@
+"""Tensors whose innermost dimensions are read at constant places: their rows as one contiguous dimension.
+
+    r[b, n, k]  →  r[b, 3·n + k]        exact: the same memory, of a tensor of shape (…, n, 3) passed as (…, 3·n)
+
+A tile of it is then one contiguous copy, which the neighbours k = 0, 1, 2 share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from sympy import Expr, Integer
+
+from redalg.expression import Axis, Element
+from redalg.incremental.arrange.replaced import replaced
+from redalg.incremental.form import FusedForm
+from redalg.strategies.plan import Problem, shape_of
+
+MOST = 16
+"""Most elements that may lie between two of the streamed axis."""
+
+
+def flattened(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
+    """The form and the problem with such tensors flattened."""
+    shapes, found = dict(problem.shapes), dict[Expr, Expr]()
+    for name in form.cascade.inputs():
+        elements = [one for one in form.cascade.elements() if one.name == name]
+        place = streamed_place(elements, form.cascade.axis)
+        if place is None or len(elements) < 2:
+            continue
+        shape = shapes.get(name) or shape_of(name, form, problem)
+        if not 1 < prod(shape[place + 1 :]) <= MOST:
+            continue
+        shapes[name] = (*shape[:place], prod(shape[place:]))
+        found |= {one: flat(one, place, shape) for one in elements}
+    if not found or form.cascade.producers:
+        return form, problem
+    return replaced(form, found), replace(problem, shapes=shapes)
+
+
+def streamed_place(elements: list[Element], streamed: Axis) -> int | None:
+    """The dimension of the streamed axis, if only constants follow it, in every element."""
+    places = set()
+    for one in elements:
+        place = one.indices.index(streamed) if streamed in one.indices else -1
+        plain = place >= 0 and all(index.is_Integer for index in one.indices[place + 1 :])
+        places.add(place if plain and streamed not in one.indices[:place] else None)
+    return places.pop() if len(places) == 1 else None
+
+
+def flat(one: Element, place: int, shape: tuple[int, ...]) -> Element:
+    """An element of the flattened tensor."""
+    index: Expr = one.indices[place]
+    for number, length in zip(one.indices[place + 1 :], shape[place + 1 :], strict=True):
+        index = index * Integer(length) + number
+    return Element(one.args[0], *one.indices[:place], index.expand())

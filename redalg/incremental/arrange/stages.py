@@ -1,0 +1,373 @@
+"""One call in several stages: what the loop cannot hold is a form of its own, before the loop or after it.
+
+    Σ_k f(x, p), p = ⊕_m g(y)             →   p, then Σ_k f(x, p)            a parameter, made first
+    Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …  →   t, then s = Σ_u g(t, u)        the fewer of t's and of s's numbers
+    Σ_k s·r, s and r computed             →   r, then Σ_k s·r                one computed factor a product
+    Σ_i f(x[i,k], s), s[i] = Σ_j g        →   s, then Σ_i f                  where k is long: every k would repeat s
+    out = Σ_j f(d[j]), d reduced          →   d, then out                    where j is not written out
+    out[k] = f(x[k], Σ_j d[j])            →   d, Σ_j d[j], then out          elementwise, where out carries k streamed
+    out, out' of one loop                 →   out, then out'                 where no axes are rows and columns of both
+
+Exact: a change of where a value lies. A stage reads what another made as a tensor in the arithmetic's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import final
+
+from sympy import Abs, And, Eq, Expr, Max, Or, S
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.cascade import Cascade, Output, Producer
+from redalg.decompose.parse.parse import ordered, parse
+from redalg.decompose.verdict.passes import pruned
+from redalg.decompose.verdict.verdict import decompose
+from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
+from redalg.expression import Axis, Element, Label, Reduce, Value
+from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
+from redalg.incremental.arrange.replaced import replaced, substituted
+from redalg.incremental.derive.derive import of_kernels
+from redalg.incremental.form import FormOutput, FusedForm
+
+PRODUCED = ("sum", "max", "min", "prod")
+"""Reductions that a producer's tile holds."""
+REPEATED = 32
+"""Numbers of the form that may each reduce the same again: fewer than pay for a launch of its own."""
+
+
+@final
+class Stages:
+    """The stages around a form, as they are found; `sizes` of its axes decide between two ways."""
+
+    def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
+        self.given, self.form, self.sizes = form, form, sizes
+        self.ahead, self.after = list[FusedForm](), list[FusedForm]()
+        self.taken = set(names_of(form.cascade)) | {one.name for one in form.slots}
+        self.taken |= {one.value.name for one in form.assignments} | {one.name for one in form.outputs}
+
+    # ---- before the loop ---------------------------------------------------------------------------------------------
+
+    def before(self, tile_of: TileOf, *, together: bool) -> None:
+        """Parameters, producers' own producers, and second factors that are computed become stages ahead; so does what
+        no tile of rows and streamed elements holds, and what it would make again and again (unless all that may stay
+        `together` does)."""
+        if not self.form.cascade.producers:
+            return
+        by_lane = any(not one.ranked for one in self.form.structures)
+        rows, column = tile_of(self.form)
+        self.hoist(*(
+            one for one in self.form.cascade.producers if by_lane or one in self.form.parameters or not tiled(one)
+            or (not together and self.again(one, rows, column))
+        ))  # fmt: skip
+        while (nested := next((one for one in self.form.cascade.producers if one.cascade.producers), None)) is not None:
+            inner = nested.cascade.producers
+            if sum(map(self.numbers, self.apart(nested))) > self.numbers(nested):
+                self.hoist(nested)
+            else:
+                for one in inner:
+                    self.unnest(nested, one)
+                    nested = next(other for other in self.form.cascade.producers if other.name == nested.name)
+        for one in list(self.form.cascade.producers):
+            if one.value in second_factors(self.form):
+                self.hoist(one)
+        read = of_columns(self.form, *tile_of(self.form))
+        self.hoist(*(one for one in self.form.cascade.producers if one.value in read))
+
+    def again(self, one: Producer, rows: Collection[Axis], column: Axis | None) -> bool:
+        """Whether a producer is the same for all rows of a tile, or for many of the form's own numbers (those of a row
+        share what is made for its columns, unless it is made of all columns): each of them would reduce it again."""
+        cascade = self.form.cascade
+        free = {axis for part in cascade.reductions for axis in part.axes}
+        free |= {axis for part in self.form.outputs for axis in part.axes}
+        free -= {*cascade.reduced}
+        alike = free - {*one.axes, column} | (free & {*one.cascade.reduced})
+        many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
+        return many or (bool(rows) and not {*rows} & {*one.axes})
+
+    def numbers(self, one: Producer) -> int:
+        """How many numbers a value is."""
+        return prod(self.sizes[axis.name] for axis in one.axes)
+
+    def apart(self, nested: Producer) -> Iterator[Producer]:
+        """The producers of a producer that would be stages of their own."""
+        return (one for one in nested.cascade.producers if not self.beside(nested, one))
+
+    def beside(self, nested: Producer, one: Producer) -> bool:
+        """Whether a producer's producer may stand beside it: it is the same for all that it is reduced over."""
+        return not set(nested.cascade.reduced) & set(one.axes) and self.form.cascade.axis in one.axes
+
+    def unnest(self, nested: Producer, one: Producer) -> None:
+        """A producer's own producer as one of the form, or as a stage ahead."""
+        if not self.beside(nested, one):
+            element = self.made_ahead(one)
+            self.form = replaced(self.form, {one.value: element})
+            return
+        name = self.fresh(one.name)
+        lifted = replace(one, name=name)
+        lifted = replace(lifted, cascade=replace(one.cascade, outputs=(replace(one.cascade.outputs[0], name=name),)))
+        form = replaced(self.form, {one.value: lifted.value})
+        place = next(at for at, other in enumerate(form.cascade.producers) if other.name == nested.name)
+        producers = list(form.cascade.producers)
+        producers.insert(place, lifted)
+        self.form = replace(form, cascade=replace(form.cascade, producers=tuple(producers)))
+
+    def hoist(self, *producers: Producer) -> None:
+        """Producers as stages ahead; those that one pass makes for the same axes are one stage."""
+        alike = dict[Hashable, list[Producer]]()
+        for one in producers:
+            alike.setdefault((one.axes, frozenset(one.cascade.reduced)), []).append(one)
+        for group in alike.values():
+            made = self.made_together(group) or {one.value: self.made_ahead(one) for one in group}
+            self.form = replaced(self.form, made)
+
+    def made_together(self, group: Sequence[Producer]) -> dict[Value, Element]:
+        """The stage that makes the values of several producers, and the tensors that hold them; nothing where one pass
+        does not make them all."""
+        if len(group) < 2:
+            return {}
+        names = {one: self.fresh(one.name) for one in group}
+        try:
+            made = of_kernels(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
+        except RedalgError:
+            self.taken -= set(names.values())
+            return {}
+        self.ahead.append(made)
+        return {one.value: Element(Label(name), *one.axes) for one, name in names.items()}
+
+    def made_ahead(self, one: Producer) -> Element:
+        """The stages that make a producer's value, and the tensor that holds it."""
+        name = self.fresh(one.name)
+        output = Output(name, one.cascade.outputs[0].expr, one.axes)
+        self.ahead += self.forms_of(replace(one.cascade, outputs=(output,)))
+        return Element(Label(name), *one.axes)
+
+    def forms_of(self, cascade: Cascade) -> list[FusedForm]:
+        """The form of a cascade; where no pass holds it, its reductions one after the other."""
+        try:
+            return [of_kernels(decompose(cascade))]
+        except (NotFusible, Undecided) as refusal:
+            if len(cascade.reductions) < 2:
+                raise PlanError(f"`{cascade.outputs[0].name}` has no form of one pass: {refusal.reason}") from refusal
+        first, *others = cascade.reductions
+        name = self.fresh(first.name)
+        found: dict[Expr, Expr] = {first.value: Element(Label(name), *first.axes)}
+        one = replace(cascade, reductions=(first,), outputs=(Output(name, first.value, first.axes),))
+        return [
+            *self.forms_of(one),
+            *self.forms_of(substituted(replace(cascade, reductions=tuple(others)), found)),
+        ]
+
+    # ---- after the loop ----------------------------------------------------------------------------------------------
+
+    def afterwards(self, later: Collection[FormOutput]) -> None:
+        """Outputs become stages after; the loop's own stage gives the values that they read."""
+        wanted = {value for one in later for node in (one.expr, *nothing(one)) for value in values_of(node)}
+        wanted -= {one.value for one in self.form.cascade.producers}
+        found = {value: Element(Label(self.fresh(value.name)), *value.indices) for value in sorted(wanted, key=str)}
+        made = tuple(FormOutput(one.name, value, value.indices, S.false) for value, one in found.items())
+        kept = tuple(one for one in self.form.outputs if one not in later)
+        for one in later:
+            self.after += self.forms_after(one, found)
+        defined = {one.name for one in kept}
+        cascade = replace(
+            self.form.cascade, outputs=tuple(one for one in self.form.cascade.outputs if one.name in defined)
+        )
+        self.form = replace(self.form, cascade=cascade, outputs=(*kept, *made))
+
+    def forms_after(self, output: FormOutput, found: Mapping[Expr, Expr]) -> list[FusedForm]:
+        """The stages of one output, from the tensors of the values."""
+        alike, along = nothing(output)
+        none = alike.xreplace(found)
+        written = {one.value: one.definition.xreplace(found) for one in self.form.cascade.producers}
+        sums = outermost(output.expr)
+        if output.carries and any(self.form.cascade.axis not in free_axes(one) for one in sums):
+            wanted = {one: self.fresh(f"{output.name}_sum") for one in sums}
+            wanted |= {along: self.fresh("largest")} if isinstance(along, Reduce) else {}
+            held: dict[Expr, Expr] = {node: Element(Label(name), *axes_of(node)) for node, name in wanted.items()}
+            stages = list[FusedForm]()
+            for bound in dict.fromkeys(node.bound for node in wanted):
+                group = {name: node for node, name in wanted.items() if node.bound == bound}
+                made = {name: (node.xreplace(found).xreplace(written), axes_of(node)) for name, node in group.items()}
+                stages += self.parsed(output, made)
+            expr = output.expr.xreplace(held).xreplace(found)
+            return [*stages, self.elementwise(output, expr, And(none, Eq(held.get(along, S.Zero), 0)))]
+        made = {output.name: (output.expr.xreplace(found).xreplace(written), output.axes)}
+        if along is not S.Zero:
+            made[self.fresh("largest")] = (along.xreplace(found), axes_of(along))
+        *before, last = self.parsed(output, made)
+        none = And(none, *(Eq(one.expr, 0) for one in last.outputs[1:]))
+        first = last.outputs[0]
+        return [*before, replace(last, outputs=(replace(first, empty=Or(first.empty, none)),))]
+
+    def parsed(self, output: FormOutput, made: Mapping[str, tuple[Expr, tuple[Axis, ...]]]) -> list[FusedForm]:
+        """The stages of expressions of tensors, which `output` needs."""
+        try:
+            return self.forms_of(parse(made))
+        except RedalgError as refusal:
+            raise PlanError(
+                f"output `{output.name}` reduces reduced values, for which no stage was found: {refusal} "
+                'Run it with backend="torch".'
+            ) from refusal
+
+    def elementwise(self, output: FormOutput, expr: Expr, none: Boolean) -> FusedForm:
+        """The stage of an output that carries the streamed axis and reduces nothing."""
+        made = Output(output.name, expr, output.axes, carries=True)
+        form = of_kernels(decompose(pruned(replace(self.form.cascade, reductions=(), outputs=(made,)))))
+        return replace(form, outputs=(replace(form.outputs[0], empty=none),))
+
+    def finished(self, later: Collection[FormOutput]) -> FusedForm:
+        """The form with its stages, of which outputs `later` are the last; the form itself where there are none."""
+        if later:
+            self.afterwards(later)
+        if not self.ahead and not self.after:
+            return self.form
+        ahead, after = (tuple(map(self.kept, side)) for side in (self.ahead, (*self.after, *self.given.after)))
+        return replace(self.form, ahead=ahead, after=after, derived=self.given.derived or self.given)
+
+    def kept(self, stage: FusedForm) -> FusedForm:
+        """A stage whose ratios over nothing are NaN where they are handed on: what is asked is asked of outputs."""
+        returned = {one.name for one in self.given.returned}
+        outputs = (one if one.name in returned else replace(one, empty=S.false) for one in stage.outputs)
+        return replace(stage, outputs=tuple(outputs))
+
+    def fresh(self, wanted: str) -> str:
+        """A name that nothing bears."""
+        name, number = wanted, 0
+        while name in self.taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.taken.add(name)
+        return name
+
+
+TileOf = Callable[[FusedForm], tuple[Collection[Axis], Axis | None]]
+"""Of a form: the axes of a tile's rows, where it has many, and the axis of its columns."""
+
+
+def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, together: bool = False) -> FusedForm:
+    """The form of the loop, with the stages before and after it; the form itself where there are none.
+
+    `together`: what a stage ahead would only make faster stays in the loop.
+
+    Raises:
+        PlanError: a stage has no form of one pass.
+    """
+    stages = Stages(form, sizes)
+    stages.before(tile_of, together=together)
+    return stages.finished([one for one in stages.form.outputs if reductions_of(one.expr)])
+
+
+def parted(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
+    """The form with the outputs that reduce along a part of the axes reduced at once as stages after it; the form
+    itself where there are none. Of several axes no loop is one of them alone.
+
+    Raises:
+        PlanError: a stage has no form of one pass.
+    """
+    together = set(form.cascade.inner and form.cascade.reduced)
+    return Stages(form, sizes).finished([one for one in form.outputs if bound_axes(one.expr) & together])
+
+
+def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
+    """The form of the first outputs that one loop holds, with those of the others after it; the form itself where that
+    parts nothing."""
+    if form.after or any(one.carries for one in form.outputs) or len(form.outputs) < 2:
+        return form
+    groups = list[list[str]]()
+    for one in form.outputs:
+        beside = (group for group in groups if held(of_outputs(form, [*group, one.name])))
+        group = next(beside, None)
+        if group is None:
+            groups.append([one.name])
+        else:
+            group.append(one.name)
+    if len(groups) < 2:
+        return form
+    first, *others = (of_outputs(form, group) for group in groups)
+    return replace(first, ahead=form.ahead, after=tuple(others), derived=form.derived or form)
+
+
+def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
+    """The form of some of the outputs alone."""
+    cascade = replace(form.cascade, outputs=tuple(one for one in form.cascade.outputs if one.name in names))
+    return of_kernels(decompose(pruned(cascade)))
+
+
+def flat(form: FusedForm) -> FusedForm:
+    """The form with the stages of its stages in one row."""
+    ahead = [other for one in form.ahead for other in (*one.ahead, alone(one), *one.after)]
+    after = [other for one in form.after for other in (*one.ahead, alone(one), *one.after)]
+    return replace(form, ahead=tuple(ahead), after=tuple(after))
+
+
+def alone(form: FusedForm) -> FusedForm:
+    """One stage of a form."""
+    return replace(form, ahead=(), after=(), derived=None)
+
+
+def tiled(one: Producer) -> bool:
+    """Whether a producer's reductions are loops of a monoid's own `combine`."""
+    return all(part.monoid.name in PRODUCED for part in one.cascade.reductions)
+
+
+def second_factors(form: FusedForm) -> set[Value]:
+    """The values in second factors of products whose first is computed too."""
+    return {
+        value
+        for one in form.accumulators
+        if len(one.factors) > 1 and (one.weight or values_of(one.factors[0]))
+        for factor in one.factors[1:]
+        for value in values_of(factor)
+    }
+
+
+def of_columns(form: FusedForm, rows: Collection[Axis], column: Axis | None) -> set[Value]:
+    """The values that sums of a number for every column read: no tile of columns and streamed elements has them."""
+    sums = (one for one in form.accumulators if len(one.factors) == 1 and column in one.value.indices)
+    return {value for one in sums if not {*rows} & {*one.value.indices} for value in values_of(one.factors[0])}
+
+
+def names_of(cascade: Cascade) -> Iterator[str]:
+    """Names that tensors, scalars, axes and values of a definition bear."""
+    yield from cascade.inputs()
+    yield from (str(one.name) for one in cascade.scalars())
+    yield from (str(one.name) for one in cascade.axes())
+    for part in (cascade.reductions, cascade.producers, cascade.outputs):
+        yield from (one.name for one in part)
+    for one in cascade.producers:
+        yield from names_of(one.cascade)
+
+
+def axes_of(expr: Expr) -> tuple[Axis, ...]:
+    """The axes of an expression, in the order of a tensor that holds it."""
+    return ordered(free_axes(expr))
+
+
+def outermost(expr: Basic) -> list[Reduce]:
+    """The reductions of an expression that stand in no other."""
+    if isinstance(expr, Reduce):
+        return [expr]
+    return list(dict.fromkeys(found for one in expr.args for found in outermost(one)))
+
+
+def nothing(output: FormOutput) -> tuple[Boolean, Expr]:
+    """Where an output that reduces values is over no element: the part of its condition that is the same along the axes
+    that it reduces, and the largest of what must be 0 all along them (0 where nothing must)."""
+    bound = bound_axes(output.expr)
+    alike, along = list[Boolean](), list[Expr]()
+    for each in And.make_args(output.empty):
+        if isinstance(each, Eq) and isinstance(each.lhs, Reduce) and set(each.lhs.bound) <= bound:
+            along.append(each.lhs.expr)
+            continue
+        if isinstance(each, Eq) and isinstance(each.lhs, Value) and set(each.lhs.indices) & bound:
+            along.append(Abs(each.lhs))
+            continue
+        alternatives = Or.make_args(each)
+        alike.append(Or(*(one for one in alternatives if not reductions_of(one) and not free_axes(one) & bound)))
+    if not along or And(*alike) is S.false:
+        return And(*alike), S.Zero
+    return And(*alike), Reduce("max", Max(*along), sorted(bound & free_axes(Max(*along)), key=str))

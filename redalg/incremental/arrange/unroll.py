@@ -1,0 +1,123 @@
+"""Writing out an axis of known length: every slot that has the axis becomes one slot for each of its elements.
+
+    a[b, j]  →  a_0[b], a_1[b], …          Σ_j f(a[b, j])  →  f(a_0[b]) + f(a_1[b]) + …
+
+Exact: it is a change of names. Lowering uses it where an output sums reduced values over a short free axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, final
+
+from sympy import Add, Integer, Max, Min, Mul, S
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import Cascade
+from redalg.expression import Axis, Label, Value
+from redalg.expression.contents import free_axes, reductions_of, values_of
+from redalg.incremental.form import Accumulator, FusedForm, Pivot
+
+LIMIT = 16
+"""Longest axis that is written out."""
+WRITTEN = {"sum": Add, "prod": Mul, "max": Max, "min": Min}
+"""What stands between the elements that are written out."""
+
+
+def may_unroll(form: FusedForm, axis: Axis, length: int) -> bool:
+    """Whether an axis is short, and nothing that is read or made as a tensor has it; another is a stage (`stages`)."""
+    carried = any(axis in one.axes for one in form.outputs) or any(axis in one.axes for one in form.cascade.producers)
+    nodes = [node for one in form.outputs for node in reductions_of(one.expr) if axis in node.bound]
+    written = all(node.bound == (axis,) and node.kind in WRITTEN for node in nodes)
+    return length <= LIMIT and not carried and written
+
+
+def unrolled(form: FusedForm, axis: Axis, length: int) -> FusedForm:
+    """The form with an axis of `length` elements written out."""
+    return _Unrolling(axis, length).form(form)
+
+
+@final
+class _Unrolling:
+    def __init__(self, axis: Axis, length: int) -> None:
+        self.axis, self.length = axis, length
+
+    def at(self, node: Any, place: int) -> Any:
+        """An expression at one element of the axis."""
+        values = {one: self.renamed(one, place) for one in values_of(node) if self.axis in one.indices}
+        return node.xreplace(values).xreplace({self.axis: Integer(place)})
+
+    def renamed(self, value: Value, place: int) -> Value:
+        """The slot of one element."""
+        indices = tuple(one for one in value.indices if one != self.axis)
+        return Value(Label(f"{value.name}_{place}"), *indices) if len(indices) < len(value.indices) else value
+
+    def each(self, node: Basic) -> range:
+        """The elements that something which depends on the axis is written out for."""
+        return range(self.length) if self.axis in free_axes(node) else range(1)
+
+    def summed(self, node: Any) -> Any:
+        """Σ_j f(j) → f(0) + f(1) + …, and so for the other kinds"""
+        found = {
+            one: WRITTEN[one.kind](*(self.at(one.expr, place) for place in range(self.length)))
+            for one in reductions_of(node)
+            if one.bound == (self.axis,)
+        }
+        return node.xreplace(found)
+
+    def form(self, form: FusedForm) -> FusedForm:
+        """Every part of a form."""
+        return replace(
+            form,
+            cascade=self.cascade(form.cascade),
+            extrema=tuple(
+                replace(one, value=self.at(one.value, place), term=self.at(one.term, place))
+                for one in form.extrema
+                for place in self.each(one.value)
+            ),
+            pivots=tuple(self.pivot(one, place) for one in form.pivots for place in self.each(one.value)),
+            accumulators=tuple(
+                self.accumulator(one, place) for one in form.accumulators for place in self.each(one.value)
+            ),
+            assignments=tuple(
+                replace(one, value=self.at(one.value, place), expr=self.at(one.expr, place))
+                for one in form.assignments
+                for place in self.each(one.value)
+            ),
+            outputs=tuple(
+                replace(one, expr=self.summed(one.expr), empty=self.summed(one.empty)) for one in form.outputs
+            ),
+        )
+
+    def pivot(self, one: Pivot, place: int) -> Pivot:
+        """A pivot at one element."""
+        value, base, source, rest = (self.at(part, place) for part in (one.value, one.base, one.source, one.rest))
+        slopes = tuple((self.at(slope, place), self.at(S(centre), place)) for slope, centre in one.slopes)
+        scales, onto = (tuple((self.pivot(m, place), self.at(q, place)) for m, q in pairs)
+                        for pairs in (one.scales, one.onto))  # fmt: skip
+        return replace(one, value=value, base=base, source=source, slopes=slopes, scales=scales, rest=rest, onto=onto)
+
+    def accumulator(self, one: Accumulator, place: int) -> Accumulator:
+        """An accumulator at one element."""
+        return replace(
+            one,
+            value=self.at(one.value, place),
+            weight=tuple((self.pivot(pivot, place), q) for pivot, q in one.weight),
+            factors=tuple(self.at(factor, place) for factor in one.factors),
+            transition=tuple((self.at(value, place), self.at(c, place)) for value, c in one.transition),
+        )
+
+    def cascade(self, cascade: Cascade) -> Cascade:
+        """The definition, written out in the same way."""
+        reductions = tuple(
+            replace(
+                one,
+                name=self.renamed(one.value, place).name,
+                term=self.at(one.term, place),
+                axes=tuple(axis for axis in one.axes if axis != self.axis),
+            )
+            for one in cascade.reductions
+            for place in self.each(one.value)
+        )
+        outputs = tuple(replace(one, expr=self.summed(one.expr)) for one in cascade.outputs)
+        return replace(cascade, reductions=reductions, outputs=outputs)

@@ -1,0 +1,1 @@
+"""FusedForm on arrays: its expressions, leaf, merge and finish, in NumPy; torch has the operations alike."""

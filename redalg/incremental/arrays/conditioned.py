@@ -1,0 +1,113 @@
+"""The condition of `finish`: by how much it amplifies the rounding of what a state holds.
+
+Beside every value v that `finish` makes a bound on its error is carried, in units of the unit roundoff, to first order
+(Higham 2002, sections 1.6 and 3.3):
+
+    a slot             |a| of a sum; 0 of an extremum, an index, a count and a pivot, which are exact
+    u + v              e(u) + e(v)
+    f(u, v, …)         |∂f/∂u|·e(u) + |∂f/∂v|·e(v) + … + |f|          0 where no argument has an error
+    where(p, u, v)     that of the branch taken;  |u|: e(u);  max(u, v): the larger of the two
+    Σ u                Σ e(u), along an output's own axes;  max u: the largest
+
+    κ = max(1, e / |v|) of an output, so that about κ·ε of it is lost in a type of unit roundoff ε
+
+A sum is taken to be as exact as its own last digit. Where its terms cancel each other it is less so: a state holds no
+Σ|terms|, and `explain` says which sums those are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from sympy import Abs, Add, Expr, Max, Min
+
+from redalg.expression import Label, Let, Reduce, Value, Where
+from redalg.expression.contents import is_indicator, values_of
+from redalg.incremental.arrays.evaluate import Scope
+from redalg.incremental.form import FormOutput, FusedForm
+
+ALIKE = ("sum", "max", "min")
+"""Reductions over an output's own axes through which an error is followed; that of others is of the result's size."""
+
+
+@final
+class Conditioned:
+    """Error bounds of the values that `finish` has made. `errors` is filled in the order of assignments."""
+
+    def __init__(self, form: FusedForm, scope: Scope) -> None:
+        """`scope` knows the value of every slot and assignment."""
+        self.scope, self.ops = scope, scope.ops
+        sums = (one.value for one in form.accumulators if not one.is_count)
+        inexact = (value for one in form.structures if not one.monoid.exact for value in one.values
+                   if value not in one.integers)  # fmt: skip
+        produced = (one.value for one in form.parameters)
+        self.errors = {value: self._size(value) for value in (*sums, *inexact, *produced)}
+        for one in form.assignments:
+            self.errors[one.value] = self.error(one.expr)
+
+    def of(self, output: FormOutput) -> Any:
+        """κ of an output, NaN where the output is not finite, ∞ where it is 0 and what it is made of is not."""
+        size, error = self._size(output.expr), self.error(output.expr)
+        ratio = error / self.ops.where(size == 0, self.ops.scalar(1.0), size)
+        zero = self.ops.where(error == 0, self.ops.scalar(1.0), self.ops.scalar(float("inf")))
+        kappa = self.ops.functions["Max"](self.ops.where(size == 0, zero, ratio), self.ops.scalar(1.0))
+        return self.ops.where(self.ops.isfinite(size), kappa, self.ops.scalar(float("nan")))
+
+    def error(self, node: Expr) -> Any:
+        """The bound of one expression."""
+        if isinstance(node, Value):
+            return self.errors.get(node, self.ops.scalar(0.0))
+        if not values_of(node) & self.errors.keys():
+            return self.ops.scalar(0.0)
+        if isinstance(node, Let):
+            return self.error(node.expr)
+        if isinstance(node, Add):
+            return sum(map(self.error, node.args), self.ops.scalar(0.0))
+        if isinstance(node, Where):
+            return self.ops.where(self.scope.evaluate(node.condition), *map(self.error, node.args[1:]))
+        if isinstance(node, Abs | Max | Min):
+            first, *rest = map(self.error, node.args)
+            for other in rest:
+                first = self.ops.functions["Max"](first, other)
+            return first
+        if isinstance(node, Reduce):
+            return self._reduced(node)
+        return self._amplified(node)
+
+    def _amplified(self, node: Expr) -> Any:
+        """Σ |∂f/∂u|·e(u) + |f| of a function."""
+        inner = [Value(Label(f"operand_{place}")) for place in range(len(node.args))]
+        opened = node.func(*(value if isinstance(arg, Expr) and values_of(arg) else arg
+                             for value, arg in zip(inner, node.args, strict=True)))  # fmt: skip
+        known = {value: self.scope.number(arg) for value, arg in zip(inner, node.args, strict=True)
+                 if values_of(opened) & {value}}  # fmt: skip
+        scope, total = self.scope.extended(known), self._size(node)
+        for value, arg in zip(inner, node.args, strict=True):
+            if value not in known or not values_of(arg) & self.errors.keys():
+                continue
+            try:
+                slope = opened.diff(value)
+                part = self._absolute(scope.number(slope)) * self.error(arg)
+            except (ValueError, TypeError, NotImplementedError):  # a step, a cast: its error is that of the result
+                continue
+            total = total + part
+        for guard in filter(is_indicator, node.args if node.is_Mul else ()):  # 0 where the mask is off
+            total = self.ops.where(self.scope.passes(guard), total, self.ops.scalar(0.0))
+        return total
+
+    def _reduced(self, node: Reduce) -> Any:
+        if node.kind not in ALIKE or len(node.operands) != 1:
+            return self._size(node)
+        made = self.error(node.expr)
+        for axis in node.bound if len(made.shape) else ():
+            place = self.scope.place(axis)
+            shape = [self.scope.length(axis) if one == place else size for one, size in enumerate(made.shape)]
+            kind = "sum" if node.kind == "sum" else "max"
+            made = self.ops.reduce(kind, self.ops.expand(made, shape), place)
+        return made
+
+    def _size(self, expr: Expr) -> Any:
+        return self._absolute(self.scope.number(expr))
+
+    def _absolute(self, array: Any) -> Any:
+        return self.ops.functions["Abs"](array)

@@ -1,0 +1,440 @@
+"""Evaluation of SymPy expressions on arrays that have one dimension per axis.
+
+Conventions of THEORY section 4: exp of a sum in which an element is −∞ is 0, whatever the rest (an element of zero
+weight does not count); sums add what varies first and parameters last, so that (b − a) + eps keeps its digits;
+sums of several reduced values carry what rounding loses.
+
+Places along an axis are 64-bit integers, and so is what is made of them and of integers alone. Where the compute dtype
+does not hold them all (`Scope.far`), what mixes them with numbers is evaluated in float64, n − c from exact integers,
+and rounded once, to the compute dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from math import prod
+from typing import Any, final
+
+from sympy import Add, And, Expr, Integer, Mod, Mul, Not, Or, Pow, S, ceiling, exp, floor, log
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
+
+from redalg.errors import InputError
+from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
+from redalg.expression.contents import elements_of, is_indicator
+from redalg.incremental.arrays.arrays import ArrayOps
+from redalg.monoids import MONOIDS
+from redalg.monoids.functions import Powered
+
+RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """What expressions are evaluated against. Its fields stay; `values` and `memo` are filled as evaluation goes on.
+
+    Attributes:
+        ops: the array library.
+        axes: the fixed order of dimensions.
+        ranges: axis -> (start, stop) in global numbering.
+        offsets: axis -> global number of the first element that the tensors hold (0 unless given).
+        tensors: name -> array, dimensions as indexed in the expressions.
+        scalars, extents: name -> number.
+        values: `Value` -> array with one dimension per axis.
+        live: where a gather must stay in range (None: everywhere).
+        memo: node -> its value, for these ranges.
+        exact: whether numbers beside places are in float64, however near these are.
+    """
+
+    ops: ArrayOps
+    axes: tuple[Axis, ...]
+    ranges: Mapping[Axis, tuple[int, int]]
+    tensors: Mapping[str, Any]
+    scalars: Mapping[str, Any]
+    extents: Mapping[str, int]
+    offsets: Mapping[Axis, int] = field(default_factory=dict)
+    values: dict[Value, Any] = field(default_factory=dict)
+    live: Any = None
+    memo: dict[Basic, Any] = field(default_factory=dict)
+    exact: bool = False
+
+    def over(self, ranges: Mapping[Axis, tuple[int, int]], values: dict[Value, Any] | None = None) -> Scope:
+        """The same scope over other ranges, with fresh values."""
+        return replace(self, ranges={**self.ranges, **ranges}, values=values or {}, memo={}, live=None)
+
+    def extended(self, values: dict[Value, Any]) -> Scope:
+        """The same scope with more values: what was evaluated is kept, what reads them is forgotten with the copy."""
+        return replace(self, values={**self.values, **values}, memo=dict(self.memo))
+
+    def place(self, axis: Axis) -> int:
+        """The dimension of an axis."""
+        return self.axes.index(axis)
+
+    def length(self, axis: Axis) -> int:
+        """Number of elements of an axis in range."""
+        start, stop = self.ranges[axis]
+        return stop - start
+
+    # ---- evaluation --------------------------------------------------------------------------------------------------
+
+    def evaluate(self, node: Basic) -> Any:
+        """The value of a node: an array with one dimension per axis."""
+        if isinstance(node, Value):
+            return self.values[node]
+        if node not in self.memo:
+            self.memo[node] = self._evaluate(node)
+        return self.memo[node]
+
+    def number(self, node: Expr) -> Any:
+        """The value of a node in the compute dtype."""
+        made = self.evaluate(node)
+        return made if self.ops.is_float(made) and not self.far else self.ops.to_compute(made)
+
+    def unrounded(self, node: Expr) -> Any:
+        """The value of a node as a number, not yet rounded to the compute dtype where it is made of far places."""
+        return self._float(self.evaluate(node))
+
+    @property
+    def far(self) -> bool:
+        """Tells whether places lie beyond the integers that the compute dtype holds."""
+        if self.exact:
+            return True
+        last = max((edge for range_ in self.ranges.values() for edge in range_), default=0)
+        return max([last, *self.extents.values()]) > (2**53 if "64" in str(self.ops.compute) else 2**24)
+
+    def rate(self, q: Expr) -> Any:
+        """A number, or what is made of scalars."""
+        return float(q) if q.is_number else self.number(q)
+
+    def _evaluate(self, node: Basic) -> Any:
+        for kind, rule in RULES:
+            if isinstance(node, kind):
+                return rule(self, node)
+        raise InputError(f"`{node}` is a {type(node).__name__}, which redalg cannot evaluate.")
+
+    def _constant(self, node: Expr) -> Any:
+        shape = [1] * len(self.axes)
+        if node.is_Integer and abs(int(node)) < 2**62:
+            return (self.ops.arange(0, 1) + int(node)).reshape(shape)
+        return self._full(shape, float(node))
+
+    def _axis(self, node: Axis) -> Any:
+        start, stop = self.ranges[node]
+        return self.ops.arange(start, stop).reshape([stop - start if one == node else 1 for one in self.axes])
+
+    def _extent(self, node: Extent) -> Any:
+        return (self.ops.arange(0, 1) + self.extents[node.name]).reshape([1] * len(self.axes))
+
+    def _scalar(self, node: Scalar) -> Any:
+        value = self.scalars[node.name]
+        if node.is_integer and float(value).is_integer() and abs(value) < 2**62:
+            return self._constant(Integer(int(value)))
+        return self._full([1] * len(self.axes), value)
+
+    def _full(self, shape: list[int], value: float) -> Any:
+        """A number, in float64 beside far places."""
+        if self.far:
+            return (self.ops.wide(self.ops.arange(0, 1)) + value).reshape(shape)
+        return self.ops.full(shape, value)
+
+    def _add(self, node: Add) -> Any:
+        terms = sorted(node.args, key=_varies)
+        if len(terms) > 2 and not node.has(Element) and sum(one.has(Value) for one in terms) > 2:
+            return self._compensated(terms)
+        return self._placed_sum(terms) if self.far else self._fold(lambda a, b: a + b, terms)
+
+    def _placed_sum(self, terms: Sequence[Expr]) -> Any:
+        """n + u → (n + ⌊u⌋) + (u − ⌊u⌋): integers are added exactly, and u may be as large as they are."""
+        arrays = [self.evaluate(one) for one in terms]
+        numbers = [self.ops.wide(one) for one in arrays if self.ops.is_float(one)]
+        places = [self.ops.integer(one) for one in arrays if not self.ops.is_float(one)]
+        whole, rest = sum(places[1:], places[0]) if places else None, sum(numbers[1:], numbers[0]) if numbers else None
+        if whole is None or rest is None:
+            return whole if rest is None else rest
+        floor_of = self.ops.functions["floor"](rest)
+        held = self.ops.functions["Abs"](floor_of) <= 2.0**62  # else, and of NaN, the integers lie below its digits
+        floor_of = self.ops.where(held, floor_of, self.ops.wide(self.ops.scalar(0.0)))
+        return self.ops.wide(whole + self.ops.integer(floor_of)) + (rest - floor_of)
+
+    def _compensated(self, terms: Sequence[Expr]) -> Any:
+        """A sum of reduced values with the digits that each addition lost: large ones may cancel beside a small one.
+
+        Source: Neumaier (1974).
+        """
+        total, *rest = (self._float(self.evaluate(one)) for one in terms)
+        absolute, lost = self.ops.functions["Abs"], self.ops.scalar(0.0)
+        for one in rest:
+            made = total + one
+            lost = lost + self.ops.where(absolute(total) >= absolute(one), (total - made) + one, (one - made) + total)
+            total = made
+        return self.ops.where(self.ops.isfinite(lost), total + lost, total)
+
+    def _mul(self, node: Mul) -> Any:
+        above = [arg for arg in node.args if not _is_reciprocal(arg)]
+        below = [Pow(arg.base, -arg.exp) for arg in node.args if _is_reciprocal(arg)]
+        if above and above[0].is_Rational and not above[0].is_Integer:
+            below, above = [S(above[0].q), *below], [*([S(above[0].p)] if above[0].p != 1 else []), *above[1:]]
+        guards = [arg for arg in above if is_indicator(arg)]
+        plain = [arg for arg in above if arg not in guards]
+        top = self._times(plain) if plain else self._constant(S.One)
+        top = self._weighed(top, plain)
+        made = self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
+        for guard in guards:  # 0 where the mask is off, whatever lies there
+            made = self.ops.where(self.passes(guard), self._float(made), self.ops.scalar(0.0))
+        return made
+
+    def _times(self, factors: Sequence[Expr]) -> Any:
+        """A product; of integers beyond 64 bits it is rounded."""
+        if self.far and len(factors) > 1:
+            arrays = [self.evaluate(one) for one in factors]
+            largest = [max(1, abs(int(one.max())), abs(int(one.min()))) for one in arrays
+                       if not self.ops.is_float(one) and 0 not in one.shape]  # fmt: skip
+            if prod(largest) >= 2**63:
+                made = self._float(arrays[0])
+                for one in arrays[1:]:
+                    made = made * self._float(one)
+                return made
+        return self._fold(lambda a, b: a * b, factors)
+
+    def passes(self, indicator: Where) -> Any:
+        """Where an indicator is 1."""
+        holds = self.evaluate(indicator.condition)
+        return holds if indicator.args[1] is S.One else ~holds
+
+    def _weighed(self, product: Any, factors: Sequence[Expr]) -> Any:
+        """0 where a factor is 0 beside log 0, or beside a sum that holds log 0: such an element does not count."""
+        made = product
+        for log_factor in (one for one in factors if one.has(log) and one.has(Element, Value)):
+            infinite = self.number(log_factor) == -float("inf")
+            for other in factors:
+                if other is not log_factor and other.has(Element, Value):
+                    nothing = (self.number(other) == 0) & infinite
+                    made = self.ops.where(nothing, self.ops.scalar(0.0), made)
+        return made
+
+    def _fold(self, operation: Any, nodes: Sequence[Expr]) -> Any:
+        arrays = [self.evaluate(node) for node in nodes]
+        if any(self.ops.is_float(one) for one in arrays):
+            arrays = [self._float(one) for one in arrays]
+        elif len(arrays) > 1:
+            arrays = [self.ops.integer(one) for one in arrays]
+        total = arrays[0]
+        for one in arrays[1:]:
+            total = operation(total, one)
+        return total
+
+    def _float(self, array: Any) -> Any:
+        if self.ops.is_float(array):
+            return array
+        return self.ops.wide(array) if self.far else self.ops.to_compute(array)
+
+    def _pow(self, node: Pow) -> Any:
+        base, exponent = self.unrounded(node.base), node.exp
+        if exponent.is_Integer and 0 < abs(int(exponent)) <= 8:
+            made = base
+            for _ in range(abs(int(exponent)) - 1):
+                made = made * base
+            return made if exponent > 0 else 1 / made
+        if exponent in (S.Half, -S.Half):
+            root = self.ops.functions["sqrt"](base)
+            return root if exponent > 0 else 1 / root
+        return self.ops.functions["pow"](base, self.unrounded(exponent))
+
+    def _floor(self, node: floor) -> Any:
+        above, below = map(self.evaluate, node.args[0].as_numer_denom())
+        if self.ops.is_float(above) or self.ops.is_float(below):
+            return self.ops.functions["floor"](self.unrounded(node.args[0]))
+        return above // below
+
+    def _mod(self, node: Mod) -> Any:
+        return self._fold(lambda a, b: a % b, node.args)
+
+    def _exp(self, node: exp) -> Any:
+        factor = node.args[0].coeff(log(2)) if node.args[0].is_Mul else S.Zero
+        if factor != 0 and factor.has(floor, ceiling):  # an exact power of 2 of an integer
+            return self.ops.functions["pow"](self.ops.scalar(2.0), self.number(factor))
+        made = self.ops.exp(self.unrounded(node.args[0]))
+        for term in infinite_terms(node.args[0]):
+            made = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), made)
+        return made
+
+    def _where(self, node: Where) -> Any:
+        condition = self.evaluate(node.condition)
+        guarded = any(_gathers(branch) for branch in node.args[1:])
+        first, second = (self.under(condition), self.under(~condition)) if guarded else (self, self)
+        a, b = first.evaluate(node.args[1]), second.evaluate(node.args[2])
+        if self.ops.is_float(a) or self.ops.is_float(b):  # of integers alone it is an integer: an index stays exact
+            a, b = self._float(a), self._float(b)
+        return self.ops.where(condition, a, b)
+
+    def under(self, condition: Any) -> Scope:
+        """The same scope where a condition holds: only there must indices lie within their tensors."""
+        return replace(self, memo={}, live=condition if self.live is None else self.live & condition)
+
+    def _relation(self, node: Relational) -> Any:
+        scope = self
+        if node.has(Scalar) and not node.has(Element, Value):  # of places and scalars
+            scope = replace(self, memo={}, exact=True)
+        left, right = scope.evaluate(node.lhs), scope.evaluate(node.rhs)
+        if self.ops.is_float(left) != self.ops.is_float(right):
+            left, right = scope._float(left), scope._float(right)
+        return getattr(left, RELATIONS[node.rel_op])(right)
+
+    def _boolean(self, node: Boolean) -> Any:
+        if isinstance(node, Not):
+            return ~self.evaluate(node.args[0])
+        parts = [self.evaluate(arg) for arg in node.args]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total & part if isinstance(node, And) else total | part
+        return total
+
+    def _truth(self, node: Boolean) -> Any:
+        zero = self.ops.arange(0, 1).reshape([1] * len(self.axes))
+        return zero == 0 if node == S.true else zero != 0
+
+    def _cast(self, node: Cast) -> Any:
+        made = self.evaluate(node.args[0])
+        if node.dtype == "int64" and not self.ops.is_float(made):
+            return made
+        return self.ops.round_to(self._float(made), node.dtype)
+
+    def _running_cast(self, node: RunningCast) -> Any:
+        g, h = (self.number(one) for one in node.args[:2])
+        usable = self.ops.isfinite(h) & (h != 0)
+        h = self.ops.where(usable, h, self.ops.scalar(1.0))
+        return self.ops.round_to(g * h, node.dtype) / h
+
+    def _powered(self, node: Powered) -> Any:
+        mantissa, exponent, h, n = node.args  # of the integers large ones cancel
+        return self.ops.powered(self.number(mantissa), self.evaluate(exponent), self.number(h), self.evaluate(n))
+
+    def _let(self, node: Let) -> Any:
+        return self.evaluate(node.expr)
+
+    def _reduce(self, node: Reduce) -> Any:
+        made = self.number(node.expr)
+        for axis in node.bound:
+            place = self.place(axis)
+            shape = [self.length(axis) if one == place else size for one, size in enumerate(made.shape)]
+            if self.length(axis) == 0:
+                shape[place] = 1
+                made = self.ops.full(shape, float(MONOIDS[node.kind].identity))
+            else:
+                made = self.ops.reduce(node.kind, self.ops.expand(made, shape), place)
+        return made
+
+    # ---- elements ----------------------------------------------------------------------------------------------------
+
+    def _element(self, node: Element) -> Any:
+        tensor = self.tensors[node.name]
+        plain = [index for index in node.indices if isinstance(index, Axis)]
+        if len(set(plain)) == len(plain) and all(isinstance(i, Axis) or i.is_Integer for i in node.indices):
+            return self._view(tensor, node)
+        return self._gather(tensor, node)
+
+    def _view(self, tensor: Any, node: Element) -> Any:
+        key, kept = list[Any](), list[Axis]()
+        for place, index in enumerate(node.indices):
+            if isinstance(index, Axis):
+                start, stop = (edge - self.offsets.get(index, 0) for edge in self.ranges[index])
+                key.append(slice(start, stop))
+                kept.append(index)
+            else:
+                key.append(self._checked_integer(int(index), tensor.shape[place], node))
+        order = sorted(range(len(kept)), key=lambda one: self.place(kept[one]))
+        made = self.ops.permute(tensor[tuple(key)], order)
+        made = made.reshape([self.length(one) if one in kept else 1 for one in self.axes])
+        return self.ops.to_compute(made) if self.ops.is_float(made) else made
+
+    def _checked_integer(self, index: int, size: int, node: Element) -> int:
+        if not -0 <= index < size:
+            raise InputError(f"`{node}`: index {index} is out of range for a dimension of {size} elements.")
+        return index
+
+    def _gather(self, tensor: Any, node: Element) -> Any:
+        indices = self.checked_indices(tensor, node)
+        made = tensor[tuple(indices)] if indices else tensor.reshape([1] * len(self.axes))
+        return self.ops.to_compute(made) if self.ops.is_float(made) else made
+
+    def checked_indices(self, tensor: Any, node: Element) -> list[Any]:
+        """Index arrays of a gather, clipped; an index that leaves its dimension where elements count is an error."""
+        indices = []
+        for place, index in enumerate(node.indices):
+            where, size = self.evaluate(index), tensor.shape[place]
+            if isinstance(index, Axis):
+                where, size = where - self.offsets.get(index, 0), tensor.shape[place]
+            if self.ops.is_float(where):
+                raise InputError(f"`{node}`: index `{index}` is a floating-point number. Index by integers.")
+            where = where + self.ops.arange(0, 1)  # bytes would be taken for a mask
+            outside = (where < 0) | (where >= size)
+            if self.live is not None:
+                outside = outside & self.live
+            if bool(outside.any()):
+                raise InputError(f"`{node}`: index `{index}` leaves the range of dimension {place}, which has {size} "
+                                 "elements. Mask it by `ra.where`, or mend the indices.")  # fmt: skip
+            indices.append(where.clip(0, max(size - 1, 0)))
+        return indices
+
+
+def _varies(term: Expr) -> tuple[int, bool]:
+    """Elements and places, then values, then numbers; within a kind what is added before what is subtracted."""
+    kind = 0 if term.has(Element, Axis) and not term.has(Value) else 1 if term.has(Value) else 2
+    return kind, term.could_extract_minus_sign()
+
+
+@cache
+def infinite_terms(exponent: Expr) -> tuple[Expr, ...]:
+    """The terms of an exponent that may be −∞: those that hold data."""
+    return tuple(one for one in Add.make_args(_written_out(exponent)) if _may_be_infinite(one))
+
+
+def _written_out(exponent: Expr) -> Expr:
+    """k·(u + v) → k·u + k·v where both u and v may be infinite; (2 − p)·u is one term, whose sign 2 − p decides."""
+    if exponent.is_Add:
+        return Add(*map(_written_out, exponent.args))
+    sums = [one for one in Mul.make_args(exponent) if one.is_Add and sum(map(_may_be_infinite, one.args)) > 1]
+    if not sums:
+        return exponent
+    rest = Mul(*(one for one in Mul.make_args(exponent) if one is not sums[0]))
+    return Add(*(_written_out(rest * term) for term in sums[0].args))
+
+
+def _may_be_infinite(term: Expr) -> bool:
+    return term.is_finite is None and term.has(Element, Where, Value)
+
+
+def _gathers(node: Basic) -> bool:
+    return any(not isinstance(index, Axis) for one in elements_of(node) for index in one.indices)
+
+
+def _is_reciprocal(node: Expr) -> bool:
+    return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)
+
+
+RULES: tuple[tuple[Any, Any], ...] = (
+    (Axis, Scope._axis), (Extent, Scope._extent), (Scalar, Scope._scalar), (Element, Scope._element),
+    (Add, Scope._add), (Mul, Scope._mul), (exp, Scope._exp), (Pow, Scope._pow), (Where, Scope._where),
+    (Relational, Scope._relation), ((And, Or, Not), Scope._boolean), (type(S.true), Scope._truth),
+    (type(S.false), Scope._truth), (Cast, Scope._cast), (Let, Scope._let), (Reduce, Scope._reduce),
+    (RunningCast, Scope._running_cast),
+    (Powered, Scope._powered),
+    (floor, Scope._floor), (Mod, Scope._mod),
+    (Expr, lambda scope, node: scope._constant(node) if node.is_number else _function(scope, node)),
+)  # fmt: skip
+
+
+def _function(scope: Scope, node: Expr) -> Any:
+    name = type(node).__name__
+    if name in ("Max", "Min"):
+        return scope._fold(scope.ops.functions[name], node.args)
+    if name not in scope.ops.functions:
+        raise InputError(
+            f"`{node}`: redalg cannot evaluate `{name}`. Write it by exp, log, sqrt, tanh, Abs and the like."
+        )
+    made = scope.ops.functions[name](*(scope.unrounded(arg) for arg in node.args))
+    return made if scope.ops.is_float(made) or name == "Exponent" else scope.ops.to_compute(made)

@@ -1,0 +1,118 @@
+"""NumPy as the array library of the interpreters (the reference backend)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, final
+
+import numpy as np
+
+from redalg.incremental.arrays.arrays import ArrayOps
+
+NARROW = {"bfloat16": (7, -126, math.inf), "float8_e4m3fn": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
+"""Formats that NumPy lacks: bits of the mantissa, smallest exponent, largest value (where 8-bit floats saturate)."""
+
+
+def rounded(array: Any, bits: int, smallest: int, largest: float) -> Any:
+    """To nearest, ties to even, in a format given by its mantissa, smallest exponent and largest value."""
+    _, exponent = np.frexp(array)
+    step = np.ldexp(np.asarray(1.0, array.dtype), np.maximum(exponent - 1, smallest) - bits)
+    return np.where(np.isfinite(array), np.clip(np.rint(array / step) * step, -largest, largest),
+                    np.clip(array, -largest, largest))  # fmt: skip
+
+
+@final
+class NumpyOps(ArrayOps):
+    """NumPy, in float64 or float32."""
+
+    def __init__(self, compute: str = "float64") -> None:
+        self.compute = np.dtype(compute)
+        self.functions = {
+            "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "Abs": np.abs, "tanh": np.tanh, "sin": np.sin,
+            "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "asin": np.arcsin,
+            "acos": np.arccos, "sign": np.sign, "floor": np.floor, "ceiling": np.ceil, "expm1": np.expm1,
+            "log1p": np.log1p, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2,
+            "erf": np.vectorize(math.erf, otypes=[np.float64]), "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
+            "where": np.where, "Max": np.maximum, "Min": np.minimum, "pow": np.power,
+            "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0], "Exponent": lambda x: self.frexp(x)[1],
+            "IsNaN": np.isnan, "Lost": self.lost,
+        }  # fmt: skip
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        return np.errstate(all="ignore")
+
+    def arange(self, start: int, stop: int) -> Any:
+        return np.arange(start, stop, dtype=np.int64)
+
+    def scalar(self, value: float) -> Any:
+        return np.asarray(value, self.compute)
+
+    def full(self, shape: Sequence[int], value: float) -> Any:
+        return np.full(tuple(shape), value, self.compute)
+
+    def to_compute(self, array: Any) -> Any:
+        return np.asarray(array).astype(self.compute, copy=False)
+
+    def wide(self, array: Any) -> Any:
+        return np.asarray(array).astype(np.float64, copy=False)
+
+    def round_to(self, array: Any, dtype: str) -> Any:
+        if dtype.startswith("int"):
+            limits = np.iinfo(dtype)
+            return self.to_compute(np.clip(np.rint(array), limits.min, limits.max))
+        if dtype in NARROW:
+            return self.to_compute(rounded(np.asarray(array), *NARROW[dtype]))
+        return self.to_compute(np.asarray(array).astype(dtype))
+
+    def integer(self, array: Any) -> Any:
+        return np.asarray(array).astype(np.int64, copy=False)
+
+    def is_float(self, array: Any) -> bool:
+        return bool(np.issubdtype(array.dtype, np.floating))
+
+    def expand(self, array: Any, shape: Sequence[int]) -> Any:
+        return np.broadcast_to(array, tuple(shape))
+
+    def permute(self, array: Any, order: Sequence[int]) -> Any:
+        return np.transpose(array, order)
+
+    def reduce(self, kind: str, array: Any, dim: int) -> Any:
+        if kind == "sum":  # NumPy adds pairwise along the last dimension in memory only
+            last = np.ascontiguousarray(np.moveaxis(array, dim, -1))
+            return np.moveaxis(np.sum(last, axis=-1, keepdims=True), -1, dim)
+        return getattr(np, kind)(array, axis=dim, keepdims=True)
+
+    def count(self, array: Any, dim: int) -> Any:
+        return np.sum(array, axis=dim, keepdims=True, dtype=np.int64)
+
+    def any(self, array: Any, dim: int) -> Any:
+        return np.any(array, axis=dim, keepdims=True)
+
+    def einsum(self, spec: str, *arrays: Any) -> Any:
+        return np.einsum(spec, *arrays, optimize=True)
+
+    def isfinite(self, array: Any) -> Any:
+        return np.isfinite(array)
+
+    def argmax(self, array: Any, dim: int) -> Any:
+        return np.argmax(array, axis=dim, keepdims=True)
+
+    def order(self, array: Any, dim: int, *, descending: bool) -> Any:
+        made = np.argsort(-array if descending else array, axis=dim, kind="stable")
+        if not descending or not self.is_float(array):
+            return made
+        numbers = ~np.isnan(np.take_along_axis(array, made, dim))
+        return np.take_along_axis(made, np.argsort(numbers, axis=dim, kind="stable"), dim)
+
+    def take(self, array: Any, positions: Any, dim: int) -> Any:
+        return np.take_along_axis(array, positions, dim)
+
+    def concat(self, arrays: Sequence[Any], dim: int) -> Any:
+        return np.concatenate(arrays, dim)
+
+    def frexp(self, array: Any) -> tuple[Any, Any]:
+        mantissa, exponent = np.frexp(array)
+        plain = np.isfinite(array) & (array != 0)
+        return mantissa, np.where(plain, exponent, 0).astype(np.int64)

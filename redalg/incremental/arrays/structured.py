@@ -1,0 +1,284 @@
+"""Monoids of several components on arrays: fold a block along an axis, join two elements, lower one to its results.
+
+Any monoid folds by an order-preserving pairwise tree, log₂ n steps of its own `join`, which the evaluator of all other
+expressions runs. Where an array library does it at once, `NATIVE` says how; the results are the same.
+
+    fold     (e₀, e₁, …) → e₀ ⊕ e₁ ⊕ …                 exact by associativity
+    select   sort by value, stably, and cut at k        the same pairs as joining one by one, since lower indices come
+                                                         first in every block and are put first in every join
+    TwoSum   s + t = fl(s + t) + r, r a float           Knuth; where fl(s + t) is finite
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, final
+
+from sympy import Expr, Tuple
+
+from redalg.decompose.cascade import Reduction
+from redalg.decompose.parse.foreign import adopt
+from redalg.expression import Axis, Label, Value
+from redalg.incremental.arrays.arrays import ArrayOps
+from redalg.incremental.arrays.evaluate import Scope
+from redalg.incremental.form import Structure
+from redalg.monoids import Monoid, monoid
+
+Element = tuple[Any, ...]
+"""One array for each component, of one shape."""
+
+CHUNK = 32
+"""Mantissas that are multiplied before they are normalised: 2⁻³² is far inside every range."""
+
+
+def held_as(one: Monoid) -> Monoid:
+    """The monoid whose elements the state holds."""
+    return monoid(one.held) if one.held else one
+
+
+@final
+@dataclass(frozen=True)
+class Layout:
+    """Where an element lies in its arrays: the streamed dimension, and (of k places) the one that numbers them."""
+
+    ops: ArrayOps
+    dim: int
+    place: int | None = None
+    k: int = 1
+
+    @property
+    def numbered(self) -> int:
+        """The dimension along which an element's own places lie."""
+        return self.dim if self.place is None else self.place
+
+
+# ---- a structure on a scope ------------------------------------------------------------------------------------------
+
+
+def layout(structure: Structure, axis: Axis, scope: Scope) -> Layout:
+    """The layout of a structure's arrays in a scope."""
+    if structure.place is None:
+        return Layout(scope.ops, scope.place(axis))
+    return Layout(scope.ops, scope.place(axis), scope.place(structure.place), scope.length(structure.place))
+
+
+def folded(structure: Structure, reduced: tuple[Axis, ...], scope: Scope) -> Element:
+    """The element of all that the scope's ranges of the reduced axes hold: along the first, then along the others."""
+    axis, *others = reduced
+    lies, lengths = layout(structure, axis, scope), {scope.place(one): scope.length(one) for one in reduced}
+    parts = lifted(structure.monoid, structure.operands, axis)
+    arrays = [scope.evaluate(part) if component.integer else scope.number(part)
+              for part, component in zip(parts, structure.monoid.components, strict=True)]  # fmt: skip
+    sizes = [[one.shape[dim] for one in arrays] for dim in range(len(scope.axes))]
+    shape = [lengths.get(dim, 0 if 0 in size else max(size)) for dim, size in enumerate(sizes)]
+    if 0 in lengths.values():
+        return empty(structure.monoid, lies, [1 if dim in lengths else size for dim, size in enumerate(shape)])
+    element = tuple(scope.ops.expand(one, shape) for one in arrays)
+    native = NATIVE.get(structure.monoid.name)
+    element = native.fold(element, lies) if native else tree(structure.monoid, element, lies.dim, scope)
+    for other in others:
+        element = tree(structure.monoid, element, scope.place(other), scope)
+    return element
+
+
+def lifted(one: Monoid, operands: tuple[Expr, ...], axis: Axis) -> tuple[Expr, ...]:
+    """What stands at one place of the axis, as redalg writes it (a list of one stands for its only member)."""
+    parts = one.lift(*operands, axis)
+    return tuple(adopt(part.args[0] if isinstance(part, Tuple) else part) for part in parts)
+
+
+def empty(one: Monoid, lies: Layout, shape: list[int]) -> Element:
+    """The identity, over the other dimensions of a shape."""
+    shape = [lies.k if dim == lies.numbered else 1 if dim == lies.dim else size for dim, size in enumerate(shape)]
+    made = []
+    for component in one.components:
+        identity = component.identity
+        if isinstance(identity, Tuple):  # no element at any place
+            identity = NOWHERE[component.name]
+        constant = (lies.ops.arange(0, 1) + int(identity)).reshape([1] * len(shape)) if component.integer else \
+            lies.ops.full([1] * len(shape), float(identity))  # fmt: skip
+        made.append(lies.ops.expand(constant, shape))
+    return tuple(made)
+
+
+NOWHERE = {"value": float("-inf"), "index": -1}
+"""What fills the places of a list that has too few elements."""
+
+
+def joined(structure: Structure, a: Element, b: Element, axis: Axis, scope: Scope) -> Element:
+    """a ⊕ b, a before b."""
+    native = NATIVE.get(structure.monoid.name)
+    if native is None:
+        return combined(structure.monoid, a, b, scope)
+    shapes = zip(*(one.shape for one in (*a, *b)), strict=True)
+    shape = [0 if 0 in sizes else max(sizes) for sizes in shapes]
+    a, b = (tuple(scope.ops.expand(one, shape) for one in element) for element in (a, b))
+    return native.join(a, b, layout(structure, axis, scope))
+
+
+def defined(reduction: Reduction, reduced: tuple[Axis, ...], scope: Scope) -> Any:
+    """A reduction's value by the definition."""
+    one = held_as(reduction.monoid)
+    symbols = parts_of(one, "v")
+    element = folded(Structure(symbols, one, reduction.term, reduction.place), reduced, scope)
+    number, result = reduction.monoid.result(reduction.result)
+    inner = scope.over({}, dict(zip(symbols, element, strict=True)))
+    expr = adopt(one.lower(*symbols)[number])
+    return inner.evaluate(expr) if result.dtype else inner.number(expr)
+
+
+# ---- any monoid ------------------------------------------------------------------------------------------------------
+
+
+def parts_of(one: Monoid, name: str) -> tuple[Value, ...]:
+    """A symbol for each component of an element."""
+    return tuple(Value(Label(f"{name}_{component.name}")) for component in one.components)
+
+
+@cache
+def join_of(one: Monoid) -> tuple[Expr, ...]:
+    """a ⊕ b on symbols, component by component."""
+    return tuple(map(adopt, one.join(parts_of(one, "a"), parts_of(one, "b"))))
+
+
+def combined(one: Monoid, a: Element, b: Element, scope: Scope) -> Element:
+    """a ⊕ b by the monoid's own expressions."""
+    symbols = (*parts_of(one, "a"), *parts_of(one, "b"))
+    inner = scope.over({}, dict(zip(symbols, (*a, *b), strict=True)))
+    return tuple(inner.evaluate(expr) if component.integer else inner.number(expr)
+                 for expr, component in zip(join_of(one), one.components, strict=True))  # fmt: skip
+
+
+def tree(one: Monoid, element: Element, dim: int, scope: Scope) -> Element:
+    """Neighbours are joined until one is left; an odd one waits at the end."""
+    cut, length = scope.ops.cut, element[0].shape[dim]
+    while length > 1:
+        even = length - length % 2
+        first = tuple(cut(array, dim, 0, even, 2) for array in element)
+        second = tuple(cut(array, dim, 1, even, 2) for array in element)
+        made = combined(one, first, second, scope)
+        if even < length:
+            made = tuple(scope.ops.concat([head, cut(array, dim, even)], dim)
+                         for head, array in zip(made, element, strict=True))  # fmt: skip
+        element, length = made, length - even // 2
+    return element
+
+
+# ---- at once ---------------------------------------------------------------------------------------------------------
+
+
+class Native(ABC):
+    """A monoid by the operations of array libraries."""
+
+    @abstractmethod
+    def fold(self, element: Element, lies: Layout) -> Element:
+        """⊕ along the streamed dimension, of at least one place."""
+
+    @abstractmethod
+    def join(self, a: Element, b: Element, lies: Layout) -> Element:
+        """a ⊕ b."""
+
+
+@final
+class Selected(Native):
+    """argmax, argmin (one place) and topk (k places): pairs of a value and an index."""
+
+    def fold(self, element: Element, lies: Layout) -> Element:
+        ops, (values, indices) = lies.ops, element
+        if lies.k == 1:
+            order = ops.argmax(values, lies.dim)
+        else:
+            order = ops.cut(ops.order(values, lies.dim, descending=True), lies.dim, 0, lies.k)
+        best = tuple(ops.take(array, order, lies.dim) for array in (values, indices))
+        return self._padded(tuple(self._turned(array, lies) for array in best), lies)
+
+    def _turned(self, array: Any, lies: Layout) -> Any:
+        """The selected places along the dimension that numbers them."""
+        order = list(range(array.ndim))
+        order[lies.dim], order[lies.numbered] = lies.numbered, lies.dim
+        return lies.ops.permute(array, order)
+
+    def _padded(self, element: Element, lies: Layout) -> Element:
+        missing = lies.k - element[0].shape[lies.numbered]
+        if not missing:
+            return element
+        shape = [missing if dim == lies.numbered else size for dim, size in enumerate(element[0].shape)]
+        values = lies.ops.full(shape, NOWHERE["value"])
+        indices = lies.ops.expand((lies.ops.arange(0, 1) - 1).reshape([1] * len(shape)), shape)
+        return tuple(lies.ops.concat([one, rest], lies.numbered)
+                     for one, rest in zip(element, (values, indices), strict=True))  # fmt: skip
+
+    def join(self, a: Element, b: Element, lies: Layout) -> Element:
+        ops, dim = lies.ops, lies.numbered
+        values, indices = (ops.concat(pair, dim) for pair in zip(a, b, strict=True))
+        last = ops.where(indices < 0, ops.arange(0, 1)[0] + (1 << 62), indices)
+        by_index = ops.order(last, dim, descending=False)
+        values, indices = (ops.take(one, by_index, dim) for one in (values, indices))
+        by_value = ops.order(values, dim, descending=True)
+        values, indices = (ops.take(one, by_value, dim) for one in (values, indices))
+        return ops.cut(values, dim, 0, lies.k), ops.cut(indices, dim, 0, lies.k)
+
+
+@final
+class ScaledProduct(Native):
+    """Mantissas in chunks, exponents as a sum."""
+
+    def fold(self, element: Element, lies: Layout) -> Element:
+        ops, dim, (mantissa, exponent) = lies.ops, lies.dim, element
+        total = self._summed(exponent, lies)
+        while mantissa.shape[dim] > 1:
+            mantissa, more = ops.frexp(ops.concat(self._chunks(mantissa, lies), dim))
+            total = total + self._summed(more, lies)
+        return mantissa, ops.where(mantissa == 0, total * 0, total)
+
+    def _chunks(self, mantissa: Any, lies: Layout) -> list[Any]:
+        """Products of CHUNK mantissas each, element by element of strided slices."""
+        ops, dim, length = lies.ops, lies.dim, mantissa.shape[lies.dim]
+        whole = length - length % CHUNK
+        product = ops.cut(mantissa, dim, 0, whole, CHUNK)
+        for place in range(1, CHUNK):
+            product = product * ops.cut(mantissa, dim, place, whole, CHUNK)
+        rest = [ops.reduce("prod", ops.cut(mantissa, dim, whole), dim)] if whole < length else []
+        return [product, *rest]
+
+    def _summed(self, exponent: Any, lies: Layout) -> Any:
+        return exponent.sum(lies.dim).reshape([1 if d == lies.dim else n for d, n in enumerate(exponent.shape)])
+
+    def join(self, a: Element, b: Element, lies: Layout) -> Element:
+        mantissa, more = lies.ops.frexp(a[0] * b[0])
+        total = a[1] + b[1] + more
+        return mantissa, lies.ops.where(mantissa == 0, total * 0, total)
+
+
+@final
+class CompensatedSum(Native):
+    """TwoSum: what the addition of two floats loses is a float."""
+
+    def fold(self, element: Element, lies: Layout) -> Element:
+        return _halved(element, lies, lambda a, b: self.join(a, b, lies))
+
+    def join(self, a: Element, b: Element, lies: Layout) -> Element:
+        return a[0] + b[0], a[1] + b[1] + lies.ops.lost(a[0], b[0])
+
+
+def _halved(element: Element, lies: Layout, join: Callable[[Element, Element], Element]) -> Element:
+    """The first half joined to the second, until one is left; for commutative monoids, by slices that lie together."""
+    cut, dim, length = lies.ops.cut, lies.dim, element[0].shape[lies.dim]
+    while length > 1:
+        half = length // 2
+        made = join(*(tuple(cut(one, dim, start, start + half) for one in element) for start in (0, half)))
+        odd = tuple(cut(one, dim, 2 * half) for one in element)
+        pairs: Sequence[tuple[Any, Any]] = list(zip(made, odd, strict=True))
+        element = tuple(lies.ops.concat(pair, dim) for pair in pairs) if length % 2 else made
+        length -= half
+    return element
+
+
+NATIVE: dict[str, Native] = {
+    "argmax": Selected(), "argmin": Selected(), "topk": Selected(), "scaled_product": ScaledProduct(),
+    "compensated_sum": CompensatedSum(),
+}  # fmt: skip
+"""By the monoid's name."""

@@ -1,0 +1,1 @@
+"""Decomposition -> FusedForm: pivots, accumulators, transitions, and what `finish` assigns."""

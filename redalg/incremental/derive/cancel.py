@@ -1,0 +1,214 @@
+"""Cancelling pivots in what is made of values: a difference of large numbers becomes one of small ones.
+
+    Q/n − (S/n)²  → Z2/n − (Z1/n)²             S = Z1 + n·c, Q = Z2 + 2c·Z1 + n·c²
+    max u − S/n   → (max u − c) − Z1/n          c the pivot of u
+    f·(Q/n − S²/n²) → f·(Z2/n − Z1²/n²)         f what all terms share: exponentials, values that are made of pivots
+    n·Q/S² − 1 → (n·Z2 − Z1²)/S²                over what terms divide by, where that is made of pivots
+    log Q − 2·log S → log(1 + (Q − S²)/S²)      where Q/S² − 1 loses its pivots; Q, S ≥ 0, else no number
+
+Exact: values are replaced by what they are in terms of the state, as Laurent polynomials, and the replacement is kept
+only where every pivot that it brings in is gone again. A value written from raw moments is then as accurate as one
+written about its mean, provided that the moments have a pivot: `vanished` says which pivots were of use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import final
+
+from sympy import Add, And, Expr, Ge, Mul, Pow, S, log
+from sympy.codegen.cfunctions import log1p
+
+from redalg.decompose.separate import laurent
+from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial
+from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.theorems import D, X
+from redalg.expression import Label, Value, Where
+from redalg.expression.contents import values_of
+from redalg.incremental.derive.centre import divisor
+from redalg.incremental.form import Assignment, Extremum, Pivot, PivotPolicy
+
+TERMS_LIMIT = 6
+"""Terms of a sum of which subsets are tried, where the whole does not cancel."""
+SIZE_LIMIT = 200
+"""Terms of a polynomial beyond which a sum is left as it is."""
+
+
+@final
+class Canceller:
+    """Rewrites expressions of values. `meaning` gives, by atom number, what a value is in terms of the state."""
+
+    def __init__(self, separator: Separator, meaning: dict[int, Polynomial], pivots: list[Pivot],
+                 extrema: list[Extremum], substituted: Callable[..., Polynomial],
+                 *, with_exponent: Callable[[Expr, Expr], Expr]) -> None:  # fmt: skip
+        """`pivots` are those that shift a generator; `with_exponent` names exp(λ)·v."""
+        self.with_exponent = with_exponent
+        self.separator, self.meaning, self.substituted = separator, meaning, substituted
+        self.pivots = frozenset(one.value for one in pivots)
+        self.slopes = frozenset(one.value for one in pivots if one.policy is PivotPolicy.SLOPE)
+        self.vanished: set[Value] = set()
+        self.brought: dict[int, frozenset[Value]] = {}
+        self.offsets: dict[Value, Assignment] = {}
+        self._shifted = {number: poly for one in extrema for number, poly in self._offset(one, pivots)}
+
+    def _offset(self, extremum: Extremum, pivots: list[Pivot]) -> Iterator[tuple[int, Polynomial]]:
+        """max u as (max u − c) + c, for the pivot c of u; of u/m − c as m·((max u/m − c) + c)."""
+        for pivot in pivots:
+            if pivot.has_slot and pivot.base == extremum.term and (pivot.magnitude or not pivot.scales):
+                axes = sorted({*extremum.value.indices, *pivot.value.indices}, key=str)
+                offset = Value(Label(f"{extremum.value.name}_offset"), *axes)
+                size = S.One if pivot.magnitude is None else pivot.magnitude.value
+                self.offsets[offset] = Assignment(offset, extremum.value / size - pivot.value)
+                made = laurent.add(self._symbol(offset), self._symbol(pivot.value))
+                atom = Atom(log(size), on_x=False, exponential=True)
+                yield (
+                    self._number(extremum.value),
+                    made if size is S.One else laurent.multiply(made, self.separator.atoms.polynomial(atom)),
+                )
+                return
+
+    def cancelled(self, node: Expr) -> Expr:
+        """The expression with pivots cancelled in every sum where they can be."""
+        if not self.pivots or not node.args or isinstance(node, Value) or not self._brings(node):
+            return node
+        if node.is_Add:
+            terms = list(node.args)
+            made = self._sum(terms) or self._over_divisor(node) or (self._beside_slopes(terms) if self.slopes else None)
+            if made is not None:
+                return made
+        if (of_logs := self._of_logs(node)) is not None:
+            return of_logs
+        args = [self.cancelled(arg) if isinstance(arg, Expr) else arg for arg in node.args]
+        return node if args == list(node.args) else node.func(*args)
+
+    def _brings(self, node: Expr) -> bool:
+        """Whether a pivot stands in the expression, or in what one of its values is."""
+        return any(value in self.pivots or self._brought_by(value) for value in values_of(node))
+
+    def _brought_by(self, value: Value) -> frozenset[Value]:
+        """The pivots in what a value is."""
+        number = self._number(value)
+        if number not in self.brought:
+            meaning = self._shifted.get(number) or self.meaning.get(number)
+            if meaning is None:  # not known yet
+                return frozenset()
+            self.brought[number] = frozenset(self._pivots_of(meaning))
+        return self.brought[number]
+
+    def _sum(self, terms: list[Expr]) -> Expr | None:
+        """The sum with the most terms cancelled against each other; only those that bring a pivot can be."""
+        moving = [place for place, term in enumerate(terms) if self._brings(term)]
+        known = {**self.meaning, **self._shifted}
+        polys = {place: self.polynomial(terms[place]) for place in moving}
+        brought = {place: self._brought_in(poly) for place, poly in polys.items()}
+        moving = [place for place in moving if brought[place]]  # others hide their pivots in a function
+        substituted = {place: self.substituted(polys[place], known) for place in moving}
+        stuck = {place: self._stuck(poly) for place, poly in substituted.items()}
+        smallest = 1 if len(moving) <= TERMS_LIMIT else len(moving)
+        for size in range(len(moving), smallest - 1, -1):
+            for chosen in combinations(moving, size):
+                made = laurent.add(*(substituted[place] for place in chosen))
+                gone = {value for place in chosen for value in brought[place]}
+                shared: Monomial | None = ()
+                if laurent.add(*(stuck[place] for place in chosen)):
+                    gone = {value for place in chosen for value in self._pivots_of(substituted[place])}
+                    shared = self._shared(made) if gone else None
+                if shared is not None and len(made) <= SIZE_LIMIT:
+                    self.vanished |= gone
+                    rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
+                    return Add(self._expr(made, shared), *rest)
+        return None
+
+    def _beside_slopes(self, terms: list[Expr]) -> Expr | None:
+        """The sum with its shifts cancelled, where slopes stay: Σ (x − m)·(y − k) of y on a line is Z_xy + β·Z_xx."""
+        kept = self.pivots, self.brought
+        self.pivots, self.brought = self.pivots - self.slopes, {}
+        made = self._sum(terms)
+        self.pivots, self.brought = kept
+        return made
+
+    def _over_divisor(self, node: Expr) -> Expr | None:
+        """A sum over the common divisor of its terms, where its numerator loses every pivot."""
+        poly = self.polynomial(node)
+        below = divisor({key: c for key, c in poly.items() if not key[0]})
+        below = tuple(one for one in below if self._hides(one[0]))
+        if not below or any(q.denominator != 1 for _, q in below):
+            return None
+        above = laurent.multiply(poly, {((), below): 1})
+        made = self.substituted(above, {**self.meaning, **self._shifted})
+        shared = self._shared(made) if made and len(made) <= SIZE_LIMIT else None
+        if shared is None:
+            return None
+        self.vanished |= self._brought_in(above)
+        return self._expr(made, shared) / self.separator.atoms.expr(below)
+
+    def _of_logs(self, node: Expr) -> Expr | None:
+        """Σ q·log a + … as log(1 + t) + …, t = Π a^q − 1, where t loses every pivot."""
+        terms = [(term, *term.as_coeff_Mul()) for term in Add.make_args(node)]
+        logs = [(term, q, rest.args[0]) for term, q, rest in terms if isinstance(rest, log) and q.is_Rational]
+        for size in range(min(len(logs), TERMS_LIMIT), 0, -1):
+            for chosen in combinations(logs, size):
+                t = self._over_divisor(Add(Mul(*(a**q for _, q, a in chosen)), S.NegativeOne))
+                if t is not None:
+                    known = And(*(Ge(a, 0) for _, _, a in chosen))
+                    beside = {term for term, _, _ in chosen}
+                    rest = (self.cancelled(term) for term, _, _ in terms if term not in beside)
+                    return Add(log1p(t) if size == 1 else Where(known, log1p(t), S.NaN), *rest)
+        return None
+
+    def _shared(self, poly: Polynomial) -> Monomial | None:
+        """The exponentials, and the values that hide pivots, to powers that all terms share; no bare pivots."""
+        found = {tuple(one for one in d if self._sticks(one[0])) for _, d in poly}
+        return found.pop() if len(found) == 1 and not self._pivots_of(poly) else None
+
+    def _expr(self, poly: Polynomial, shared: Monomial) -> Expr:
+        """A polynomial as an expression, apart from what all its terms share."""
+        atoms, factors = self.separator.atoms, dict(shared)
+        rest = atoms.polynomial_expr({(x, tuple(one for one in d if one[0] not in factors)): c
+                                      for (x, d), c in poly.items()})  # fmt: skip
+        exponents, values = laurent.split(shared, lambda number: atoms.list[number].exponential)
+        rest = rest * atoms.expr(values) if values else rest
+        scale = Add(*(atoms.list[number].base * laurent.number(q) for number, q in exponents))
+        return self.with_exponent(scale, rest) if exponents else rest
+
+    def _stuck(self, poly: Polynomial) -> Polynomial:
+        """The terms that must cancel: with a pivot, a value too long to replace that hides one, or an exponential."""
+        kept = {number for number in {number for _, d in poly for number, _ in d} if self._sticks(number)}
+        return {key: c for key, c in poly.items() if any(number in kept for number, _ in key[1])}
+
+    def _sticks(self, number: int) -> bool:
+        atom = self.separator.atoms.list[number]
+        return atom.exponential or self._hides(number) or not self.pivots.isdisjoint(values_of(atom.base))
+
+    def _hides(self, number: int) -> bool:
+        base = self.separator.atoms.list[number].base
+        return isinstance(base, Value) and bool(self._brought_by(base))
+
+    def _brought_in(self, poly: Polynomial) -> set[Value]:
+        """The pivots that a polynomial's own values bring, and those that stand in it themselves."""
+        bases = [self.separator.atoms.list[number].base for number in {number for _, d in poly for number, _ in d}]
+        values = {base for base in bases if isinstance(base, Value)}
+        return {pivot for value in values for pivot in self._brought_by(value)} | (values & self.pivots)
+
+    def polynomial(self, node: Expr) -> Polynomial:
+        """An expression of values as a polynomial, with sums and their natural powers written out."""
+        if node.is_Add:
+            return laurent.add(*map(self.polynomial, node.args))
+        if node.is_Mul:
+            return laurent.product(map(self.polynomial, node.args))
+        if isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 8 and node.base.is_Add:
+            return laurent.power(self.polynomial(node.base), int(node.exp))
+        if self.separator.side(node) == X | D:  # an output reduces elements and values: a number
+            return self.separator.atoms.polynomial(Atom(node, on_x=False, exponential=False))
+        return self.separator.pure(node)
+
+    def _pivots_of(self, poly: Polynomial) -> set[Value]:
+        bases = (self.separator.atoms.list[number].base for number in {number for _, d in poly for number, _ in d})
+        return {value for base in bases for value in values_of(base)} & self.pivots
+
+    def _number(self, value: Value) -> int:
+        return self.separator.atoms.number(Atom(value, on_x=False, exponential=False))
+
+    def _symbol(self, value: Value) -> Polynomial:
+        return self.separator.atoms.polynomial(Atom(value, on_x=False, exponential=False))

@@ -1,0 +1,201 @@
+"""Centring: which generators X are better written as Z + v(d).
+
+    P(X, …) → P(Z + v(d), …)       exact for every v; taken only where the number of terms strictly drops, or where it
+                                   stays and the user wrote X − v beside another deviation: (Y − w)·(X − v)·X
+
+Candidates v are the d-parts that the user wrote beside X, then Tschirnhaus: with P = a_p X^p + a_{p-1} X^{p-1} + …,
+v = −a_{p-1}/(p·a_p), where that quotient depends on d alone; or, for p ≥ 2, on d and on other generators X' linearly:
+
+    P(Y, X', …) → P(Z + v(d) + Σ b_j(d)·X'_j, X', …)        the slopes b_j: Z is the residual of Y on the lines b_j·X'_j
+    h²·(Y − a/h·X')² → h²·Z²                                 h may be 0: the line's turn is held times h (`is_cleared`)
+
+A slope may be any function of d, as that of a regression, N/D, or the ratio that (Y/‖Y‖ − X'/‖X'‖)² has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Expr, S
+
+from redalg.decompose.separate import laurent
+from redalg.decompose.separate.laurent import Monomial, Polynomial, Ratio
+from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.whole import with_wholes
+from redalg.decompose.verdict.verdict import Separation
+from redalg.expression import Element
+from redalg.expression.contents import elements_of, free_axes, values_of
+
+
+@final
+@dataclass(frozen=True)
+class Centred:
+    """A polynomial in centred generators: atom number -> v, so that the atom now stands for X − v.
+
+    v is of d alone, or v(d) + Σ b_j(d)·X'_j with other generators, which are centred themselves where they have a v.
+    """
+
+    polynomial: Polynomial
+    centres: dict[int, Polynomial]
+    guarded: tuple[tuple[Expr, Polynomial], ...] = ()
+
+    @property
+    def parts(self) -> list[tuple[Expr, Polynomial]]:
+        """The polynomial as what nothing guards, under 1, and what each indicator guards."""
+        rest = laurent.add(self.polynomial, *(laurent.scale(part, -1) for _, part in self.guarded))
+        return [(S.One, rest), *self.guarded] if rest else list(self.guarded)
+
+    def shift(self, atom: int) -> Polynomial:
+        """The part of v that is of d alone (0 for a generator that is not centred)."""
+        return {key: c for key, c in self.centres.get(atom, {}).items() if not key[0]}
+
+    def cleared(self, atom: int) -> Monomial:
+        """The divisor of a line's slope, where the polynomial multiplies by it again; () elsewhere."""
+        v = self.centres.get(atom, {})
+        alone = len(v) == 1 and bool(self.slopes(atom)) and not self.guarded
+        return divisor(v) if alone and is_cleared(self.polynomial, atom, v) else ()
+
+    def slopes(self, atom: int) -> dict[int, Polynomial]:
+        """The slopes b_j by the number of X'_j."""
+        made: dict[int, Polynomial] = {}
+        for (x, d), c in self.centres.get(atom, {}).items():
+            if x:
+                made.setdefault(x[0][0], {})[(), d] = c
+        return made
+
+
+def centre(separation: Separation, separator: Separator, *, lines: bool = True) -> Centred:
+    """The centred form of one reduction's polynomial; without `lines`, none is centred on other generators."""
+    polynomial, centres = separation.polynomial, dict[int, Polynomial]()
+    again = True
+    while again:
+        again = False
+        written = list(_written(separation, separator))
+        for place, (atom, v) in enumerate([*written, *_tschirnhaus(polynomial, separation, separator, lines=lines)]):
+            generator = separator.atoms.polynomial(separator.atoms.list[atom])
+            moved = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
+            most = len(polynomial) if centres and place < len(written) else len(polynomial) - 1
+            if moved is not None and not _written_reciprocals(v, polynomial) and place >= len(written):
+                moved = moved if not separation.guarded and is_cleared(moved, atom, v) else None
+            if moved is not None and len(moved) <= most:
+                polynomial, again = moved, True
+                centres[atom] = v
+                break
+    return Centred(polynomial, centres, tuple(
+        (some, _moved(part, centres, separator)) for some, part in separation.guarded))  # fmt: skip
+
+
+def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Separator) -> Polynomial:
+    """A part of a polynomial, with every generator written as the whole has it."""
+    for atom, v in centres.items():
+        generator = separator.atoms.polynomial(separator.atoms.list[atom])
+        polynomial = laurent.substitute(polynomial, atom, laurent.add(generator, v)) or {}
+    return polynomial
+
+
+def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
+    """u(x) + v(d) in one sum: X = u is centred at −v."""
+    for u, v in separation.shifts:
+        poly = with_wholes(separator.pure(u), separation.wholes, separator.atoms)
+        if len(poly) != 1:
+            continue
+        [((x, d), c)] = poly.items()
+        if len(x) == 1 and x[0][1] == 1 and not d and not separator.atoms.list[x[0][0]].exponential:
+            parts = [separator.pure(term) for term in v.as_ordered_terms()]
+            yield x[0][0], laurent.scale(laurent.add(*parts), laurent.ratio(-1, c))
+
+
+def _tschirnhaus(
+    polynomial: Polynomial, separation: Separation, separator: Separator, *, lines: bool
+) -> Iterator[tuple[int, Polynomial]]:
+    dividing = list[tuple[int, Polynomial]]()
+    for atom in laurent.atoms_of(polynomial):
+        by_degree: dict[Ratio, Polynomial] = {}
+        for (x, d), c in polynomial.items():
+            by_degree.setdefault(dict(x).get(atom, 0), {})[laurent.without(x, atom), d] = c
+        degree = max(by_degree)
+        lead, below = by_degree[degree], by_degree.get(degree - 1)
+        if separator.atoms.list[atom].exponential or degree < 1 or below is None or len(lead) != 1:
+            continue
+        [((x, d), c)] = lead.items()
+        inverse, inverse_x = laurent.power_monomial(d, -1), laurent.power_monomial(x, -1)
+        v: Polynomial = {
+            (laurent.multiply_monomials(x_below, inverse_x), laurent.multiply_monomials(d_below, inverse)):
+            laurent.ratio(-c_below, degree * c) for (x_below, d_below), c_below in below.items()
+        }  # fmt: skip
+        plain = all(not x for x, _ in v)
+        on_line = lines and degree > 1 and _slopes_of(v, atom, separation, separator)
+        if (plain or on_line) and _written_reciprocals(v, polynomial):
+            yield atom, v
+        elif on_line and len(v) == 1:  # it divides by what the term does not
+            dividing.append((atom, v))
+    yield from dividing
+
+
+def _slopes_of(v: Polynomial, atom: int, separation: Separation, separator: Separator) -> bool:
+    """Tells whether v is a line in other generators, with slopes that the state gives.
+
+    A state holds no tensors, so that v may hold no parameter; an exponential's reciprocal may overflow, except beside
+    the scales of whole generators; and v varies along no axis that the generator lacks.
+    """
+    atoms = separator.atoms
+    linear = all(len(x) <= 1 and all(q == 1 and not atoms.list[number].exponential for number, q in x) for x, _ in v)
+    of_d = [atoms.list[number] for _, d in v for number, _ in d]
+    scaled = any(whole.exponentials for whole in separation.wholes if whole.atom in {atom, *laurent.atoms_of(v)})
+    held = all((scaled or not one.exponential) and of_state(one.base, separator) for one in of_d)
+    return linear and held and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
+
+
+def is_regression(slope: Polynomial, both: frozenset[Element], separator: Separator) -> bool:
+    """Tells whether a slope is made of ratios N/D, whole powers, N a sum whose term holds what both generators do."""
+    return all(_is_ratio(d, both, separator) for _, d in slope)
+
+
+def _is_ratio(d: Monomial, both: frozenset[Element], separator: Separator) -> bool:
+    bases = [(separator.atoms.list[number].base, q) for number, q in d]
+    if any(q.denominator != 1 for _, q in bases):
+        return False
+    above = [separator.facts[base] for base, q in bases if q > 0 and base in separator.facts]
+    divided = any(q < 0 and not is_count(base, separator) for base, q in bases)
+    return divided and any(kind == "sum" and both <= elements_of(term) for kind, term in above)
+
+
+def is_cleared(polynomial: Polynomial, atom: int, v: Polynomial) -> bool:
+    """Tells whether a polynomial has as many factors of what v divides by as it has of the generator less v.
+
+    A turn τ/h of such a line, of which no power is left to divide by, is as good where h = 0: h²·(z − τ/h·x)².
+    """
+    below = divisor(v)
+    return bool(below) and all(
+        dict(d).get(number, 0) >= q * dict(x).get(atom, 0) for x, d in polynomial for number, q in below
+    )
+
+
+def divisor(v: Polynomial) -> Monomial:
+    """The divisors of v."""
+    lowest: dict[int, Ratio] = {}
+    for _, d in v:
+        for number, q in d:
+            lowest[number] = min(q, lowest.get(number, 0))
+    return tuple(sorted((number, -q) for number, q in lowest.items() if q < 0))
+
+
+def of_state(expr: Expr, separator: Separator) -> bool:
+    """Whether an expression is of reductions' values, scalars and numbers alone."""
+    return not elements_of(expr) and values_of(expr) <= separator.values
+
+
+def is_count(expr: Expr, separator: Separator) -> bool:
+    """Whether a value is a number of elements."""
+    return separator.facts.get(expr, ("", None))[1] is S.One
+
+
+def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:
+    """Whether v divides only by what the term divides by: x·d + 1 is not centred at −1/d, which d = 0 sends away."""
+    lowest: dict[int, Ratio] = {}
+    for _, d in polynomial:
+        for atom, q in d:
+            lowest[atom] = min(q, lowest.get(atom, q))
+    return all(q >= 0 or lowest.get(atom, 0) <= q for _, d in v for atom, q in d)

@@ -1,0 +1,419 @@
+"""Decomposition -> FusedForm, step by step: centre, close the basis, place the pivots, resolve the values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from sympy import Abs, Add, And, Eq, Expr, Mul, Or, Pow, S
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.separate.laurent import Atom, Ratio
+from redalg.decompose.separate.signs import is_nonnegative
+from redalg.decompose.separate.whole import Whole
+from redalg.decompose.verdict.verdict import Decomposition, Separation, fraction
+from redalg.expression import Let, Reduce, Value
+from redalg.expression.contents import bound_axes, free_axes, of_kind, values_of
+from redalg.expression.rebuild import replaced
+from redalg.incremental.derive.auxiliary import Candidates, natural_move
+from redalg.incremental.derive.basis import Function, Pool, Shift, is_alike, ordered
+from redalg.incremental.derive.carried import carried
+from redalg.incremental.derive.centre import Centred, centre
+from redalg.incremental.derive.losable import Losable
+from redalg.incremental.derive.nonnegative import kept_nonnegative
+from redalg.incremental.derive.placement import Placement, place
+from redalg.incremental.derive.resolve import Resolver
+from redalg.incremental.derive.scales import divided_atoms, in_kernels, pays, pays_of_shifts, rooted_atoms, sized_atoms
+from redalg.incremental.derive.tangents import about_tangents
+from redalg.incremental.derive.vanished import sums_kept
+from redalg.incremental.derive.wholes import candidates, with_wholes
+from redalg.incremental.factors import grouped
+from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
+
+NONE: frozenset[int] = frozenset()
+
+
+def derive(decomposition: Decomposition) -> FusedForm:
+    """The online form of a decomposition: leaf, merge and finish of its monoid."""
+    form, paying = derived(decomposition)
+    for candidate in candidates(decomposition):
+        whole, generators = with_wholes(decomposition, candidate)
+        other, kept = derived(whole)
+        scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
+        if paying | generators <= kept and not scaled:  # its own pivot cancels, and those that did without it
+            decomposition, form, paying = whole, other, kept
+    return complete(form)
+
+
+def of_kernels(decomposition: Decomposition) -> FusedForm:
+    """The online form as kernels take it."""
+    return in_kernels(derive(decomposition))
+
+
+def complete(form: FusedForm) -> FusedForm:
+    """The form with what nothing needs dropped, every slot named and its outputs' emptiness said; checked."""
+    if form.unscaled is not None:
+        form = replace(form, unscaled=complete(form.unscaled))
+    form = mark_droppable(named_after_reductions(drop_unused(with_emptiness(about_tangents(form)))))
+    form = kept_nonnegative(form)
+    form.verify()
+    return form
+
+
+def derived(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
+    """The form with the generators of a decomposition, and those that are centred or lose a pivot again."""
+    sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
+    wholes = tuple(dict.fromkeys(whole for one in sums for whole in one.wholes))
+    centred = centre_all(sums, decomposition)
+    regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
+    needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres} - unnatural(centred))
+    possible, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
+    cleared = {x for one in centred.values() for y in one.centres if one.cleared(y) for x in (y, *one.slopes(y))}
+    powers, products = losable.among(possible.powers - cleared), losable.among(possible.products - cleared)
+
+    attempts = Attempts(decomposition, centred, divided_atoms(decomposition, centred), wholes)
+    tried = powers | needed
+    first = attempts.at(tried)
+    form, wanted = first.form, first.kept | needed
+    if products:
+        further = wanted | products
+        other = attempts.at(further)
+        if other.kept - wanted:
+            form, tried, wanted = other.form, further, other.kept | needed
+    if wanted != tried:
+        form = attempts.at(wanted).form
+    return attempts.scaled(form, wanted), paying_atoms(centred, wanted)
+
+
+@final
+@dataclass(frozen=True)
+class Attempt:
+    """The form over a pool: its auxiliary pivots that some value loses again are `kept`, `bounded` values at most 1."""
+
+    form: FusedForm
+    kept: frozenset[int]
+    bounded: frozenset[Value]
+
+
+@final
+@dataclass(frozen=True)
+class Attempts:
+    """Tries forms of one decomposition; `divided` are generators that terms divide by their scale themselves."""
+
+    decomposition: Decomposition
+    centred: dict[str, Centred]
+    divided: frozenset[int]
+    wholes: tuple[Whole, ...]
+
+    def pool(self, auxiliary: frozenset[int], rooted: frozenset[int] = NONE, sized: frozenset[int] = NONE) -> Pool:
+        """The pool with auxiliary pivots, and scales of generators as they are and of those that are shifted."""
+        return Pool(self.decomposition.separator.atoms, list(self.centred.values()), auxiliary, self.divided, rooted,
+                    wholes=self.wholes, sized=sized)  # fmt: skip
+
+    def at(self, auxiliary: frozenset[int], rooted: frozenset[int] = NONE, sized: frozenset[int] = NONE,
+           *, level: bool = False) -> Attempt:  # fmt: skip
+        """The form over such a pool; with `level` a number may be added to scaled sums under a root."""
+        return attempted(self.decomposition, self.centred, self.pool(auxiliary, rooted, sized), level=level)
+
+    def scaled(self, plain: FusedForm, auxiliary: frozenset[int]) -> FusedForm:
+        """The form with the scales that pay, beside the one that kernels take where these would cost them."""
+        tilted = {atom for one in self.centred.values() for y in one.centres for x in one.slopes(y) for atom in (y, x)}
+        rooted = rooted_atoms(self.decomposition, self.centred) - auxiliary - self.divided - tilted
+        sized = sized_atoms(self.decomposition, self.centred, self.pool(auxiliary))
+        form, paying = self._scaled(plain, auxiliary, rooted, sized, level=False)
+        if paying == rooted | sized:
+            return form
+        other, further = self._scaled(plain, auxiliary, rooted, sized, level=True)
+        return replace(other, unscaled=form, level=True) if further > paying else form
+
+    def _scaled(
+        self, form: FusedForm, auxiliary: frozenset[int], rooted: frozenset[int], sized: frozenset[int], *, level: bool
+    ) -> tuple[FusedForm, frozenset[int]]:
+        """The form with scales of generators as they are, then of shifted ones, where they pay; and those."""
+        paying = NONE
+        if rooted and pays(drop_unused((made := self.at(auxiliary, rooted, level=level)).form)):
+            form, paying = made.form, rooted
+        if sized:
+            made = self.at(auxiliary, paying, sized, level=level)
+            together = made.form.structures and not made.form.is_lanewise
+            if not together and pays_of_shifts(drop_unused(made.form), made.bounded):
+                form, paying = replace(made.form, unscaled=form), paying | sized
+        return form, paying
+
+
+def paying_atoms(centred: dict[str, Centred], auxiliary: frozenset[int]) -> frozenset[int]:
+    """The generators that are centred, alone or on a line, or have a pivot that cancels."""
+    paying = set(auxiliary)
+    for one in centred.values():
+        paying |= {number for atom in one.centres for number in (atom, *one.slopes(atom))}
+    return frozenset(paying)
+
+
+def attempted(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool, *, level: bool) -> Attempt:
+    """The form over a pool."""
+    placement = place(decomposition, centred, pool)
+    names = accumulator_values(pool, centred, placement)
+    accumulators = tuple(accumulator(number, pool, placement, names) for number in range(len(pool.functions)))
+    resolver = Resolver(placement, pool, names, centred, level=level)
+    for separation in decomposition.separations:
+        resolver.resolve(separation, centred.get(separation.reduction.name))
+    form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, pool, resolver),
+                     accumulators, (), (), structures=tuple(placement.structures))  # fmt: skip
+    form = replace(form, outputs=outputs(form, resolver), assignments=marked(form, resolver, decomposition))
+    kept = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
+    return Attempt(form, kept, frozenset(resolver.bounded))
+
+
+def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
+    """Centre every sum; a generator that stands elsewhere to a power that is not natural keeps its own place.
+
+    Lines are chained (`basis`) where their generators are alike. Elsewhere, where x is summed about a line of its own,
+    no other generator is summed about a line in x.
+    """
+    separator = decomposition.separator
+    centred = {one.reduction.name: centre(one, separator) for one in sums}
+    tilted, regressors, slopes = set[int](), set[int](), set[tuple[int, int]]()
+    scaled = {whole.atom for one in sums for whole in one.wholes if whole.exponentials}
+    for one in sums:
+        made = centred[one.reduction.name]
+        on = {atom for atom in made.centres if made.slopes(atom)}
+        along = {x for atom in on for x in made.slopes(atom)}
+        others = (other for name, other in centred.items() if name != one.reduction.name)
+        about = {atom for other in others for atom in other.centres if other.shift(atom)}
+        divided = {x for atom in on if made.cleared(atom) for x in (atom, *made.slopes(atom))}
+        own = {(y, x) for y in on for x in made.slopes(y)}
+        joined = bool((tilted | on) & along or on & regressors)
+        chained = ordered(slopes | own) is not None and is_alike(
+            tilted | regressors | on | along, scaled, separator.atoms
+        )
+        if (joined and (divided or not chained)) or about & divided:
+            centred[one.reduction.name] = centre(one, separator, lines=False)
+        else:
+            tilted, regressors, slopes = tilted | on, regressors | along, slopes | own
+    fixed = unnatural(centred)
+    for one in sums:
+        if fixed & set(centred[one.reduction.name].centres):
+            centred[one.reduction.name] = Centred(one.polynomial, {}, one.guarded)
+    return centred
+
+
+def unnatural(centred: dict[str, Centred]) -> set[int]:
+    """The generators that some term holds to a power that is not natural, so that no shift of them is exact."""
+    return {atom for one in centred.values() for x, _ in one.polynomial for atom, q in x
+            if q < 0 or q.denominator != 1}  # fmt: skip
+
+
+def accumulator_values(pool: Pool, centred: dict[str, Centred], placement: Placement) -> list[Value]:
+    """A symbol for every basis function, named after the first reduction that uses it."""
+    owners: dict[int, str] = {}
+    for name, one in centred.items():
+        for grade, vector in pool.vectors(one):
+            for k in pool.coordinates(grade, vector):
+                owners.setdefault(k, name)
+    last = next(reversed(centred), "sum")
+    total = Counter(owners.get(k, last) for k in range(len(pool.functions)))
+    out, numbers = list[Value](), Counter[str]()
+    for k in range(len(pool.functions)):
+        owner = owners.get(k, last)
+        suffix = str(numbers[owner]) if total[owner] > 1 else ""
+        numbers[owner] += 1
+        axes = pool.axes_of(k, placement.decomposition.cascade.domain)
+        out.append(placement.symbol(f"{owner}_acc{suffix}", axes))
+    return out
+
+
+def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value]) -> Accumulator:
+    """One slot: its weight, its factors at the pivot, and its transition."""
+    function = pool.functions[number]
+    weight = tuple((placement.pivots[atom], fraction(q) * placement.rates[atom]) for atom, q in function.grade
+                   if atom not in pool.scaled)  # fmt: skip
+    rescale = Mul(
+        *(placement.pivots[atom].displacement ** fraction(q) for atom, q in function.grade if atom in pool.scaled)
+    )
+    transition = tuple((names[other], coefficient(row, other, pool, placement) * rescale)
+                       for other, row in pool.transition(number).items())  # fmt: skip
+    return Accumulator(names[number], weight, grouped(summand(function, pool, placement), weight), transition)
+
+
+def ratios(number: int, shift: Shift, pool: Pool, placement: Placement) -> Expr:
+    """Π ρ^k of a function of degree k in a generator that is scaled before it is shifted."""
+    return Mul(*(placement.pivots[atom].ratio ** fraction(k) for atom, k in pool.rescaled(number, shift).items()))
+
+
+def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
+    """The polynomial part of a basis function, with every pivoted generator written as u − c, or u/c if scaled."""
+    scale = Mul(*(scaled_generator(pool.atoms.list[atom], placement.pivots[atom]) ** fraction(q)
+                  for atom, q in function.grade if atom in pool.scaled))  # fmt: skip
+    total: Expr = S.Zero
+    for x, c in function.vector.items():
+        term: Expr = fraction(c)
+        for atom, q in x:
+            if atom in pool.pivoted or atom in placement.slopes or atom in pool.wholes:
+                term *= Pow(residual(atom, pool, placement, alone=len(function.vector) == 1), fraction(q))
+            else:
+                term *= pool.atoms.list[atom].power(q)
+        total += term
+    return total * scale
+
+
+def scaled_generator(atom: Atom, pivot: Pivot) -> Expr:
+    """u/c, which a name keeps together: u² alone would overflow."""
+    return Let(f"{pivot.value.name}_ratio", atom.base / pivot.value)
+
+
+def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Expr:
+    """u − c − Σ β·(u' − c') of a pivoted generator; u − c is rounded first, as a name keeps it together."""
+    base, pivot = pool.atoms.list[atom].base, placement.pivots.get(atom)
+    if atom not in placement.slopes:
+        return base if pivot is None else pivot.shifted if alone else pivot.about(pivot.value)
+    lines = (beta * (residual(x, pool, placement, alone=False) if x in placement.slopes else
+                     scaled(x, pool, placement) - centre) for beta, x, centre in placement.slopes[atom])  # fmt: skip
+    return Add(base if pivot is None else pivot.about(pivot.value), *(-line for line in lines))
+
+
+def scaled(atom: int, pool: Pool, placement: Placement) -> Expr:
+    """A generator as its exponentials scale it."""
+    return placement.pivots[atom].generator if atom in pool.wholes else pool.atoms.list[atom].base
+
+
+def coefficient(row: dict[Shift, Ratio], number: int, pool: Pool, placement: Placement) -> Expr:
+    """Σ c·Π δ^n·Π ρ^k as an expression of the displacements' symbols."""
+    total: Expr = S.Zero
+    for shift, c in row.items():
+        term: Expr = fraction(c) * ratios(number, shift, pool, placement)
+        for atom, n in shift:
+            term *= placement.pivots[atom].displacement ** fraction(n)
+        total += term
+    return total
+
+
+def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple[Pivot, ...]:
+    """The pivots in order of atoms; a tile-local source becomes the displacement in terms of the slots.
+
+    A centre that is no location of u (moving u does not move it alike, so that the displacement still holds c) may lie
+    far from the data, where moments about it cancel: the block's mean pivots instead, weighted as u is, where the slots
+    hold that mean.
+    """
+    made: dict[Value, Pivot] = {}
+    for number, pivot in sorted(placement.pivots.items()):
+        if pivot.policy is PivotPolicy.SLOPE or pivot.slopes:
+            made[pivot.value] = replace(pivot, source=resolver.source(number))
+        elif pivot.policy is PivotPolicy.TILE_LOCAL:
+            if pivot.value not in made:
+                made[pivot.value] = about_centre(pivot, number, placement, pool, resolver)
+        elif pivot.policy is PivotPolicy.BLOCK_MEAN:
+            made.setdefault(pivot.value, about_mean(pivot, number, pool, resolver))
+        else:
+            made.setdefault(pivot.value, pivot)
+    return tuple(made.values())
+
+
+def about_centre(pivot: Pivot, number: int, placement: Placement, pool: Pool, resolver: Resolver) -> Pivot:
+    """A tile-local pivot with its displacement to the natural centre; about a mean, if the slots do not say it."""
+    source = resolver.move(pivot)
+    if values_of(source) <= {*resolver.accumulators, *(one.value for one in placement.extrema)}:
+        return replace(pivot, source=source)
+    return about_mean(replace(pivot, policy=PivotPolicy.BLOCK_MEAN, source=S.Zero), number, pool, resolver)
+
+
+def about_mean(pivot: Pivot, number: int, pool: Pool, resolver: Resolver) -> Pivot:
+    """A pivot about the mean of the block, weighted where the slots hold Σ w·z and Σ w."""
+    axes = {*pivot.value.indices, *resolver.placement.decomposition.cascade.reduced}
+    move = natural_move(number, pool, resolver.accumulators, axes)
+    return pivot if move is None else replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
+
+
+def marked(form: FusedForm, resolver: Resolver, decomposition: Decomposition) -> tuple[Assignment, ...]:
+    """The assignments, with a mark on sums of what is at least 0; exp(λ)·v has the sign of v. No NaN is lost."""
+    facts = decomposition.separator.facts
+    sums = {one.reduction.value for one in decomposition.separations
+            if one.reduction.monoid.name == "sum" and is_nonnegative(one.reduction.term, facts)}  # fmt: skip
+    safe = {value: v for value, (_, v) in resolver.exponents.items()}
+    sums |= {v for value, v in safe.items() if value in sums}
+    made = sums_kept(resolver.assignments, form, facts, safe)
+    return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in made)
+
+
+def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
+    """The cascade's outputs in terms of what `finish` assigns."""
+    made = []
+    for one in form.cascade.outputs:
+        expr = carried(one.expr, resolver) if one.carries else resolver.finished(one.expr)
+        made.append(FormOutput(one.name, expr, one.axes, S.false, one.carries))
+    return tuple(made)
+
+
+def with_emptiness(form: FusedForm) -> FusedForm:
+    """The form whose outputs say when they are empty."""
+    return replace(form, outputs=tuple(replace(one, empty=emptiness(one.expr, form)) for one in form.outputs))
+
+
+def emptiness(expr: Expr, form: FusedForm) -> Boolean:
+    """(a denominator is 0) and (every accumulator used is 0): 0/0 for want of elements, and for no other reason.
+
+    Of what the output reduces over axes of its own the largest is 0: max |a| = 0.
+    """
+    meaning = {one.value: one.expr for one in form.assignments}
+    sums = {one.value for one in form.accumulators}
+    seen, todo, used, denominators = set[Value](), [expr], set[Value](), set[Expr]()
+    while todo:
+        one = todo.pop()
+        denominators |= {power.base for power in of_kind(Pow, one) if power.exp.is_negative and values_of(power.base)}
+        used |= values_of(one) & sums
+        further = (values_of(one) & meaning.keys()) - seen
+        seen |= further
+        todo += (meaning[value] for value in further)
+    own = bound_axes(expr) - free_axes(expr)
+    denominators = {one for one in denominators if not free_axes(one) & own}
+    if not denominators:
+        return S.false
+    largest = (Reduce("max", Abs(one), axes) if (axes := tuple(axis for axis in one.indices if axis in own)) else one
+               for one in used)  # fmt: skip
+    return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0, evaluate=False) for one in largest))
+
+
+def drop_unused(form: FusedForm) -> FusedForm:
+    """Assignments that no output and no pivot needs are dropped (the reductions' own values stay)."""
+    kept: list[Assignment] = []
+    needed = {value for one in form.outputs for value in values_of(one.expr)}
+    needed |= {value for one in form.outputs for value in values_of(one.empty)}
+    for one in reversed(form.assignments):
+        if one.value in needed:
+            kept.append(one)
+            needed |= values_of(one.expr)
+    return replace(form, assignments=tuple(reversed(kept)))
+
+
+def named_after_reductions(form: FusedForm) -> FusedForm:
+    """An accumulator that is a reduction's value (finish says d = a) takes that reduction's name."""
+    sums = {one.value for one in form.accumulators}
+    names: dict[Value, Value] = {}
+    for one in form.assignments:
+        if one.expr in sums and one.expr not in names and set(one.expr.args[1:]) == set(one.value.args[1:]):
+            names[one.expr] = one.value
+
+    def called(expr: Any) -> Any:
+        return expr if names.keys().isdisjoint(values_of(expr)) else replaced(expr, names)
+
+    return replace(
+        form,
+        pivots=tuple(replace(one, source=called(one.source)) for one in form.pivots),
+        accumulators=tuple(replace(one, value=called(one.value), weight=tuple(
+            (replace(pivot, source=called(pivot.source)), q) for pivot, q in one.weight), transition=tuple(
+            (called(value), called(c)) for value, c in one.transition)) for one in form.accumulators),
+        assignments=tuple(replace(one, expr=called(one.expr)) for one in form.assignments
+                          if names.get(one.expr) != one.value),
+        outputs=tuple(replace(one, expr=called(one.expr), empty=called(one.empty)) for one in form.outputs),
+    )  # fmt: skip
+
+
+def mark_droppable(form: FusedForm) -> FusedForm:
+    """A displacement a/… is 0 at the natural pivot, so `a` is zero there in exact arithmetic (Welford drops it)."""
+    sums = [one.value for one in form.accumulators]
+    zero = set[Value]()
+    for pivot in form.pivots:
+        if pivot.policy is PivotPolicy.TILE_LOCAL and not pivot.source.is_Add:
+            powers = pivot.source.as_powers_dict()
+            zero |= {value for value in sums if powers.get(value, 0) == 1}
+    return replace(form, accumulators=tuple(replace(one, droppable=one.value in zero) for one in form.accumulators))

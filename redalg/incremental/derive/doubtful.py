@@ -1,0 +1,45 @@
+"""Terms that cancel in exponents and need not be finite: the sums may not show that it is not.
+
+    exp(λ)/exp(λ) → where(−∞ < λ < ∞, 1, NaN)
+
+Exact. What the terms of the sums hold as well, in what is summed, shows in the sums, and is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sympy import Add, And, Expr, S
+
+from redalg.decompose.separate.plain import is_finite
+from redalg.decompose.separate.signs import Facts
+from redalg.decompose.separate.theorems import X
+from redalg.expression import UNDEFINED, Where
+from redalg.expression.contents import elements_of, text_of, values_of
+from redalg.expression.expanded import expand_products
+from redalg.incremental.derive.placement import Placement
+
+
+def where_finite(scales: Iterable[Expr], left: Expr, placement: Placement) -> Expr:
+    """1, or NaN where what cancels is not finite; `left` is the sum of the exponents."""
+    cancelled = {term.as_coeff_Mul()[1] for scale in scales for term in Add.make_args(expand_products(scale))}
+    cancelled -= {term.as_coeff_Mul()[1] for term in Add.make_args(left)}
+    doubtful = sorted((term for term in cancelled if _is_doubtful(term, placement)), key=text_of)
+    return Where(And(*map(is_finite, doubtful)), S.One, UNDEFINED) if doubtful else S.One
+
+
+def _is_doubtful(term: Expr, placement: Placement) -> bool:
+    """Tells whether it is free of x, and masked or made of elements of which no exponent's pivot is."""
+    separator = placement.decomposition.separator
+    shown = {one for pivot in placement.pivots.values() for one in elements_of(pivot.base)}
+    unseen = bool(_read_by(term, separator.facts) - shown) or term.has(S.NegativeInfinity)
+    return unseen and not separator.side(term) & X
+
+
+def _read_by(term: Expr, facts: Facts) -> set[Expr]:
+    """The elements that a term is made of, through the reductions that it holds."""
+    read, todo = set[Expr](elements_of(term)), set(values_of(term))
+    while todo:
+        made = facts[value][1] if (value := todo.pop()) in facts else S.Zero
+        read, todo = read | elements_of(made), todo | values_of(made)
+    return read

@@ -1,0 +1,169 @@
+"""Slopes that are no regression's: y − b·x with any b(d), summed about a line of slope β that the block gives.
+
+    y − b·x → (y − β·x) − τ·x        τ = b − β, exact for every finite β
+
+    β  the slope of least squares, Σ w·y·x / Σ w·x², or that with an intercept where y is shifted: found again, from the
+       slots, of a block and of a merged state; w a weight that the basis holds
+    b  stands in a sum of values as β + τ, so that the line cancels there: Σ (y − b·x) → Σ (y − β·x) − τ·Σ x
+
+Where b = a/h and the sum is of h²·(y − b·x)², h²·τ² is (h·τ)²: τ is held as a − β·h, and h may be 0, as in sin²(x − d).
+
+A regression's slope is such a least-squares slope itself, and its τ is written by the slots (`resolve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Expr, S
+
+from redalg.decompose.separate import laurent
+from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.separate import Separator
+from redalg.expression import Label, Value
+from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.incremental.derive.basis import FIRST_SLOPE, Function, Pool
+from redalg.incremental.derive.centre import Centred, is_regression
+from redalg.incremental.form import Pivot
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """The line of one reduction.
+
+    Attributes:
+        key: that of its slope.
+        slope, b: b as a polynomial and as an expression.
+        turn: the symbol of τ, or of τ·h where h is what b divides by and the reduction multiplies by again.
+        below: h as a monomial of d; () for 1.
+        scale: what b is multiplied by, as E_x/E_y where y and x are scaled by E.
+    """
+
+    key: int
+    slope: Polynomial
+    b: Expr
+    turn: Value
+    below: Monomial = ()
+    scale: Polynomial | None = None
+
+
+@final
+class Lines:
+    """The lines of a form whose slopes are no regression's. `known` are those of which τ is assigned."""
+
+    def __init__(
+        self, separator: Separator, pool: Pool, pivots: Mapping[int, Pivot], centred: Mapping[str, Centred],
+        scaled: Callable[[Mapping[int, Ratio]], Polynomial],
+    ) -> None:  # fmt: skip
+        self.separator, self.pool, self.pivots, self.scaled = separator, pool, pivots, scaled
+        self.lines = list[Line]()
+        self.known = list[Line]()
+        for name, one in centred.items():
+            self.lines += self._of(name, one)
+
+    def _of(self, name: str, centred: Centred) -> Iterator[Line]:
+        for number, (y, x) in enumerate(self.pool.slopes):
+            slope = centred.slopes(y).get(x)
+            if slope is None or self.pool.is_chained(y):
+                continue
+            if regresses(y, x, slope, self.separator) or self.at(FIRST_SLOPE + number, slope):
+                continue
+            b = self.separator.atoms.polynomial_expr(slope)
+            beta = self.pivots[FIRST_SLOPE + number].value
+            yield Line(
+                FIRST_SLOPE + number,
+                slope,
+                b,
+                Value(Label(f"delta_{name}_{beta.name}"), *beta.indices),
+                centred.cleared(y),
+                self.scaled({atom: q for atom, q in ((x, 1), (y, -1)) if atom in self.pool.wholes})
+                if {x, y} & self.pool.wholes.keys()
+                else None,
+            )
+
+    def at(self, key: int, slope: Polynomial) -> Line | None:
+        """The line of that slope, None of a regression's."""
+        return next((one for one in self.lines if (one.key, one.slope) == (key, slope)), None)
+
+    def ready(
+        self, resolved: AbstractSet[Value], written: Callable[[Polynomial], Expr]
+    ) -> Iterator[tuple[Value, Expr]]:
+        """τ := b − β of every line whose b is known by now; `written` has exponents cancelled."""
+        for one in self.lines:
+            if one not in self.known and values_of(one.b) <= resolved:
+                self.known.append(one)
+                h = self.separator.atoms.expr(one.below)
+                above = laurent.multiply(one.slope, {((), one.below): 1})
+                b = self.separator.atoms.polynomial_expr(above) if one.scale is None else \
+                    written(laurent.multiply(above, one.scale))  # fmt: skip
+                yield one.turn, b - h * self.pivots[one.key].value
+
+    def turn(self, line: Line) -> Expr:
+        """τ of a line."""
+        return line.turn / self.separator.atoms.expr(line.below)
+
+    def about(self, poly: Polynomial) -> Polynomial:
+        """A polynomial of values with β + τ for every b that stands in it as a factor."""
+        for line in self.known:
+            if len(line.slope) != 1 or line.below or line.scale is not None:
+                continue
+            [((_, b), c)] = line.slope.items()
+            if not b:
+                continue
+            slope = laurent.add(*map(self._symbol, (self.pivots[line.key].value, line.turn)))
+            held = {key: value for key, value in poly.items() if _divides(b, key[1])}
+            rest = {key: value for key, value in poly.items() if key not in held}
+            inverse: Polynomial = {((), laurent.power_monomial(b, -1)): laurent.ratio(1, c)}
+            poly = laurent.add(rest, laurent.product((held, inverse, slope))) if held else poly
+        return poly
+
+    def _symbol(self, value: Value) -> Polynomial:
+        return self.separator.atoms.polynomial(Atom(value, on_x=False, exponential=False))
+
+    def source(self, key: int, names: list[Value]) -> Expr | None:
+        """How far the pivot of a slope, or of the shift of y on its line, is from least squares, by the slots."""
+        for number, (y, x) in enumerate(self.pool.slopes):
+            alone = sum(other == y for other, _ in self.pool.slopes) == 1
+            regressions = (one for one in self.lines if one.key == FIRST_SLOPE + number)
+            if key in (y, FIRST_SLOPE + number) and alone and next(regressions, None) is not None:
+                fits = (self._fit(y, x, function, names) for function in self.pool.functions)
+                slope, shift = next((one for one in fits if one is not None), (None, None))
+                return shift if key == y else slope
+        return None
+
+    def _fit(self, y: int, x: int, function: Function, names: list[Value]) -> tuple[Expr, Expr] | None:
+        """The slope and the intercept of least squares with the weight w of a basis function w·x²."""
+        if len(function.vector) != 1 or dict(monomial := next(iter(function.vector))).get(x) != 2:
+            return None
+        weight, grade = laurent.without(monomial, x), function.grade
+
+        def total(*powers: tuple[int, int]) -> Value | None:
+            held = laurent.multiply_monomials(weight, tuple(sorted(powers)))
+            return next((name for name, one in zip(names, self.pool.functions, strict=True)
+                         if one.grade == grade and one.vector == {held: 1}), None)  # fmt: skip
+
+        xx, xy, sx, sy, s1 = total((x, 2)), total((x, 1), (y, 1)), total((x, 1)), total((y, 1)), total()
+        if xx is None or xy is None or not {*xx.indices, *xy.indices} <= free_axes(self.separator.atoms.list[y].base):
+            return None
+        if y not in self.pool.pivoted:
+            return xy / xx, S.Zero
+        if sx is None or sy is None or s1 is None:
+            return None
+        slope = (xy - sx * sy / s1) / (xx - sx**2 / s1)
+        return slope, sy / s1 - slope * sx / s1
+
+
+def regresses(y: int, x: int, slope: Polynomial, separator: Separator) -> bool:
+    """Tells whether a slope of y on x is that of a regression."""
+    both = elements_of(separator.atoms.list[y].base) | elements_of(separator.atoms.list[x].base)
+    return is_regression(slope, both, separator)
+
+
+def _divides(b: Monomial, d: Monomial) -> bool:
+    """Tells whether every power of b stands in d, to the same sign and at least as far."""
+    powers = dict(d)
+    return all(powers.get(atom, 0) / q >= 1 for atom, q in b)

@@ -1,0 +1,139 @@
+"""Values that are at least 0 and that `finish` makes as differences, of which rounding may leave a number below 0.
+
+    d = Σ t, t ≥ 0, finished as a sum of several terms   → max(0, d)
+    Q·N − S²,  Q/N − S²/N²,  Q − S²/N                    → max(0, ·)     Q = Σ w·z², N = Σ w, S = Σ w·z, w ≥ 0
+
+The second is Cauchy's and Schwarz's inequality; the three are summed at the same pivots. A maximum keeps NaN.
+
+Q − S²/n of a count n and of S = Σ (u − c), which is 0 at the natural c but for rounding, stays as it is. There u − c
+of elements that are all equal is a small multiple of a unit in the last place, so that its sums are exact and the
+difference is 0; of others Q is larger than S²/n by more than rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import final
+
+from sympy import Add, Expr, Max, S
+
+from redalg.decompose.separate.signs import Facts, is_nonnegative
+from redalg.expression import Label, Value
+from redalg.expression.contents import is_indicator, of_kind, operations_of, values_of
+from redalg.expression.expanded import expanded
+from redalg.incremental.derive.some import axes_of
+from redalg.incremental.form import Accumulator, Assignment, FusedForm
+
+WRITTEN_LIMIT = 64
+"""Operations beyond which a difference with its values written out is taken for one that may fall below 0."""
+
+AT_LEAST_0 = ("sum", S.One)
+"""What is known of a value that is marked: its sign is that of a count."""
+
+
+@final
+@dataclass(frozen=True)
+class GramDifference:
+    """factor·(q·n − s²), each a sum of the state."""
+
+    factor: Expr
+    q: Accumulator
+    n: Accumulator
+    s: Accumulator
+
+    @property
+    def is_exact(self) -> bool:
+        """Tells if it is exactly 0 of equal elements: of a count, about the natural centre."""
+        return self.s.droppable and (_counts(self.n) or _counts(self.q))
+
+    def is_nonnegative(self, facts: Facts) -> bool:
+        """Tells if the inequality makes it at least 0: the terms are w·z², w and w·z."""
+        matches = (self.q.term * self.n.term / self.s.term**2).expand() == 1
+        return matches and is_nonnegative(self.n.term, facts) and is_nonnegative(self.factor, facts)
+
+
+def kept_nonnegative(form: FusedForm) -> FusedForm:
+    """The form whose nonnegative values stay so in rounded arithmetic."""
+    clips = _Clips(form)
+    assignments = tuple(step for one in form.assignments for step in clips.steps(one))
+    outputs = tuple(replace(one, expr=clips.of(one.expr)) for one in form.outputs)
+    return replace(form, assignments=(*assignments, *clips.flush()), outputs=outputs)
+
+
+@final
+class _Clips:
+    """Clips differences in expressions of values; each gets a name, which `flush` assigns before its use."""
+
+    def __init__(self, form: FusedForm) -> None:
+        self.sums = {one.value: one for one in form.accumulators}
+        self.facts = {one.value: (one.monoid.name, one.term) for one in form.cascade.reductions}
+        self.facts |= {one.value: ("sum", one.term) for one in form.accumulators}
+        self.meaning: dict[Value, Expr] = {one.value: one.expr for one in form.assignments}
+        self.names: dict[Expr, Value] = {}
+        self.pending: list[Assignment] = []
+
+    def flush(self) -> list[Assignment]:
+        """The assignments that wait to stand before their use."""
+        made, self.pending = self.pending, []
+        return made
+
+    def steps(self, one: Assignment) -> Iterator[Assignment]:
+        """An assignment, after those of what is clipped in it."""
+        may_fall = one.nonnegative and self._may_fall_below(one.expr)
+        if one.nonnegative:
+            self.facts[one.value] = AT_LEAST_0
+        if may_fall:
+            name = Value(Label(f"{one.value.name}_rounded"), *one.value.indices)
+            yield Assignment(name, one.expr)
+            yield replace(one, expr=Max(0, name))
+            return
+        expr = self.of(one.expr)
+        yield from self.flush()
+        yield replace(one, expr=expr)
+
+    def of(self, expr: Expr) -> Expr:
+        """An expression with the differences of the inequality clipped."""
+        found = sorted((one for one in of_kind(Add, expr) if self._is_clipped(one)), key=str)
+        return expr.xreplace({one: Max(0, self._value(one)) for one in found}) if found else expr
+
+    def _value(self, difference: Expr) -> Value:
+        if difference not in self.names:
+            axes = sorted(axes_of(difference), key=str)
+            self.names[difference] = Value(Label(f"rounded_{len(self.names)}"), *axes)
+            self.pending.append(Assignment(self.names[difference], difference))
+        return self.names[difference]
+
+    def _may_fall_below(self, expr: Expr) -> bool:
+        """Tells if rounding may leave an expression of a nonnegative sum below 0."""
+        if not of_kind(Add, expr) or is_nonnegative(expr, self.facts):
+            return False
+        if not expr.is_Add or len(expr.args) > 3:
+            return True
+        meant = expr.xreplace({value: self.meaning[value] for value in values_of(expr) & self.meaning.keys()})
+        if operations_of(meant) > WRITTEN_LIMIT:
+            return True
+        found = gram_difference(expanded(meant), self.sums)
+        return found is None or not found.is_exact
+
+    def _is_clipped(self, difference: Expr) -> bool:
+        found = gram_difference(difference, self.sums)
+        return found is not None and not found.is_exact and found.is_nonnegative(self.facts)
+
+
+def _counts(one: Accumulator) -> bool:
+    return one.is_count or (not one.weight and all(map(is_indicator, one.factors)))
+
+
+def gram_difference(difference: Expr, sums: Mapping[Value, Accumulator]) -> GramDifference | None:
+    """The parts of factor·(q·n − s²); None for what is no such difference."""
+    if not difference.is_Add or len(difference.args) != 2 or not values_of(difference) & sums.keys():
+        return None
+    for above, below in (difference.args, difference.args[::-1]):
+        powers = (-below / above).as_powers_dict()
+        squares = [base for base, power in powers.items() if power == 2]
+        inverse = sorted((base for base, power in powers.items() if power == -1), key=str)
+        if len(powers) == 3 and len(squares) == 1 and len(inverse) == 2 and {*squares, *inverse} <= sums.keys():
+            q, n, s = (sums[value] for value in (*inverse, *squares))
+            return GramDifference(above / (q.value * n.value), q, n, s)
+    return None

@@ -1,0 +1,102 @@
+"""Extrema of exp(u)·w beside exponentials of d: held as the weight and the exponent of the largest (`monoids.peaks`).
+
+    max_l exp(u)·w       → (w*, u*), the peak                              min_l: that of −w, and its negative
+    φ(max_l exp(u)·w)    → φ with exp(u*)·exp(v(d)) = exp(u* + v(d))       so that no exp(u) is computed alone
+    where(c, a, b)       → (where(c, w_a, w_b), where(c, u_a, u_b))        of no element (−∞, 0), of 0 (0, −∞)
+
+Exact, and as accurate as the definition: u* is an element's own exponent, and u* + v(d) is rounded once.
+"""
+
+from __future__ import annotations
+
+from sympy import Add, And, Eq, Expr, Mul, Not, S, Tuple, exp, expand_mul
+
+from redalg.decompose.extrema.extremal import Slot
+from redalg.decompose.separate.plain import is_number
+from redalg.expression import Value, Where
+from redalg.expression.contents import elements_of, is_indicator, values_of
+
+Pair = tuple[Expr, Expr]
+"""A weight and an exponent."""
+
+
+def peak_of(kind: str, term: Expr, final: Expr) -> Tuple | None:
+    """What the peak of a term is taken of; None where the term or `final` has no exponential to join."""
+    if not any(elements_of(one) for one in term.atoms(exp)) or not any(map(values_of, final.atoms(exp))):
+        return None
+    weight, exponent = _parted(term)
+    return Tuple(-weight if kind in ("min", "argmin") else weight, exponent) if elements_of(exponent) else None
+
+
+def _parted(term: Expr) -> Pair:
+    """(w, u) with w·exp(u) the term; no number where the term is the identity of an extremum."""
+    if term in (S.Infinity, S.NegativeInfinity):
+        return term, S.Zero
+    if term is S.Zero:
+        return S.Zero, S.NegativeInfinity
+    if isinstance(term, Where):
+        (w, u), (v, t) = map(_parted, term.args[1:])
+        return _chosen(term, w, v), _chosen(term, u, t)
+    if isinstance(term, Add):
+        return _shared(term)
+    masks = [one for one in Mul.make_args(term) if is_indicator(one)]
+    if masks:
+        rest = Mul(*(one for one in Mul.make_args(term) if one is not masks[0]))
+        return _parted(masks[0].func(masks[0].args[0], *(rest * one for one in masks[0].args[1:])))
+    exponents = [one for one in Mul.make_args(term) if isinstance(one, exp)]
+    return Mul(*(one for one in Mul.make_args(term) if one not in exponents)), Add(*(one.args[0] for one in exponents))
+
+
+def _chosen(node: Expr, a: Expr, b: Expr) -> Expr:
+    """One of two parts, as a choice decides."""
+    return a if a == b else Where(node.args[0], a, b)
+
+
+def _shared(term: Add) -> Pair:
+    """A sum as (w, u) with the exponential that all terms share, (term, 0) where they share none."""
+    pairs = [_parted(one) for one in term.args]
+    exponent = pairs[0][1]
+    alike = all(one == exponent for _, one in pairs) and not any(isinstance(one, Where) for one in term.args)
+    return (Add(*(w for w, _ in pairs)), exponent) if alike else (term, S.Zero)
+
+
+def about_peak(final: Expr, slot: Slot, weight: Value, exponent: Value) -> Expr:
+    """`final` with the extremum as a weight times exp(exponent + v(d))."""
+    sign = S.One if slot.kind == "max" else S.NegativeOne
+
+    def visit(node: Expr) -> Expr:
+        if node == slot.symbol:
+            return sign * _weighed(weight, exponent, S.Zero, S.One)
+        if not node.has(slot.symbol):
+            return node
+        powers = [one for one in node.args if node.is_Mul and one.as_base_exp()[0] == slot.symbol]
+        if not powers:
+            return node.func(*map(visit, node.args))
+        if any(one.is_Add and one.has(exp) for one in node.args):
+            return visit(_spread(node))
+        power = Add(*(one.as_base_exp()[1] for one in powers))
+        scales = [one for one in node.args if isinstance(one, exp)]
+        rest = (visit(one) for one in node.args if one not in (*powers, *scales))
+        whole = _weighed(weight, exponent, Add(*(one.args[0] for one in scales)), power)
+        return Mul(sign**power, *rest, whole)
+
+    return visit(final)
+
+
+def _spread(node: Mul) -> Expr:
+    """The product with the exponential that all terms of a sum share outside of it; else written out."""
+    made = node
+    for one in node.args:
+        if one.is_Add and one.has(exp):
+            weight, exponent = _shared(one)
+            made = made.xreplace({one: weight * exp(exponent)})
+    return expand_mul(node) if made == node else made
+
+
+def _weighed(weight: Value, exponent: Value, v: Expr, power: Expr) -> Expr:
+    """(w·e^u)^k·e^v: 0 where v is −∞ or no element has weight, whatever number v is; of no element w^k."""
+    known = is_number(v) if values_of(v) else S.true
+    least = Eq(weight, S.NegativeInfinity)
+    factor = Where(And(Eq(exponent, S.NegativeInfinity), known), S.Zero, exp(power * exponent + v))
+    whole = weight**power * Where(least, S.One, factor)
+    return Where(And(Eq(v, S.NegativeInfinity), Not(least)), S.Zero, whole) if values_of(v) else whole

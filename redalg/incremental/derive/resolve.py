@@ -1,0 +1,450 @@
+"""Resolve: every d from the state, with pivots cancelled symbolically.
+
+A value is kept as exp(λ)·v: λ collects what is left of the pivots in exponents, v is what can be computed safely. Terms
+whose exponents agree share λ; log(exp(λ)·v) = λ + log v; a ratio of two values subtracts their λ. So Σe^s·v / Σe^s,
+written without a maximum, never computes e^s, and exp(s − m) with its own m has λ = 0.
+
+    d_i = Σ_d-monomials H(d) · Σ_k coordinates · [A(c → v_i(d)) a]_k · exp(grade · c)
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import final
+
+from sympy import Add, And, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.separate import laurent
+from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.theorems import X
+from redalg.decompose.verdict.verdict import Separation, fraction
+from redalg.expression import Extent, Label, Scalar, Value, Where
+from redalg.expression.contents import values_of
+from redalg.expression.expanded import expand_products
+from redalg.incremental.derive.basis import FIRST_SLOPE, Pool
+from redalg.incremental.derive.cancel import Canceller
+from redalg.incremental.derive.centre import Centred
+from redalg.incremental.derive.chains import Chains
+from redalg.incremental.derive.crossings import crossings, without_centres
+from redalg.incremental.derive.doubtful import where_finite
+from redalg.incremental.derive.exponents import as_shares, gathered, largest_of, power_of_scales, with_exponents
+from redalg.incremental.derive.grades import Grades
+from redalg.incremental.derive.lines import Lines
+from redalg.incremental.derive.placement import Placement
+from redalg.incremental.derive.scales import is_root
+from redalg.incremental.derive.some import axes_of, guarded_by, somewhere
+from redalg.incremental.derive.turns import difference, over_divisor, whole_slope
+from redalg.incremental.form import Assignment, Pivot
+
+EXPANSION_LIMIT = 24
+"""Terms beyond which a displacement is left as it is instead of being expanded to cancel its pivot."""
+
+
+@final
+class Resolver:
+    """Builds the assignments of `finish`, one by one; with `level`, a number may stand beside scaled sums in a root."""
+
+    def __init__(
+        self, placement: Placement, pool: Pool, accumulators: list[Value], centred: dict[str, Centred], *, level: bool
+    ) -> None:
+        self.placement, self.pool, self.accumulators = placement, pool, accumulators
+        self.grades, self.chains = Grades(placement, pool), Chains(pool, placement.pivots, accumulators)
+        self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred, self.grades.scaled)
+        self.assignments: list[Assignment] = []
+        self.resolved = set[Value]()
+        self.exponents: dict[Value, tuple[Expr, Value]] = {}
+        self.maxima = self.grades.derived_maxima()
+        self.known = dict(self.maxima)
+        self.guards: dict[Expr, Boolean] = {}  # value -> where any element counts, elsewhere it is 0
+        self.found: dict[int, list[Expr]] = {}
+        self.bounded = set[Value]()  # values of at most 1 in size
+        self.level = level
+        shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
+        self.canceller = Canceller(placement.decomposition.separator, self.known, shifting, placement.extrema,
+                                   self._substituted, with_exponent=self._with_exponent)  # fmt: skip
+
+    # ---- one reduction -----------------------------------------------------------------------------------------------
+
+    def resolve(self, separation: Separation, centred: Centred | None) -> None:
+        """Assign the reduction's value."""
+        value = separation.reduction.value
+        for turn, expr in self.lines.ready(self.resolved, self._written):
+            self.assignments.append(Assignment(turn, expr))
+        self.resolved.add(value)
+        if centred is None:
+            if value in self.placement.finals:
+                self._assign_plain(value, self.placement.finals[value])
+            return
+        turns = dict[int, Expr]()
+        for key in sorted(filter(self.pool.slope, self.pool.keys), key=lambda one: len(self.pool.links(one))):
+            turns[key] = self._turn(separation, centred, key, turns)
+        shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in self.pool.pivoted} | turns
+        moves = {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}
+        if self.pool.keys and not centred.guarded:  # without pivots that shift there is nothing to cancel
+            exact = {key: self._symbol_polynomial(turns[key]) if key in turns else
+                     self._exact_displacement(centred, key, turns) for key in shifts}  # fmt: skip
+            powers = self.pool.powers(centred.polynomial)
+            with suppress(laurent.TooLongError):
+                if laurent.are_short(powers, exact):
+                    self.known[self._number(value)] = laurent.add(*self._terms(centred.polynomial, exact, self.known))
+        met = crossings(centred, moves, self.placement.pivots, self._symbol_polynomial)
+        parts = ((somewhere(one, self.placement, self.pool, self.accumulators), self._terms(part, moves, {}))
+                 for one, part in centred.parts)  # fmt: skip
+        self._assign(value, [(some, without_centres(terms, met)) for some, terms in parts])
+        self._keep_zero_scales(value, centred)
+
+    def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
+        """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
+        used = {atom for x, _ in centred.polynomial for atom, _ in x} & (self.pool.scaled - self.pool.rooted)
+        if scales := [self.placement.pivots[atom].source for atom in sorted(used)]:
+            [index] = [place for place, one in enumerate(self.assignments) if one.value == value]
+            made = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
+            self.assignments[index] = Assignment(value, made)
+
+    def _terms(
+        self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
+    ) -> list[Polynomial]:
+        """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
+        made, powers, product = [], dict[Monomial, Polynomial](), laurent.short_product if known else laurent.multiply
+        for d, column in laurent.columns(polynomial).items():
+            alone: Polynomial = {((), d): 1}
+            outer = self._substituted(self.lines.about(alone) if known else alone, known or self.maxima)
+            for grade, vector in self.pool.by_grade(column).items():
+                for k, c in self.pool.coordinates(grade, vector).items():
+                    row = laurent.scale(self._row(k, shifts, powers), c)
+                    scale = laurent.multiply(self.grades.of(grade), self.grades.scaled(self.pool.degrees(k)))
+                    made.append(laurent.multiply(product(outer, row), scale))
+        return made
+
+    def _row(self, number: int, shifts: dict[int, Polynomial], powers: dict[Monomial, Polynomial]) -> Polynomial:
+        terms = []
+        for other, row in self.pool.transition(number).items():
+            accumulator = self._symbol_polynomial(self.accumulators[other])
+            for shift, c in row.items():
+                if shift not in powers:
+                    powers[shift] = laurent.product(laurent.power(shifts[atom], int(n)) for atom, n in shift)
+                terms.append(laurent.multiply(laurent.scale(accumulator, c), powers[shift]))
+        return laurent.add(*terms)
+
+    # ---- displacements -----------------------------------------------------------------------------------------------
+
+    def _displacement(self, separation: Separation, centred: Centred, atom: int, turns: dict[int, Expr]) -> Expr:
+        """δ = v(d) − c under a name of its own, never expanded where it is used."""
+        exact = self._exact_displacement(centred, atom, turns)
+        pivot = self.placement.pivots[atom]
+        if atom not in centred.centres:
+            return -pivot.value
+        inside = {value for _, d in exact for number, _ in d for value in values_of(self._atom(number).base)}
+        cancelled = not inside & ({pivot.value} | (self.canceller.pivots if pivot.slopes else frozenset()))
+        atoms = self.placement.decomposition.separator.atoms
+        shift = self._substituted(laurent.multiply(centred.shift(atom), self.grades.scaled({atom: -1})), self.maxima)
+        raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
+        raw = self.safe(raw) if pivot.scales else raw
+        expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw
+        if isinstance(made := self._named(separation, centred, pivot, expr), Value):
+            self.known.setdefault(self._number(made), exact)
+        if centred.slopes(atom):
+            self.found.setdefault(atom, []).append(made)
+        return made
+
+    def _named(self, separation: Separation, centred: Centred, pivot: Pivot, expr: Expr) -> Expr:
+        """A displacement as a value, unless it is a number."""
+        if not values_of(expr):
+            return expr
+        for one in self.assignments:
+            if one.expr == expr:
+                return one.value
+        name = f"delta_{separation.reduction.name}"
+        if len(centred.centres) > 1 or any(one.value.name == name for one in self.assignments):
+            name += f"_{pivot.value.name}"
+        return self._valued(name, expr)
+
+    def _valued(self, name: str, expr: Expr) -> Value:
+        value = Value(Label(name), *self.placement.symbol(name, axes_of(expr)).indices)
+        self._assign_plain(value, expr)
+        return value
+
+    def _numbered(self, prefix: str, expr: Expr) -> Value:
+        """An expression as a value, under the next name with a prefix unless it has one."""
+        taken = sum(one.value.name.startswith(f"{prefix}_") for one in self.assignments)
+        held = next((one.value for one in self.assignments if one.expr == expr), None)
+        return held or self._valued(f"{prefix}_{taken}", expr)
+
+    def displaced(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
+        """v(d)/m + factor·c under a name of its own, m what u is scaled by; None where c or m does not cancel."""
+        separator = self.placement.decomposition.separator
+        here = laurent.scale(self._symbol_polynomial(pivot.value), laurent.ratio(int(factor.p), int(factor.q)))
+        there = (self._substituted(separator.pure(term), self.known) for term in Add.make_args(v))
+        exact = laurent.add(laurent.multiply(laurent.add(*there), self.grades.scale(pivot, -1)), here)
+        left = {pivot.value, *(m.value for m, _ in pivot.scales)}
+        if any(left & values_of(self._atom(number).base) for _, d in exact for number, _ in d):
+            return None
+        expr = separator.atoms.polynomial_expr(exact)
+        self.canceller.vanished.add(pivot.value)
+        for one in self.assignments:
+            if one.expr in (expr, -expr):
+                return one.value if one.expr == expr else -one.value
+        return self._numbered("offset", expr) if values_of(expr) else expr
+
+    def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
+        """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
+        pivot = self.placement.pivots[atom]
+        here = self._symbol_polynomial(pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
+        there = self._substituted(self.lines.about(centred.shift(atom)), self.known)
+        made = laurent.add(laurent.multiply(there, self.grades.scaled({atom: -1})), laurent.scale(here, -1))
+        slopes = centred.slopes(atom)
+        for key in turns:
+            y, x = self.pool.slopes[key - FIRST_SLOPE]
+            if y == atom and x in slopes and x in self.placement.pivots:
+                symbols = {one: self._symbol_polynomial(turn) for one, turn in turns.items()}
+                b = whole_slope(
+                    key, symbols, self.pool, lambda one: self._symbol_polynomial(self.placement.pivots[one].value)
+                )
+                moved = self._exact_displacement(centred, x, turns)
+                made = laurent.add(made, laurent.scale(laurent.multiply(b, moved), -1))
+        return made
+
+    def _written(self, poly: Polynomial) -> Expr:
+        """A polynomial of values with exponents cancelled."""
+        return Add(*(v * exp(exponent) for exponent, v in self._graded_terms(poly)))
+
+    # ---- slopes ------------------------------------------------------------------------------------------------------
+
+    def _turn(self, separation: Separation, centred: Centred, key: int, turns: dict[int, Expr]) -> Expr:
+        """b(d) − β: how far the slope of y on x is from the pivot's; along a chain less Σ b·τ of those between."""
+        y, x = self.pool.slopes[key - FIRST_SLOPE]
+        pivot = self.placement.pivots[key]
+        slope = centred.slopes(y).get(x)
+        between = {along: self.pool.slopes[by - FIRST_SLOPE][1] for by, along in self.pool.links(key)}
+        if self.pool.is_chained(y) and {x, *between.values()} & centred.slopes(y).keys():
+            terms = [slope or {}, laurent.scale(self._symbol_polynomial(pivot.value), -1)]
+            for along, z in between.items():
+                b = laurent.scale(centred.slopes(y).get(z, {}), -1)
+                terms.append(laurent.multiply(b, self._symbol_polynomial(turns[along])))
+            expr = over_divisor(laurent.add(*terms), self.canceller)
+            value = self.placement.symbol(f"delta_{separation.reduction.name}_{pivot.value.name}", axes_of(expr))
+            self.assignments.append(Assignment(value, expr))
+            return value
+        if slope is None:
+            return -pivot.value
+        if (line := self.lines.at(key, slope)) is not None:
+            if not line.below:
+                self.found.setdefault(key, []).append(line.turn)
+            return self.lines.turn(line)
+        apart = difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
+        self.found.setdefault(key, []).append(turn := self._named(separation, centred, pivot, apart))
+        return turn
+
+    def source(self, key: int) -> Expr:
+        """The displacement of a slope, or of the shift on its line, to the natural one, in terms of the slots."""
+        if (fitted := self.chains.source(key) or self.lines.source(key, self.accumulators)) is not None:
+            return fitted
+        assigned = {one.value: one.expr for one in self.assignments}
+        meaning: dict[Basic, Expr] = {}
+
+        def written(expr: Expr) -> Expr:
+            for value in values_of(expr) & assigned.keys() - meaning.keys():
+                meaning[value] = written(assigned[value])
+            return expr.xreplace(meaning)
+
+        found = [written(value) for value in self.found.get(key, ()) if value in assigned]
+        held = {*self.accumulators, *(one.value for one in self.placement.pivots.values())}
+        return next((one for one in found if values_of(one) <= held), S.Zero)
+
+    def move(self, pivot: Pivot) -> Expr:
+        """Displacement of a tile-local pivot to its natural centre, in terms of the slots."""
+        separator = self.placement.decomposition.separator
+        centre = (self._substituted(separator.pure(term), self.known) for term in pivot.source.as_ordered_terms())
+        scale = self.grades.scale(pivot, -1)
+        moved = laurent.add(laurent.multiply(laurent.add(*centre), scale), self._expr_polynomial(-pivot.value))
+        return separator.atoms.polynomial_expr(moved)
+
+    def _substituted(self, poly: Polynomial, known: dict[int, Polynomial]) -> Polynomial:
+        """Earlier values replaced by what they are, where that stays a short polynomial."""
+        if not any(number in known for x, d in poly for number, _ in x + d):
+            return {((), tuple(sorted(x + d))): c for (x, d), c in poly.items()}
+        terms = []
+        for (x, d), c in poly.items():
+            powers = (self._power(known.get(number), number, q) for number, q in x + d)
+            terms.append(laurent.scale(laurent.product(powers), c))
+        return laurent.add(*terms)
+
+    def _power(self, meaning: Polynomial | None, number: int, q: Ratio) -> Polynomial:
+        if meaning is not None and q > 0 and q.denominator == 1 and len(meaning) * q <= EXPANSION_LIMIT:
+            return laurent.power(meaning, int(q))
+        if meaning is not None and len(meaning) == 1 and q.denominator == 1:
+            [((_, d), c)] = meaning.items()
+            return {((), laurent.power_monomial(d, q)): laurent.whole_power(c, int(q))}
+        return {((), ((number, q),)): 1}
+
+    # ---- values as exp(λ)·v ------------------------------------------------------------------------------------------
+
+    def _assign(self, value: Value, parts: list[tuple[Boolean, list[Polynomial]]]) -> None:
+        """value = Σ terms, 0 where the part that they are of has no element, with shared exponents kept apart."""
+        graded = [(some, [one for poly in polys for one in self._graded_terms(poly)]) for some, polys in parts]
+        exponents = list(dict.fromkeys(exponent for _, terms in graded for exponent, _ in terms)) or [S.Zero]
+        alone = len(exponents) == 1 and exponents[0] is not S.Zero
+        kept = Add(*(guarded_by(some, Add(*(v if alone else v * exp(exponent) for exponent, v in terms)))
+                     for some, terms in graded))  # fmt: skip
+        if not alone:
+            self._assign_plain(value, kept)
+            return
+        safe = Value(Label(f"{value.name}_scaled"), *value.indices)
+        self.exponents[value] = (exponents[0], safe)
+        self._assign_plain(safe, kept)
+        somewhere = Or(*(some for some, _ in graded))
+        self.assignments.append(Assignment(value, guarded_by(somewhere, self._times(exponents[0], safe))))
+        if somewhere is not S.true:
+            self.guards[value] = somewhere
+
+    def _assign_plain(self, value: Value, expr: Expr) -> None:
+        if expr != value:
+            self.assignments.append(Assignment(value, self.cancelled(expr)))
+
+    def cancelled(self, expr: Expr) -> Expr:
+        """The expression with pivots cancelled; what that names is assigned first."""
+        made = self.canceller.cancelled(expr)
+        if made is not expr:
+            self._assign_offsets(made)
+        return made
+
+    def _assign_offsets(self, expr: Expr) -> None:
+        """How far the extrema lie from pivots, where an expression holds it."""
+        assigned = {one.value for one in self.assignments}
+        for value in sorted(values_of(expr) - assigned, key=str):
+            if value in self.canceller.offsets:
+                self.assignments.append(self.canceller.offsets[value])
+
+    def _with_exponent(self, exponent: Expr, v: Expr) -> Expr:
+        """exp(λ)·v under a name, of which other values may cancel λ."""
+        self._assign_offsets(v)
+        pair = gathered(expand_products(exponent)), self._numbered("difference", v)
+        if held := next((value for value, other in self.exponents.items() if other == pair), None):
+            return held
+        value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", axes_of(v) | axes_of(exponent))
+        self.exponents[value] = pair
+        self.assignments.append(Assignment(value, self._times(*pair)))
+        return value
+
+    def finished(self, expr: Expr) -> Expr:
+        """An output's expression: pivots and exponents cancelled as far as they go."""
+        return self.safe(self.cancelled(expr))
+
+    def _graded_terms(self, poly: Polynomial) -> list[tuple[Expr, Expr]]:
+        out = []
+        for (_, d), c in poly.items():
+            exponents, factor = list[Expr](), fraction(c)
+            for number, q in d:
+                atom, power = self._atom(number), fraction(q)
+                if atom.exponential:
+                    exponents.append(atom.base * power)
+                    continue
+                scale, safe = self.exponents.get(atom.base, (None, S.One))
+                scale, safe = self.graded(atom.power(q)) if scale is None else (scale * power, safe**power)
+                exponents.append(scale)
+                factor *= safe
+            exponent = gathered(expand_products(Add(*exponents)))
+            out.append((exponent, factor * where_finite(exponents, exponent, self.placement)))
+        return out
+
+    def graded(self, expr: Expr, *, divided: bool = False) -> tuple[Expr, Expr]:
+        """An expression of values as (λ, v) with expr = exp(λ)·v; `divided` where it may leave the range unharmed."""
+        if expr in self.exponents:
+            return self.exponents[expr]
+        of_x = self.carries(expr)
+        if not any(value in self.exponents for value in values_of(expr)) and not (of_x and expr.has(exp)):
+            return S.Zero, expr
+        if isinstance(expr, exp) and of_x:
+            return self.safe(expr.args[0]), S.One
+        if isinstance(expr, Mul):
+            divided = divided or any(isinstance(arg, Pow) and is_root(arg.exp) for arg in expr.args)
+            parts = [self.graded(arg, divided=divided) for arg in expr.args]
+            exponent = self._exponent(*(scale for scale, _ in parts))
+            finite = where_finite((scale for scale, _ in parts), exponent, self.placement)
+            return exponent, Mul(*(v for _, v in parts), finite)
+        if isinstance(expr, Pow) and expr.exp.is_Rational:
+            scale, v = self.graded(expr.base, divided=divided or is_root(expr.exp))
+            return self._exponent(scale * expr.exp), v**expr.exp
+        if isinstance(expr, log):
+            scale, v = self.graded(expr.args[0], divided=True)
+            inverse = v.is_Pow and v.exp is S.NegativeOne
+            return S.Zero, scale - log(v.base) if inverse else scale + log(v)
+        if isinstance(expr, Add):
+            parts = [self.graded(arg, divided=divided) for arg in expr.args]
+            if len({scale for scale, _ in parts}) == 1:
+                return parts[0][0], Add(*(v for _, v in parts))
+            power = power_of_scales(scale for scale, _ in parts)
+            beside = divided and (self.level or all(scale is not S.Zero for scale, _ in parts))
+            if power is not None and not of_x and (power <= 1 or beside):
+                return self._about_size(parts, power)
+            if divided and not of_x:
+                return self._about_largest([with_exponents(*part) for part in parts])
+        return S.Zero, expr.func(*(self.safe(arg) for arg in expr.args))
+
+    def _about_largest(self, parts: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+        """Σ exp(λ)·v of pairs (λ, v) as one such pair, whose λ is the largest, under a name of its own."""
+        largest = largest_of(scale for scale, _ in parts)
+        held = self._numbered("scale", largest)
+        return held, Add(*(exp(scale - held) * v for scale, v in parts))
+
+    def _about_size(self, parts: list[tuple[Expr, Expr]], power: Expr) -> tuple[Expr, Expr]:
+        """Σ m^k·v of pairs (k·log m, v), its terms as shares of the largest beyond a power of 1."""
+        if power <= 1:
+            return S.Zero, Add(*(exp(scale) * v for scale, v in parts))
+        unit, total = as_shares(parts, power, self._numbered, self.bounded)
+        return power * log(unit), total
+
+    def safe(self, expr: Expr) -> Expr:
+        """The expression with exponents cancelled as far as they go."""
+        if expr in self.guards:
+            return expr
+        scale, v = self.graded(expr)
+        if scale is S.Zero:
+            return v
+        guards = [self.guards[one] for one in Mul.make_args(expr) if one in self.guards]
+        if guards:  # an exponent of no element may be anything
+            return Where(And(*guards), exp(scale), S.One) * v
+        return self._times(scale, v)
+
+    def _times(self, scale: Expr, v: Expr) -> Expr:
+        """exp(λ)·v; exp(k·m)·v as exp(m)·(…·(exp(m)·v)), named: of what is scaled and shifted v may be tiny."""
+        k, m = scale.as_content_primitive()
+        if not (k.is_Integer and self.pool.composite) or self.carries(v):
+            return exp(scale) * v
+        for _ in range(int(k) - 1):
+            v = self._numbered("part", exp(m) * v)
+        return exp(m) * v
+
+    def _exponent(self, *scales: Expr) -> Expr:
+        """Their sum, with what is of d alone expanded to cancel; what holds x stays as it was written."""
+        terms = [term for scale in scales for term in Add.make_args(scale)]
+        of_d = expand_products(Add(*(term for term in terms if not self.carries(term))))
+        return Add(*(term for term in terms if self.carries(term)), gathered(of_d))
+
+    def side(self, expr: Expr) -> int:
+        """Which of x and d an expression depends on (`separate`)."""
+        return self.placement.decomposition.separator.side(expr)
+
+    def carries(self, expr: Expr) -> bool:
+        """Whether an expression depends on x."""
+        return bool(self.side(expr) & X)
+
+    # ---- atoms -------------------------------------------------------------------------------------------------------
+
+    def _atom(self, number: int) -> Atom:
+        return self.placement.decomposition.separator.atoms.list[number]
+
+    def _number(self, value: Expr) -> int:
+        return self.placement.decomposition.separator.atoms.number(Atom(value, on_x=False, exponential=False))
+
+    def _symbol_polynomial(self, expr: Expr) -> Polynomial:
+        coefficient, rest = expr.as_coeff_Mul()
+        if isinstance(rest, Value | Scalar | Extent):
+            number = Rational(coefficient)
+            return {((), ((self._number(rest), 1),)): laurent.ratio(int(number.p), int(number.q))}
+        return self._expr_polynomial(expr)
+
+    def _expr_polynomial(self, expr: Expr) -> Polynomial:
+        return self.placement.decomposition.separator.pure(expr)

@@ -1,0 +1,47 @@
+"""Values of `finish`: the axes that they have, and those of some elements alone.
+
+Σ over elements that have an indicator  →  that, or 0 where no element has it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sympy import And, Expr, Mul, S
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.domain import live_term
+from redalg.decompose.extrema.truth import fails
+from redalg.decompose.separate.theorems import X
+from redalg.expression import Axis, Value, Where
+from redalg.expression.contents import free_axes, values_of
+from redalg.incremental.derive.basis import Pool
+from redalg.incremental.derive.placement import Placement
+
+
+def axes_of(expr: Expr) -> set[Axis]:
+    """The axes of an expression and of the values that it holds."""
+    return {axis for value in values_of(expr) for axis in value.indices} | set(free_axes(expr))
+
+
+def guarded_by(some: Boolean, value: Expr) -> Expr:
+    """A value of some elements, 0 of none."""
+    return value if some is S.true else Where(some, value, S.Zero)
+
+
+def somewhere(indicator: Expr, placement: Placement, pool: Pool, accumulators: Sequence[Value]) -> Boolean:
+    """Tells if an element has an indicator: of x counted where the state counts, else by a maximum of its own."""
+    separator = placement.decomposition.separator
+    masks = [one for one in Mul.make_args(indicator) if one is not S.One]
+    of_x = Mul(*(one for one in masks if separator.side(one) & X))
+    free = [one.condition if one.args[1] is S.One else fails(one.condition)
+            for one in masks if not separator.side(one) & X]  # fmt: skip
+    if of_x is S.One:
+        return And(*free)
+    within = separator.pure(live_term(of_x, separator.domain))
+    if not within:
+        return S.false  # masks that no element fulfils together
+    [((x, _), _)] = within.items()
+    counts = [name for name, one in zip(accumulators, pool.functions, strict=True)
+              if not one.grade and one.vector == {x: 1}]  # fmt: skip
+    return And(*free, (counts[0] if counts else placement.maximum(of_x, "some")) > 0)

@@ -1,0 +1,125 @@
+"""Values that cancel in what follows from an extremum, or in a finished sum: of a NaN or an infinity they do not.
+
+    max (u − max u)        → where(max u is finite, 0, NaN)
+    max exp(u − max u)     → where(max u is finite, 1, 0), and NaN of a NaN         exp(u + v) is 0 where u or v is −∞
+    max u/max u            → where(max u is finite and not 0, 1, NaN)
+    Σ (w/Σ w)·v(d)         → where(Σ w is finite and not 0, v(d), NaN)
+    Σ max(u − max u, 0)    → where(max u is finite, 0, NaN)
+
+What another value that stays is made of shows there, and is not asked; nor is what a sum still divides by, and what
+stands in exponents, conditions and choices alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from sympy import Abs, Add, And, Expr, Max, Min, Mul, Ne, Pow, S, exp, log
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.extrema.extremal import Extremal
+from redalg.decompose.separate.plain import is_finite, is_number
+from redalg.decompose.separate.signs import Facts
+from redalg.expression import UNDEFINED, Element, Value, Where
+from redalg.expression.contents import elements_of, is_indicator, of_kind, text_of, values_of
+from redalg.expression.rebuild import replaced
+from redalg.incremental.derive.selected import read_by
+from redalg.incremental.form import Assignment, FusedForm
+
+
+def where_kept(final: Expr, found: Extremal, named: Mapping[Expr, Value], facts: Facts) -> Expr:
+    """`final`, which is `found.final` with slots named, where what vanished of it is finite."""
+    left = values_of(final)
+    shown = frozenset().union(*(read_by(one, facts) for one in left))
+    gone = (values_of(found.final) & set(named.values())) - left
+    for value in sorted((one for one in gone if not read_by(one, facts) <= shown), key=text_of):
+        symbols = [symbol for symbol, one in named.items() if one == value]
+        divided = any(one.is_Pow and one.exp.is_negative and one.base.has(value) for one in of_kind(Expr, found.final))
+        usual = And(is_finite(value), Ne(value, 0)) if divided else is_finite(value)
+        final = Where(usual, final, Where(is_number(value), _at_infinity(found, symbols, named), UNDEFINED))
+    return final
+
+
+def _at_infinity(found: Extremal, symbols: list[Expr], named: Mapping[Expr, Value]) -> Expr:
+    """What is left where exponentials of what vanished are 0; NaN where it stands elsewhere."""
+    powers = {one: S.Zero for one in found.final.atoms(exp) if one.has(*symbols)}
+    rest = found.final.xreplace(powers)
+    return UNDEFINED if rest.has(*symbols) else replaced(rest, named)
+
+
+# ---- finished sums ---------------------------------------------------------------------------------------------------
+
+
+def sums_kept(
+    assignments: Sequence[Assignment], form: FusedForm, facts: Facts, safe: Mapping[Value, Value]
+) -> tuple[Assignment, ...]:
+    """The assignments of `finish`, of which a sum is NaN where a value that it lost is not finite, or 0 as a divisor.
+
+    Args:
+        assignments: in order.
+        form: whose reductions they finish from its slots.
+        facts: what each value is.
+        safe: v of the values that are exp(λ)·v, which is in range where they need not be.
+    """
+    kinds = {one.value: one.monoid.name for one in form.cascade.reductions}
+    terms = {one.value: one.term for one in form.cascade.reductions if one.monoid.name == "sum"}
+    counts = {one.value for one in form.cascade.reductions if one.is_count}
+    elements = {one.value: elements_of(one.term) for one in form.accumulators}
+    elements |= {one.value: elements_of(one.term) for one in form.extrema}
+    slots = {one.value: one.expr for one in assignments if isinstance(one.expr, Value)}
+    read, below, made = dict[Value, frozenset[Value]](), dict[Value, frozenset[Value]](), list[Assignment]()
+    for one in assignments:
+        expr = one.expr.xreplace(slots)
+        divisors = [node.args[0] for node in of_kind(Pow, expr) if node.exp.is_negative]
+        divisors += [node.args[0] for node in of_kind(log, expr)]
+        read[one.value] = _slots(expr, read)
+        below[one.value] = frozenset().union(
+            *(_slots(node, read) for node in divisors), *(below.get(value, ()) for value in values_of(expr))
+        )
+        conditions = list[Boolean]()
+        is_asked = isinstance(one.expr, Where) and one.expr.args[1] is S.NaN  # of a scale that is 0
+        for value, divides in () if is_asked else sorted(_computed(terms.get(one.value, S.Zero)), key=str):
+            if divides:
+                is_lost = _slots(value, read).isdisjoint(below[one.value])
+            else:
+                shown = frozenset().union(*(elements.get(slot, ()) for slot in read[one.value]))
+                is_lost = not of_kind(Element, *read_by(value, facts)) <= shown
+            if is_lost and value in kinds.keys() - counts:
+                conditions.append(_usual(safe.get(value, value), kinds[value], divides=divides))
+        made.append(replace(one, expr=_where(And(*conditions), one.expr)) if conditions else one)
+    return tuple(made)
+
+
+def _usual(value: Value, kind: str, *, divides: bool) -> Boolean:
+    """Where a value cancels; the extremum of no element does, of which a sum is 0."""
+    if divides:
+        return And(is_finite(value), Ne(value, 0))
+    return value < S.Infinity if kind == "max" else value > S.NegativeInfinity if kind == "min" else is_finite(value)
+
+
+def _slots(expr: Expr, read: Mapping[Value, frozenset[Value]]) -> frozenset[Value]:
+    """The slots that an expression is made of."""
+    return frozenset().union(*(read.get(value, {value}) for value in values_of(expr)))
+
+
+def _where(condition: Boolean, expr: Expr) -> Expr:
+    """NaN where a condition fails; what no element makes stays as it is."""
+    if isinstance(expr, Where) and expr.args[2] is S.Zero:
+        return Where(expr.condition, _where(condition, expr.args[1]), S.Zero)
+    return Where(condition, expr, UNDEFINED)
+
+
+def _computed(term: Expr) -> Iterator[tuple[Value, bool]]:
+    """The values that every summand is computed with, and if it divides by them; under a mask none is."""
+    for part in Add.make_args(term):
+        factors = Mul.make_args(part)
+        for factor in factors if not any(map(is_indicator, factors)) else ():
+            base = factor.args[0] if isinstance(factor, Pow) else factor
+            alone = all(one is factor or one.is_number for one in factors)
+            if isinstance(factor, Pow) and factor.exp.is_negative:
+                yield from ((base, True) for _ in range(isinstance(base, Value)))
+            elif isinstance(base, Value) and alone:
+                yield base, False
+            elif isinstance(base, Max | Min | Abs | Add):
+                yield from (one for arg in base.args for one in _computed(arg) if not one[1])

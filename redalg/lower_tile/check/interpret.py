@@ -1,0 +1,371 @@
+"""The NumPy interpreter of the tile program: block after block, statement after statement, as the IR says.
+
+It runs what the generated kernel runs, in the same order and dtypes, without TileLang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, final
+
+import numpy as np
+from sympy import Abs, Add, And, Expr, Max, Min, Mod, Mul, Not, Or, Pow, S, Symbol, ceiling, exp, floor, log, sign
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+from sympy.core.symbol import Str
+
+from redalg.errors import PlanError
+from redalg.expression import Cast, Where
+from redalg.incremental.arrays.numpy_ops import NARROW, NumpyOps
+from redalg.lower_tile.ir.program import (
+    Bind,
+    Contract,
+    Copy,
+    Fill,
+    Kernel,
+    Last,
+    Loop,
+    Parallel,
+    ReduceTile,
+    Region,
+    Statement,
+    Store,
+    TileProgram,
+    sized,
+    sizes_in,
+)
+from redalg.lower_tile.ir.scalars import (
+    Is,
+    IsFinite,
+    IsNaN,
+    Kept,
+    Load,
+    Ordered,
+    OrderedValue,
+    Ranked,
+    RankedIndex,
+    RankedValue,
+    ScaledExp,
+    Wide,
+    place_in_sum,
+)
+from redalg.lower_tile.text.expr_printer import EXTERNAL, is_of_places
+from redalg.lower_tile.text.expr_printer import FUNCTIONS as NAMED
+
+UNWRITTEN = 113
+"""What an array of integers holds before it is written."""
+RELATIONS = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+}
+FUNCTIONS = {name: NumpyOps().functions[name] for name in (*NAMED, *EXTERNAL)}
+PARTS: dict[str, Callable[..., Any]] = {
+    "Mantissa": lambda x: np.frexp(x)[0],
+    "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
+    "Scaled": np.ldexp,
+    "Powered": NumpyOps().powered,
+}
+COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+Point = tuple[int, ...]
+Blocks = Iterable[Sequence[Point]]
+"""Of a launch: the points of the grid that each takes."""
+
+
+def interpret(
+    program: TileProgram, arguments: Mapping[str, Any], *, order: Callable[[Blocks], Blocks] = iter
+) -> dict[str, Any]:
+    """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces, counters) by name.
+
+    Args:
+        program: what to run.
+        arguments: by the user's names.
+        order: puts the blocks of a launch in another order, which no result may depend on.
+    """
+    given = [one for one in program.parameters if one.role in ("input", "scalar")]
+    memory = {one.name: np.asarray(arguments[one.key]) for one in given}
+    sizes = sizes_in(given, {one.key: memory[one.name].shape for one in given})
+    memory |= {one.name: memory[one.name].reshape(sized(one.shape, sizes)) for one in given if one.shape}
+    for one in program.parameters:
+        if one.role in ("output", "workspace"):
+            unwritten = np.nan if one.dtype.startswith(("float", "bfloat")) else UNWRITTEN
+            memory[one.name] = np.full(sized(one.shape, sizes), unwritten, numpy_dtype(one.dtype))
+        if one.role == "counter":
+            memory[one.name] = np.zeros(sized(one.shape, sizes), one.dtype)
+    with np.errstate(all="ignore"):
+        for kernel in program.kernels:
+            for points in order(points_of_blocks(kernel, sized(tuple(extent for _, extent in kernel.grid), sizes))):
+                block = _Block(kernel, memory, program.compute)
+                for place in points:
+                    block.run({**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))})
+    return {one.key: memory[one.name] for one in program.parameters if one.role not in ("input", "scalar")}
+
+
+def points_of_blocks(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:
+    """The points of the grid that each block of a launch takes, in order."""
+    points = [place[::-1] for place in product(*map(range, reversed(extents)))]
+    stride = kernel.blocks or len(points)
+    return [points[block::stride] for block in range(stride)]
+
+
+def numpy_dtype(dtype: str) -> str:
+    """What NumPy lacks is held as float32, and rounded where it is stored."""
+    return "float32" if dtype in NARROW else dtype
+
+
+@final
+class _Block:
+    def __init__(self, kernel: Kernel, memory: dict[str, Any], compute: str) -> None:
+        self.kernel, self.memory, self.compute = kernel, memory, np.dtype(compute)
+        self.variables: dict[Symbol, Any] = {}
+        self.rounding = {one.name: one.dtype for one in kernel.buffers if one.dtype in NARROW}
+        self.tiles = {one.name: np.zeros(one.shape, numpy_dtype(one.dtype)) for one in kernel.buffers}
+
+    def run(self, point: Mapping[Symbol, int]) -> None:
+        self.variables = dict(point)
+        for one in self.kernel.body:
+            self.execute(one)
+
+    def execute(self, one: Statement) -> None:
+        {
+            Bind: self._bind,
+            Copy: self._copy,
+            Fill: self._fill,
+            Contract: self._contract,
+            ReduceTile: self._reduce,
+            Parallel: self._parallel,
+            Loop: self._loop,
+            Last: self._last,
+        }[type(one)](one)  # type: ignore[operator]
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    def _bind(self, one: Bind) -> None:
+        self.tiles[one.name] = np.asarray(self.value(one.value)).astype(numpy_dtype(one.dtype))
+
+    def _copy(self, one: Copy) -> None:
+        if isinstance(one.target, Region):
+            self._write(one.target, self.tiles[str(one.source)])
+        else:
+            value = self._read(one.source) if isinstance(one.source, Region) else self.tiles[one.source]
+            self.tiles[one.target][...] = self._rounded(one.target, value)
+
+    def _spans(self, region: Region) -> Iterator[tuple[int, int, int]]:
+        """(first, last + 1, wanted length) of every dimension, cut to what exists."""
+        for place, size in zip(region.place, self.memory[region.name].shape, strict=True):
+            start = int(self.value(place[0] if isinstance(place, tuple) else place))
+            length = place[1] if isinstance(place, tuple) else 1
+            yield min(max(start, 0), size), min(max(start + length, 0), size), length
+
+    def _read(self, region: Region) -> Any:
+        spans = list(self._spans(region))
+        found = self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)]
+        whole = np.zeros([length for _, _, length in spans], found.dtype)
+        whole[tuple(slice(0, size) for size in found.shape)] = found
+        return whole.reshape([p[1] for p in region.place if isinstance(p, tuple)])
+
+    def _write(self, region: Region, tile: Any) -> None:
+        spans = list(self._spans(region))
+        tile = tile.reshape([length for _, _, length in spans])
+        cut = tile[tuple(slice(0, b - a) for a, b, _ in spans)]
+        self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)] = cut
+
+    def _fill(self, one: Fill) -> None:
+        self.tiles[one.buffer][...] = int(one.value) if one.value.is_Integer else float(one.value)
+
+    def _contract(self, one: Contract) -> None:
+        a, b = (self.tiles[name].astype(self.compute) for name in (one.a, one.b))
+        made = a @ (b.T if one.transposed else b)
+        self.tiles[one.c][...] = made if one.clear else self.tiles[one.c] + made
+
+    def _reduce(self, one: ReduceTile) -> None:
+        made = COMBINE[one.kind].reduce(self.tiles[one.source], axis=1)
+        self.tiles[one.target][...] = made if one.clear else COMBINE[one.kind](self.tiles[one.target], made)
+
+    def _loop(self, one: Loop) -> None:
+        for step in range(int(self.value(one.start)), int(self.value(one.stop))):
+            self.variables[one.variable] = step
+            for statement in one.body:
+                self.execute(statement)
+
+    def _last(self, one: Last) -> None:
+        """Blocks run one after another here, so that the last to come is the last to run."""
+        counter, place = self.memory[one.counter], tuple(int(self.value(index)) for index in one.place)
+        counter[place] = (counter[place] + 1) % one.parts
+        self.tiles[one.flag][...] = counter[place] == 0
+        if counter[place] == 0:
+            for statement in one.body:
+                self.execute(statement)
+
+    def _parallel(self, one: Parallel) -> None:
+        for place, (name, extent) in enumerate(one.indices):
+            self.variables[name] = np.arange(extent).reshape([-1 if d == place else 1 for d in range(len(one.indices))])
+        shape = tuple(extent for _, extent in one.indices)
+        for store in one.body:
+            self._store(store, shape)
+        for name, _ in one.indices:
+            del self.variables[name]
+
+    def _store(self, one: Store, shape: tuple[int, ...]) -> None:
+        value = np.broadcast_to(self.value(one.expr), shape)
+        where = [np.broadcast_to(self.value(index), shape) for index in one.indices]
+        target = self.tiles[one.target] if one.target in self.tiles else self.memory[one.target]
+        keep = np.broadcast_to(self.value(one.guard), shape)
+        for index, size in zip(where, target.shape, strict=True):
+            keep = keep & (index >= 0) & (index < size)
+        target[tuple(index[keep] for index in where)] = self._rounded(one.target, value[keep])
+
+    def _rounded(self, name: str, value: Any) -> Any:
+        """A value as a buffer of a narrow dtype holds it."""
+        return NumpyOps("float32").round_to(value, self.rounding[name]) if name in self.rounding else value
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def value(self, node: Basic) -> Any:
+        """A scalar expression over the current indices."""
+        if isinstance(node, Symbol):
+            return self.variables[node]
+        if isinstance(node, Load):
+            return self._load(node)
+        if isinstance(node, Expr) and node.is_number:
+            return int(node) if node.is_Integer else self.compute.type(float(node))
+        if isinstance(node, Where):
+            return np.where(self.value(node.args[0]), self.value(node.args[1]), self.value(node.args[2]))
+        if isinstance(node, Relational):
+            wide = np.dtype("float64") if is_of_places(node) else self.compute
+            return RELATIONS[node.rel_op](*(self._in(wide, side) for side in node.args))
+        if isinstance(node, Wide):
+            return np.asarray(self._in(np.dtype("float64"), node.args[0])).astype(self.compute)
+        return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, Str)])
+
+    def _in(self, dtype: np.dtype[Any], node: Basic) -> Any:
+        """The value of an expression that is computed in a dtype."""
+        compute, self.compute = self.compute, dtype
+        made = self.value(node)
+        self.compute = compute
+        return made
+
+    def _load(self, node: Load) -> Any:
+        source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]
+        if not node.indices:
+            return source.astype(self.compute) if np.issubdtype(source.dtype, np.floating) else source
+        where = np.broadcast_arrays(*(self.value(index) for index in node.indices))
+        inside = np.ones(where[0].shape, bool)
+        for index, size in zip(where, source.shape, strict=True):
+            inside &= (index >= 0) & (index < size)
+        clipped = tuple(np.clip(index, 0, size - 1) for index, size in zip(where, source.shape, strict=True))
+        found = source[clipped]
+        found = found.astype(self.compute) if np.issubdtype(found.dtype, np.floating) else found
+        return np.where(inside, found, np.zeros((), found.dtype))
+
+    def _function(self, node: Basic, args: list[Any]) -> Any:
+        if isinstance(node, Add | Mul | Max | Min):
+            return self._fold(node, args)
+        if type(node).__name__ in PARTS:
+            return PARTS[type(node).__name__](*args)
+        if isinstance(node, ScaledExp):
+            u, c, q = args
+            return np.exp((u - c) * np.asarray(q, self.compute))
+        if isinstance(node, Kept):
+            return args[0]
+        if isinstance(node, Pow):
+            return self._power(node, *args)
+        if type(node) in OWN:
+            return OWN[type(node)](*args)
+        if isinstance(node, And | Or):
+            return (np.logical_and if isinstance(node, And) else np.logical_or).reduce(np.broadcast_arrays(*args))
+        simple = {
+            Not: np.logical_not,
+            IsFinite: np.isfinite,
+            IsNaN: np.isnan,
+            exp: np.exp,
+            log: np.log,
+            Abs: np.abs,
+            floor: np.floor,
+            ceiling: np.ceil,
+            sign: np.sign,
+        }
+        if isinstance(node, floor) and all(one.is_integer for one in node.args[0].as_numer_denom()):
+            above, below = (self.value(one) for one in node.args[0].as_numer_denom())
+            return above // below
+        if isinstance(node, ceiling) and all(one.is_integer for one in node.args[0].as_numer_denom()):
+            above, below = (self.value(one) for one in node.args[0].as_numer_denom())
+            return -(-above // below)
+        if isinstance(node, Mod):
+            return args[0] % args[1]
+        if type(node) in simple:
+            return simple[type(node)](args[0])
+        if type(node).__name__ in FUNCTIONS:
+            return np.asarray(FUNCTIONS[type(node).__name__](*args)).astype(self.compute)
+        if node in (S.true, S.false):
+            return node == S.true
+        if isinstance(node, Cast):
+            return NumpyOps(str(self.compute)).round_to(args[0], node.dtype)
+        raise PlanError(f"`{node}`: the tile interpreter has no function `{type(node).__name__}`.")
+
+    def _fold(self, node: Basic, args: list[Any]) -> Any:
+        operation = {Add: np.add, Mul: np.multiply, Max: np.maximum, Min: np.minimum}[type(node)]
+        if isinstance(node, Add):
+            args = [value for _, value in sorted(zip(node.args, args, strict=True), key=lambda p: place_in_sum(p[0]))]
+        total = args[0]
+        for one in args[1:]:
+            total = operation(total, one)
+        return total
+
+    def _power(self, node: Pow, base: Any, power: Any) -> Any:
+        exponent = node.exp
+        if exponent.is_Integer:
+            made = base
+            for _ in range(abs(int(exponent)) - 1):
+                made = made * base
+            return made if exponent > 0 else self.compute.type(1) / made
+        if exponent in (S.Half, -S.Half):
+            return np.sqrt(base) if exponent > 0 else self.compute.type(1) / np.sqrt(base)
+        return np.power(np.asarray(base, self.compute), np.asarray(power, self.compute))
+
+
+def ranked(x: Any, n: Any) -> Any:
+    """The order of a float's bits (NaN first, both zeros as one), then 2³² − 1 − n."""
+    bits = np.asarray(x, np.float32).view(np.int32)
+    order = np.where(bits < 0, bits ^ LOW_BITS, bits)
+    order = np.where(np.isnan(x), LOW_BITS, np.where(order == -1, 0, order)).astype(np.int64)
+    return (order << 32) | (0xFFFFFFFF - np.asarray(n, np.int64))
+
+
+def ranked_value(rank: Any) -> Any:
+    """The float that a rank was made of."""
+    order = (rank >> 32).astype(np.int32)
+    found = np.where(order < 0, order ^ LOW_BITS, order).astype(np.int32).view(np.float32)
+    return np.where(order == np.iinfo(np.int32).min, np.float32(-np.inf), found)
+
+
+def ranked_index(rank: Any) -> Any:
+    """The place that a rank was made of."""
+    rest = rank & 0xFFFFFFFF
+    return np.where(rest == 0, -1, 0xFFFFFFFF - rest)
+
+
+def ordered(x: Any) -> Any:
+    """The order of a double's bits (NaN first, both zeros as one)."""
+    bits = np.asarray(x, np.float64).view(np.int64)
+    order = np.where(bits < 0, bits ^ LOW_BITS_64, bits)
+    return np.where(np.isnan(x), LOW_BITS_64, np.where(order == -1, 0, order))
+
+
+def ordered_value(order: Any) -> Any:
+    """The double that an order was made of."""
+    found = np.asarray(np.where(order < 0, order ^ LOW_BITS_64, order), np.int64).view(np.float64)
+    return np.where(order == np.iinfo(np.int64).min, -np.inf, found)
+
+
+LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)
+OWN: dict[type, Any] = {
+    Is: np.equal,
+    Ranked: ranked, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: ordered, OrderedValue: ordered_value
+}  # fmt: skip

@@ -1,0 +1,210 @@
+"""What every tile program must satisfy (and every emitted kernel therefore does).
+
+every name that is read or stored is a buffer of the kernel or a parameter, with as many indices as dimensions
+every variable in an expression is one of the grid, of a loop around the statement, or a size of the program
+outputs and workspaces are only written in the first kernel that names them; inputs are never written
+Contract: shapes agree, a is in shared memory or registers, b in shared memory, c in registers
+ReduceTile: rows agree
+Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
+Copy between buffers keeps the shape
+Last: its counter is one, with as many places as dimensions, and named by nothing else
+of nested loops one is pipelined
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from sympy import Symbol
+
+from redalg.errors import PlanError
+from redalg.lower_tile.ir.program import (
+    Bind,
+    Buffer,
+    Contract,
+    Copy,
+    Fill,
+    Kernel,
+    Last,
+    Loop,
+    Parallel,
+    Parameter,
+    ReduceTile,
+    Region,
+    Statement,
+    Store,
+    TileProgram,
+    expressions,
+    statements,
+)
+from redalg.lower_tile.ir.scalars import Load
+
+READ_ONLY = ("input", "scalar", "counter")
+"""Roles of what no statement stores to (a counter changes by `Last`)."""
+
+
+@final
+@dataclass(frozen=True)
+class _Names:
+    """What a kernel's statements may name."""
+
+    buffers: Mapping[str, Buffer]
+    parameters: Mapping[str, Parameter]
+    bound: frozenset[str]
+
+    def dimensions(self, name: str) -> int | None:
+        """Number of dimensions of a buffer, a parameter or a bound number; None for none of them."""
+        if name in self.bound:
+            return 0
+        if name in self.buffers:
+            return len(self.buffers[name].shape)
+        return len(self.parameters[name].shape) if name in self.parameters else None
+
+
+def verify(program: TileProgram) -> None:
+    """Raise `PlanError` naming the first statement that breaks a rule."""
+    parameters = {one.name: one for one in program.parameters}
+    if len(parameters) != len(program.parameters):
+        raise PlanError(f"program `{program.name}` has two parameters of one name.")
+    for kernel in program.kernels:
+        buffers = {one.name: one for one in kernel.buffers}
+        if len(buffers) != len(kernel.buffers) or set(buffers) & set(parameters):
+            raise PlanError(f"kernel `{kernel.title}` has two buffers of one name.")
+        bound = frozenset(one.name for one in statements(kernel.body) if isinstance(one, Bind))
+        names = _Names(buffers, parameters, bound)
+        for one in statements(kernel.body):
+            problem = RULES[type(one)](one, names) or _read_only(one, names)
+            if problem is not None:
+                raise PlanError(f"kernel `{kernel.title}`, statement `{str(one).splitlines()[0]}`: {problem}.")
+        _bound(kernel.body, frozenset((*program.sizes, *(variable for variable, _ in kernel.grid))), kernel)
+
+
+def _bound(body: tuple[Statement, ...], known: frozenset[Symbol], kernel: Kernel) -> None:
+    """Raise `PlanError` for the first statement that holds a variable which nothing around it binds."""
+    for one in body:
+        inner = known
+        if isinstance(one, Loop):
+            inner |= {one.variable}
+        elif isinstance(one, Parallel):
+            inner |= {variable for variable, _ in one.indices}
+        own = replace(one, body=()) if isinstance(one, Loop | Last) else one
+        loose = {symbol for expr in expressions(own) for symbol in expr.free_symbols} - inner
+        if loose:
+            raise PlanError(
+                f"kernel `{kernel.title}`, statement `{str(one).splitlines()[0]}`: nothing around it binds "
+                f"`{min(map(str, loose))}`."
+            )
+        if isinstance(one, Loop | Last):
+            _bound(one.body, inner, kernel)
+
+
+def _read_only(one: Statement, names: _Names) -> str | None:
+    written = [store.target for store in one.body] if isinstance(one, Parallel) else []
+    written += [one.target.name] if isinstance(one, Copy) and isinstance(one.target, Region) else []
+    fixed = [n for n in written if n in names.parameters and names.parameters[n].role in READ_ONLY]
+    return f"writes the {names.parameters[fixed[0]].role} `{fixed[0]}`" if fixed else None
+
+
+def _bind(one: Bind, names: _Names) -> str | None:
+    if one.name in names.parameters or one.name in names.buffers:
+        return f"`{one.name}` names a buffer or a parameter"
+    return None if "int" in one.dtype or one.dtype.startswith(("float", "bfloat")) else f"has no dtype {one.dtype}"
+
+
+def _copy(one: Copy, names: _Names) -> str | None:
+    shapes = []
+    for side in (one.source, one.target):
+        if isinstance(side, Region):
+            if names.dimensions(side.name) != len(side.place):
+                return f"`{side.name}` has {names.dimensions(side.name)} dimensions, {len(side.place)} are named"
+            shapes.append(tuple(place[1] for place in side.place if isinstance(place, tuple)))
+        elif side not in names.buffers:
+            return f"`{side}` is no buffer"
+        else:
+            shapes.append(names.buffers[side].shape)
+    return None if shapes[0] == shapes[1] else f"copies a tile of shape {shapes[0]} to one of {shapes[1]}"
+
+
+def _fill(one: Fill, names: _Names) -> str | None:
+    return None if one.buffer in names.buffers else f"`{one.buffer}` is no buffer"
+
+
+def _contract(one: Contract, names: _Names) -> str | None:
+    a, b, c = (names.buffers.get(name) for name in (one.a, one.b, one.c))
+    if a is None or b is None or c is None:
+        return "an operand is no buffer"
+    rows, depth = a.shape
+    wanted = (c.shape[1], depth) if one.transposed else (depth, c.shape[1])
+    if b.shape != wanted or c.shape[0] != rows:
+        return f"shapes {a.shape}, {b.shape} and {c.shape} do not multiply"
+    if b.scope != "shared" or c.scope != "fragment":
+        return "b must lie in shared memory and c in registers"
+    return None if a.dtype == b.dtype else f"the operands' dtypes {a.dtype} and {b.dtype} differ"
+
+
+def _reduce(one: ReduceTile, names: _Names) -> str | None:
+    if one.source not in names.buffers or one.target not in names.buffers:
+        return "an operand is no buffer"
+    source, target = names.buffers[one.source].shape, names.buffers[one.target].shape
+    return None if source[:1] == target else f"reduces {source} into {target}"
+
+
+def _parallel(one: Parallel, names: _Names) -> str | None:
+    extents = tuple(extent for _, extent in one.indices)
+    for store in one.body:
+        problem = _unknown(store, names)
+        if problem:
+            return problem
+        target = names.buffers.get(store.target)
+        if target is not None and target.shape != extents:
+            return f"sweeps {extents} of `{target.name}`, which is {target.shape}"
+    return None
+
+
+def _unknown(store: Store, names: _Names) -> str | None:
+    taken = [name for name, _ in store.once if names.dimensions(name) is not None]
+    if taken or len(dict(store.once)) < len(store.once):
+        return f"`{(taken or [store.once[-1][0]])[0]}` names what is computed once, and something else"
+    for read in (Load(store.target, *store.indices), *sorted(store.expr.atoms(Load), key=str)):
+        dimensions = names.dimensions(read.name)
+        if dimensions is None:
+            return f"`{read.name}` is neither a buffer nor a parameter"
+        if dimensions != len(read.indices) and read.name in names.buffers:
+            return f"`{read}` names {len(read.indices)} of {dimensions} dimensions"
+    return None
+
+
+def _loop(one: Loop, _: _Names) -> str | None:
+    loads = [inner for inner in one.body if isinstance(inner, Copy)]
+    if one.stages > 0 and not one.pipelined:
+        return f"asks for {one.stages} stages for {len(loads)} loads of a loop that is not pipelined"
+    if one.pipelined and any(isinstance(inner, Loop) and inner.pipelined for inner in one.body):
+        return "is pipelined around a loop that is pipelined itself; one of them prefetches"
+    if one.unrolled > 1 and one.pipelined:
+        return f"is pipelined and asks to be unrolled by {one.unrolled}"
+    return None if one.stages >= 0 and one.unrolled >= 1 else "has a depth out of range"
+
+
+def _last(one: Last, names: _Names) -> str | None:
+    counter, flag = names.parameters.get(one.counter), names.buffers.get(one.flag)
+    if counter is None or (counter.role, counter.dtype) != ("counter", "int32"):
+        return f"`{one.counter}` is no counter of 32 bits"
+    if len(counter.shape) != len(one.place):
+        return f"`{one.counter}` has {len(counter.shape)} dimensions, {len(one.place)} are named"
+    if flag is None or (flag.scope, flag.shape, flag.dtype) != ("local", (1,), "int32"):
+        return f"`{one.flag}` is no integer of a thread's own"
+    return None if one.parts > 1 else f"counts to {one.parts}"
+
+
+RULES: dict[type, Callable[[Any, _Names], str | None]] = {
+    Bind: _bind,
+    Copy: _copy,
+    Fill: _fill,
+    Contract: _contract,
+    ReduceTile: _reduce,
+    Parallel: _parallel,
+    Loop: _loop,
+    Last: _last,
+}

@@ -1,0 +1,1 @@
+"""TileProgram: kernels, buffers and statements as values, and the numbers that they compute."""

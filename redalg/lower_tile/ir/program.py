@@ -1,0 +1,382 @@
+"""The tile program: an IR of copies, contractions, reductions and elementwise loops over tiles.
+
+    program   := name, parameter*, kernel*, size*
+    parameter := name, shape, dtype, role (input | scalar | output | workspace | counter)
+    size      := a symbol in shapes of parameters, bound by the arguments of a call; extents of grids and stops of loops
+                 are expressions of sizes, tiles are not
+    kernel    := grid (variable, extent)*, blocks, buffer*, statement*
+    buffer    := name, scope (shared | fragment), shape, dtype
+    statement := Bind(name, value, dtype)                      a number of the block's own, read once
+               | Copy(source, target)                          one of them a Region of a parameter
+               | Fill(buffer, value)
+               | Contract(a, b, c, transposed, clear)          c (+)= a · b or a · bᵀ
+               | ReduceTile(kind, source, target, clear)       along the second dimension
+               | Parallel(index*, store*)                      every element of a tile, in any order
+               | Loop(variable, stop, stages, body, pipelined) in order
+               | Last(counter, place, parts, flag, body)    the block comes to a place of a counter; the body, by the
+                                                            one that comes last of `parts`
+    store     := target[index*] = expr, where guard; of its subexpressions some are computed once, under a name
+    region    := parameter[index or (start, length)]
+
+Scalar expressions are SymPy's, with the nodes of `scalars`. Where an index varies, reading outside a parameter gives 0
+and storing outside is dropped (as TileLang guards them); constant indices are checked at the call. All loop variables
+are integer symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import prod
+from typing import Any, final
+
+from sympy import Expr, Integer, S, Symbol, sympify
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.strategies.plan import Plan
+
+NO_ELEMENT = Integer(-(2**63))
+"""What stands below every `Ranked`."""
+
+
+def index(name: str) -> Symbol:
+    """An integer loop variable."""
+    return Symbol(name, integer=True, nonnegative=True)
+
+
+@final
+@dataclass(frozen=True)
+class Parameter:
+    """An argument of the program, in memory that all blocks see (`scalar`: a number).
+
+    Attributes:
+        name: what the program calls it.
+        shape, dtype: of its array.
+        role: `input`, `scalar`, `output`, `workspace`, or `counter`: 0 before a launch and after it.
+        key: what the user calls it.
+        folded: how many of the user's dimensions each of its own takes, all of them contiguous (empty: one each).
+    """
+
+    name: str
+    shape: tuple[Any, ...]
+    dtype: str
+    role: str
+    key: str
+    folded: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name}{list(self.shape)} {self.dtype}"
+
+
+@final
+@dataclass(frozen=True)
+class Buffer:
+    """A tile in shared memory or in registers (`fragment`; `local`: a thread's own), with what it holds (a note)."""
+
+    name: str
+    scope: str
+    shape: tuple[int, ...]
+    dtype: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.name}{list(self.shape)} {self.dtype}"
+
+
+@final
+@dataclass(frozen=True)
+class Region:
+    """Part of a parameter: for every dimension an index, or (start, length)."""
+
+    name: str
+    place: tuple[Expr | tuple[Expr, int], ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(f'{p[0]}:+{p[1]}' if isinstance(p, tuple) else str(p) for p in self.place)}]"
+
+
+@final
+@dataclass(frozen=True)
+class Bind:
+    """A number that is the same for the whole block: name := value, once. An `int32` cuts the value to its range."""
+
+    name: str
+    value: Expr
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name} := {self.value} as {self.dtype}"
+
+
+@final
+@dataclass(frozen=True)
+class Copy:
+    """target := source; outside the parameter reads give 0 and writes are dropped.
+
+    `by_threads`: by all of the block's threads before they go on, whoever else could fetch it (`ahead`).
+    """
+
+    source: Region | str
+    target: Region | str
+    by_threads: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.target} <- {self.source}" + " by threads" * self.by_threads
+
+
+@final
+@dataclass(frozen=True)
+class Fill:
+    """Every element of a buffer := value."""
+
+    buffer: str
+    value: Expr
+
+    def __str__(self) -> str:
+        return f"{self.buffer} <- {self.value}"
+
+
+@final
+@dataclass(frozen=True)
+class Contract:
+    """c := (0 if clear else c) + a · b, or a · bᵀ where transposed."""
+
+    a: str
+    b: str
+    c: str
+    transposed: bool
+    clear: bool
+
+    def __str__(self) -> str:
+        return f"{self.c} {'=' if self.clear else '+='} {self.a} @ {self.b}{'.T' if self.transposed else ''}"
+
+
+@final
+@dataclass(frozen=True)
+class ReduceTile:
+    """target[i] := (identity if clear else target[i]) ⊕ ⊕_j source[i, j]."""
+
+    kind: str
+    source: str
+    target: str
+    clear: bool
+
+    def __str__(self) -> str:
+        return f"{self.target} {'=' if self.clear else 'with'} {self.kind} of {self.source}"
+
+
+@final
+@dataclass(frozen=True)
+class Store:
+    """target[indices] := expr, where the guard holds.
+
+    `once` are subexpressions that the text computes once, by name, each after those within it.
+    """
+
+    target: str
+    indices: tuple[Expr, ...]
+    expr: Expr
+    guard: Boolean = S.true
+    once: tuple[tuple[str, Expr], ...] = ()
+
+    def __str__(self) -> str:
+        tail = "" if self.guard == S.true else f" if {self.guard}"
+        named, lines = dict[Expr, Symbol](), list[str]()
+        for name, node in self.once:
+            lines.append(f"{name} := {node.func(*(one.xreplace(named) for one in node.args))}")
+            named[node] = Symbol(name)
+        lines.append(f"{self.target}[{', '.join(map(str, self.indices))}] = {self.expr.xreplace(named)}{tail}")
+        return "\n".join(lines)
+
+
+@final
+@dataclass(frozen=True)
+class Parallel:
+    """Stores for every element of a tile; different elements in any order, one element's stores in theirs."""
+
+    indices: tuple[tuple[Symbol, int], ...]
+    body: tuple[Store, ...]
+
+    def __str__(self) -> str:
+        head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
+        lines = [line for store in self.body for line in str(store).splitlines()]
+        return "\n".join([f"parallel {head}:", *("  " + line for line in lines)])
+
+
+@final
+@dataclass(frozen=True)
+class Loop:
+    """variable = start … stop − 1, with loads `stages` iterations ahead (`stages` = 0: none).
+
+    One that is not pipelined may be `unrolled`, so many iterations at a time, whose loads are then in flight together.
+    """
+
+    variable: Symbol
+    stop: Expr
+    stages: int
+    body: tuple[Statement, ...]
+    pipelined: bool = True
+    start: Expr = S.Zero
+    unrolled: int = 1
+
+    def __str__(self) -> str:
+        lines = [line for one in self.body for line in str(one).splitlines()]
+        first = "" if self.start == 0 else f"{self.start} <= "
+        return "\n".join(
+            [f"for {first}{self.variable} < {self.stop} ({self.stages} stages):", *("  " + line for line in lines)]
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Last:
+    """The block has come to a place of a counter; where it is the last of `parts` that do, the body.
+
+    The body sees what every one of them stored before it came. The counter is 0 again then, for the next launch. `flag`
+    is a buffer of one integer, which says to every thread whether its block came last.
+    """
+
+    counter: str
+    place: tuple[Expr, ...]
+    parts: int
+    flag: str
+    body: tuple[Statement, ...]
+
+    def __str__(self) -> str:
+        head = f"by the last of {self.parts} to come to {self.counter}[{', '.join(map(str, self.place))}]:"
+        return "\n".join([head, *("  " + line for one in self.body for line in str(one).splitlines())])
+
+
+Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop | Last
+
+
+@final
+@dataclass(frozen=True)
+class Kernel:
+    """One launch: a block for every point of the grid; `spread` where no matrix product lays its register tiles out.
+
+    Or so many `blocks`, where they are not 0: block w runs the body for the points w, w + blocks, w + 2·blocks …, of
+    which the grid's first variable varies fastest, and finds its buffers as the point before left them.
+    `plan` is its own where it is a stage before or after the loop's, and None where the program's plan is.
+    """
+
+    grid: tuple[tuple[Symbol, Any], ...]
+    buffers: tuple[Buffer, ...]
+    body: tuple[Statement, ...]
+    title: str
+    spread: bool = False
+    plan: Plan | None = None
+    blocks: int = 0
+
+    def __str__(self) -> str:
+        head = ", ".join(f"{name} < {extent}" for name, extent in self.grid)
+        turns = f" by {self.blocks} blocks in turn" if self.blocks else ""
+        lines = [f"kernel ({head}){turns}: {self.title}", *(f"  {one}" for one in self.buffers)]
+        return "\n".join(lines + ["  " + line for one in self.body for line in str(one).splitlines()])
+
+
+@final
+@dataclass(frozen=True)
+class TileProgram:
+    """See the module."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    kernels: tuple[Kernel, ...]
+    compute: str
+    sizes: tuple[Symbol, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"program {self.name} in {self.compute}", *(f"  {one}" for one in self.parameters)]
+        return "\n".join([*lines, *map(str, self.kernels)])
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter of that name, if any."""
+        return next((one for one in self.parameters if one.name == name), None)
+
+
+def sized(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """A shape at given run-time sizes."""
+    return tuple(one if isinstance(one, int) else int(sympify(one).xreplace(_integers(sizes))) for one in shape)
+
+
+def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
+    """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
+    found = dict[Symbol, int]()
+    for one in (one for one in parameters if one.key in shapes):
+        left = iter(shapes[one.key])
+        for size, count in zip(one.shape, one.folded or [1] * len(one.shape), strict=True):
+            taken = prod(islice(left, count))
+            found |= {size: taken} if isinstance(size, Symbol) else {}
+    return found
+
+
+def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
+    return {symbol: sympify(size) for symbol, size in sizes.items()}
+
+
+def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Every statement, those within others too, in order."""
+    for one in body:
+        yield one
+        if isinstance(one, Loop | Last):
+            yield from statements(one.body)
+
+
+def innermost(one: Statement, change: Callable[[Statement], Statement]) -> Statement:
+    """The statement with every one in it that holds no others changed; itself where it holds none."""
+    if isinstance(one, Loop | Last):
+        return replace(one, body=tuple(innermost(inner, change) for inner in one.body))
+    return change(one)
+
+
+def rewritten(one: Statement, change: Callable[[Any], Any]) -> Statement:
+    """The statement with every scalar expression, condition and index in it changed."""
+    if isinstance(one, Bind):
+        return replace(one, value=change(one.value))
+    if isinstance(one, Copy):
+        return Copy(_side(one.source, change), _side(one.target, change), one.by_threads)
+    if isinstance(one, Parallel):
+        return replace(one, body=tuple(_stored(store, change) for store in one.body))
+    if isinstance(one, Loop):
+        body = tuple(rewritten(inner, change) for inner in one.body)
+        return replace(one, start=change(one.start), stop=change(one.stop), body=body)
+    if isinstance(one, Last):
+        body = tuple(rewritten(inner, change) for inner in one.body)
+        return replace(one, place=tuple(map(change, one.place)), body=body)
+    return one
+
+
+def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
+    if isinstance(side, str):
+        return side
+    return Region(side.name, tuple((change(p[0]), p[1]) if isinstance(p, tuple) else change(p) for p in side.place))
+
+
+def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
+    once = tuple((name, change(node)) for name, node in store.once)
+    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard), once)
+
+
+def expressions(one: Statement) -> Iterator[Basic]:
+    """Every scalar expression, condition and index of a statement, those within loops too."""
+    found: list[Basic] = []
+
+    def keep(node: Basic) -> Basic:
+        found.append(node)
+        return node
+
+    rewritten(one, keep)
+    yield from found
+
+
+def bound_names(kernel: Kernel) -> tuple[str, ...]:
+    """The numbers that a kernel binds."""
+    return tuple(one.name for one in kernel.body if isinstance(one, Bind))
+
+
+def variables_of(kernel: Kernel) -> tuple[str, ...]:
+    """The variables of a kernel's grid, and the numbers that it binds."""
+    return (*map(str, dict(kernel.grid)), *bound_names(kernel))

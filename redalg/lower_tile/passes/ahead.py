@@ -1,0 +1,84 @@
+"""What is loaded ahead of a loop that may take no step.
+
+Where some warps load alone, TileLang has the load unit fetch it, and waits before its first use, which is in the loop.
+A block whose loop takes no step never waits: the result, which is laid where the tile was, is then overwritten by what
+arrives late. (Seen on an H200, where a sum ran between two bounds, of which one lay behind the other.)
+
+    tile <- x;  for t from a to b: …   →   tile <- x by threads;  for t from a to b: …      where a < b is not known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import Any
+
+from sympy import Expr, Integer, Max, Min, Symbol, floor, fraction
+
+from redalg.lower_tile.ir.program import Bind, Copy, Kernel, Loop, Region
+from redalg.lower_tile.ir.scalars import Load
+from redalg.strategies.plan import Plan
+
+MOST_BLOCKS = 512
+"""Blocks whose trip counts are computed one by one."""
+
+
+def settled(kernel: Kernel, plan: Plan) -> Kernel:
+    """The kernel, in which nothing arrives late."""
+    late = arriving_late(kernel, plan)
+    body = (replace(one, by_threads=True) if isinstance(one, Copy) and one in late else one for one in kernel.body)
+    return replace(kernel, body=tuple(body))
+
+
+def arriving_late(kernel: Kernel, plan: Plan) -> tuple[Copy, ...]:
+    """The copies of parameters to tiles that nothing may wait for."""
+    copies = (one for one in kernel.body if isinstance(one, Copy))
+    fetched = tuple(one for one in copies if isinstance(one.source, Region) and not one.by_threads)
+    return fetched if plan.warp_specialized and fetched and not always_steps(kernel) else ()
+
+
+def always_steps(kernel: Kernel) -> bool:
+    """Whether every pipelined loop takes a step in every block, as far as can be told."""
+    bound = {Load(one.name): one.value for one in kernel.body if isinstance(one, Bind)}
+    loops = (one for one in kernel.body if isinstance(one, Loop) and one.pipelined)
+    return all(is_positive(inlined(loop.stop - loop.start, bound), dict(kernel.grid)) for loop in loops)
+
+
+def inlined(expr: Expr, bound: Mapping[Any, Any]) -> Expr:
+    """An expression with the numbers that a kernel binds written out."""
+    while (made := expr.xreplace(bound)) != expr:
+        expr = made
+    return expr
+
+
+def is_positive(steps: Expr, grid: Mapping[Symbol, Any]) -> bool:
+    """Whether a number of steps is positive in every block of a grid: by its form, else block by block."""
+    if counts(steps):
+        return True
+    moving = sorted(steps.free_symbols, key=str)
+    extents = [grid[one] for one in moving if isinstance(grid.get(one), int | Integer)]
+    if steps.has(Load) or len(extents) < len(moving) or prod(extents) > MOST_BLOCKS:
+        return False
+    places = product(*(range(int(extent)) for extent in extents))
+    return all(
+        steps.xreplace({name: Integer(at) for name, at in zip(moving, place, strict=True)}) > 0 for place in places
+    )
+
+
+def counts(expr: Expr) -> bool:
+    """Whether an integer is at least 1, as its form tells: ⌊n/d⌋ where n − d is none below 0.
+
+    >>> k = Symbol("k", integer=True, positive=True)
+    >>> counts(Max(0, floor((k + 127) / 128))), counts(floor(k / 128))
+    (True, False)
+    """
+    if isinstance(expr, Max):
+        return any(map(counts, expr.args))
+    if isinstance(expr, Min):
+        return all(map(counts, expr.args))
+    if isinstance(expr, floor):
+        above, below = fraction(expr.args[0].together())
+        return bool((above - below).is_nonnegative)
+    return bool(expr.is_positive)

@@ -1,0 +1,56 @@
+"""What is the same for a whole block is read once, before everything else.
+
+x[g, …] of an input, indexed by grid variables and numbers   →   a bound number      exact: inputs are never written
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import final
+
+from sympy import Expr
+from sympy.core.basic import Basic
+
+from redalg.lower_tile.ir.names import Names
+from redalg.lower_tile.ir.program import Bind, Kernel, Parameter, rewritten
+from redalg.lower_tile.ir.scalars import Load
+
+
+@final
+class _Hoist:
+    def __init__(self, kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> None:
+        self.fixed = {name for name, _ in kernel.grid}
+        self.dtypes = {one.name: one.dtype for one in parameters if one.role == "input"}
+        self.names = names
+        self.bound: dict[Expr, Load] = {}
+        self.made: list[Bind] = []
+
+    def bind(self, value: Expr, dtype: str, wanted: str) -> Load:
+        """The number that holds a value."""
+        if value not in self.bound:
+            name = self.names.fresh(wanted)
+            self.bound[value] = Load(name)
+            self.made.append(Bind(name, value, dtype))
+        return self.bound[value]
+
+    def read(self, node: Basic) -> Basic:
+        """An expression with every read of an input that no loop moves replaced by its number."""
+        if not node.has(Load):
+            return node
+        if not isinstance(node, Load):
+            args = [self.read(one) for one in node.args]
+            same = all(a is b for a, b in zip(args, node.args, strict=True))
+            return node if same else node.func(*args)
+        gathers = any(one.has(Load) for one in node.indices)  # an index that is read may lie outside: left in place
+        if node.name not in self.dtypes or not node.indices or gathers or node.free_symbols - self.fixed:
+            return node
+        places = [str(one) for one in node.indices if one.is_Symbol]
+        return self.bind(node, self.dtypes[node.name], "_".join([node.name, *places]))
+
+
+def hoisted(kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> Kernel:
+    """The kernel with its fixed numbers bound first."""
+    work = _Hoist(kernel, parameters, names)
+    body = [rewritten(one, work.read) for one in kernel.body]
+    return replace(kernel, body=(*work.made, *body))

@@ -1,0 +1,42 @@
+"""Loops over tiles; those of one step, which are no loops.
+
+for t < 1: A   →   A with t := 0        exact: the body runs once, at 0 (MCFuser's dead loops)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sympy import Expr, Symbol
+
+from redalg.lower_tile.ir.program import Last, Loop, Statement, rewritten
+
+
+def over_tiles(variable: Symbol, span: tuple[Expr, Expr], stages: int, step: tuple[Statement, ...]) -> Loop:
+    """The loop over the tiles of a span: pipelined, unless a loop within it is (one prefetches, not both)."""
+    start, stop = span
+    inner = any(isinstance(one, Loop) and one.pipelined and one.stop != 1 for one in step)
+    return Loop(variable, stop, 0 if inner else stages, step, pipelined=not inner, start=start)
+
+
+def without_single_steps(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The statements with the body of every loop of one step in its place, within loops too."""
+    out: list[Statement] = []
+    for one in body:
+        if isinstance(one, Last):
+            out.append(replace(one, body=without_single_steps(one.body)))
+            continue
+        if not isinstance(one, Loop):
+            out.append(one)
+            continue
+        inner = without_single_steps(one.body)
+        if one.stop - one.start == 1:
+            out += [placed(statement, one) for statement in inner]
+        else:
+            out.append(replace(one, body=inner))
+    return tuple(out)
+
+
+def placed(statement: Statement, loop: Loop) -> Statement:
+    """A statement of a loop at its first step."""
+    return rewritten(statement, lambda node: node.xreplace({loop.variable: loop.start}))

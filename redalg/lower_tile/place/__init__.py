@@ -1,0 +1,1 @@
+"""FusedForm + Plan -> TileProgram: state, loads, loops and kernels."""

@@ -1,0 +1,116 @@
+"""FusedForm + Plan -> TileProgram: one kernel for Single-Segment, two for Multi-Segment.
+
+Single-Segment: empty state; loop over the row's tiles; finish; outputs (`single`).
+Multi-Segment: the same loop over a part, its state to a workspace; then merge the parts; finish; outputs (`segments`).
+A form in several stages (`incremental.stages`): the kernels of each, which hand on tensors in workspaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from redalg.errors import PlanError
+from redalg.incremental.arrange.pruned import pruned
+from redalg.incremental.arrange.stages import alone
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.check.fit import smem_bytes
+from redalg.lower_tile.check.lint import lint
+from redalg.lower_tile.check.verify import verify
+from redalg.lower_tile.ir.program import Kernel, Parameter, TileProgram, variables_of
+from redalg.lower_tile.passes.join import joined
+from redalg.lower_tile.passes.loops import without_single_steps
+from redalg.lower_tile.passes.subexpressions import shared
+from redalg.lower_tile.place.frames import Job, sizes_of
+from redalg.lower_tile.place.parameters import between, held, inputs, outputs, reading
+from redalg.lower_tile.place.segments import multi_segment
+from redalg.lower_tile.place.selection import check_selections
+from redalg.lower_tile.place.single import single_segment, split
+from redalg.lower_tile.place.split import check_splits
+from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.rules.rules import chosen, smaller
+
+
+def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
+    """The tile program of a form under a plan; `dtypes` gives each output's dtype."""
+    plan.verify()
+    if len(form.stages) > 1:
+        return in_stages(form, plan, problem, dtypes)
+    kernels, workspaces = kernels_of(form, plan, problem, dtypes)
+    parameters = (*inputs(form, problem), *outputs(form, problem, dtypes), *workspaces)
+    return checked(form, plan, problem, parameters, kernels)
+
+
+def kernels_of(
+    form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str], also: tuple[str, ...] = ()
+) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+    """The kernels of one form, and the workspaces between them."""
+    length = problem.sizes[plan.binding.streamed.name]
+    if plan.level == "row" and not plan.block_streamed >= length:
+        raise PlanError(
+            f"the plan holds a row in one tile of {plan.block_streamed} elements, and axis {plan.binding.streamed} has "
+            f"{length}. Use block_streamed of at least that, or another level."
+        )
+    if plan.form != form.kind:
+        raise PlanError(
+            f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
+        )
+    if plan.level == "thread" and not form.is_lanewise and not (form.is_tilted and form.shares_slopes):
+        raise PlanError(
+            f"the plan keeps a state in every lane, which has no place for a scaled pivot that no sum over "
+            f"{form.cascade.axis} finds. Use level 'block'."
+        )
+    check_selections(form, plan)
+    check_splits(form, plan)
+    problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
+    job = Job(pruned(form), plan, problem, dtypes, also=also)
+    lowered = multi_segment if plan.segments > 1 else split if plan.splits > 1 else single_segment
+    kernels, workspaces = lowered(job)
+    bodies = (joined(without_single_steps(one.body), tiles=plan.level == "thread") for one in kernels)
+    return tuple(replace(one, body=body) for one, body in zip(kernels, bodies, strict=True)), workspaces
+
+
+def in_stages(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
+    """The kernels of every stage, in order; those beside the form's own are planned by the rules."""
+    kernels = list[Kernel]()
+    parameters = [*inputs(form, problem), *outputs(form, problem, dtypes), *between(form, problem)]
+    for stage in form.stages:
+        known = reading(stage, form, problem)
+        stored = {one.name: dtypes.get(one.name) or held(one.name, form, problem) for one in stage.outputs}
+        also = (*(one.name for one in parameters), *(name for kernel in kernels for name in variables_of(kernel)))
+        one = alone(stage)
+        if stage is form:
+            found, workspaces = kernels_of(one, plan, known, stored, also)
+        else:
+            found, workspaces = ruled(one, plan, known, stored, also)
+        kernels += found
+        parameters += workspaces
+    return checked(form, plan, problem, tuple(parameters), tuple(kernels))
+
+
+def ruled(
+    stage: FusedForm, main: Plan, problem: Problem, dtypes: Mapping[str, str], also: tuple[str, ...]
+) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+    """The kernels of a stage under the rules' first plan that fits, without loading warps: where the loop's own plan
+    has them, the compiler would give them to any pipeline."""
+    plan = chosen(stage, problem, main.device)
+    plan = replace(plan, warp_specialized=False, stages=0 if main.warp_specialized else plan.stages)
+    made = []
+    for one in smaller(plan):
+        kernels, workspaces = kernels_of(stage, one, problem, dtypes, also)
+        made.append((tuple(replace(kernel, plan=one) for kernel in kernels), workspaces))
+        if all(smem_bytes(kernel, one) <= one.device.smem_bytes for kernel in kernels):
+            return made[-1]
+    return made[0]
+
+
+def checked(
+    form: FusedForm, plan: Plan, problem: Problem, parameters: tuple[Parameter, ...], kernels: tuple[Kernel, ...]
+) -> TileProgram:
+    """The program, verified."""
+    problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
+    name = f"{form.returned[0].name}_over_{form.cascade.axis}"
+    program = shared(TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem)))
+    verify(program)
+    lint(program, plan)
+    return program

@@ -1,0 +1,105 @@
+"""Which tiles a block needs: those that the domain rules out for every row of the block are never read.
+
+    k ≤ f for every live element   →   tiles up to ⌊(max over the block of f) / block⌋ + 1
+    k ≥ g for every live element   →   tiles from ⌊(min over the block of g) / block⌋
+
+Each limit is divided on its own: of a quotient of a minimum TileLang takes the number of tiles to be constant, and
+reads too many (seen: ⌊min(99, 64·q + 63) / 64⌋ for q < 2).
+
+Read off the domain's conjuncts that are linear in the streamed axis, with integers alone beside it: other axes,
+extents, and elements of integer tensors that are the same for the whole block (a row's length). Others trim nothing.
+Exact, since what is left out holds no live element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Add, And, Expr, Integer, Max, Min, Mul, S, floor, sympify
+from sympy.core.relational import Eq, Ge, Gt, Le, Lt
+from sympy.logic.boolalg import Boolean
+
+from redalg.expression import Axis, Element, Extent
+from redalg.expression.contents import elements_of, free_axes
+from redalg.lower_tile.ir.program import index
+from redalg.lower_tile.place.space import Space
+
+
+@final
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles first … stop − 1 of the streamed axis, within which all live elements lie (stop ≤ first: none do)."""
+
+    first: Expr
+    stop: Expr
+
+
+def needed_tiles(domain: Boolean, space: Space) -> Tiles | None:
+    """A block's tiles; None where the domain rules out none of them beforehand."""
+    block, lasts, firsts = space.plan.block_streamed, list[Expr](), list[Expr]()
+    for slope, limit in edges(domain, space):
+        placed = extreme(limit, space, largest=slope > 0)
+        if placed is not None:
+            (lasts if slope > 0 else firsts).append(placed)
+    if not lasts and not firsts:
+        return None
+    size = space.problem.sizes[space.plan.binding.streamed.name]
+    first = Max(S.Zero, *(floor(one / block) for one in firsts))
+    stop = Min(floor((sympify(size) + block - 1) / block), *(floor(one / block) + 1 for one in lasts))
+    return Tiles(first, stop)
+
+
+def edges(domain: Boolean, space: Space) -> list[tuple[int, Expr]]:
+    """(1, f) for every conjunct k ≤ f, (−1, g) for every k ≥ g."""
+    streamed, found = space.plan.binding.streamed, list[tuple[int, Expr]]()
+    for conjunct in And.make_args(domain):
+        for difference in _differences(conjunct):
+            slope = difference.coeff(streamed)
+            rest = (difference - slope * streamed).expand()
+            if slope in (1, -1) and not streamed_in(rest, streamed) and whole(rest, space):
+                found.append((int(slope), -rest if slope == 1 else rest))
+    return found
+
+
+def streamed_in(expr: Expr, streamed: Axis) -> bool:
+    """Whether an expression varies along the streamed axis."""
+    return streamed in free_axes(expr)
+
+
+def _differences(conjunct: Boolean) -> list[Expr]:
+    """What a conjunct says is ≤ 0, given that both sides are integers: a < b is a − b + 1 ≤ 0."""
+    if isinstance(conjunct, Eq):
+        return [(conjunct.lhs - conjunct.rhs).expand(), (conjunct.rhs - conjunct.lhs).expand()]
+    if not isinstance(conjunct, Le | Lt | Ge | Gt):
+        return []
+    strict = 1 if isinstance(conjunct, Lt | Gt) else 0
+    low, high = (conjunct.lhs, conjunct.rhs) if isinstance(conjunct, Le | Lt) else (conjunct.rhs, conjunct.lhs)
+    return [(low - high + strict).expand()]
+
+
+def whole(expr: Expr, space: Space) -> bool:
+    """Whether an expression is an integer that a kernel computes as one."""
+    if isinstance(expr, Element):
+        return "int" in space.problem.dtypes[expr.name] and all(whole(one, space) for one in expr.indices)
+    if isinstance(expr, Add | Mul | Max | Min):
+        return all(whole(one, space) for one in expr.args)
+    if isinstance(expr, floor):
+        return all(whole(one, space) for one in expr.args[0].as_numer_denom())
+    return isinstance(expr, Axis | Extent | Integer)
+
+
+def extreme(limit: Expr, space: Space, *, largest: bool) -> Expr | None:
+    """The largest or smallest value that a limit takes within the block; None where that is not known beforehand."""
+    ends: dict[Axis, Expr] = {}
+    for axis in sorted(space.varying(limit), key=str):
+        tilt = limit.coeff(axis)
+        if not tilt.is_Integer or axis in free_axes(limit - tilt * axis):
+            return None
+        first, length = space.spans[axis]
+        ends[axis] = first + length - 1 if (tilt > 0) == largest else first
+    if any(space.varying(one) for one in elements_of(limit)):
+        return None
+    places = {axis: index(f"end_{axis.name}") for axis in ends}
+    read: Expr = space.read(limit.xreplace(places))
+    return read.xreplace({places[axis]: end for axis, end in ends.items()})

@@ -1,0 +1,145 @@
+"""What a block of a kernel takes: its place in the grid, and the tiles of the streamed axis that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from sympy import Expr, Integer, Max, Min, S, Symbol, floor, sympify
+
+from redalg.expression import Axis, Value
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.ir.names import Names, kernel_name
+from redalg.lower_tile.ir.program import Bind, Kernel, index, variables_of
+from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.place.extent import needed_tiles
+from redalg.lower_tile.place.space import E_, PLACE, I, Space, output_name
+from redalg.lower_tile.place.split import Sums
+from redalg.strategies.binding import Binding
+from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.varying import tiles_of
+
+TILE, SEGMENT = index("t"), index("z")
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """What is lowered: the form, under a plan, for a problem whose outputs have the given dtypes; `also`: names that
+    other stages bear."""
+
+    form: FusedForm
+    plan: Plan
+    problem: Problem
+    dtypes: Mapping[str, str]
+    sums: Mapping[Value, Sums] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Span:
+    """The loop over tiles: `start` to `stop`, and what they need bound; `moving`: counted from the axis's first tile in
+    every segment, since what is live moves from block to block (otherwise from the segment's own first)."""
+
+    start: Expr
+    stop: Expr
+    bound: tuple[Bind, ...] = ()
+    moving: bool = True
+
+
+@final
+@dataclass(frozen=True)
+class Frame:
+    """The grid of a kernel (variables named after the axes), where a block stands, and the tiles that it streams."""
+
+    grid: tuple[tuple[Symbol, Any], ...]
+    space: Space
+    span: Span
+
+
+def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
+    """The grid, rows first, then columns where a block does not hold them all, and the place of a block in it."""
+    plan, sizes = job.plan, job.problem.sizes
+    binding, grid = plan.binding, list[tuple[Symbol, Any]]()
+    at: dict[Axis, Expr] = {}
+    start: dict[Axis, tuple[Expr, int]] = {}
+    if binding.row is not None:
+        block = index(names.fresh(f"{binding.row.name}_block"))
+        grid.append((block, tiles_of(sizes[binding.row.name], plan.block_row)))
+        at[binding.row] = block * plan.block_row + I
+        start[binding.row] = (block * plan.block_row, plan.block_row)
+    if binding.column is not None:
+        first: Expr = S.Zero
+        if plan.block_column < sizes[binding.column.name]:
+            block = index(names.fresh(f"{binding.column.name}_block"))
+            grid.append((block, tiles_of(sizes[binding.column.name], plan.block_column)))
+            first = block * plan.block_column
+        at[binding.column] = first + E_
+        start[binding.column] = (first, plan.block_column)
+    if segmented:
+        grid.append((SEGMENT, plan.segments))
+    for axis in reversed(binding.grid):
+        at[axis] = index(names.fresh(axis.name))
+        grid.append((at[axis], sizes[axis.name]))
+    packed, known = unpacked(binding, at)
+    at |= {axis: PLACE if sizes[axis.name] > 1 else S.Zero for axis in job.form.places}
+    space = Space(plan, job.problem, at, start, packed=packed, known=known, places=job.form.places)
+    spanned = span(job, space, names, segmented=segmented)
+    blocks = tuple(grid) or ((index(names.fresh("block")), 1),)
+    first = SEGMENT * space.tiles if segmented and not spanned.moving else S.Zero
+    return Frame(blocks, space.streaming(TILE, first), spanned)
+
+
+def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
+    """The axes that rows pack: their places go to `at`; their spans within a block, and what numbers their groups."""
+    packing = binding.packing
+    if packing is None:
+        return {}, {}
+    outer = at[packing.outer] if packing.outer is not None else S.Zero
+    at |= packing.places(at[packing.row], outer)
+    quotient = packing.quotient()
+    return packing.spans(outer), {} if quotient is None else {quotient: outer}
+
+
+def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
+    """The tiles of a block; a segment takes its share of those needed."""
+    domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
+    needed, parts = needed_tiles(domain, space), Integer(job.plan.segments)
+    if needed is None:
+        return Span(S.Zero, sympify(space.tiles), moving=False)
+    bound = list[Bind]()
+
+    def held(wanted: str, value: Expr) -> Expr:
+        if value.is_Integer:
+            return value
+        bound.append(Bind(names.fresh(wanted), value, "int32"))
+        return Load(bound[-1].name)
+
+    first = held("first_tile", needed.first)
+    stop = held("stop_tile", Max(first, needed.stop))
+    if segmented:
+        share = held("share", floor((stop - first + parts - 1) / parts))
+        first = held("first_of_part", Min(stop, first + SEGMENT * share))
+        stop = held("stop_of_part", Min(stop, first + share))
+    return Span(first, stop, tuple(bound))
+
+
+def taken(job: Job) -> tuple[str, ...]:
+    """Names that parameters bear."""
+    cascade = job.form.cascade
+    given = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
+    outputs = (output_name(one, job.problem) for one in job.dtypes)
+    return (*map(kernel_name, given), *outputs, *map(str, sizes_of(job.problem)), *job.also)
+
+
+def names_after(job: Job, kernels: list[Kernel], workspaces: list[str]) -> Names:
+    """Names for one more kernel (a TileLang text may bind a variable's name once)."""
+    return Names((*taken(job), *workspaces, *(name for kernel in kernels for name in variables_of(kernel))))
+
+
+def sizes_of(problem: Problem) -> tuple[Symbol, ...]:
+    """The run-time sizes: of axes, and of dimensions that no axis indexes."""
+    found = {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
+    return tuple(sorted(found | {problem.sizes[name] for name in problem.varying}, key=str))

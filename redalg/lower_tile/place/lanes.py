@@ -1,0 +1,390 @@
+"""States at the deepest level of the tree: every lane of the tile keeps one, and they are merged once, after the loop.
+
+    step       c' = c + δ(a + f(x; c)),  a' = A(c → c')·a + f(x; c')       in every lane, for the lane's own element x
+    lagged     a' = a + f(x; c), and every GROUP tiles c moves to the lane's own natural centre
+    scaled     c := ρ·c with every element that raises the lane's scale, then as in a step
+    shared     c of the row's first tile, in every lane, of pivots that are no means: nothing moves in the loop
+    collapse   c = the centre of all lanes' states;   a = Σ_j A(c_j → c)·a_j
+
+Reducing each tile to one number costs a barrier a tile; here none is met before the row's end (RedFuser, section 5.3:
+fusion at the level of a thread). A lane's centre may lag where centres are means over a count, since then the loss is
+bounded (THEORY.md, section 3): a lane of one element and GROUP more, amplification ≤ 1 + GROUP. Weighted centres move
+with every element, and so do those of tangents: log x may lie any distance from that at an element far below x.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import final
+
+from sympy import Add, And, Eq, Expr, Min, Ne, S, fraction, sympify
+
+from redalg.decompose.domain import live_term
+from redalg.expression import Value, Where
+from redalg.expression.contents import values_of
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy
+from redalg.lower_tile.ir.program import Fill, Loop, ReduceTile, Statement, index
+from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load
+from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.centres import Centred, found, is_local, local, start
+from redalg.lower_tile.place.folds import Folds
+from redalg.lower_tile.place.frames import TILE
+from redalg.lower_tile.place.moves import Merge, Side, first_of, steps, triangular
+from redalg.lower_tile.place.slots import Slots, allocate, stands_alone
+from redalg.lower_tile.place.space import I, J, Space
+from redalg.lower_tile.place.stream import Step
+from redalg.strategies.varying import tiles_of
+
+GROUP = 8
+"""Tiles between two moves of a lagged centre."""
+GROUP_NUMBER = index("group")
+
+
+def weight_of(pivot: Pivot) -> Expr:
+    """What a centre is a mean over: the denominator of its displacement."""
+    return fraction(pivot.source.together())[1]
+
+
+def is_counted(form: FusedForm) -> bool:
+    """Whether every centre is a mean over a count of elements, none of which a mask hides."""
+    counts = {one.value for one in form.accumulators if one.is_count}
+    return form.cascade.domain is S.true and all(weight_of(one) in counts for one in local(form))
+
+
+def is_curved(form: FusedForm) -> bool:
+    """Whether some sum moves by more than powers of how far a pivot does, as one about a tangent."""
+    moves = [c for one in form.accumulators for _, c in one.transition]
+    return any(c.has(pivot.departure) for c in moves for pivot in form.shifted)
+
+
+def is_still(one: Accumulator) -> bool:
+    """Whether an accumulator is the same at every centre (a count, a sum of weights)."""
+    return one.transition == ((one.value, S.One),)
+
+
+def in_order(space: Space, step: Expr, first: Expr) -> Space:
+    """The place where a lane takes neighbouring elements, one a step, from a first tile on: what is joined in order."""
+    streamed = space.plan.binding.streamed
+    start = {axis: span for axis, span in space.start.items() if axis != streamed}
+    place = first * space.plan.block_streamed + J * space.tiles + step
+    return replace(space, at={**space.at, streamed: place}, start=start)
+
+
+@final
+class Lanes:
+    """The loop with a state in every lane, and the merge of the lanes into row buffers.
+
+    `tiles`: the number of the block's first tile, and where the loop starts and stops, counted from there.
+    """
+
+    def __init__(self, form: FusedForm, assembly: Assembly, space: Space, tiles: tuple[Expr, ...]) -> None:
+        self.form, self.assembly, (first, *self.span) = form, assembly, tiles
+        self.first = first
+        self.local = local(form)
+        self.shared = [one for one in form.shifted if one not in self.local]
+        self.late = form.cascade.domain is not S.true and any(one.is_found for one in self.shared)
+        scaled = any(one.scales for one in self.local)  # in units of the lane's scale, which no element before tells
+        self.lagged = bool(self.local) and is_counted(form) and not scaled and not is_curved(form)
+        few = sympify(space.tiles)
+        self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
+        step = GROUP_NUMBER * GROUP + TILE if self.grouped else TILE
+        self.space = in_order(space, step, first) if form.ordered else space.streaming(step, first)
+        self.folds = Folds(form, assembly, self.space)
+        self.slots, self.starts = Slots(lanes=True), Slots()
+        self.before: list[Statement] = []
+        self.summed: set[Value] = set()
+
+    def build(self) -> tuple[Slots, list[Statement]]:
+        """Empty lanes, the loop, the merge of the lanes; the slots are those of rows."""
+        head = self._allocate() + self._begun() + (self._first_centres() if self.lagged else [])
+        body = tuple(self._step())
+        loop = self._groups(body) if self.grouped else self._loop(body)
+        slots, tail = self._collapse()
+        return slots, [*self.before, *head, loop, *tail]
+
+    def _loop(self, body: tuple[Statement, ...]) -> Loop:
+        start, stop = self.span
+        return Loop(TILE, stop, self.space.plan.stages, body, start=start)
+
+    def _groups(self, body: tuple[Statement, ...]) -> Loop:
+        tiles = self.space.tiles
+        left = Min(GROUP, tiles - GROUP_NUMBER * GROUP, evaluate=False)
+        left = sympify(GROUP) if sympify(tiles % GROUP) == 0 else left
+        inner = Loop(TILE, left, self.space.plan.stages, body)
+        return Loop(GROUP_NUMBER, sympify(tiles_of(tiles, GROUP)), 0, (inner, *self._recentred()), pipelined=False)
+
+    # ---- the lanes' states -------------------------------------------------------------------------------------------
+
+    def _allocate(self) -> list[Statement]:
+        body = list[Statement]()
+        for one in self.form.extrema:
+            body.append(self._lane(one.value, f"{one.monoid} {one.term}", one.monoid.identity))
+            if stands_alone(one, self.form):
+                self.slots.nan[one.value] = self.assembly.tile(f"{one.value.name}_nan", note="NaN met, by lane")
+                body.append(Fill(self.slots.nan[one.value], S.Zero))
+        for pivot in self.form.shifted:
+            empty = S.Zero if is_local(pivot) else S.NegativeInfinity
+            body.append(self._lane(pivot.value, f"pivot of {pivot.base}", empty))
+        for accumulator in self.form.accumulators:
+            body.append(self._lane(accumulator.value, f"sum {accumulator.term}", S.Zero))
+        return body + self.folds.emptied()
+
+    def _lane(self, value: Value, note: str, empty: Expr) -> Statement:
+        self.slots.names[value] = self.assembly.tile(f"{value.name}_lanes", note=f"{note}, by lane")
+        return Fill(self.slots.names[value], empty)
+
+    def _first_centres(self) -> list[Statement]:
+        """The first element of every lane as its centre."""
+        start = Step(self.form, self.assembly, self.slots, self.space.streaming(S.Zero, self.first), self.before)
+        stores = []
+        for pivot in self.local:
+            u = start.term(pivot.base)
+            stores.append((self.slots.names[pivot.value], Where(IsFinite(u), u, S.Zero)))
+        return [*start.body, self.assembly.lanes.stores(*stores)]
+
+    def _begun(self) -> list[Statement]:
+        """Pivots that the lanes of a row share: from its first tile, as a block has them; −∞ where nothing is live."""
+        if not self.shared:
+            return []
+        scaled = {value for one in self.form.pivots if not one.has_slot for value in values_of(one.source)}
+        body = list[Statement]()
+        for extremum in self.form.extrema if self.form.is_tilted else ():
+            if extremum.value in scaled:
+                body.append(self._start_of(extremum.value, extremum.monoid.identity))
+        body += [self._start_of(one.value, S.NegativeInfinity) for one in self.shared]
+        if not self.late:
+            body += self._offered(self.space.streaming(self.span[0], self.first))
+            self.assembly.made.clear()
+        return body
+
+    def _start_of(self, value: Value, empty: Expr) -> Statement:
+        self.starts.names[value] = self.assembly.row(f"{value.name}_start")
+        return Fill(self.starts.names[value], empty)
+
+    def _offered(self, space: Space) -> list[Statement]:
+        """A tile's own pivots to the rows that have none yet, and the rows' to the lanes."""
+        merge, body = Step(self.form, self.assembly, self.starts, space, self.before).starts()
+        rows = {one.value: Load(self.starts.names[one.value], I) for one in self.shared}
+        offers = [(rows[one.value], merge.tile_pivots[one.value]) for one in self.shared]
+        body += [self.assembly.over_rows((c.name, first_of(c, new))) for c, new in offers if c != new]
+        taken = [(self._name(one), first_of(self._c(one), rows[one.value])) for one in self.shared]
+        return [*body, self.assembly.lanes.stores(*taken)]
+
+    # ---- one tile ----------------------------------------------------------------------------------------------------
+
+    def _step(self) -> list[Statement]:
+        step = Step(self.form, self.assembly, self.slots, self.space, self.before)
+        step.live = self.space.live(self.form.cascade.domain)
+        self._load(step)
+        step.body += self.folds.taken(step.space)
+        for one in self.form.extrema:
+            self._extremum(step, one)
+        old = {value: self.slots.scale.get(value, S.One) * Load(name, I, J) for value, name in step.old.items()}
+        merge = self._merge({**self.slots.reads(), **old})
+        if self.late:
+            step.body += self._offered(self.space)
+        elif self.shared:
+            step.body.append(self.assembly.lanes.stores(*(self._first(step, one) for one in self.shared)))
+        merge.pivots(self.slots.reads())
+        rescaled = [(self._name(one), merge.rescaled(0, one)) for one in self.local if one.scales]
+        self._flush(step, merge)
+        step.body += [self.assembly.lanes.stores(*rescaled)] if rescaled else []
+        if self.lagged:
+            merge.deltas.update({(0, one.value): S.Zero for one in self.local})
+        elif self.local:
+            self._follow(step, merge)
+        merge.merged.update({one.value: merge.merged.get(one.value, self._c(one)) for one in self.form.shifted})
+        terms = {one.value: self._summand(step, one, merge) for one in self.form.accumulators}
+        moved = {one.value: merge.moved(0, one) for one in self.form.accumulators}
+        self._flush(step, merge)
+        stores = [(self._name(one), moved[one.value] + terms[one.value])
+                  for one in triangular(list(self.form.accumulators))]  # fmt: skip
+        stores += [(self._name(one), merge.merged[one.value]) for one in self.local if not self.lagged]
+        return [*step.body, self.assembly.lanes.stores(*stores)] if stores else step.body
+
+    def _first(self, step: Step, one: Pivot) -> tuple[str, Expr]:
+        """The first live element of a lane as its pivot (0 as its slope), where it has none yet."""
+        u, c = step.term(one.base), self._c(one)
+        begun = S.Zero if one.policy is PivotPolicy.SLOPE else Where(IsFinite(u), u, S.Zero)
+        return c.name, Where(And(Is(c, S.NegativeInfinity), step.live), begun, c)
+
+    def _name(self, one: Accumulator | Pivot) -> str:
+        return self.slots.names[one.value]
+
+    def _c(self, one: Pivot) -> Load:
+        return Load(self._name(one), I, J)
+
+    def _load(self, step: Step) -> None:
+        """Every input tile first, so that the elementwise loops are neighbours."""
+        domain = self.form.cascade.domain
+        exprs = [one.term for one in self.form.extrema] + [one.base for one in self.form.pivots]
+        exprs += [one.factors[0] for one in self.form.accumulators]
+        exprs += [term for one in self.form.structures for term in one.operands]
+        for expr in (domain, *(live_term(one, domain) for one in exprs)):
+            step.stage(expr)
+
+    def _flush(self, step: Step, merge: Merge) -> None:
+        step.body += merge.body
+        merge.body.clear()
+
+    def _merge(self, values: dict[Value, Expr]) -> Merge:
+        """Moves of the lanes' states; the other side is the element, at the merged pivots."""
+        merge = Merge(self.form, self.assembly, self.space, (Side(values), Side({}, moves=False)), self.assembly.lanes)
+        for one in self.shared:
+            merge.keep(one, self._c(one))
+        return merge
+
+    def _summand(self, step: Step, one: Accumulator, merge: Merge) -> Expr:
+        """The element's part of an accumulator, rounded on its own before it is added."""
+        term = step.summand(one, merge)
+        return Kept(term) if isinstance(term, Add) else term
+
+    def _extremum(self, step: Step, one: Extremum) -> None:
+        lanes, held = self.assembly.lanes, Load(self.slots.names[one.value], I, J)
+        read = Load(step.source(one), I, J)
+        if any(pivot.source.has(one.value) for pivot in self.form.pivots):
+            step.old[one.value] = self.assembly.tile(f"{one.value.name}_old")
+            step.body.append(lanes.stores((step.old[one.value], held)))
+        step.body.append(lanes.stores((held.name, one.monoid.combine(held, read))))
+        if one.value in self.slots.nan:
+            met = Load(self.slots.nan[one.value], I, J) + Where(IsNaN(read), S.One, S.Zero)
+            step.body.append(lanes.stores((self.slots.nan[one.value], met)))
+
+    def _follow(self, step: Step, merge: Merge) -> None:
+        """The lanes' centres with the element: c' = c + δ, δ from the sums at c; c where that is not finite."""
+        merge.merged.update({one.value: self._c(one) for one in self.form.shifted})
+        merge.deltas.update({(0, one.value): S.Zero for one in self.local})
+        wanted = {value for one in self.local for value in values_of(one.source)}
+        trial: dict[Value, Expr] = {}
+        for one in self.form.accumulators:
+            if one.value in wanted:
+                term = self._summand(step, one, merge)
+                trial[one.value] = merge.held(f"{one.value.name}_trial", merge.moved(0, one) + term)
+        self._move(merge, trial)
+        self._flush(step, merge)
+
+    def _move(self, merge: Merge, sums: dict[Value, Expr]) -> None:
+        """Every lane's centre to the natural one of these sums; the displacement of what holds nothing is 0."""
+        inverse: dict[Expr, Load] = {}
+        at = {**{one.value: self._c(one) for one in self.form.shifted}, **sums}
+        for one in self.local:
+            above, below = fraction(one.source.together())
+            if below not in inverse:  # any centre is exact, so that one reciprocal serves all of them
+                inverse[below] = merge.held("inverse", 1 / merge.read(below, at))
+            moved = merge.held(f"{one.value.name}_moved", self._c(one) + merge.read(above, at) * inverse[below])
+            merge.merged[one.value] = merge.held(f"{one.value.name}_new", Where(IsFinite(moved), moved, self._c(one)))
+        for one in self.local:
+            merge.deltas[0, one.value] = self._displaced(merge, one, self._c(one))
+
+    def _displaced(self, merge: Merge, one: Pivot, c: Expr) -> Load:
+        """c' − c, c as the merged extrema scale it; 0 of a lane that holds nothing."""
+        holds = merge.read(weight_of(one), self.slots.reads())
+        displaced = merge.merged[one.value] - c
+        return merge.held(f"delta_{one.value.name}", Where(Eq(holds, 0), S.Zero, displaced))
+
+    def _recentred(self) -> list[Statement]:
+        """Every lane to its own natural centre; where its extrema are, it stays."""
+        reads = self.slots.reads()
+        here = (Side(reads, moves=False), Side({}, moves=False))
+        merge = Merge(self.form, self.assembly, self.space, here, self.assembly.lanes)
+        for one in self.shared:
+            merge.keep(one, self._c(one))
+        self._move(merge, reads)
+        moving = [one for one in triangular(list(self.form.accumulators)) if not one.is_count]
+        stores = [(self._name(one), merge.moved(0, one)) for one in moving]
+        merge.store(*stores, *((self._name(one), merge.merged[one.value]) for one in self.local))
+        return merge.body
+
+    # ---- N states to one ---------------------------------------------------------------------------------------------
+
+    def _collapse(self) -> tuple[Slots, list[Statement]]:
+        """Extrema, then pivots, then every accumulator moved there and summed."""
+        rows, _ = allocate(self.form, self.assembly, self.space.problem)
+        rows.scale.update(self.slots.scale)
+        rows.names.update(self.folds.rows)
+        body = self.folds.collapsed()
+        for one in self.form.extrema:
+            body.append(
+                ReduceTile(one.monoid.reduction, self.slots.names[one.value], rows.names[one.value], clear=True)
+            )
+            if one.value in rows.nan:
+                body.append(ReduceTile("sum", self.slots.nan[one.value], rows.nan[one.value], clear=True))
+        running = Merge(self.form, self.assembly, self.space, (Side(rows.reads()), Side({})))
+        running.pivots(rows.reads())
+        body += running.body
+        for pivot in self.form.shifted:
+            name = rows.names[pivot.value]
+            running.merged[pivot.value] = self._first_centre(pivot, name, running, body) if pivot in self.local else \
+                self._start(pivot, name, body)  # fmt: skip
+        for _ in range(self._refinements()):
+            self._sums(running, rows, body, {value for one in found(self.form) for value in values_of(one.source)})
+            body += self._refined(running, rows)
+        self._sums(running, rows, body, {one.value for one in self.form.accumulators})
+        body += [self._marked(one, running, rows) for one in self.local]
+        return rows, body
+
+    def _refinements(self) -> int:
+        """How often a row's centre is refined: it starts as the mean of the lanes', of which some may be far."""
+        if not found(self.form):
+            return 0
+        length = self.space.problem.sizes[self.space.plan.binding.streamed.name]
+        full = sympify(length).is_Integer and length >= self.space.plan.block_streamed * self.space.plan.segments
+        return 1 if self.lagged and full else 2
+
+    def _first_centre(self, pivot: Pivot, name: str, running: Merge, body: list[Statement]) -> Load:
+        total = self.assembly.row(f"{pivot.value.name}_total")
+        mean = Load(total, I) / self.space.plan.block_streamed
+        centres = self._name(pivot)
+        if pivot.scales:
+            merge = self._to_row(running)
+            there = merge.rescaled(0, pivot)
+            body += merge.body
+            centres = self.assembly.tile_of(f"{pivot.value.name}_rescaled", there, body)
+        body.append(ReduceTile("sum", centres, total, clear=True))
+        body.append(self.assembly.over_rows((name, Where(IsFinite(Load(total, I)), mean, S.Zero))))
+        return Load(name, I)
+
+    def _start(self, pivot: Pivot, name: str, body: list[Statement]) -> Load:
+        """Where the pivot of a row starts, given those of the lanes that have one: of slopes, at their mean."""
+        if pivot.policy is PivotPolicy.SLOPE:
+            pivot = replace(pivot, policy=PivotPolicy.BLOCK_MEAN)
+        c = self._c(pivot)
+        live = Ne(c, S.NegativeInfinity)
+        key = f"{pivot.value.name}_lanes_live"
+        count = Load(self.assembly.summed(key, Where(live, S.One, S.Zero), body), I)
+        return start(pivot, Centred(c, live, count), self.assembly, body, into=name)
+
+    def _to_row(self, running: Merge) -> Merge:
+        """The merge that moves every lane's state to the pivots of the row."""
+        merge = Merge(self.form, self.assembly, self.space, (Side(self.slots.reads()), Side({})), self.assembly.lanes)
+        merge.merged = dict(running.merged)
+        return merge
+
+    def _sums(self, running: Merge, rows: Slots, body: list[Statement], wanted: set[Value]) -> None:
+        """The sums over the lanes at the row's pivots."""
+        merge = self._to_row(running)
+        wanted = wanted - self.summed
+        self.summed |= {one.value for one in self.form.accumulators if is_still(one)} & wanted
+        for pivot in self.local:
+            merge.deltas[0, pivot.value] = self._displaced(merge, pivot, merge.rescaled(0, pivot))
+        for one in self.form.accumulators:
+            if one.value in wanted:
+                moved = merge.moved(0, one)
+                body += merge.body
+                merge.body.clear()
+                source = self.assembly.tile_of(f"{one.value.name}_moved", moved, body)
+                body.append(ReduceTile("sum", source, rows.names[one.value], clear=True))
+
+    def _refined(self, running: Merge, rows: Slots) -> list[Statement]:
+        """c + δ of the row, δ from its sums at c."""
+        moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
+        for pivot in found(self.form):
+            c, name = Load(rows.names[pivot.value], I), self.assembly.row(f"{pivot.value.name}_moved")
+            moved.append((name, c + running.read(pivot.source, rows.reads())))
+            stores.append((c.name, Where(IsFinite(Load(name, I)), Load(name, I), c)))
+        return [self.assembly.over_rows(*one) for one in steps(self.form, moved, stores)]
+
+    def _marked(self, pivot: Pivot, running: Merge, rows: Slots) -> Statement:
+        """−∞ as the centre of a row without elements, by which a merge knows it."""
+        c, holds = rows.names[pivot.value], running.read(weight_of(pivot), rows.reads())
+        return self.assembly.over_rows((c, Where(Eq(holds, 0), S.NegativeInfinity, Load(c, I))))

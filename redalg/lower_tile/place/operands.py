@@ -1,0 +1,171 @@
+"""Operands of contractions and producers: tiles of inputs in shared memory, loaded or computed.
+
+What does not depend on the streamed axis is loaded before the loop (MCFuser's scope of a statement). A part of a tensor
+is one tile, however its elements are indexed: what serves two contractions is loaded once.
+
+r(i)·f(i, j)   →   r[i]·f(i, j), r made once     before the loop; exact but for a rounding, where r reads inputs alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+from sympy import Expr, Mul, S, Symbol
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.errors import PlanError
+from redalg.expression import Axis, Cast, Element, Where
+from redalg.expression.contents import elements_of, free_axes
+from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, Store
+from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.space import E_, I, J, Space
+from redalg.strategies.model.dag import within
+from redalg.strategies.rules.products import EIGHT_BITS
+
+
+def node_axes(indices: tuple[Expr, ...]) -> tuple[Axis, ...]:
+    """The axes of a tile, one a dimension."""
+    return tuple(axis for one in indices for axis in free_axes(one))
+
+
+@final
+class Operands:
+    """Loads tiles into `before` (ahead of the loop) or into the loop's body."""
+
+    def __init__(self, assembly: Assembly, before: list[Statement]) -> None:
+        self.assembly, self.before = assembly, before
+        self.tiles: dict[Region, str] = {}
+
+    # ---- tiles of inputs ---------------------------------------------------------------------------------------------
+
+    def staged(self, space: Space, expr: Basic, body: list[Statement], least: int = 2) -> Space:
+        """The space with every floating-point element of the expression that spans `least` axes of the tile staged."""
+        found = {}
+        for element in sorted(elements_of(expr), key=str):
+            part = space.region(element)
+            floating = space.problem.dtypes[element.name].startswith(("float", "bfloat"))
+            if part is not None and floating and len(part[1]) >= least and element not in space.staged:
+                found[element] = (self.load(space, element, body), part[1])
+        return space.with_staged(found)
+
+    def load(self, space: Space, element: Element, body: list[Statement]) -> str:
+        """A tile of an input in shared memory, loaded once, ahead of the loop where it does not move with it."""
+        part = space.region(element)
+        if part is None:
+            raise PlanError(f"`{element}` is not a plain tile of its tensor")
+        region, indices = part
+        if region not in self.tiles:
+            shape = [place[1] for place in region.place if isinstance(place, tuple)]
+            dtype, binding = space.problem.dtypes[element.name], space.plan.binding
+            scope = "fragment" if self._by_lane(space, indices) else "shared"
+            note = ", ".join(map(str, node_axes(indices)))
+            name = self.assembly.buffer(f"{element.name}_tile", scope, shape, dtype, note=note)
+            self.tiles[region] = name
+            self.place(binding.streamed, free_axes(element), body).append(Copy(region, name))
+        return self.tiles[region]
+
+    def place(self, streamed: Axis, axes: Iterable[Axis], body: list[Statement]) -> list[Statement]:
+        """Where a load stands that depends on the given axes: as far out as the memory-access DAG allows."""
+        return body if within((str(streamed),), set(map(str, axes))) else self.before
+
+    def _by_lane(self, space: Space, indices: tuple[Expr, ...]) -> bool:
+        """Whether a tile is read by the lane that loads it: registers then hold it."""
+        binding = space.plan.binding
+        return not space.plan.multiplies and indices == (binding.row, binding.streamed)
+
+    def operand(
+        self,
+        space: Space,
+        expr: Expr,
+        axes: tuple[Axis, ...],
+        indices: tuple[Symbol, ...],
+        body: list[Statement],
+        *,
+        dtype: str | None = None,
+        live: Boolean = S.true,
+    ) -> str:
+        """A factor of a contraction as a shared tile over the given axes (in its own dtype, unless one is given).
+
+        It is 0 where `live` does not hold: a weight of 0 does not hide a NaN there. That takes a tile of its own, since
+        what a pipeline loads ahead may not be overwritten.
+        """
+        dtype = dtype or operand_dtype(space, expr)
+        whole = isinstance(expr, Element) and live is S.true and len(axes) == len(indices)
+        if isinstance(expr, Element) and whole and dtype == space.problem.dtypes[expr.name]:
+            part = space.region(expr)
+            if part is not None and part[1] == axes:
+                return self.load(space, expr, body)
+        inner = self.staged(space, expr, body)
+        shape = [space.start[axis][1] if axis in space.start else space.plan.block_row for axis in axes] if axes else []
+        shape = shape if len(shape) == len(indices) else [space.plan.block_row, *shape]
+        name = self.assembly.buffer("operand", "shared", shape, dtype)
+        read = inner.read(expr) if live is S.true else Where(inner.read(live), inner.read(expr), S.Zero)
+        for axis in axes:
+            if space.ragged(axis):
+                read = Where(inner.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
+        target = self.place(space.plan.binding.streamed, free_axes(expr), body)
+        target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
+        return name
+
+    def made_of(self, space: Space, read: Expr, dtype: str, body: list[Statement]) -> str:
+        """A shared tile of rows and streamed elements that holds an expression in i, j, in the given dtype."""
+        key = Load(f"operand {dtype}", read)
+        if key not in self.assembly.made:
+            shape = (space.plan.block_row, space.plan.block_streamed)
+            name = self.assembly.made[key] = self.assembly.buffer("operand", "shared", shape, dtype)
+            store = Store(name, (I, J), self.assembly.across(self._hoisted(read), body))
+            body.append(Parallel(((I, shape[0]), (J, shape[1])), (store,)))
+        return self.assembly.made[key]
+
+    def _hoisted(self, read: Expr) -> Expr:
+        """r(i)·f(i, j)  →  r computed for every row, ahead of the loop; where it reads inputs alone."""
+        if isinstance(read, Where):
+            return Where(read.args[0], self._hoisted(read.args[1]), read.args[2])
+        if isinstance(read, Cast):
+            return Cast(self._hoisted(read.args[0]), read.dtype)
+        rows = [one for one in Mul.make_args(read) if not one.has(J)]
+        factor = Mul(*rows)
+        names = {one.name for one in factor.atoms(Load)}
+        if not names or any(self.assembly.holds(name) for name in names):
+            return read
+        rest = Mul(*(one for one in Mul.make_args(read) if one.has(J)))
+        return rest * self.assembly.shared_row("factor", factor, self.before, note=f"{factor}")
+
+    def head(self, space: Space, expr: Expr, live: Boolean, body: list[Statement]) -> str:
+        """A tile in registers of columns and streamed elements that holds a term, 0 where it does not count."""
+        inner, plan = self.staged(space, expr, body), space.plan
+        read = inner.read(expr) if live is S.true else Where(live, inner.read(expr), S.Zero)
+        shape = (plan.block_column, plan.block_streamed)
+        name = self.assembly.buffer("head", "fragment", shape, space.problem.compute)
+        body.append(Parallel(((E_, shape[0]), (J, shape[1])), (Store(name, (E_, J), read),)))
+        return name
+
+    def right(
+        self, space: Space, expr: Expr, dtype: str, body: list[Statement], live: Boolean = S.true
+    ) -> tuple[str, bool]:
+        """The second factor of a contraction as a shared tile, and whether it lies with its columns first.
+
+        8-bit matrix instructions want that; otherwise it lies as its tensor does.
+        """
+        binding = space.plan.binding
+        if binding.column is None:
+            raise AssertionError("a contraction without columns")
+        turned = dtype in EIGHT_BITS or any(
+            (part := space.region(one)) is not None and part[1] == (binding.column, binding.streamed)
+            for one in elements_of(expr)
+        )
+        axes, indices = ((binding.column, binding.streamed), (E_, J)) if turned else (
+            (binding.streamed, binding.column), (J, E_))  # fmt: skip
+        return self.operand(space, expr, axes, indices, body, dtype=dtype, live=live), turned
+
+
+def operand_dtype(space: Space, expr: Expr) -> str:
+    """The dtype in which a factor enters a contraction: its own when it is one input's, else the arithmetic's."""
+    found = {space.problem.dtypes[one.name] for one in elements_of(expr)}
+    found = {dtype for dtype in found if dtype.startswith(("float", "bfloat"))}
+    if isinstance(expr, Cast):
+        return expr.dtype
+    return found.pop() if len(found) == 1 else space.problem.compute

@@ -1,0 +1,74 @@
+"""The parameters of a program: inputs, scalars and outputs, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+
+from redalg.expression import Element, Scalar, Value
+from redalg.expression.contents import of_kind
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.ir.names import kernel_name
+from redalg.lower_tile.ir.program import Parameter
+from redalg.lower_tile.place.space import output_name
+from redalg.strategies.plan import Problem, shape_of
+
+
+def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
+    """Inputs, then scalars, in order of name; of every stage, but what one makes for another."""
+    made = {one.name for one in form.handed_on}
+    names = sorted({name for one in form.stages for name in one.cascade.inputs()} - made)
+    shapes = {name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem) for name in names}
+    arrays = [
+        Parameter(kernel_name(key), shape or (1,), problem.dtypes[key], "input", key, problem.views.get(key, ()))
+        for key, shape in shapes.items()
+    ]
+    scalars = sorted({str(one.name) for stage in form.stages for one in stage.cascade.scalars()})
+    exact = {one.name for stage in form.stages for one in of_places(stage)}
+    return (*arrays, *(Parameter(kernel_name(key), (), "float64" if key in exact else problem.compute, "scalar", key)
+                       for key in scalars))  # fmt: skip
+
+
+def of_places(stage: FusedForm) -> frozenset[Scalar]:
+    """The scalars that are compared with places, or with each other: a narrow type does not hold every place."""
+    exprs: list[Basic] = [*stage.cascade.expressions(), stage.cascade.domain]
+    exprs += [one.term for one in stage.extrema] + [factor for one in stage.accumulators for factor in one.factors]
+    exprs += [one.expr for one in stage.assignments] + [one.expr for one in stage.outputs]
+    relations = (
+        one for expr in exprs for one in of_kind(Relational, expr) if not (of_kind(Element, one) or of_kind(Value, one))
+    )
+    return frozenset(scalar for one in relations for scalar in of_kind(Scalar, one))
+
+
+def outputs(form: FusedForm, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:
+    """Outputs, in the order in which they were named (a single number is an array of one)."""
+    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in (one.given if one.places else one.axes))
+              for one in form.returned}  # fmt: skip
+    return tuple(
+        Parameter(output_name(key, problem), shape or (1,), dtypes[key], "output", key) for key, shape in shapes.items()
+    )
+
+
+def reading(stage: FusedForm, form: FusedForm, problem: Problem) -> Problem:
+    """The problem of a stage: with the dtypes of what it reads of the others, which narrower inputs do not have."""
+    made = {one.name for one in form.handed_on}
+    dtypes = {name: dtype for name, dtype in problem.dtypes.items() if name not in made}
+    read = {name: held(name, form, problem) for name in stage.cascade.inputs() if name in made}
+    return replace(problem, dtypes={**dtypes, **read})
+
+
+def held(name: str, form: FusedForm, problem: Problem) -> str:
+    """The dtype of what one stage makes for another: the arithmetic's; of truth bytes, of indices integers."""
+    return {"bool": "uint8", "": problem.compute}.get(form.whole.get(name, ""), "int64")
+
+
+def between(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
+    """What one stage makes for another."""
+    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in form.handed_on}
+    return tuple(
+        Parameter(kernel_name(key), shape or (1,), held(key, form, problem), "workspace", key)
+        for key, shape in shapes.items()
+    )

@@ -1,0 +1,333 @@
+"""Multi-Segment: blocks take parts of the streamed axis, their states go to a workspace, where they are merged.
+
+merge = kernel    by a second kernel: every launch sees what the ones before it stored
+merge = launch    by the block that comes last of those of its tile, in the same launch (`Last`), a few rows at a time
+
+Parts are merged in their order either way, so that which block comes last changes no bit. What all columns of a row
+share (or all rows of a column) is stored once for a kernel that merges; in the same launch every tile stores its own,
+since it waits for no block of another. Outputs that carry the streamed axis are written by a further kernel, from the
+merged state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Any, final
+
+from sympy import And, Expr, Integer, Min, S
+
+from redalg.expression import Axis, Value, Where
+from redalg.incremental.form import FusedForm, Structure
+from redalg.lower_tile.ir.names import Names
+from redalg.lower_tile.ir.program import (
+    Copy,
+    Kernel,
+    Last,
+    Loop,
+    Parallel,
+    Parameter,
+    Statement,
+    Store,
+    index,
+    rewritten,
+)
+from redalg.lower_tile.ir.scalars import IsNaN, Load
+from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.carried import Carried, carries
+from redalg.lower_tile.place.epilogue import Epilogue
+from redalg.lower_tile.place.folds import Folds, integer_dtype
+from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken
+from redalg.lower_tile.place.moves import Merge, Side, triangular
+from redalg.lower_tile.place.selection import Best, part_of, selected_part, width
+from redalg.lower_tile.place.single import AGAIN, finished, in_turn, streamed
+from redalg.lower_tile.place.slots import Slots, State, allocate
+from redalg.lower_tile.place.space import E_, PLACE, I, Space
+from redalg.strategies.varying import tiles_of
+
+PART, CHUNK = index("part"), index("chunk")
+PARTS_TOGETHER = 8
+"""Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
+
+
+@final
+@dataclass(frozen=True)
+class Parts:
+    """Where the parts of a state lie.
+
+    Attributes:
+        names: workspaces of the parts.
+        slots: the buffers that they are stored from.
+        wholes: workspaces of the merged state (none: nothing else reads it).
+        rows, columns: (number, count) of the block's tile where every tile stores its own; None where one stores for
+            all.
+    """
+
+    names: Mapping[State, str]
+    slots: Slots
+    wholes: Mapping[State, str]
+    rows: tuple[Expr, Any] | None = None
+    columns: tuple[Expr, Any] | None = None
+
+    def own(self, value: State) -> tuple[Expr, Any] | None:
+        """The tile that stores a slot for itself, where others hold the same."""
+        return None if value in self.slots.columns else self.rows if value in self.slots.heads else self.columns
+
+    def shape(self, value: State, job: Job) -> tuple[Any, ...]:
+        """(segments, tiles that store their own, …) of a workspace."""
+        own = self.own(value)
+        return (job.plan.segments, *([own[1]] if own else []), *state_shape(value, self.slots, job))
+
+    def place(self, value: State, space: Space, part: Expr) -> tuple[Expr, ...]:
+        """Where a part of a slot lies in its workspace."""
+        own = self.own(value)
+        return (part, *([own[0]] if own else []), *state_place(value, self.slots, space))
+
+
+def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+    """Blocks take parts of the streamed axis; their states are merged by a second kernel, or by the last of them."""
+    names = Names(taken(job))
+    place = frame(job, names, segmented=True)
+    assembly = Assembly(job.plan, names, job.problem.compute)
+    slots, body, _ = streamed(job, place, assembly)
+    named = {value: names.fresh(f"{name}_parts") for value, name in slots.buffers().items()}
+    wholes = dict[State, str]()
+    if carries(job.form):
+        wholes = {value: names.fresh(f"{name}_whole") for value, name in slots.buffers().items()}
+    parts = Parts(named, slots, wholes)
+    if job.plan.merge == "launch":
+        rows, columns = (own_tile(axis, job, place.space) for axis in (job.plan.binding.row, job.plan.binding.column))
+        parts = replace(parts, rows=rows, columns=columns)
+    for value, name in named.items():
+        where, alone = parts.place(value, place.space, SEGMENT), parts.own(value) is None
+        body.append(stored(value, slots, (name, where), place.space, alone=alone))
+    made = [parameter(value, name, parts.shape(value, job), job) for value, name in named.items()]
+    workspaces = [*named.values(), *wholes.values()]
+    title = f"stream a part of {job.form.cascade.axis}"
+    if job.plan.merge == "launch":
+        counter = counting(place, names.fresh("done"))
+        body.append(by_the_last(job, place, assembly, counter, parts))
+        made.append(counter)
+        workspaces.append(counter.name)
+        kernels = [finished(job, place, assembly, body, f"{title}, merge the parts" + ", finish" * (not wholes))]
+    else:
+        kernels = [in_turn(finished(job, place, assembly, body, title), job.plan)]
+        kernels.append(merging(job, names_after(job, kernels, workspaces), parts))
+    if wholes:
+        whole = [(value, name, (1, *state_shape(value, slots, job))) for value, name in wholes.items()]
+        made += [parameter(*one, job) for one in whole]
+        kernels.append(writing(job, names_after(job, kernels, workspaces), wholes, slots))
+    return tuple(kernels), tuple(made)
+
+
+def parameter(value: State, name: str, shape: tuple[Any, ...], job: Job) -> Parameter:
+    """A workspace as a parameter."""
+    own = "int64" if isinstance(value, tuple) else integer_dtype(value, job.form)
+    return Parameter(name, shape, own or job.problem.compute, "workspace", name)
+
+
+def state_shape(value: State, slots: Slots, job: Job) -> tuple[Any, ...]:
+    """(grid axes …, rows, columns or places) of a slot of every row."""
+    binding, sizes = job.plan.binding, job.problem.sizes
+    if value in slots.heads and binding.column:
+        return (*(sizes[axis.name] for axis in binding.grid), sizes[binding.column.name])
+    rows = sizes[binding.row.name] if binding.row else 1
+    columns = [sizes[binding.column.name]] if value in slots.columns and binding.column else []
+    columns += [width(value[0], job.problem)] if isinstance(value, tuple) and width(value[0], job.problem) else []
+    return (*(sizes[axis.name] for axis in binding.grid), rows, *columns)
+
+
+def state_place(value: State, slots: Slots, space: Space) -> tuple[Expr, ...]:
+    """Where a slot lies among those of every row."""
+    binding = space.plan.binding
+    if value in slots.heads and binding.column:
+        return (*(space.at[axis] for axis in binding.grid), space.at[binding.column])
+    row = space.at[binding.row] if binding.row else I
+    place: tuple[Expr, ...] = (*(space.at[axis] for axis in binding.grid), row)
+    if isinstance(value, tuple):
+        return (*place, PLACE) if width(value[0], space.problem) else place
+    return (*place, space.at[binding.column]) if value in slots.columns and binding.column else place
+
+
+def stored(
+    value: State, slots: Slots, at: tuple[str, tuple[Expr, ...]], space: Space, *, alone: bool = True
+) -> Statement:
+    """A slot to a place of a workspace; `alone`: of blocks that hold the same, by one."""
+    (workspace, where), source = at, slots.buffers()[value]
+    once = And(space.rows_inside(), space.first_columns() if alone else S.true)
+    if isinstance(value, tuple):
+        sweep = [one for one in ((I, space.plan.block_row), (PLACE, width(value[0], space.problem))) if one[1]]
+        read = Load(source, *(one for one, _ in sweep))
+        return Parallel(tuple(sweep), (Store(workspace, where, read, once),))
+    if value in slots.heads:
+        first = And(space.columns_inside(), space.first_rows() if alone else S.true)
+        return Parallel(((E_, space.plan.block_column),), (Store(workspace, where, Load(source, E_), first),))
+    if value not in slots.columns:
+        store = Store(workspace, where, slots.marked(value, Load(source, I)), once)
+        return Parallel(((I, space.plan.block_row),), (store,))
+    inside = And(space.rows_inside(), space.columns_inside())
+    store = Store(workspace, where, Load(source, I, E_), inside)
+    return Parallel(((I, space.plan.block_row), (E_, space.plan.block_column)), (store,))
+
+
+def merging(job: Job, names: Names, parts: Parts) -> Kernel:
+    """The kernel that merges the parts."""
+    rows = min(job.plan.block_row, job.plan.block_merged) if job.plan.binding.row is not None else 1
+    job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
+    place = frame(job, names, segmented=False)
+    assembly = Assembly(job.plan, names, job.problem.compute)
+    body = merged(job, place.space, assembly, parts)
+    return finished(job, place, assembly, body, "merge the parts" + ", finish" * (not parts.wholes))
+
+
+def merged(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
+    """The derived merge, part after part, then finish; the merged state is kept where a further kernel reads it."""
+    slots, body = allocate(job.form, assembly, job.problem)
+    folds = Folds(job.form, assembly, space, by_row=True)
+    body += folds.emptied()
+    slots = replace(slots, names=slots.names | folds.rows, scale=parts.slots.scale)
+    places = {value: (name, parts.place(value, space, PART)) for value, name in parts.names.items()}
+    loop, held, best = taken_from(places, slots, job.form, assembly, space)
+    for one, part in best.items():
+        loop += selected_part(one, assembly, job.problem, slots.best[one], part)
+    loop += folds.part(held)
+    loop += merge_step(assembly, space, slots, held, job.form)
+    together = min(PARTS_TOGETHER, job.plan.segments)
+    stop = Integer(job.plan.segments)
+    body.append(Loop(PART, stop, 0, tuple(loop), pipelined=False, unrolled=together))
+    for value, name in parts.wholes.items():
+        body.append(stored(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space))
+    if not all(one.carries for one in job.form.outputs):
+        body += Epilogue(job.form, assembly, slots, space, job.dtypes).build()
+    return body
+
+
+# ---- in the same launch ----------------------------------------------------------------------------------------------
+
+
+def counting(place: Frame, name: str) -> Parameter:
+    """The counter of the blocks that are done, one for every tile: all of the grid but the parts."""
+    tiles = tuple(extent for variable, extent in place.grid if variable != SEGMENT) or (1,)
+    return Parameter(name, tiles, "int32", "counter", name)
+
+
+def own_tile(axis: Axis | None, job: Job, space: Space) -> tuple[Expr, Any] | None:
+    """(number, count) of a block's tile along an axis; None where there is but one."""
+    if axis is None:
+        return None
+    first, length = space.start[axis]
+    count = tiles_of(job.problem.sizes[axis.name], length)
+    return None if count == 1 else (first / length, count)
+
+
+def by_the_last(job: Job, place: Frame, assembly: Assembly, counter: Parameter, parts: Parts) -> Last:
+    """What the last block of a tile does: the tile's rows, `block_merged` at a time, in buffers of their own.
+
+    They are free of the layouts that matrix products ask for, and take the registers that the streaming ones leave.
+    """
+    whole, row = job.plan.block_row, job.plan.binding.row
+    rows = gcd(whole, min(whole, job.plan.block_merged)) if row is not None else 1
+    job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
+    space = replace(place.space, plan=job.plan)
+    chunks: Expr = S.One
+    if row is not None:
+        first, _ = space.start[row]
+        at = {axis: where.xreplace({I: CHUNK * rows + I}) for axis, where in space.at.items()}
+        space = replace(space, at=at, start={**space.start, row: (first + CHUNK * rows, rows)})
+        size = job.problem.sizes[row.name]
+        chunks, live = Integer(whole // rows), tiles_of(size, rows)
+        if live % chunks != 0:  # the last tile has fewer, or may have
+            chunks = Min(chunks, live if tiles_of(size, whole) == 1 else live - first / rows)
+    inner = Assembly(job.plan, assembly.names, job.problem.compute)
+    body = tuple(merged(job, space, inner, parts))
+    flag = assembly.buffer("last", "local", (1,), "int32", note="whether this block is the last of its tile")
+    assembly.buffers += inner.buffers
+    at_tile = tuple(variable for variable, _ in place.grid if variable != SEGMENT) or (S.Zero,)
+    if row is not None and chunks != 1:
+        body = (Loop(CHUNK, chunks, 0, body, pipelined=False),)
+    elif row is not None:
+        body = tuple(rewritten(one, lambda node: node.xreplace({CHUNK: S.Zero})) for one in body)
+    return Last(counter.name, at_tile, job.plan.segments, flag, body)
+
+
+def taken_from(
+    places: Mapping[State, tuple[str, tuple[Expr, ...]]],
+    slots: Slots,
+    form: FusedForm,
+    assembly: Assembly,
+    space: Space,
+) -> tuple[list[Statement], dict[Value, str], dict[Structure, Best]]:
+    """A part's slots from their places in workspaces into row and column buffers."""
+    body, held, best = list[Statement](), dict[Value, str](), dict[Structure, Best]()
+    for value, (workspace, where) in places.items():
+        if isinstance(value, tuple):
+            one, number = value
+            if number == 0:
+                taken = (places[one, number] for number in range(len(slots.best[one])))
+                reads = [Load(name, *at) for name, at in taken]
+                best[one], taking = part_of(one, assembly, space.problem, reads)
+                body += taking
+            continue
+        read = Load(workspace, *where)
+        name = f"{value.name}_part"
+        if value in slots.heads:
+            held[value] = assembly.heads(name)
+            body.append(assembly.over_heads(held[value], read))
+        elif value in slots.columns:
+            held[value] = assembly.columns(name)
+            body.append(assembly.over_columns(held[value], read))
+        else:
+            held[value] = assembly.row(name, dtype=integer_dtype(value, form))
+            body.append(assembly.over_rows((held[value], read)))
+    return body, held, best
+
+
+def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -> Kernel:
+    """The outputs that carry the streamed axis, every part of it by blocks of its own."""
+    place = frame(job, names, segmented=True)
+    assembly = Assembly(job.plan, names, job.problem.compute)
+    slots, _ = allocate(job.form, assembly, job.problem)
+    assembly.buffers.clear()
+    whole = {value: (name, (S.Zero, *state_place(value, slots, place.space))) for value, name in wholes.items()}
+    body, held, best = taken_from(whole, slots, job.form, assembly, place.space)
+    slots = replace(slots, names=held, best=best, scale=parts.scale, nan={})
+    epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
+    body += epilogue.values()
+    space = place.space.streaming(AGAIN, SEGMENT * place.space.tiles).with_values(epilogue.space.values)
+    body += Carried(job.form, assembly, space).build(AGAIN)
+    return finished(job, place, assembly, body, f"write a part of {job.form.cascade.axis}")
+
+
+def merge_step(
+    assembly: Assembly, space: Space, slots: Slots, held: Mapping[Value, str], form: FusedForm
+) -> list[Statement]:
+    """The running state ⊕ one part, which is held in row and column buffers."""
+    body: list[Statement] = []
+    running = slots.reads()
+    before = dict(running)
+    for one in form.extrema:
+        name, old = slots.names[one.value], assembly.row(f"{one.value.name}_old")
+        body.append(Copy(name, old))
+        body.append(assembly.over_rows((name, one.monoid.combine(Load(name, I), Load(held[one.value], I)))))
+        if one.value in slots.nan:
+            met = Where(IsNaN(Load(held[one.value], I)), S.One, S.Zero)
+            body.append(assembly.over_rows((slots.nan[one.value], Load(slots.nan[one.value], I) + met)))
+        before[one.value] = slots.scale.get(one.value, S.One) * Load(old, I)
+    part = replace(slots, names=dict(held)).reads()
+    merge = Merge(form, assembly, space, (Side(before), Side(part)))
+    merge.pivots(running)
+    merge.shift()
+    wide = triangular([one for one in form.accumulators if one.value in slots.columns])
+    moved = [(slots.names[one.value], merge.moved(0, one) + merge.moved(1, one)) for one in wide]
+    heads = [one for one in form.accumulators if one.value in slots.heads]
+    added = [(slots.names[one.value], Load(slots.names[one.value], E_) + Load(held[one.value], E_)) for one in heads]
+    shifts = any(len(one.transition) > 1 for one in wide)
+    before_rows = [*merge.body]
+    merge.body.clear()
+    merge.accumulate([one for one in form.accumulators if one.value not in slots.columns | slots.heads])
+    stores: list[Statement] = []
+    for name, expr in moved:
+        stores.append(assembly.over_columns(name, assembly.across(expr, stores) if shifts else expr))
+    stores += [assembly.over_heads(name, expr) for name, expr in added]
+    return [*body, *before_rows, *stores, *merge.body] if shifts else [*body, *before_rows, *merge.body, *stores]

@@ -1,0 +1,108 @@
+"""Single-Segment: empty state; loop over the row's tiles; finish; outputs. Split contractions before it.
+
+Outputs that carry the streamed axis follow in a second loop (`carried`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sympy import S
+
+from redalg.decompose.cascade import Producer
+from redalg.expression import Value
+from redalg.lower_tile.ir.names import Names
+from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
+from redalg.lower_tile.passes.ahead import settled
+from redalg.lower_tile.passes.boxes import boxed
+from redalg.lower_tile.passes.hoist import hoisted
+from redalg.lower_tile.passes.loops import over_tiles
+from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.carried import Carried, carries
+from redalg.lower_tile.place.epilogue import Epilogue
+from redalg.lower_tile.place.folds import Folds
+from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken
+from redalg.lower_tile.place.lanes import Lanes
+from redalg.lower_tile.place.parameters import inputs
+from redalg.lower_tile.place.slots import Slots, allocate
+from redalg.lower_tile.place.space import Space
+from redalg.lower_tile.place.split import Sums, adding, parameter, summing, sums_of, tiled
+from redalg.lower_tile.place.stream import Step
+from redalg.strategies.plan import Plan
+from redalg.strategies.varying import tiles_of
+
+AGAIN = index("again")
+
+
+def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+    """One block streams a tile of rows from end to end (`also`: names that other kernels bear)."""
+    names = Names((*taken(job), *also))
+    place = frame(job, names, segmented=False)
+    assembly = Assembly(job.plan, names, job.problem.compute)
+    slots, body, seen = streamed(job, place, assembly)
+    epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
+    body += epilogue.build()
+    if carries(job.form):
+        held = seen if job.plan.level == "row" else place.space.streaming(AGAIN)
+        body += Carried(job.form, assembly, held.with_values(epilogue.space.values), job.sums).build(AGAIN)
+    title = f"stream {job.form.cascade.axis}, finish"
+    return (in_turn(finished(job, place, assembly, body, title), job.plan),), ()
+
+
+def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
+    """A kernel, with what is the same for a whole block read once, no box too long, and nothing that arrives late."""
+    kernel = boxed(Kernel(place.grid, tuple(assembly.buffers), tuple(body), title), job.plan)
+    return settled(hoisted(kernel, inputs(job.form, job.problem), assembly.names), job.plan)
+
+
+def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
+    """The streaming kernel, its grid's points shared out among blocks that stay where the plan asks for them."""
+    return replace(kernel, blocks=plan.persistent * plan.device.multiprocessors)
+
+
+def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement], Space]:
+    """The empty state, what is loaded once, and the loop; then what the last tile left in registers."""
+    whole = place.span
+    if job.plan.level == "thread":
+        first = SEGMENT * place.space.tiles if job.plan.segments > 1 and not whole.moving else S.Zero
+        slots, body = Lanes(job.form, assembly, place.space, (first, whole.start, whole.stop)).build()
+        return slots, [*whole.bound, *body], place.space
+    slots, body = allocate(job.form, assembly, job.problem)
+    folds = Folds(job.form, assembly, place.space)
+    body += folds.emptied()
+    before: list[Statement] = []
+    step = Step(job.form, assembly, slots, place.space, before, sums=job.sums, folds=folds)
+    taken_in = tuple(step.build())
+    slots.names.update(folds.rows)
+    if job.plan.level == "row":
+        return slots, [*before, *body, *taken_in], step.space
+    loop = over_tiles(TILE, (whole.start, whole.stop), job.plan.stages, taken_in)
+    return slots, [*whole.bound, *before, *body, loop], step.space
+
+
+# ---- split contractions ----------------------------------------------------------------------------------------------
+
+
+def split(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+    """Blocks sum parts of the producers' axes; a further kernel adds them where it streams their values."""
+    names, kernels, sums = Names(taken(job)), list[Kernel](), dict[Value, Sums]()
+    for producer in job.form.cascade.producers:
+        sums[producer.value] = sums_of(producer, job.plan, names.fresh(f"{producer.name}_parts"))
+    for producer in job.form.cascade.producers:
+        kernels.append(producing(job, producer, sums[producer.value], names))
+    also = tuple(str(name) for kernel in kernels for name, _ in kernel.grid)
+    plan = adding(job.plan, job.problem)
+    last, _ = single_segment(replace(job, plan=plan, sums=sums), (*also, *(one.workspace for one in sums.values())))
+    last = tuple(replace(one, spread=not plan.binding.contracted) for one in last)
+    return (*kernels, *last), tuple(parameter(one, job.problem) for one in sums.values())
+
+
+def producing(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
+    """The kernel of one producer: a block for every tile of rows and streamed elements, and part."""
+    place, streamed = frame(job, names, segmented=False), job.plan.binding.streamed
+    block = index(names.fresh(f"{streamed.name}_block"))
+    used = {name for axis in producer.axes if axis != streamed for name in place.space.at[axis].free_symbols}
+    grid = tuple(one for one in place.grid if one[0] in used)
+    along = tiles_of(job.problem.sizes[streamed.name], job.plan.block_streamed)
+    space = tiled(place.space, TILE, block)
+    return summing(producer, sums, ((block, along), *grid), space, Assembly(job.plan, names, job.problem.compute))

@@ -1,0 +1,267 @@
+"""Where a block stands: the index of every axis within a tile, and expressions translated to reads of buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+from sympy import Add, And, Eq, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Mul, Ne, Not, Or, S, exp, floor, sympify
+from sympy.logic.boolalg import Boolean
+
+from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
+from redalg.expression.contents import free_axes, is_indicator
+from redalg.incremental.arrays.evaluate import infinite_terms
+from redalg.lower_tile.ir.names import kernel_name
+from redalg.lower_tile.ir.program import Region, index
+from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load
+from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.varying import tiles_of
+
+I, J, E_, U, PLACE = index("i"), index("j"), index("e"), index("u"), index("place")
+
+
+@final
+@dataclass(frozen=True)
+class Space:
+    """The block's place.
+
+    Attributes:
+        plan, problem: what is lowered.
+        at: axis -> its global index within a tile, by grid variables, `t`, and tile indices i, j, e, u, place.
+        start: axis -> (global index of the tile's first element, tile length), for the axes that a tile spans.
+        values: value -> what reads it at tile indices.
+        staged: element -> (buffer, index of each of its dimensions): tiles of inputs in shared memory.
+        packed: axis -> (first, length) within the block, for axes that are packed into the rows.
+        known: expression of axes -> what it is within the block.
+        places: axes that number selected elements.
+    """
+
+    plan: Plan
+    problem: Problem
+    at: Mapping[Axis, Expr]
+    start: Mapping[Axis, tuple[Expr, int]]
+    values: Mapping[Value, Expr] = field(default_factory=dict)
+    staged: Mapping[Element, tuple[str, tuple[Expr, ...]]] = field(default_factory=dict)
+    packed: Mapping[Axis, tuple[Expr, int]] = field(default_factory=dict)
+    known: Mapping[Expr, Expr] = field(default_factory=dict)
+    places: frozenset[Axis] = frozenset()
+
+    @property
+    def spans(self) -> dict[Axis, tuple[Expr, int]]:
+        """(first, length) within the block of every axis that varies in it."""
+        return {**self.packed, **self.start}
+
+    def varying(self, node: Expr | Boolean) -> frozenset[Axis]:
+        """The axes within a block on which an expression depends."""
+        return free_axes(node.xreplace(dict.fromkeys(self.known, S.Zero))) & set(self.spans)
+
+    def by_row(self, node: Expr) -> bool:
+        """Whether an expression differs from row to row."""
+        return bool(self.varying(node) & self.plan.binding.rows)
+
+    def streaming(self, tile: Expr, first: Expr = S.Zero) -> Space:
+        """The place at a tile of the streamed axis: number `tile` after `first` (the one tile that holds a row: 0)."""
+        number = S.Zero if self.plan.level == "row" else first + tile
+        length, streamed = self.plan.block_streamed, self.plan.binding.streamed
+        return replace(
+            self,
+            at={**self.at, streamed: number * length + J},
+            start={**self.start, streamed: (number * length, length)},
+        )
+
+    def with_values(self, values: Mapping[Value, Expr]) -> Space:
+        """The same place, with more values at hand."""
+        return replace(self, values={**self.values, **values})
+
+    def with_staged(self, staged: Mapping[Element, tuple[str, tuple[Expr, ...]]]) -> Space:
+        """The same place, with more input tiles at hand."""
+        return replace(self, staged={**self.staged, **staged})
+
+    def read(self, node: Any) -> Any:
+        """An expression with elements and values replaced by reads, axes by indices, extents by numbers."""
+        if node in self.known:
+            return self.known[node]
+        if isinstance(node, Value):
+            return self.values[node]
+        if isinstance(node, Element):
+            return self._element(node)
+        if isinstance(node, Axis):
+            return self.at[node]
+        if isinstance(node, Extent):
+            return sympify(self.problem.sizes[node.name])
+        if isinstance(node, Scalar):
+            return Load(kernel_name(node.name))
+        if isinstance(node, Let):
+            made = self.read(node.expr)
+            return Kept(made) if node.expr.has(Value) and node.expr.has(Element) else made
+        if isinstance(node, RunningCast):
+            g, h = self.read(node.args[0]), usable_scale(self.read(node.args[1]))
+            return Cast(g * h, node.dtype) / h
+        if isinstance(node, Eq) and type(node.lhs).__name__ == "IsNaN":  # 1 or 0 where monoids are written
+            met = IsNaN(self.read(node.lhs.args[0]))
+            return met if node.rhs == 1 else Not(met)
+        if not node.args:
+            return node
+        if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
+            nothing = Or(*(Is(self.read(one), S.NegativeInfinity) for one in infinite))
+            return Where(nothing, S.Zero, exp(self.read(node.args[0])))
+        if isinstance(node, Max | Min) and not all(arg.is_integer for arg in node.args):
+            return unforgetting(type(node), [self.read(arg) for arg in node.args])
+        if isinstance(node, Mul) and len(plain := [one for one in node.args if not is_indicator(one)]) < len(node.args):
+            return self._masked(node, Mul(*plain))
+        args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]
+        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+    def _masked(self, node: Mul, plain: Expr) -> Expr:
+        """A product with indicators: 0 where one is, whatever the rest is there."""
+        made: Expr = self.read(plain)
+        for condition, *branches in (one.args for one in node.args if is_indicator(one)):
+            held = [made if branch is S.One else S.Zero for branch in branches]
+            made = Where(self.read(condition), *held)
+        return made
+
+    def _element(self, node: Element) -> Load:
+        if node in self.staged:
+            name, indices = self.staged[node]
+            within = {axis: self.at[axis] - first for axis, (first, _) in self.start.items()}
+            return Load(name, *(one.xreplace(within) for one in indices))
+        if not node.indices:  # a tensor without dimensions is passed as one of one element
+            return Load(kernel_name(node.name), S.Zero)
+        return Load(kernel_name(node.name), *(self.read(one) for one in node.indices))
+
+    def output_name(self, name: str) -> str:
+        """What the kernel calls an output: its own name, unless an input bears it."""
+        return output_name(name, self.problem)
+
+    def region(self, node: Element) -> tuple[Region, tuple[Expr, ...]] | None:
+        """The part of a tensor that a tile reads, and its index along each dimension; None where it is not one block.
+
+        An index is an axis, or the same for the whole tile, or what divides or counts within equal parts of an axis of
+        which a tile lies within one: ⌊k / P⌋ and k mod P, where P is a multiple of the tile's length. An index s·n + k
+        (0 ≤ k < s) takes s elements for each of the tile's: the neighbours k = 0, 1, … lie there too.
+        """
+        place: list[Expr | tuple[Expr, int]] = []
+        indices: list[Expr] = []
+        parts = {one: whole for axis in self.start for one, whole in self._parts(node, axis).items()}
+        for one in node.indices:
+            index, first = one, S.Zero
+            if isinstance(one, Mod) and one in parts:
+                index, first = one.args[0], parts[one] - self.start[one.args[0]][0]
+            fixed = one.xreplace(parts)
+            axis, stride = interleaved(index) or (None, 1)
+            if axis is not None and axis in self.start and axis not in free_axes(Add(*indices)):
+                start, length = self.start[axis]
+                place.append((start * stride + first, length * stride))
+                indices.append(index)
+            elif self.varying(fixed):
+                return None
+            else:
+                place.append(self.read(fixed))
+        return Region(kernel_name(node.name), tuple(place)), tuple(indices)
+
+    def _parts(self, node: Element, axis: Axis) -> dict[Expr, Expr]:
+        """⌊axis / P⌋ and axis mod P of an element's indices -> what they are for the tile's first element."""
+        first, length = self.start[axis]
+        found: dict[Expr, Expr] = {}
+        for one in node.atoms(floor, Mod):
+            above, below = one.args[0].as_numer_denom() if isinstance(one, floor) else one.args
+            if above == axis and below.is_Integer and int(below) % length == 0:
+                found[one] = one.xreplace({axis: first})
+        return found
+
+    def live(self, domain: Boolean) -> Boolean:
+        """Where an element of the tile counts: the domain, and the ragged tail of the streamed axis."""
+        held = S.true if domain is S.true else self.read(domain)
+        return And(self.inside(), held)
+
+    def inside(self) -> Boolean:
+        """Whether streamed element j of the tile exists."""
+        streamed = self.plan.binding.streamed
+        covered = self.plan.block_streamed * self.tiles * self.plan.segments
+        size = self.problem.sizes[streamed.name]
+        return S.true if covered == size else self.at[streamed] < size
+
+    def left(self) -> Expr:
+        """How many elements of the tile exist."""
+        streamed = self.plan.binding.streamed
+        rest = self.problem.sizes[streamed.name] - self.start[streamed][0]
+        return Max(0, Min(self.plan.block_streamed, rest))
+
+    def alike(self, domain: Boolean) -> Boolean:
+        """The part of the domain that says the same for every row and column of the block."""
+        streamed = self.plan.binding.streamed
+        return And(*(one for one in And.make_args(domain) if self.varying(one) <= {streamed}))
+
+    def rows_inside(self) -> Boolean:
+        """Whether row i of the tile exists (row 0 alone where no axis is bound to rows)."""
+        row = self.plan.binding.row
+        if row is None:
+            return I < 1 if self.plan.block_row > 1 else S.true
+        return self.at[row] < self.problem.sizes[row.name] if self.ragged(row) else S.true
+
+    def columns_inside(self) -> Boolean:
+        """Whether column e of the tile exists."""
+        column = self.plan.binding.column
+        if column is None or not self.ragged(column):
+            return S.true
+        return self.at[column] < self.problem.sizes[column.name]
+
+    def first_rows(self) -> Boolean:
+        """Whether the block's are the first rows."""
+        row = self.plan.binding.row
+        return S.true if row is None else Eq(self.start[row][0], 0)
+
+    def first_columns(self) -> Boolean:
+        """Whether the block's are the first columns: of blocks that hold the same rows, one stores what has none."""
+        column = self.plan.binding.column
+        return S.true if column is None else Eq(self.start[column][0], 0)
+
+    def ragged(self, axis: Axis) -> bool:
+        """Whether a tile may hang over the end of an axis."""
+        return axis in self.start and self.problem.sizes[axis.name] % self.start[axis][1] != 0
+
+    @property
+    def tiles(self) -> Any:
+        """Tiles of the streamed axis that one block reads."""
+        total = tiles_of(self.problem.sizes[self.plan.binding.streamed.name], self.plan.block_streamed)
+        return tiles_of(total, self.plan.segments)
+
+
+def unforgetting(kind: type[Max | Min], args: list[Expr]) -> Expr:
+    """max(a, b) as a where a ≥ b or a is NaN, else b (of a number b: b where a < b, else a): T.max forgets a NaN.
+
+    Of three and more: NaN where any is, else T.max of all, which holds each of them twice and not 3ⁿ times.
+    """
+    order, strict = (Ge, Lt) if kind is Max else (Le, Gt)
+    first, *others = sorted(args, key=lambda one: (one.is_number, str(one)))
+    data = [one for one in args if not one.is_number]
+    if len(data) > 2:
+        return Where(Or(*map(IsNaN, data)), S.NaN, kind(*args))
+    for one in others:
+        first = Where(strict(first, one), one, first) if one.is_number else \
+            Where(Or(order(first, one), IsNaN(first)), first, one)  # fmt: skip
+    return first
+
+
+def usable_scale(h: Expr) -> Expr:
+    """A running scale, or 1 where it is 0 or not finite: nothing that was met gives one yet."""
+    return Where(And(IsFinite(h), Ne(h, 0)), h, S.One)
+
+
+def interleaved(index: Expr) -> tuple[Axis, int] | None:
+    """(n, s) of an index s·n + k with 0 ≤ k < s."""
+    if isinstance(index, Axis):
+        return index, 1
+    axes = free_axes(index)
+    if len(axes) != 1 or not index.is_polynomial(*axes):
+        return None
+    [axis] = axes
+    stride, k = index.coeff(axis, 1), index.coeff(axis, 0)
+    plain = stride.is_Integer and k.is_Integer and (stride * axis + k - index).expand() == 0
+    return (axis, int(stride)) if plain and 0 <= k < stride else None
+
+
+def output_name(name: str, problem: Problem) -> str:
+    """An output's own name, unless an input bears it."""
+    return kernel_name(f"{name}_out" if name in problem.dtypes else name)

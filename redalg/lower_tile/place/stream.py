@@ -1,0 +1,383 @@
+"""The loop over the streamed axis: one step takes a tile of data into the state.
+
+producers      s = a · bᵀ
+extrema        m' = max(m, max_j u)             u = −∞ outside the domain
+pivots         c = safe(m'),  w = exp(m − c)
+weights        p = exp(q·(u − c))
+accumulators   a = a·w + Σ_j p·f                rows;   o = o·w + p · v    contractions
+shift pivots   the tile's own natural centre, then the merge of two states (`moves`);  or kept from the first tile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from sympy import Expr, Integer, Mul, Or, S
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.domain import live_term
+from redalg.expression import Cast, Element, RunningCast, Value, Where
+from redalg.expression.contents import values_of
+from redalg.incremental.arrays.structured import lifted
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, Structure
+from redalg.lower_tile.ir.program import Contract, Copy, ReduceTile, Statement
+from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Load
+from redalg.lower_tile.place.assembly import Assembly, masked
+from redalg.lower_tile.place.centres import Centred, found, kept, start
+from redalg.lower_tile.place.folds import Folds
+from redalg.lower_tile.place.moves import Merge, Side, first_of, numeric_factor, scaled_exp, steps, triangular
+from redalg.lower_tile.place.operands import Operands
+from redalg.lower_tile.place.producers import Production, added
+from redalg.lower_tile.place.selection import candidates, selected
+from redalg.lower_tile.place.slots import Slots
+from redalg.lower_tile.place.space import E_, I, J, Space, usable_scale
+from redalg.lower_tile.place.split import Sums, added_up
+from redalg.strategies.rules.products import EIGHT_BITS, operands_dtype
+
+
+@final
+class Step:
+    """Builds the body of the loop."""
+
+    def __init__(
+        self,
+        form: FusedForm,
+        assembly: Assembly,
+        slots: Slots,
+        space: Space,
+        before: list[Statement],
+        *,
+        sums: Mapping[Value, Sums] | None = None,
+        folds: Folds | None = None,
+    ) -> None:
+        self.sums, self.folds = sums or {}, folds
+        self.form, self.assembly, self.slots, self.space = form, assembly, slots, space
+        self.operands = Operands(assembly, before)
+        self.production = Production(assembly, self.operands)
+        self.domain = form.cascade.domain
+        self.body: list[Statement] = []
+        self.live: Boolean = S.true
+        self.old: dict[Value, str] = {}
+        self.tiles: dict[Expr, tuple[str, Expr]] = {}
+
+    def build(self) -> list[Statement]:
+        """The statements of one step."""
+        onto = added(self.form, self.space)
+        for producer in self.form.cascade.producers:
+            if producer.value in self.sums:
+                self.space = added_up(self.space, producer, self.sums[producer.value], self.assembly, self.body)
+            elif producer.value in onto:
+                self.space = self.production.add(self.space, producer, onto[producer.value], self.body)
+            else:
+                self.space = self.production.produce(self.space, producer, self.body)
+        self.live = self.space.live(self.form.cascade.domain)
+        for extremum in self.form.extrema:
+            self._extremum(extremum)
+        for structure in self.slots.best:
+            self._select(structure)
+        if self.folds is not None:
+            self._fold(self.folds)
+        merge = self._tile_state()
+        wide = [one for one in self.form.accumulators if one.value in self.slots.columns]
+        moving = [one for one in wide if merge.moves(one)]
+        for one in triangular(moving):  # before what they read moves itself
+            self._contract(one, merge)
+        for one in self.form.accumulators:
+            if one.value in self.slots.heads:
+                self._head(one)
+        merge.accumulate(self._rows())
+        self._flush(merge)
+        for one in wide:
+            if one not in moving:
+                self._contract(one, merge)
+        return self.body
+
+    def _rows(self) -> list[Accumulator]:
+        """The accumulators of one number a row."""
+        held = self.slots.columns | self.slots.heads
+        return [one for one in self.form.accumulators if one.value not in held]
+
+    def _head(self, one: Accumulator) -> None:
+        """a = a + Σ_j f(e, j)."""
+        tile = self.operands.head(self.space, live_term(one.factors[0], self.domain), self.live, self.body)
+        self.body.append(ReduceTile("sum", tile, self.slots.names[one.value], clear=False))
+
+    # ---- terms -------------------------------------------------------------------------------------------------------
+
+    def term(self, expr: Expr) -> Expr:
+        """A term within the domain, as reads of tiles."""
+        expr = live_term(expr, self.form.cascade.domain)
+        self.stage(expr)
+        return self.space.read(expr)
+
+    def stage(self, expr: Basic) -> None:
+        """Load the tiles that an expression reads; beside contractions, masks and biases are read where they stand."""
+        if not self.form.cascade.producers:
+            self.space = self.operands.staged(self.space, expr, self.body)
+
+    def base(self, u: Expr) -> tuple[str, Expr]:
+        """The tile that holds u (−∞ outside the domain), and a positive number by which it is to be multiplied."""
+        if u not in self.tiles:
+            read = self.term(u)
+            number, rest = numeric_factor(read)
+            number, rest = (number, rest) if number.is_positive else (S.One, read)
+            name = self.assembly.tile_of("u_tile", masked(self.live, rest, S.NegativeInfinity), self.body)
+            self.tiles[u] = (name, number)
+        return self.tiles[u]
+
+    def source(self, one: Extremum) -> str:
+        """The tile that an extremum is taken of; the positive factor that a maximum leaves out goes to the slots."""
+        if one.monoid.name == "max":
+            name, self.slots.scale[one.value] = self.base(one.term)
+            return name
+        outside = masked(self.live, self.term(one.term), one.monoid.identity)
+        return self.assembly.tile_of("term", outside, self.body)
+
+    def _extremum(self, one: Extremum) -> None:
+        buffer = self.slots.names[one.value]
+        if any(pivot.source.has(one.value) for pivot in self.form.pivots):
+            self.old[one.value] = self.assembly.row(f"{one.value.name}_old")
+            self.body.append(Copy(buffer, self.old[one.value]))
+        source = self.source(one)
+        self.body.append(ReduceTile(one.monoid.reduction, source, buffer, clear=False))
+        if one.value in self.slots.nan:
+            met = Where(IsNaN(Load(source, I, J)), S.One, S.Zero)
+            counted = self.assembly.tile_of("nan", met, self.body)
+            self.body.append(ReduceTile("sum", counted, self.slots.nan[one.value], clear=False))
+
+    def _fold(self, folds: Folds) -> None:
+        for one in folds.structures:
+            for term in one.operands:
+                self.stage(term)
+            self.body += folds.tile(one, self.space)
+
+    def _select(self, one: Structure) -> None:
+        value = lifted(one.monoid, one.operands, self.space.plan.binding.streamed)[0]
+        self.stage(value)
+        tile = candidates(one, self.assembly, self.space, self.space.read(value), self.body)
+        alone = self.space.tiles == 1
+        self.body += selected(one, self.assembly, self.space.problem, self.slots.best[one], tile, alone=alone)
+
+    # ---- weights -----------------------------------------------------------------------------------------------------
+
+    def weight(self, one: Accumulator, merge: Merge) -> str | None:
+        """The tile Π exp(q·(u − c)), 0 outside the domain; None without weights."""
+        if not one.weight:
+            return None
+        parts = []
+        for pivot, q in one.weight:
+            name, number = self.base(pivot.base)
+            parts.append(scaled_exp(number * Load(name, I, J), merge.merged[pivot.value], self.space.read(q)))
+        return self.assembly.tile_of("weight", Mul(*parts), self.body)
+
+    def factor(self, one: Accumulator, place: int, merge: Merge) -> Expr:
+        """A factor as reads, with every shifted generator at the tile's pivot."""
+        extrema = {value: read for value, read in self.slots.reads().items() if value in self.form.held}
+        moves = len(one.factors) > 1 and merge.moves(one)  # what is in the state comes to the merged pivots
+        values: dict[Value, Expr] = {**extrema, **merge.merged, **({} if moves else merge.tile_pivots)}
+        return self._at(values, one.factors[place])
+
+    def _at(self, values: Mapping[Value, Expr], expr: Expr) -> Expr:
+        """A term as reads, at the given values of a state."""
+        kept = self.space
+        self.space = self.space.with_values(values)
+        made = self.term(expr)
+        self.space = kept.with_staged(self.space.staged)
+        return made
+
+    def summand(self, one: Accumulator, merge: Merge) -> Expr:
+        """weight · first factor, 0 outside the domain and where an exponent is −∞."""
+        weight = self.weight(one, merge)
+        factor = self.factor(one, 0, merge)
+        if weight is None:
+            return masked(self.live, factor, S.Zero)
+        held = Load(weight, I, J)
+        return held if factor is S.One else Where(self.uncounted(one), S.Zero, held * factor)
+
+    def uncounted(self, one: Accumulator) -> Boolean:
+        """Where an element has no weight; a weight of 0 that is not is one too small for a float."""
+        exponents = (Load(self.base(pivot.base)[0], I, J) for pivot, _ in one.weight)
+        return Or(*(Is(u, S.NegativeInfinity) for u in exponents))
+
+    # ---- the tile's own state ----------------------------------------------------------------------------------------
+
+    def _tile_state(self) -> Merge:
+        """The tile as a state, and its merge into the running one."""
+        tile: dict[Value, Expr] = {}
+        merge = self._centred(tile)
+        for one in self._rows():
+            tile[one.value] = Load(self._row_sum(one, merge, "tile"), I)
+        self._flush(merge)
+        merge.shift()
+        return merge
+
+    def _centred(self, tile: dict[Value, Expr]) -> Merge:
+        """The merge of the tile into the running state, with the tile's pivots."""
+        running = {value: self.slots.read(value) for value in self.slots.names}
+        before = {
+            **running,
+            **{value: self.slots.scale.get(value, S.One) * Load(name, I) for value, name in self.old.items()},
+        }
+        merge = Merge(self.form, self.assembly, self.space, (Side(before), Side(tile, moves=False)))
+        merge.pivots(running)
+        self._flush(merge)
+        self._tile_pivots(merge, tile)
+        return merge
+
+    def starts(self) -> tuple[Merge, list[Statement]]:
+        """The tile's own pivots that are no means, and what finds them, of a state that holds nothing yet."""
+        self.live = self.space.live(self.domain)
+        if self.form.is_tilted:
+            for extremum in self.form.extrema:
+                if extremum.value in self.slots.names:
+                    self._extremum(extremum)
+            return self._centred({}), self.body
+        merge = Merge(self.form, self.assembly, self.space, (Side({}), Side({})))
+        self._started(kept(self.form), merge, {})
+        return merge, self.body
+
+    def _flush(self, merge: Merge) -> None:
+        self.body += merge.body
+        merge.body.clear()
+
+    def _row_sum(self, one: Accumulator, merge: Merge, suffix: str) -> str:
+        """Σ_j of an accumulator's summand over the tile."""
+        if one.is_count:
+            return self._count(f"{one.value.name}_{suffix}")
+        return self.assembly.summed(f"{one.value.name}_{suffix}", self.summand(one, merge), self.body)
+
+    def _count(self, wanted: str) -> str:
+        """The tile's live elements: as many as it is long, or as are left, where no mask hides any."""
+        if self.live not in (S.true, self.space.inside()):
+            return self.assembly.summed(wanted, masked(self.live, S.One, S.Zero), self.body)
+        key = Load("count of the tile")
+        if key not in self.assembly.made:
+            self.assembly.made[key] = self.assembly.row(wanted)
+            length = Integer(self.space.plan.block_streamed) if self.live is S.true else self.space.left()
+            self.body.append(self.assembly.over_rows((self.assembly.made[key], length)))
+        return self.assembly.made[key]
+
+    def _tile_pivots(self, merge: Merge, tile: dict[Value, Expr]) -> None:
+        """The tile's own pivots; but those that no sum finds are of the first live tile, unless a slope is found."""
+        if self.form.shifted:
+            self._started(list(self.form.shifted), merge, tile)
+            self._centre(merge, tile)
+
+    def _started(self, pivots: list[Pivot], merge: Merge, tile: dict[Value, Expr]) -> None:
+        count = Load(self._count("live"), I)
+        for pivot in pivots:
+            of = Centred(self._at(merge.merged, pivot.generator), self.live, count)
+            held = start(pivot, of, self.assembly, self.body)
+            if pivot.is_found or self.form.is_tilted:
+                merge.tile_pivots[pivot.value] = tile[pivot.value] = held
+            else:
+                slot = Load(self.slots.names[pivot.value], I)
+                running = merge.rescaled(0, pivot) if pivot.scales else slot
+                self._flush(merge)
+                self.body.append(self.assembly.over_rows((slot.name, first_of(running, held))))
+                merge.keep(pivot, slot)
+
+    def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:
+        """c + δ for every pivot that is found, δ from the tile's sums at c."""
+        moving = found(self.form)
+        wanted = {value for pivot in moving for value in values_of(pivot.source)}
+        first = {
+            one.value: Load(self._row_sum(one, merge, "first"), I)
+            for one in self.form.accumulators
+            if one.value in wanted
+        }
+        at = {**self.slots.reads(), **first, **merge.merged, **merge.tile_pivots}
+        moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
+        for pivot in moving:
+            c, name = tile[pivot.value], self.assembly.row(f"{pivot.value.name}_moved")
+            moved.append((name, c + merge.read(pivot.source, at)))
+            stores.append((merge.tile_pivots[pivot.value].name, Where(IsFinite(Load(name, I)), Load(name, I), c)))
+        self.body += [self.assembly.over_rows(*one) for one in steps(self.form, moved, stores)]
+        self.assembly.made = {
+            key: name
+            for key, name in self.assembly.made.items()
+            if not key.has(*(Load(merge.tile_pivots[pivot.value].name, I) for pivot in moving))
+        }
+
+    # ---- contractions ------------------------------------------------------------------------------------------------
+
+    def _contract(self, one: Accumulator, merge: Merge) -> None:
+        """o = o·w + p · v, or o = o·w + r·(p · v) with p of 8 bits or rounded at a row's own scale 1/r."""
+        accumulator = self.slots.names[one.value]
+        dtype = operands_dtype(one, self.form, self.space.problem, self.space.plan.device)
+        left, scale = self._left(one, merge, dtype)
+        rescale = merge.weight(0, one)
+        self._flush(merge)
+        moves = merge.moves(one)
+        held = merge.moved(0, one) if moves else Load(accumulator, I, E_) * rescale
+        self._flush(merge)
+        apart = moves or scale is not S.One or dtype in EIGHT_BITS
+        if rescale is not S.One and not apart:
+            self.body.append(self.assembly.over_columns(accumulator, held))
+        factor, live = live_term(one.factors[1], self.domain), self.space.alike(self.domain)
+        right, turned = self.operands.right(self.space, factor, dtype, self.body, live)
+        if not apart:
+            self.body.append(Contract(left, right, accumulator, transposed=turned, clear=False))
+            return
+        product = self.assembly.columns("product", note="of one tile")
+        self.body.append(Contract(left, right, product, transposed=turned, clear=True))
+        made = held + Load(product, I, E_) * scale
+        made = self.assembly.across(made, self.body) if moves else made
+        self.body.append(self.assembly.over_columns(accumulator, made))
+
+    def _left(self, one: Accumulator, merge: Merge, dtype: str) -> tuple[str, Expr]:
+        """The first operand, and what its product is to be multiplied by, row by row."""
+        first, scale = one.factors[0], S.One
+        if self._is_plain(one, dtype):
+            return self.operands.load(self.space, first, self.body), scale
+        if isinstance(first, RunningCast) and not one.weight:
+            g, usable = first.args[0], self._scale(first.args[1], merge)
+            term, scale = masked(self.live, Cast(self.term(g) * usable, first.dtype), S.Zero), 1 / usable
+        else:
+            term = self.summand(one, merge)
+        self._flush(merge)
+        if one.weight or term in self.assembly.made:
+            source = self.assembly.tile_of("term", term, self.body)
+            return self._left_operand(source, dtype, weighted=bool(one.weight)), scale
+        return self.operands.made_of(self.space, unrounded(term, dtype), dtype, self.body), scale
+
+    def _is_plain(self, one: Accumulator, dtype: str) -> bool:
+        """Whether the first operand is a tile of an input as it lies, which is 0 outside the input."""
+        first, problem = one.factors[0], self.space.problem
+        if one.weight or self.domain is not S.true or not isinstance(first, Element):
+            return False
+        part, binding = self.space.region(first), self.space.plan.binding
+        return part is not None and part[1] == (binding.row, binding.streamed) and dtype == problem.dtypes[first.name]
+
+    def _scale(self, h: Expr, merge: Merge) -> Expr:
+        """The running scale of a rounding in a row buffer, 1 while nothing that was met gives one."""
+        read = self.space.with_values({**self.slots.reads(), **merge.merged}).read(h)
+        key = Load("scale", read)
+        if key not in self.assembly.made:
+            self._flush(merge)
+            made = self.assembly.shared_row("scale", usable_scale(read), self.body, note=f"rounded at {h}")
+            self.assembly.made[key] = made.name
+        return Load(self.assembly.made[key], I)
+
+    def _left_operand(self, source: str, dtype: str, *, weighted: bool) -> str:
+        """The first operand in the dtype of its partner: in registers where it is a weight for tensor cores (of 16
+        bits: no layout of registers serves both a product's result and the next one's 8-bit operand)."""
+        key = Load(f"operand {dtype} of {source}")
+        if key not in self.assembly.made:
+            plan = self.space.plan
+            held = weighted and plan.tensor_cores and plan.warps == "rows"
+            held = held and dtype not in (self.space.problem.compute, *EIGHT_BITS)
+            scope, shape = "fragment" if held else "shared", (plan.block_row, plan.block_streamed)
+            name = self.assembly.buffer("operand", scope, shape, dtype, f"{source} as {dtype}")
+            self.assembly.made[key] = name
+            self.body.append(Copy(source, name))
+        return self.assembly.made[key]
+
+
+def unrounded(term: Expr, dtype: str) -> Expr:
+    """A term whose last rounding is left to the copy into a buffer of that dtype."""
+    if isinstance(term, Where) and term.args[2] is S.Zero:
+        return Where(term.args[0], unrounded(term.args[1], dtype), S.Zero)
+    return term.args[0] if isinstance(term, Cast) and term.dtype == dtype else term

@@ -1,0 +1,1 @@
+"""TileProgram -> TileLang source."""

@@ -1,0 +1,381 @@
+"""Scalar expressions as TileLang text.
+
+exp(q·(u − c))   T.exp2((u - c) * (q·log2 e))       the difference first: its rounding is relative to the difference
+|x|              T.max(x, -x)                       T.abs does not exist on the C target
+isfinite(x)      (x > -inf) & (x < inf)             likewise
+a + b + eps      what is read first, in order, then numbers: (b − a) + eps keeps its digits
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import final
+
+from sympy import (
+    Abs,
+    Add,
+    And,
+    Expr,
+    Float,
+    Integer,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    Pow,
+    Rational,
+    S,
+    Symbol,
+    ceiling,
+    exp,
+    floor,
+    log,
+    sign,
+)
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+
+from redalg.errors import PlanError
+from redalg.expression import UNDEFINED, Cast, Reduce, Where
+from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, statements
+from redalg.lower_tile.ir.scalars import (
+    Is,
+    IsFinite,
+    IsNaN,
+    Kept,
+    Load,
+    Ordered,
+    OrderedValue,
+    Ranked,
+    RankedIndex,
+    RankedValue,
+    ScaledExp,
+    Wide,
+    place_in_sum,
+)
+from redalg.monoids.functions import Mantissa, Powered, Scaled
+
+FUNCTIONS = {
+    "tanh": "T.tanh",
+    "sin": "T.sin",
+    "cos": "T.cos",
+    "erf": "T.erf",
+    "sinh": "T.sinh",
+    "cosh": "T.cosh",
+    "atan": "T.atan",
+    "tan": "T.tan",
+    "asin": "T.asin",
+    "acos": "T.acos",
+    "asinh": "T.asinh",
+    "acosh": "T.acosh",
+    "atanh": "T.atanh",
+    "atan2": "T.atan2",
+    "log1p": "T.log1p",
+}
+EXTERNAL = ("erfc", "expm1")
+"""Functions of C's own library, of CUDA's as well, that TileLang has no name for."""
+HELPED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""Roundings by a function of the binding header: the C target has no such dtypes."""
+LOG2_E = 1.4426950408889634
+
+
+def dtypes_of(program: TileProgram) -> dict[str, str]:
+    """What the names of a program hold: parameters, buffers, bound numbers."""
+    found = {one.name: one.dtype for one in program.parameters}
+    for kernel in program.kernels:
+        found |= {one.name: one.dtype for one in kernel.buffers}
+        found |= {one.name: one.dtype for one in statements(kernel.body) if isinstance(one, Bind)}
+    return found
+
+
+@final
+class Printer:
+    """Prints for a kernel whose buffers and parameters have the given dtypes, numbers that have a name by it."""
+
+    def __init__(self, dtypes: Mapping[str, str], compute: str, named: Mapping[Basic, str] | None = None) -> None:
+        self.dtypes, self.compute, self.named = dtypes, compute, named or {}
+
+    def knowing(self, node: Basic, name: str) -> Printer:
+        """The printer that has a name for one more number."""
+        return Printer(self.dtypes, self.compute, {**self.named, node: name})
+
+    # ---- integers ----------------------------------------------------------------------------------------------------
+
+    def integer(self, node: Basic) -> str:
+        """An index expression."""
+        if isinstance(node, Symbol | Integer):
+            return str(node) if node != NO_ELEMENT else 'T.min_value("int64")'
+        if isinstance(node, Load):
+            return self.load(node)
+        if isinstance(node, Ranked):
+            return f"ranked({self.number(node.args[0])}, {self.integer(node.args[1])})"
+        if isinstance(node, Ordered):
+            return f"ordered({self.number(node.args[0])})"
+        if isinstance(node, RankedIndex):
+            return f"ranked_index({self.integer(node.args[0])})"
+        if isinstance(node, Where):
+            condition, a, b = node.args
+            return f"T.if_then_else({self.condition(condition)}, {self.integer(a)}, {self.integer(b)})"
+        if isinstance(node, Add):
+            return _signed(
+                [self.integer(term) for term in sorted(node.args, key=lambda one: (one.is_Number, str(one)))]
+            )
+        if isinstance(node, Mul):
+            factors = sorted(node.args, key=lambda one: (one.is_Number, str(one)))
+            if factors[-1] == -1:
+                return f"-{self.factor(Mul(*factors[:-1]))}"
+            return " * ".join(self.factor(one) for one in factors)
+        if isinstance(node, Max | Min):
+            return _nested("T.max" if isinstance(node, Max) else "T.min", [self.integer(one) for one in node.args])
+        if isinstance(node, Mod):
+            return f"{self.factor(node.args[0])} % {self.factor(node.args[1])}"
+        if isinstance(node, floor):
+            above, below = node.args[0].as_numer_denom()
+            return f"{self.factor(above)} // {self.factor(below)}"
+        if isinstance(node, ceiling):
+            above, below = node.args[0].as_numer_denom()
+            return f"T.ceildiv({self.integer(above)}, {self.integer(below)})"
+        if type(node).__name__ == "Exponent":
+            return f"exponent({self.number(node.args[0])})"
+        raise PlanError(f"`{node}` cannot be printed as an index. Write it by + - * // % min and max of axes.")
+
+    def factor(self, node: Basic) -> str:
+        """An index expression as a factor: in parentheses unless it is one name or number."""
+        text = self.integer(node)
+        return text if node.is_Atom or isinstance(node, Load | ceiling | Max | Min | RankedIndex) else f"({text})"
+
+    # ---- conditions --------------------------------------------------------------------------------------------------
+
+    def condition(self, node: Basic) -> str:
+        """A Boolean."""
+        if isinstance(node, And | Or):
+            sign_of = " & " if isinstance(node, And) else " | "
+            return sign_of.join(f"({self.condition(one)})" for one in sorted(node.args, key=_length))
+        if isinstance(node, Not):
+            return f"T.Not({self.condition(node.args[0])})"
+        if isinstance(node, IsFinite):
+            x, inf = self.number(node.args[0]), self.infinity()
+            return f"(({x}) > -{inf}) & (({x}) < {inf})"
+        if isinstance(node, Is):
+            return f"{self.number(node.args[0])} == {self.number(node.args[1])}"
+        if isinstance(node, IsNaN):
+            return f"T.isnan({self.number(node.args[0])})"
+        if isinstance(node, Relational):
+            both = self.is_integer(node.lhs) and self.is_integer(node.rhs)
+            exact = self.compute != "float64" and is_of_places(node)
+            show = self.integer if both else Printer(self.dtypes, "float64").number if exact else self.number
+            return f"{show(node.lhs)} {node.rel_op} {show(node.rhs)}"
+        if node in (S.true, S.false):
+            return "1 == 1" if node == S.true else "1 == 0"
+        raise PlanError(f"`{node}` cannot be printed as a condition.")
+
+    def is_integer(self, node: Basic) -> bool:
+        """Whether an expression is computed on integers alone."""
+        if isinstance(node, Load):
+            return "int" in self.dtypes[node.name]
+        if isinstance(node, Symbol | Integer | Ranked | RankedIndex | Ordered):
+            return True
+        if isinstance(node, Where):
+            return all(self.is_integer(one) for one in node.args[1:])
+        if type(node).__name__ == "Exponent":
+            return True
+        args = node.args[0].as_numer_denom() if isinstance(node, floor | ceiling) else node.args
+        return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(
+            self.is_integer(one) for one in args
+        )
+
+    def stored(self, node: Basic, dtype: str) -> str:
+        """What is stored into a dtype: moved as it is where it is only moved, or 0; an integer; else a number."""
+        if isinstance(node, Load) and self.dtypes[node.name] == dtype:
+            return self.load(node)
+        if dtype != self.compute and isinstance(node, Where):
+            condition, a, b = node.args
+            if isinstance(a, Load) and self.dtypes[a.name] == dtype and b is S.Zero:
+                return f'T.if_then_else({self.condition(condition)}, {self.load(a)}, T.cast(0, "{dtype}"))'
+        if dtype.startswith("int") and self.is_integer(node):
+            text = self.integer(node)
+            return f'T.cast({text}, "{dtype}")' if isinstance(node, Load) else text
+        return f'T.cast({self.number(node)}, "{dtype}")' if dtype == "uint8" else self.number(node)
+
+    # ---- numbers -----------------------------------------------------------------------------------------------------
+
+    def number(self, node: Basic) -> str:
+        """A floating-point expression."""
+        if node in self.named:
+            return self.named[node]
+        if node.is_Number or (isinstance(node, Expr) and node.is_number):
+            return self._constant(node)
+        if isinstance(node, Load):
+            name = self.dtypes[node.name]
+            return self.load(node) if name == self.compute else f'T.cast({self.load(node)}, "{self.compute}")'
+        if isinstance(node, Where):
+            condition, a, b = node.args
+            return f"T.if_then_else({self.condition(condition)}, {self.number(a)}, {self.number(b)})"
+        if self.is_integer(node):
+            return f'T.cast({self.integer(node)}, "{self.compute}")'
+        if isinstance(node, ScaledExp):
+            return self._scaled_exp(node)
+        if isinstance(node, Mantissa | Scaled | Powered):
+            return self._of_parts(*node.args, name=type(node).__name__.lower())
+        if isinstance(node, RankedValue | OrderedValue):
+            name = "ranked_value" if isinstance(node, RankedValue) else "ordered_value"
+            return f"{name}({self.integer(node.args[0])})"
+        if isinstance(node, Wide):
+            made = Printer(self.dtypes, "float64").number(node.args[0])
+            return made if self.compute == "float64" else f'T.cast({made}, "{self.compute}")'
+        if isinstance(node, Kept):
+            return f"({self.number(node.args[0])})"
+        if isinstance(node, Add):
+            return _signed([self.number(one) for one in sorted(node.args, key=place_in_sum)])
+        if isinstance(node, Mul):
+            return self._product(node)
+        if isinstance(node, Pow):
+            return self._power(node)
+        return self._function(node)
+
+    def _of_parts(self, m: Expr, e: Expr = S.Zero, h: Expr = S.One, n: Expr = S.Zero, *, name: str) -> str:
+        """A call of a function of mantissas and exponents, which the header has."""
+        times = self.integer(n) if self.is_integer(n) else self.number(n)
+        args = {"mantissa": (), "scaled": (self.integer(e),), "powered": (self.integer(e), self.number(h), times)}[name]
+        return f"{name}({', '.join((self.number(m), *args))})"
+
+    def load(self, node: Load) -> str:
+        """A read of a buffer or parameter."""
+        return f"{node.name}[{', '.join(map(self.integer, node.indices))}]" if node.indices else node.name
+
+    def infinity(self) -> str:
+        """+∞ of the compute dtype."""
+        return f'T.infinity("{self.compute}")'
+
+    def _constant(self, node: Basic) -> str:
+        if node in (S.NaN, UNDEFINED):
+            return "float('nan')"
+        if node in (S.Infinity, S.NegativeInfinity):
+            return ("" if node is S.Infinity else "-") + self.infinity()
+        return self._decimal(float(node))
+
+    def _decimal(self, value: float) -> str:
+        """A literal; TileLang's C target prints literals with seven digits, so longer ones are bound by their bits.
+
+        A literal that stands alone, as either branch of a choice, is a float32 unless it says that it is none.
+        """
+        short = float(f"{value:.6e}")
+        exact = short == value if self.compute == "float64" else _as_float32(short) == _as_float32(value)
+        if exact and self.compute == "float64" and _as_float32(value) != value:
+            return f"T.float64({value!r})"
+        return repr(value) if exact else f"constant({value!r})"
+
+    def _scaled_exp(self, node: ScaledExp) -> str:
+        u, c, q = node.args
+        number, scalars = q.as_independent(Load, as_Add=False)
+        rate = self._decimal(float(number) * LOG2_E)
+        rate += "" if scalars is S.One else f" * {self._factor(scalars)}"
+        difference = self.number(u) if c is S.Zero else f"({self.number(u)} - {self._factor(c)})"
+        return f"T.exp2({difference} * {rate})"
+
+    def _product(self, node: Mul) -> str:
+        logs = [one for one in node.args if isinstance(one, log) and not one.is_number]
+        if logs and 1 / log(2) in node.args:  # exact where u is a power of 2
+            rest = Mul(*(one for one in node.args if one not in (logs[0], 1 / log(2))))
+            text = f"T.log2({self.number(logs[0].args[0])})"
+            return text if rest is S.One else f"{text} * {self._factor(rest)}"
+        above = [one for one in node.args if not reciprocal(one)]
+        below = [Pow(one.base, -one.exp) for one in node.args if reciprocal(one)]
+        if above and above[0] == -1:
+            return f"-{self._factor(Mul(*above[1:], *(1 / one for one in below)))}"
+        if above and isinstance(above[0], Rational) and not above[0].is_Integer and above[0].p == 1:
+            below, above = [Float(int(above[0].q)), *below], above[1:]
+        above.sort(key=lambda one: (not one.is_Number, str(one)))
+        top = " * ".join(map(self._factor, above)) if above else "1.0"
+        if not below:
+            return top
+        bottom = " * ".join(map(self._factor, below))
+        return f"{top} / {bottom if len(below) == 1 else f'({bottom})'}"
+
+    def _factor(self, node: Expr) -> str:
+        text = self.number(node)
+        plain = isinstance(node, Load | ScaledExp | Where | Kept) or text.replace(".", "").replace("_", "").isalnum()
+        return text if plain or (text.startswith("T.") and text.endswith(")") and text.count("(") == 1) else f"({text})"
+
+    def _power(self, node: Pow) -> str:
+        base, exponent = node.base, node.exp
+        if exponent.is_Integer and 1 < int(exponent) <= 6:
+            return " * ".join([self._factor(base)] * int(exponent))
+        if exponent.is_negative:
+            return f"1.0 / {self._factor(Pow(base, -exponent))}"
+        if exponent == S.Half:
+            return f"T.sqrt({self.number(base)})"
+        if base == 2:
+            return f"T.exp2({self.number(exponent)})"
+        return f"T.pow({self.number(base)}, {self.number(exponent)})"
+
+    def _function(self, node: Basic) -> str:
+        if isinstance(node, Reduce):
+            raise PlanError(f'`{node}` reduces values after the pass, which no kernel holds. Use backend="torch".')
+        args = [self.number(one) for one in node.args if not isinstance(node, Cast) or one is node.args[0]]
+        if isinstance(node, exp) and log(2) in (factors := Mul.make_args(node.args[0])):
+            power = Mul(*(one for one in factors if one != log(2)))
+            return f"T.exp2({self.number(power)})"  # of integers an exact power of 2
+        if isinstance(node, exp | log):
+            return f"T.{'exp' if isinstance(node, exp) else 'log'}({args[0]})"
+        if isinstance(node, Max | Min):
+            return _nested("T.max" if isinstance(node, Max) else "T.min", args)
+        if isinstance(node, Abs):
+            return f"T.max({args[0]}, -({args[0]}))"
+        if isinstance(node, Cast) and node.dtype.startswith("int"):
+            limit = 2 ** (int(node.dtype[3:]) - 1)
+            return f"T.max({-limit}.0, T.min({limit - 1}.0, T.nearbyint({args[0]})))"
+        if isinstance(node, Cast) and node.dtype in HELPED:
+            return f"{node.dtype}({args[0]})"
+        if isinstance(node, Cast):
+            return f'T.cast(T.cast({args[0]}, "{node.dtype}"), "{self.compute}")'
+        if isinstance(node, floor | ceiling):
+            return f"T.{'floor' if isinstance(node, floor) else 'ceil'}({args[0]})"
+        if isinstance(node, sign):
+            return f"T.if_then_else({args[0]} > 0.0, 1.0, T.if_then_else({args[0]} < 0.0, -1.0, 0.0))"
+        if isinstance(node, Mod):
+            return f"modulo({args[0]}, {args[1]})"
+        name = type(node).__name__
+        if name in FUNCTIONS:
+            return f"{FUNCTIONS[name]}({', '.join(args)})"
+        if name in EXTERNAL:
+            said = name if self.compute == "float64" else f"{name}f"
+            return f'T.call_extern("{self.compute}", "{said}", {args[0]})'
+        raise PlanError(f'`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend="torch".')
+
+
+def is_of_places(relation: Relational) -> bool:
+    """Tells if places and scalars alone are compared, for which float64 is exact."""
+    loads = relation.atoms(Load)
+    return bool(loads) and not any(one.indices for one in loads)
+
+
+def _as_float32(value: float) -> float:
+    try:
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return value
+    return rounded
+
+
+def _signed(terms: list[str]) -> str:
+    out = terms[0]
+    for term in terms[1:]:
+        out += f" - {term[1:]}" if term.startswith("-") else f" + {term}"
+    return out
+
+
+def _nested(name: str, args: list[str]) -> str:
+    return args[0] if len(args) == 1 else f"{name}({args[0]}, {_nested(name, args[1:])})"
+
+
+def _length(node: Basic) -> tuple[int, str]:
+    return len(str(node)), str(node)
+
+
+def reciprocal(node: Expr) -> bool:
+    """Whether a factor stands below a line of division."""
+    return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)

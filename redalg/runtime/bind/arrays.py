@@ -1,0 +1,200 @@
+"""Running the interpreters on bound inputs: the `numpy` and `torch` backends, the reference, and the public state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sympy import Expr, log
+
+from redalg.decompose.cascade import Cascade, dtype_of
+from redalg.errors import BackendError
+from redalg.expression import Axis, Cast
+from redalg.expression.contents import values_of
+from redalg.incremental.arrays.arrays import ArrayOps
+from redalg.incremental.arrays.evaluate import Scope
+from redalg.incremental.arrays.interpret import Executor
+from redalg.incremental.form import FormOutput, FusedForm
+from redalg.runtime.bind.blocks import Ranges, blocks, output_axes, pieces, stream, unfused
+from redalg.runtime.bind.inputs import WIDTH, Bound
+from redalg.runtime.bind.narrow import numpy_dtype, to_numpy, to_torch, widened
+
+
+def ops_for(bound: Bound, backend: str, compute: str | None = None) -> ArrayOps:
+    """The array library of a backend, in the bound inputs' compute dtype."""
+    compute = compute or bound.compute
+    if backend == "numpy":
+        from redalg.incremental.arrays.numpy_ops import NumpyOps
+
+        return NumpyOps(compute)
+    try:
+        from redalg.runtime.bind.torch_ops import TorchOps
+    except ModuleNotFoundError as missing:
+        raise BackendError(
+            'backend="torch" needs torch, which is not installed. Install it (`pip install torch`), or pass '
+            'backend="numpy".'
+        ) from missing
+    return TorchOps(compute, bound.device)
+
+
+def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
+    """The bound tensors as the backend's own arrays (sharing memory where the libraries can)."""
+    if backend == "numpy" and bound.library == "torch":
+        if "bfloat16" in bound.dtypes.values() or bound.device != "cpu":
+            raise BackendError(
+                'backend="numpy" has no bfloat16 and no GPU. Pass float32 CPU tensors, or backend="torch".'
+            )
+        return {name: _as_numpy(array) for name, array in bound.tensors.items()}
+    if backend != "numpy" and bound.library == "numpy":
+        return {name: torch_of(array) for name, array in bound.tensors.items()}
+    if backend == "numpy":
+        return {name: widened(array) for name, array in bound.tensors.items()}
+    return dict(bound.tensors)
+
+
+def _as_numpy(array: Any) -> Any:
+    return (array.float() if str(array.dtype).startswith("torch.float8") else array).numpy()
+
+
+def torch_of(array: Any) -> Any:
+    """A NumPy array as a torch tensor, on the same memory where torch can read it."""
+    return to_torch(_writable(array))
+
+
+def _writable(array: Any) -> Any:
+    return array if array.flags.writeable and all(step >= 0 for step in array.strides) else array.copy()
+
+
+def scope_for(
+    cascade: Cascade,
+    bound: Bound,
+    ops: ArrayOps,
+    tensors: Mapping[str, Any],
+    *,
+    start: Mapping[Axis, int] | None = None,
+    extents: Mapping[str, int] | None = None,
+) -> Scope:
+    """A scope over the whole of the bound inputs, whose first elements have the global numbers `start`."""
+    axes, start = cascade.axes(), start or {}
+    ranges = {axis: (start.get(axis, 0), start.get(axis, 0) + bound.sizes[axis.name]) for axis in axes}
+    return Scope(ops, axes, ranges, tensors, bound.scalars, {**bound.sizes, **(extents or {})}, offsets=start)
+
+
+def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, Any]:
+    """The fused form on the bound inputs, block by block; outputs in the inputs' library."""
+    ops, tensors = ops_for(bound, backend), tensors_for(bound, backend)
+    executor = Executor(form, ops, empty)
+    scope = scope_for(form.cascade, bound, ops, tensors)
+    length = blocks(form, bound.sizes)
+
+    def made(ranges: Ranges) -> Iterator[tuple[Ranges, dict[str, Any]]]:
+        inner = scope.over(ranges)
+        if 0 in map(inner.length, executor.reduced) and empty == "nan":  # the definition: reductions are identities
+            yield ranges, unfused(form.cascade, inner)
+            return
+        values = executor.resolved(inner, stream(executor, inner, length))
+        yield ranges, executor.outputs(inner, values, carries=False)
+        if any(one.carries for one in form.outputs):
+            for part in pieces(executor.reduced, inner, length):
+                yield {**ranges, **part}, executor.outputs(inner.over(part), values, carries=True)
+
+    chunks = (one for ranges in pieces(output_axes(form.cascade), scope, length) for one in made(ranges))
+    outputs = {one.name: (one.axes, output_dtype(one, form, bound.result)) for one in form.outputs}
+    with ops.quiet():
+        return to_library(assembled(chunks, outputs, scope, backend), bound.library, backend)
+
+
+def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
+    """The unfused definition in float64, in chunks of rows; outputs in the inputs' library."""
+    backend = bound.library
+    ops, tensors = ops_for(bound, backend, "float64"), tensors_for(bound, backend)
+    scope = scope_for(form.cascade, bound, ops, tensors)
+    length = blocks(form, bound.sizes, 1 << 24)
+    chunks = ((ranges, unfused(form.cascade, scope.over(ranges)))
+              for ranges in pieces(output_axes(form.cascade), scope, length))  # fmt: skip
+    outputs = {one.name: (one.axes, own_dtype(one, form) or "float64") for one in form.outputs}
+    with ops.quiet():
+        return assembled(chunks, outputs, scope, backend)
+
+
+def assembled(
+    chunks: Iterable[tuple[Ranges, dict[str, Any]]],
+    outputs: Mapping[str, tuple[tuple[Axis, ...], str]],
+    scope: Scope,
+    backend: str,
+) -> dict[str, Any]:
+    """Write the chunks' outputs into whole arrays, in the outputs' axis order and dtype."""
+    whole: dict[str, Any] = {}
+    for ranges, made in chunks:
+        for name in made:
+            axes, dtype = outputs[name]
+            shape = [scope.length(axis) for axis in axes]
+            if name not in whole:
+                whole[name] = empty_array(shape, dtype, scope, backend)
+            inner = scope.over(ranges)
+            part = to_axes(made[name], axes, inner)
+            base = {axis: scope.ranges[axis][0] for axis in axes}
+            key = tuple(slice(inner.ranges[a][0] - base[a], inner.ranges[a][1] - base[a]) for a in axes)
+            whole[name][key] = part
+    return {name: whole[name] for name in outputs}
+
+
+def to_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
+    """An array with one dimension per axis of the scope, brought to the dimensions `axes`, in their order."""
+    shape = [scope.length(axis) if axis in axes else 1 for axis in scope.axes]
+    kept = [axis for axis in scope.axes if axis in axes]
+    flat = scope.ops.expand(array, shape).reshape([scope.length(axis) for axis in kept])
+    return scope.ops.permute(flat, [kept.index(axis) for axis in axes])
+
+
+def from_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
+    """The inverse of `to_axes`, the scope's order of axes having that of `axes` within it."""
+    kept = [axis for axis in scope.axes if axis in axes]
+    made = scope.ops.permute(array, [axes.index(axis) for axis in kept])
+    return made.reshape([made.shape[kept.index(axis)] if axis in kept else 1 for axis in scope.axes])
+
+
+def empty_array(shape: list[int], dtype: str, scope: Scope, backend: str) -> Any:
+    """An uninitialised array of the backend's library."""
+    if backend == "numpy":
+        import numpy as np
+
+        return np.empty(shape, numpy_dtype(dtype))
+    import torch
+
+    return torch.empty(shape, dtype=getattr(torch, dtype), device=getattr(scope.ops, "device", "cpu"))
+
+
+def to_library(outputs: dict[str, Any], library: str, backend: str) -> dict[str, Any]:
+    """Outputs as the caller's kind of array."""
+    if library == "numpy" and backend != "numpy":
+        return {name: to_numpy(array) for name, array in outputs.items()}
+    if library == "torch" and backend == "numpy":
+        import torch
+
+        return {name: torch.from_numpy(array) for name, array in outputs.items()}
+    return outputs
+
+
+def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
+    """The inputs' dtype, the cast's or the value's own; logarithms and extrema are at least float32."""
+    if isinstance(output.expr, Cast):
+        return output.expr.dtype
+    own = own_dtype(output, form)
+    if own:
+        return own
+    if output.carries:  # as many numbers as the inputs have: their dtype, as of any elementwise function
+        return result
+    wide = output.expr.has(log) or _is_extremum(output.expr, form)
+    return result if not wide or WIDTH[result] > 1 else "float32"
+
+
+def own_dtype(output: FormOutput, form: FusedForm) -> str:
+    """What an output is whatever the inputs are: int64 for an index, bool for a truth value; empty for the rest."""
+    written = next(one.expr for one in form.cascade.outputs if one.name == output.name)
+    return dtype_of(written, {one.value: one.dtype for one in form.cascade.reductions})
+
+
+def _is_extremum(expr: Expr, form: FusedForm) -> bool:
+    extrema = {one.value for one in form.cascade.reductions if one.monoid.name in ("max", "min", "topk")}
+    return bool(values_of(expr) & (extrema | {one.value for one in form.extrema}))

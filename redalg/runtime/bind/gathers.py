@@ -1,0 +1,40 @@
+"""Checking gathers before a kernel runs: a kernel reads 0 where an index leaves its tensor, and says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sympy import And, Not, S
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.cascade import Cascade
+from redalg.expression import Element, Where
+from redalg.incremental.arrays.evaluate import Scope
+
+
+def gathers_any(cascade: Cascade) -> bool:
+    """Whether any element is indexed by anything but axes and numbers."""
+    return not all(one.is_plain for one in cascade.elements())
+
+
+def check_gathers(cascade: Cascade, scope: Scope) -> None:
+    """Raise `InputError` for the first index that leaves its tensor where an element counts."""
+    for expr in cascade.expressions():
+        for element, condition in gathers(expr, cascade.domain):
+            inner = scope if condition is S.true else scope.under(scope.evaluate(condition))
+            inner.checked_indices(scope.tensors[element.name], element)
+
+
+def gathers(node: Basic, condition: Boolean) -> Iterator[tuple[Element, Boolean]]:
+    """Elements indexed by anything but axes and numbers, each with the condition under which it is read."""
+    if isinstance(node, Element) and not node.is_plain:
+        yield node, condition
+    if isinstance(node, Where):
+        holds, a, b = node.args
+        yield from gathers(holds, condition)
+        yield from gathers(a, And(condition, holds))
+        yield from gathers(b, And(condition, Not(holds)))
+    else:
+        for arg in node.args:
+            yield from gathers(arg, condition)

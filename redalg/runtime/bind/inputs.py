@@ -1,0 +1,305 @@
+"""Binding: the tensors of a call against the names, ranks, sizes and dtypes that the expression needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import isfinite
+from typing import Any, final
+
+import numpy as np
+
+from redalg.decompose.cascade import Cascade
+from redalg.errors import InputError
+from redalg.expression import Axis, Scalar
+
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
+FLOATS = ("float64", "float32", "float16", "bfloat16", *EIGHT_BITS)
+UNSIGNED = ("uint16", "uint32", "uint64")
+"""Integers that torch stores and does not compute with."""
+WIDTH = {"float64": 3, "float32": 2, "bfloat16": 1, "float16": 1}
+
+
+@final
+@dataclass(frozen=True)
+class Bound:
+    """The inputs of one call, checked.
+
+    Attributes:
+        tensors: name -> array, all of one library, on one device.
+        scalars: name -> number.
+        sizes: axis name -> extent.
+        dtypes: tensor name -> dtype's name.
+        library: `numpy` or `torch`.
+        device: `cpu`, `cuda:0` and so on.
+        compute: dtype of arithmetic: float64 where an input has it, else float32.
+        result: dtype of outputs, torch's promotion of the inputs'.
+    """
+
+    tensors: Mapping[str, Any]
+    scalars: Mapping[str, float]
+    sizes: Mapping[str, int]
+    dtypes: Mapping[str, str]
+    library: str
+    device: str
+    compute: str
+    result: str
+
+
+CHOICES = {"empty": ("nan", "zero"), "precision": ("ieee", "tf32", "wide")}
+"""Options of a call that name one of a few things."""
+
+
+def check_choice(option: str, value: Any, where: str = "") -> None:
+    """Refuse a value that an option does not have; `where` names the method, as in `"finish: "`."""
+    allowed = CHOICES[option]
+    if value not in allowed:
+        raise InputError(f"{where}{option}={value!r} is not an option. Use one of {', '.join(map(repr, allowed))}.")
+
+
+def library_of(array: Any) -> str | None:
+    """`numpy`, `torch`, or None for neither (without importing torch)."""
+    if isinstance(array, np.ndarray | np.generic):
+        return "numpy"
+    return "torch" if type(array).__module__.split(".")[0] == "torch" and hasattr(array, "requires_grad") else None
+
+
+def without_gradients(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tensors of a call; where torch records no gradients, those that require some as plain ones.
+
+    Under `torch.no_grad` and `torch.inference_mode` a parameter is a tensor like any other.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or torch.is_grad_enabled():
+        return given
+    return {name: one.detach() if getattr(one, "requires_grad", False) else one for name, one in given.items()}
+
+
+def native(array: Any) -> Any:
+    """Arrays as array libraries and kernels read them: in the machine's byte order, wide unsigned integers as int64."""
+    if isinstance(array, np.ndarray | np.generic) and not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return signed(array) if str(getattr(array, "dtype", "")).removeprefix("torch.") in UNSIGNED else array
+
+
+def signed(array: Any) -> Any:
+    """Unsigned integers as int64: no array library computes with both, and places are int64."""
+    made = array.astype(np.int64) if isinstance(array, np.ndarray | np.generic) else array.long()
+    if bool((made < 0).any()):
+        raise InputError("an unsigned integer beyond 2**63 - 1 is given, and places are 64-bit signed integers. Pass "
+                         "smaller ones.")  # fmt: skip
+    return made
+
+
+def dtype_name(array: Any) -> str:
+    """The dtype as redalg names it, `float32`, `bool`, `int64` …"""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] | None = None,
+         chunked: bool = False) -> Bound:  # fmt: skip
+    """Check the inputs of a call. `extents` gives axes that no tensor carries; `chunked` allows a part of the axis."""
+    tensors, scalars = _named(cascade, given)
+    tensors = {name: native(array) for name, array in tensors.items()}
+    libraries = {name: _library(name, array) for name, array in tensors.items()}
+    if len(set(libraries.values())) > 1:
+        raise InputError(
+            f"the tensors come from two libraries: {_list(libraries)}. Pass all of them as torch tensors, or all as "
+            "NumPy arrays."
+        )
+    library = next(iter(libraries.values()), "numpy")
+    devices = {name: str(array.device) if library == "torch" else "cpu" for name, array in tensors.items()}
+    if len(set(devices.values())) > 1:
+        where = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise InputError(f"the tensors lie on several devices: {where}. Move them to one with `.to(device)`.")
+    for name, array in tensors.items():
+        _check_array(name, array)
+    dtypes = {name: dtype_name(array) for name, array in tensors.items()}
+    _check_dtypes(cascade, dtypes, library)
+    _check_extents(cascade, extents or {})
+    sizes = _sizes(cascade, tensors, extents or {}, chunked)
+    compute, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
+    return Bound(tensors, scalars, sizes, dtypes, library, next(iter(devices.values()), "cpu"), compute, result)
+
+
+def promoted(floats: list[str]) -> tuple[str, str]:
+    """(compute dtype, output dtype) by torch's promotion: two different 16-bit types meet in float32.
+
+    Floats of 8 bits are how numbers are stored: beside wider ones they decide nothing, and alone they meet in float32.
+    """
+    floats = [dtype for dtype in floats if dtype not in EIGHT_BITS]
+    if not floats:
+        return "float32", "float32"
+    widest = max(floats, key=lambda dtype: WIDTH[dtype])
+    if WIDTH[widest] == 1 and len(set(floats)) > 1:
+        widest = "float32"
+    return ("float64" if widest == "float64" else "float32"), widest
+
+
+def _named(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+    wanted = cascade.inputs()
+    check_names({name: _signature(cascade, name) for name in wanted}, [one.name for one in cascade.scalars()], given)
+    return {name: given[name] for name in wanted}, {
+        one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()
+    }
+
+
+def check_names(tensors: Mapping[str, str], scalars: Collection[str], given: Mapping[str, Any]) -> None:
+    """Refuse a call that lacks one of the tensors (name -> how the expression writes it) or scalars, or has another."""
+    unknown = [name for name in given if name not in tensors and name not in scalars]
+    missing = [name for name in (*tensors, *scalars) if name not in given]
+    if unknown or missing:
+        said = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(missing)}"] * bool(missing)
+        needs = ", ".join([*tensors.values(), *(f"scalar {name}" for name in scalars)])
+        raise InputError(f"the call's tensors do not fit the expression ({'; '.join(said)}). It needs {needs}.")
+
+
+def _signature(cascade: Cascade, name: str) -> str:
+    return str(next(one for one in cascade.elements() if one.name == name))
+
+
+ASSUMPTIONS: tuple[tuple[str, Callable[[float], bool]], ...] = (
+    ("positive", lambda value: value > 0),
+    ("nonnegative", lambda value: value >= 0),
+    ("negative", lambda value: value < 0),
+    ("nonpositive", lambda value: value <= 0),
+    ("nonzero", lambda value: value != 0),
+    ("integer", lambda value: value.is_integer()),
+    ("finite", isfinite),
+)
+
+
+@cache
+def assumptions(scalar: Scalar) -> tuple[tuple[str, Callable[[float], bool]], ...]:
+    """What a scalar was declared to be, and how that is seen of a number."""
+    return tuple(
+        (name, holds)
+        for name, holds in ASSUMPTIONS
+        if getattr(scalar, f"is_{name}") or getattr(scalar, f"is_extended_{name}", False)
+    )
+
+
+def scalar_of(scalar: Scalar, value: Any) -> float:
+    """A run-time scalar, which must be what the derivation was told of it."""
+    number = _number(scalar.name, value)
+    for name, holds in assumptions(scalar):
+        if not holds(number):
+            raise InputError(
+                f"scalar `{scalar.name}` was declared {name}, and is {number}. The form was derived on that "
+                "assumption: pass such a number, or declare the scalar without it."
+            )
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"scalar `{name}` must be a number, not {type(value).__name__}. Pass a Python float.")
+    if isinstance(value, int) and abs(value) > 2**53 and int(float(value)) != value:
+        raise InputError(f"scalar `{name}` is {value}, and scalars are float64, which holds integers up to 2**53. Pass "
+                         "it as an integer tensor.")  # fmt: skip
+    return float(value)
+
+
+def _library(name: str, array: Any) -> str:
+    found = library_of(array)
+    if found is None:
+        raise InputError(f"tensor `{name}` is a {type(array).__name__}. Pass a torch tensor or a NumPy array.")
+    return found
+
+
+def _list(items: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({what})" for name, what in items.items())
+
+
+def _check_array(name: str, array: Any) -> None:
+    """Refuse what would be read wrongly: gradients, sparse layouts, masked arrays."""
+    if getattr(array, "requires_grad", False):
+        raise InputError(f"tensor `{name}` requires a gradient, and redalg has no backward pass yet. Call under "
+                         f"`torch.no_grad()`, or pass `{name}.detach()`, if no gradient is needed; nothing is detached "
+                         "silently.")  # fmt: skip
+    layout = str(getattr(array, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        raise InputError(f"tensor `{name}` has layout {layout}, and redalg reads strided tensors. Pass "
+                         f"`{name}.to_dense()`.")  # fmt: skip
+    if isinstance(array, np.ma.MaskedArray):
+        raise InputError(f"tensor `{name}` is a NumPy masked array, whose mask redalg does not read. Pass its data and "
+                         "its mask as two tensors, and use `ra.where`.")  # fmt: skip
+
+
+def _check_extents(cascade: Cascade, extents: Mapping[str, int]) -> None:
+    """Sizes given by the caller: of axes of the expression, whole numbers."""
+    known = sorted({axis.name for axis in cascade.axes()} | set(cascade.extents()))
+    for name, size in extents.items():
+        if name not in known:
+            raise InputError(f"sizes: the expression has no axis {name!r}; it has {', '.join(known)}.")
+        if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
+            raise InputError(f"sizes: the size of axis {name} should be a non-negative int, not {size!r}.")
+
+
+def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> None:
+    as_value = cascade.value_tensors()
+    for name, dtype in dtypes.items():
+        if dtype.startswith("complex"):
+            raise InputError(f"tensor `{name}` is {dtype}: reductions here are over extended reals. Pass its real and "
+                             "imaginary parts as two tensors.")  # fmt: skip
+        if dtype not in FLOATS and name in as_value:
+            call = f"{name}.float()" if library == "torch" else f'{name}.astype("float32")'
+            raise InputError(
+                f"tensor `{name}` is {dtype}, and stands in arithmetic, where one of {', '.join(FLOATS)} is needed. "
+                f"Convert it, for instance `{call}`."
+            )
+        if not dtype.startswith(("float", "bfloat16", "int", "uint", "bool")):
+            raise InputError(f"tensor `{name}` is {dtype}, which is no number. Pass booleans, integers or floats.")
+
+
+def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, int], chunked: bool) -> dict[str, int]:
+    seen: dict[str, dict[str, int]] = {}
+    for element in cascade.elements():
+        shape = tuple(tensors[element.name].shape)
+        if len(shape) != len(element.indices):
+            raise InputError(f"tensor `{element.name}` has {len(shape)} dimensions {shape}, but `{element}` needs "
+                             f"{len(element.indices)}.")  # fmt: skip
+        for place, index in enumerate(element.indices):
+            if index.is_Integer and not 0 <= int(index) < shape[place]:
+                raise InputError(
+                    f"`{element}`: index {index} is out of range for dimension {place}, which has {shape[place]} "
+                    "elements."
+                )
+            if isinstance(index, Axis):
+                seen.setdefault(index.name, {})[f"{element.name} (dimension {place})"] = shape[place]
+    sizes = {}
+    for axis in cascade.axes():
+        known = seen.get(axis.name, {})
+        if not (chunked and axis in cascade.reduced and known):  # of which the tensors hold a part
+            known = known | ({} if axis.size is None else {"its declaration": axis.size})
+            known = known | ({"sizes=": extents[axis.name]} if axis.name in extents else {})
+        if len(set(known.values())) > 1:
+            said = ", ".join(f"{size} in {where}" for where, size in known.items())
+            raise InputError(f"axis {axis.name} has several sizes: {said}. Every tensor must agree on it.")
+        if not known and axis.name not in extents:
+            raise InputError(
+                f'axis {axis.name} has no size: no tensor has it as an index. Pass sizes={{"{axis.name}": …}}, or give '
+                "the axis a size."
+            )
+        sizes[axis.name] = next(iter(known.values())) if known else extents[axis.name]
+    for name in cascade.extents():
+        if name not in sizes:
+            sizes[name] = _extent(name, seen, extents)
+    return sizes
+
+
+def _extent(name: str, seen: Mapping[str, Mapping[str, int]], extents: Mapping[str, int]) -> int:
+    if name in seen:
+        return next(iter(seen[name].values()))
+    if name not in extents:
+        raise InputError(f'the extent of axis {name} is used, but no tensor has the axis. Pass sizes={{"{name}": …}}.')
+    return extents[name]
+
+
+def scalars_of(cascade: Cascade, given: Mapping[str, Any]) -> dict[str, float]:
+    """The run-time scalars of a call, each checked to be what it was declared to be."""
+    return {one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()}

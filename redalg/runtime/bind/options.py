@@ -1,0 +1,155 @@
+"""Options as a caller writes them, brought to plain ones: sizes, places and dtypes by name, known options only.
+
+    sizes, extents    {Axis or name: Integral}                      ->  {name: int}
+    start             {Axis or name: Integral}                      ->  {Axis: int}
+    dtypes            a dtype for all, or {Element or name: dtype}  ->  {name: name of a dtype}
+    dtype             a name, `fp16`, `bf16`, `half`, torch's or NumPy's own
+
+What is no axis, no whole number or no dtype of any library is refused here. What does not fit the expression (an axis
+that it lacks, a dtype that kernels lack) is refused where the expression is known.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from numbers import Integral
+from typing import Any, SupportsIndex
+
+from redalg.decompose.cascade import Cascade
+from redalg.errors import InputError
+from redalg.expression import Axis, Element, Extent, Tensor
+
+ALIASES = {
+    "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "single": "float32", "fp32": "float32",
+    "f32": "float32", "double": "float64", "fp64": "float64", "f64": "float64", "fp8_e4m3": "float8_e4m3fn",
+    "float8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "boolean": "bool",
+}  # fmt: skip
+"""Other names of dtypes."""
+Sizes = Mapping[Any, SupportsIndex]
+"""Whole numbers by axis, or by its name."""
+LOWERING = ("plan", "shapes", "empty", "precision", "varying")
+RANKING = ("shapes", "empty", "precision")
+OPTIONS = {"lower": LOWERING, "source": LOWERING, "save": LOWERING, "compile": LOWERING, "plan": LOWERING,
+           "plans": RANKING}  # fmt: skip
+"""The options of every method that plans a kernel."""
+
+
+def named_sizes(sizes: Any, caller: str = "", option: str = "sizes") -> dict[str, Any]:
+    """Sizes by axis name; whole numbers of any library become Python's.
+
+    >>> from redalg import axis
+    >>> named_sizes({axis("n"): 3, "b": 2})
+    {'n': 3, 'b': 2}
+    """
+    where = f"{caller}: " if caller else ""
+    if not isinstance(sizes, Mapping):
+        raise InputError(
+            f"{where}{option}={sizes!r} gives no axis a size. Write {option}={{n: 4096}}, by axes or by their names."
+        )
+    found = dict[str, Any]()
+    for key, size in sizes.items():
+        name = key.name if isinstance(key, Axis | Extent) else key
+        if not isinstance(name, str):
+            raise InputError(f"{where}{option}={{{key!r}: …}}: {key!r} is no axis. Give axes, or their names.")
+        number = whole(size)
+        if name in found and found[name] != number:
+            raise InputError(
+                f"{where}{option} gives axis {name} two sizes, {found[name]!r} and {number!r}. Give it once."
+            )
+        found[name] = number
+    return found
+
+
+def whole(number: Any) -> Any:
+    """A whole number of any library as Python's; anything else as it is, to be refused with its name."""
+    return int(number) if isinstance(number, Integral) and not isinstance(number, bool) else number
+
+
+def starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
+    """The global number of the first element, by axis.
+
+    Raises:
+        InputError: no mapping, an axis that the expression lacks, no whole number, or one at which 64 bits end.
+    """
+    if start is None:
+        return {}
+    axes = {axis.name: axis for axis in cascade.axes()}
+    listed = ", ".join(map(str, cascade.axes()))
+    if not isinstance(start, Mapping):
+        raise InputError(
+            f"{caller}: start={start!r} names no axis. Write start={{{cascade.axis}: {start!r}}}; the axes are "
+            f"{listed}."
+        )
+    found = dict[Axis, int]()
+    for key, given in start.items():
+        axis, first = axes.get(key.name if isinstance(key, Axis) else key), whole(given)
+        if axis is None or not isinstance(first, int) or isinstance(first, bool) or first < 0:
+            raise InputError(
+                f"{caller}: start should give an axis its first element's number, as in "
+                f"start={{{cascade.axis}: 128}}, not {{{key!r}: {given!r}}}. The axes are {listed}."
+            )
+        found[axis] = first
+    return found
+
+
+def check_places(start: Mapping[Axis, int], sizes: Mapping[str, int], numbers: Collection[Axis], caller: str) -> None:
+    """Refuse a piece that reaches beyond the last place; sooner along axes of which `numbers` are made."""
+    for axis, first in start.items():
+        bits, why = (53, "float64 holds as a number") if axis in numbers else (62, "64-bit integers are added up to")
+        size = sizes.get(axis.name, 0)
+        if first + size > 2**bits:
+            raise InputError(
+                f"{caller}: start={{{axis}: {first}}} and {size} elements reach beyond place 2**{bits} - 1, the last "
+                f"that {why}. Begin earlier, and add what is left out to the results."
+            )
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype, given by name or as torch's or NumPy's own.
+
+    >>> dtype_name("bf16")
+    'bfloat16'
+    """
+    if isinstance(dtype, str):
+        name = dtype.removeprefix("torch.")
+        return ALIASES.get(name, name)
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(dtype, torch.dtype):
+        return str(dtype).removeprefix("torch.")
+    if numpy is not None and (
+        isinstance(dtype, numpy.dtype) or (isinstance(dtype, type) and issubclass(dtype, numpy.generic))
+    ):
+        return str(numpy.dtype(dtype).name)
+    raise InputError(f'dtypes: {dtype!r} is no dtype. Give a name such as "float16", or one of torch or NumPy.')
+
+
+def named_dtypes(cascade: Cascade, dtypes: Any) -> dict[str, str]:
+    """Dtypes by tensor name; one for all is that of the tensors that stand in arithmetic, the others index (int64)."""
+    if isinstance(dtypes, Mapping):
+        return {_tensor_name(key): dtype_name(dtype) for key, dtype in dtypes.items()}
+    wanted, floats = dtype_name(dtypes), cascade.value_tensors()
+    return {name: wanted if name in floats else "int64" for name in cascade.inputs()}
+
+
+def _tensor_name(key: Any) -> str:
+    name = key.name if isinstance(key, Element) else key.label.name if isinstance(key, Tensor) else key
+    if not isinstance(name, str):
+        raise InputError(f"dtypes={{{key!r}: …}}: {key!r} is no tensor. Give tensors, or their names.")
+    return name
+
+
+def known_options(options: Mapping[str, Any], known: Collection[str], caller: str) -> dict[str, Any]:
+    """The options, each of which must be known; names of `varying` and `shapes` may be given as axes and tensors."""
+    for name in options:
+        if name not in known:
+            raise InputError(
+                f"{caller}: there is no option `{name}`. The options are {', '.join(known)}; tiles and threads are "
+                "fields of a plan."
+            )
+    made = dict(options)
+    if "varying" in made:
+        made["varying"] = tuple(one.name if isinstance(one, Axis) else one for one in made["varying"])
+    if made.get("shapes"):
+        made["shapes"] = {_tensor_name(key): tuple(map(whole, shape)) for key, shape in made["shapes"].items()}
+    return made

@@ -1,0 +1,154 @@
+"""The places that a state holds: boxes of the reduced axes, in global numbering.
+
+    places matter    where an index of the streamed data is compared, computed with or returned, or order counts
+    box              (start, stop) of every reduced axis
+    merge            boxes of two states, which must share no place; those that adjoin become one
+
+A state of a form in which places do not matter holds one box, or does not know its places (None).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from sympy import Expr
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.decompose.cascade import Cascade
+from redalg.expression import Axis, Element, Reduce, Value
+from redalg.expression.contents import REMEMBERED, elements_of, values_of
+from redalg.incremental.form import FusedForm
+
+Box = tuple[tuple[int, int], ...]
+"""(start, stop) of every reduced axis."""
+Boxes = tuple[Box, ...]
+
+
+@lru_cache(REMEMBERED)
+def placed_axes(node: Basic) -> frozenset[Axis]:
+    """The axes whose places an expression holds: those that stand anywhere but as the index of a tensor.
+
+    >>> from redalg import axes, tensor, where
+    >>> q, k = axes("q k")
+    >>> placed_axes(where(k <= 3, tensor("s[q,k]"), 0))
+    frozenset({k})
+    """
+    if isinstance(node, Axis):
+        return frozenset((node,))
+    if isinstance(node, Value):
+        return frozenset()
+    if isinstance(node, Element):
+        return frozenset().union(*(placed_axes(one) for one in node.indices if not isinstance(one, Axis)))
+    if isinstance(node, Reduce):
+        return placed_axes(node.expr) - frozenset(node.bound)
+    return frozenset().union(*map(placed_axes, node.args))
+
+
+@lru_cache(REMEMBERED)
+def computed_axes(node: Basic) -> frozenset[Axis]:
+    """The axes whose places stand in arithmetic: anywhere but in conditions and as indices.
+
+    >>> from redalg import axes, tensor, where
+    >>> n = axes("n")
+    >>> computed_axes(where(n <= 3, tensor("x[n]"), 0)), computed_axes(n * tensor("x[n]"))
+    (frozenset(), frozenset({n}))
+    """
+    if isinstance(node, Axis):
+        return frozenset((node,))
+    if isinstance(node, Value | Element | Boolean):
+        return frozenset()
+    return frozenset().union(*map(computed_axes, node.args))
+
+
+def leaf_exprs(form: FusedForm) -> Iterator[Basic]:
+    """The expressions that a leaf evaluates."""
+    yield form.cascade.domain
+    yield from (one.term for one in form.extrema)
+    yield from (one.term for one in form.structures)
+    yield from (one.base for one in form.pivots)
+    yield from (factor for one in form.accumulators for factor in one.factors)
+    yield from produced_exprs(form.cascade)
+
+
+def produced_exprs(cascade: Cascade) -> Iterator[Basic]:
+    """The expressions of a cascade's producers."""
+    for one in cascade.producers:
+        yield from one.cascade.expressions()
+
+
+def axes_by_place(form: FusedForm) -> frozenset[Axis]:
+    """The axes whose places stand in what a leaf evaluates."""
+    return frozenset().union(*map(placed_axes, leaf_exprs(form)))
+
+
+def places_matter(form: FusedForm) -> bool:
+    """Tells whether a state is right only if the places of its elements are."""
+    if form.ordered or axes_by_place(form) & set(form.cascade.reduced):
+        return True
+    finished = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
+    used = frozenset().union(*map(values_of, finished))
+    return any(one.placed and used & set(one.integers) for one in form.structures)
+
+
+def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> tuple[Element, Element] | None:
+    """Two elements of one tensor of which a piece along a reduced axis serves the first and not the second."""
+    found: dict[tuple[str, int], Element] = {}
+    elements = sorted({one for expr in exprs for one in elements_of(expr)}, key=str)
+    for one in elements:
+        found |= {(one.name, place): one for place, index in enumerate(one.indices) if index in reduced}
+    for one in elements:
+        for place, index in enumerate(one.indices):
+            other = found.get((one.name, place))
+            if other is not None and place_of(other, place) != index:
+                return (other, one) if index not in reduced or str(other) > str(one) else (one, other)
+    return None
+
+
+def place_of(element: Element, place: int) -> Expr:
+    """An index of an element."""
+    return element.indices[place]
+
+
+# ---- boxes -----------------------------------------------------------------------------------------------------------
+
+
+def is_nothing(box: Box) -> bool:
+    """Tells whether a box holds no place."""
+    return any(start >= stop for start, stop in box)
+
+
+def shared_box(a: Boxes, b: Boxes) -> Box | None:
+    """A box of places that stand in both; None where there is none."""
+    for one in a:
+        for other in b:
+            both = tuple((max(p[0], q[0]), min(p[1], q[1])) for p, q in zip(one, other, strict=True))
+            if not is_nothing(both):
+                return both
+    return None
+
+
+def joined(a: Boxes, b: Boxes) -> Boxes:
+    """The boxes of both, those that adjoin as one.
+
+    >>> joined((((0, 3),), ((7, 9),)), (((3, 7),),))
+    (((0, 9),),)
+    """
+    boxes = list(a + b)
+    for axis in range(len(boxes[0]) if boxes else 0):
+        boxes.sort(key=lambda box: (box[:axis], box[axis + 1 :], box[axis]))
+        made: list[Box] = []
+        for box in boxes:
+            last = made[-1] if made else None
+            if last is not None and _rest(last, axis) == _rest(box, axis) and last[axis][1] == box[axis][0]:
+                made[-1] = (*box[:axis], (last[axis][0], box[axis][1]), *box[axis + 1 :])
+            else:
+                made.append(box)
+        boxes = made
+    return tuple(sorted(boxes))
+
+
+def _rest(box: Box, axis: int) -> Any:
+    return box[:axis], box[axis + 1 :]

@@ -1,0 +1,381 @@
+"""The derived monoid in public: leaf, merge and finish of a state that travels (pickled, sent, merged elsewhere).
+
+A state says of which form it is (`identity`) and which places it holds (`places`), so that states of another form, and
+pieces in the wrong place, are refused where they would give another number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, final
+
+from sympy.core.basic import Basic
+
+from redalg.errors import BackendError, InputError
+from redalg.expression import Axis
+from redalg.incremental.arrays.evaluate import Scope
+from redalg.incremental.arrays.interpret import Executor, Slots
+from redalg.incremental.form import FusedForm, Slot
+from redalg.runtime.bind.arrays import from_axes, ops_for, scope_for, tensors_for, to_axes
+from redalg.runtime.bind.blocks import blocks, stream
+from redalg.runtime.bind.identity import VERSION, difference, identity
+from redalg.runtime.bind.inputs import EIGHT_BITS, Bound, bind, dtype_name, library_of, without_gradients
+from redalg.runtime.bind.options import check_places, named_dtypes, named_sizes, starts
+from redalg.runtime.bind.places import (
+    Box,
+    Boxes,
+    axes_by_place,
+    computed_axes,
+    is_nothing,
+    joined,
+    leaf_exprs,
+    places_matter,
+    shared_box,
+    under_two_indices,
+)
+
+
+@final
+@dataclass(frozen=True)
+class State:
+    """A state of the derived monoid: slots by name, with their kinds, axes and arrays. It pickles.
+
+    Attributes:
+        slots: name -> array, dimensions in the order of the slot's axes.
+        layout: the slots' names, kinds and axes.
+        sizes: axis name -> extent, of the axes other than the streamed one.
+        result: dtype of outputs (that of the tensors that the state was made from).
+        library: `numpy` or `torch`.
+        device: where the arrays lie.
+        scalars: the run-time scalars that the leaf was given.
+        places: boxes of the reduced axes that the state holds, in global numbering; None where pieces that do not
+            adjoin were merged, and places do not matter.
+        starts: global number of the first element of every other axis whose place the form asks for.
+        form: digest of what the slots hold.
+        meaning: the same in words, line by line.
+        version: of this format; 0 of states made before there were versions.
+    """
+
+    slots: Mapping[str, Any]
+    layout: tuple[Slot, ...]
+    sizes: Mapping[str, int]
+    result: str
+    library: str
+    device: str
+    scalars: Mapping[str, float]
+    places: Boxes | None = ()
+    starts: Mapping[str, int] = field(default_factory=dict)
+    form: str = ""
+    meaning: tuple[str, ...] = ()
+    version: int = 0
+
+    @property
+    def covers(self) -> tuple[int, int] | None:
+        """(start, stop) of the streamed axis, where the state holds one box; None where it does not know of one."""
+        if self.places is None or len(self.places) > 1:
+            return None
+        return self.places[0][0] if self.places else (0, 0)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{slot}: {tuple(self.slots[slot.name].shape)}" for slot in self.layout)
+
+
+def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) -> State:
+    """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
+    start, extents = starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
+    check_indices(leaf_exprs(form), form, "leaf")
+    given = without_gradients(given)
+    lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
+    if lone:
+        raise InputError(
+            f"leaf: an expression holds the extent of axis {lone[0]}, of which a piece has a part, and a state counts "
+            f"the elements of {' and '.join(reduced_names(form))} together alone. Pass its total, "
+            f'`leaf(…, extents={{"{lone[0]}": …}})`.'
+        )
+    bound = bind(form.cascade, given, extents, chunked=True)
+    check_places(start, bound.sizes, frozenset().union(*map(computed_axes, leaf_exprs(form))), "leaf")
+    ops = ops_for(bound, bound.library)
+    executor = Executor(form, ops)
+    scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
+    with ops.quiet():
+        slots = stream(executor, scope, blocks(form, bound.sizes))
+    made = packed(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
+    box = tuple(scope.ranges[axis] for axis in form.cascade.reduced)
+    others = axes_by_place(form) - set(form.cascade.reduced)
+    return replace(
+        made,
+        places=() if is_nothing(box) else (box,),
+        starts={axis.name: start[axis] for axis in form.cascade.axes() if axis in others & start.keys()},
+    )
+
+
+def check_indices(exprs: Iterable[Basic], form: FusedForm, method: str) -> None:
+    """Refuse a tensor of which a piece serves one index and not another."""
+    both = under_two_indices(exprs, form.cascade.reduced)
+    if both is None:
+        return
+    cut, whole = both
+    names = (f"{cut.name}_{number or 'all'}" for number in count())
+    name = next(new for new in names if new not in form.cascade.inputs())
+    other = str(whole).replace(f"{whole.name}[", f"{name}[", 1)
+    raise InputError(
+        f"{method}: tensor `{cut.name}` stands under two indices, `{cut}` and `{whole}`: one of them would take a "
+        f"piece along axis {', '.join(map(str, form.cascade.reduced))} for the whole. Write the expression with two "
+        f"tensors, `{cut}` and `{other}`; pass the piece as `{cut.name}`, and all of it as `{name}`."
+    )
+
+
+def reduced_names(form: FusedForm) -> tuple[str, ...]:
+    """The names of the reduced axes."""
+    return tuple(str(axis.name) for axis in form.cascade.reduced)
+
+
+def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str) -> State:
+    """The identity of `merge`: the state of no elements."""
+    sizes, cascade = named_sizes(sizes, "empty_state"), form.cascade
+    check_indices(leaf_exprs(form), form, "empty_state")
+    shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
+    named = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
+    unknown = [name for name in named if name not in shapes]
+    if unknown:
+        raise InputError(f"empty_state: dtypes: the expression holds no tensor `{unknown[0]}`. It holds "
+                         f"{', '.join(sorted(shapes))}.")  # fmt: skip
+    given: dict[str, Any] = {
+        name: no_elements(name, shape, named[name], device, library) for name, shape in shapes.items()
+    }
+    given |= {one.name: 1.0 for one in form.cascade.scalars()}
+    given_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
+    made = leaf(form, given, {}, {**given_sizes, **dict.fromkeys(reduced_names(form), 0), **_totals(form, sizes)})
+    return replace(made, scalars={}, places=())  # whatever the scalars are
+
+
+def no_elements(name: str, shape: list[int], dtype: str, device: str, library: str) -> Any:
+    """An array of a shape and dtype."""
+    import numpy as np
+
+    if library not in ("numpy", "torch"):
+        raise InputError(f'empty_state: library={library!r} is not an option. Use "numpy" or "torch".')
+    try:
+        if library == "numpy" and dtype not in ("bfloat16", *EIGHT_BITS):  # other packages may give it these names
+            return np.zeros(shape, dtype)
+        if library == "torch":
+            import torch
+
+            return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
+    except ModuleNotFoundError:
+        raise BackendError('empty_state: library="torch" needs torch, which is not installed. Pass library="numpy".') \
+            from None  # fmt: skip
+    except (AttributeError, TypeError):
+        pass
+    raise InputError(f"empty_state: {library} has no dtype {dtype!r}, given of tensor `{name}`.")
+
+
+def _totals(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The extents of reduced axes that stand in expressions by themselves."""
+    return {name: sizes[name] for name in reduced_names(form) if name in form.cascade.extents() and name in sizes}
+
+
+def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
+    if index in form.cascade.reduced:
+        return 0
+    if isinstance(index, Axis):
+        if index.name not in sizes and index.size is None:
+            raise InputError(f'empty_state: the size of axis {index} is missing. Pass sizes={{"{index}": …}}.')
+        return int(sizes.get(index.name, index.size or 0))
+    return max([1, *sizes.values()])
+
+
+def merge(form: FusedForm, a: State, b: State) -> State:
+    """a ⊕ b. Both must be states of this form, over the same free axes."""
+    for state in (a, b):
+        check(form, state, "merge")
+    for what in ("library", "device", "result"):
+        if getattr(a, what) != getattr(b, what):
+            raise InputError(f"merge: the states are of {getattr(a, what)} and of {getattr(b, what)}. Make both from "
+                             "tensors of one library, device and dtype.")  # fmt: skip
+    if dict(a.sizes) != dict(b.sizes):
+        raise InputError(
+            f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of the same "
+            "rows."
+        )
+    check_starts(a, b)
+    places = together(form, a, b)
+    a, b = in_order(form, *one_set_of_scalars(a, b))
+    scope, executor = unpacked_scope(form, a)
+    with scope.ops.quiet():
+        slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
+    return replace(packed(form, slots, scope, None, like=b if is_empty(a) else a), places=places)
+
+
+def check_starts(a: State, b: State) -> None:
+    """Refuse states of other rows, as their places say (an empty state is of any)."""
+    if is_empty(a) or is_empty(b):
+        return
+    differ = [name for name in {**a.starts, **b.starts} if a.starts.get(name, 0) != b.starts.get(name, 0)]
+    if differ:
+        firsts = " and ".join(str(one.starts.get(differ[0], 0)) for one in (a, b))
+        raise InputError(f"merge: the states begin at different places of axis {differ[0]}, {firsts}. Merge states of "
+                         "the same rows.")  # fmt: skip
+
+
+def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
+    """Both states with the scalars of either (an empty state has none)."""
+    if any(a.scalars[name] != b.scalars[name] for name in a.scalars.keys() & b.scalars.keys()):
+        raise InputError(
+            f"merge: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make both "
+            "with the same."
+        )
+    scalars = {**a.scalars, **b.scalars}
+    return replace(a, scalars=scalars), replace(b, scalars=scalars)
+
+
+def in_order(form: FusedForm, a: State, b: State) -> tuple[State, State]:
+    """Where order matters, the piece that comes first and then the other, which must adjoin it."""
+    if not form.ordered or is_empty(a) or is_empty(b):
+        return a, b
+    first, second = a.covers, b.covers
+    if first is None or second is None:
+        return a, b
+    if second < first:
+        a, b, first, second = b, a, second, first
+    if first[1] != second[0]:
+        raise InputError(misplaced(form, first, second))
+    return a, b
+
+
+def misplaced(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
+    """What lies between two pieces, or in both."""
+    axis = form.cascade.axis
+    kinds = ", ".join(dict.fromkeys(str(one.monoid) for one in form.structures if not one.monoid.commutative))
+    gap, start, stop = a[1] < b[0], min(a[1], b[0]), max(b[0], min(a[1], b[1]))
+    verb = "is" if stop == start + 1 else "are"
+    found = f"{_elements(start, stop)} of axis {axis} {verb} {'missing between them' if gap else 'in both'}"
+    return (
+        f"merge: the states hold {_elements(*a)} and {_elements(*b)}, and {kinds} depends on the order of elements: "
+        f"{found}. Give every leaf its `start={{{axis}: …}}`, and merge neighbours."
+    )
+
+
+def _elements(start: int, stop: int) -> str:
+    return f"element {start}" if stop == start + 1 else f"elements {start} to {stop - 1}"
+
+
+def is_empty(state: State) -> bool:
+    """Whether a state holds no element."""
+    return state.places == ()
+
+
+def together(form: FusedForm, a: State, b: State) -> Boxes | None:
+    """The places of two states; those that both hold, or that one does not know, are refused where they matter."""
+    if is_empty(a) or is_empty(b):
+        return b.places if is_empty(a) else a.places
+    if not places_matter(form):
+        merged = None if a.places is None or b.places is None else joined(a.places, b.places)
+        return merged if merged is not None and len(merged) == 1 and not shared_box(a.places or (), b.places or ()) \
+            else None  # fmt: skip
+    if a.places is None or b.places is None:
+        raise InputError("merge: a state does not say which places it holds, and the expression depends on places. "
+                         "Make it again by `leaf`.")  # fmt: skip
+    both = None if form.ordered else shared_box(a.places, b.places)
+    if both is not None:
+        raise InputError(overlapping(form, both))
+    return joined(a.places, b.places)
+
+
+def overlapping(form: FusedForm, both: Box) -> str:
+    """That two pieces hold the same places."""
+    held = " × ".join(f"{_elements(*edge)} of axis {axis}"
+                      for axis, edge in zip(form.cascade.reduced, both, strict=True))  # fmt: skip
+    starts_wanted = ", ".join(f"{axis}: …" for axis in form.cascade.reduced)
+    return (
+        f"merge: both states hold {held}, and the expression depends on the places of elements (a mask by place, an "
+        f"index, a shift). Give every leaf its `start={{{starts_wanted}}}`, and merge each piece once."
+    )
+
+
+def check(form: FusedForm, state: State, method: str) -> None:
+    """Refuse what is no state of this form: another's, one of another version, one whose arrays do not fit it."""
+    if not isinstance(state, State) or state.layout != form.slots:
+        slots = f"a state of slots {', '.join(s.name for s in state.layout)}" if isinstance(state, State) else ""
+        raise InputError(
+            f"the state should have the form's slots {', '.join(slot.name for slot in form.slots)}; it is "
+            f"{slots or f'a {type(state).__name__}'}. Make it by `leaf` of the same `Fused`."
+        )
+    if state.version != VERSION:
+        raise InputError(f"{method}: the state is of format {state.version}, and this redalg reads format {VERSION}. "
+                         "Make it again by `leaf`, or finish it with the redalg that made it.")  # fmt: skip
+    wanted = identity(form)
+    if state.form != wanted.digest:
+        said = difference(state.meaning, wanted.lines)
+        raise InputError(
+            f"{method}: the state is of form {state.form}, and this is form {wanted.digest}{said and ': '}{said}. Make "
+            "states by `leaf` of the same `Fused`."
+        )
+    for slot in state.layout:
+        check_slot(slot, state, method)
+
+
+def check_slot(slot: Slot, state: State, method: str) -> None:
+    """Refuse an array that is not what the slot holds."""
+    array = state.slots.get(slot.name)
+    shape = tuple(state.sizes.get(axis.name, axis.size) for axis in slot.axes)
+    integer = slot.kind in ("count", "index")
+    wanted = ("int64",) if integer else ("float32", "float64")
+    if array is None or library_of(array) != state.library:
+        found = "missing" if array is None else f"a {type(array).__name__}"
+        raise InputError(f"{method}: slot `{slot.name}` of the state is {found}; it should be an array of "
+                         f"{state.library}. Pass states as `leaf` and `merge` make them.")  # fmt: skip
+    if tuple(array.shape) != shape or dtype_name(array) not in wanted:
+        raise InputError(
+            f"{method}: slot `{slot.name}` of the state has shape {tuple(array.shape)} and dtype {dtype_name(array)}; "
+            f"it should have {shape} and {' or '.join(wanted)}. Pass states as `leaf` and `merge` make them."
+        )
+
+
+def packed(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None, like: State | None = None) -> State:
+    """A state from the interpreter's arrays."""
+    values = {value.name: (value, array) for value, array in slots.items()}
+    arrays = {slot.name: to_axes(values[slot.name][1], slot.axes, scope) for slot in form.slots}
+    if like is not None:
+        return replace(like, slots=arrays)
+    if bound is None:
+        raise AssertionError("a new state needs its inputs")
+    sizes = {name: size for name, size in bound.sizes.items() if name not in reduced_names(form)}
+    sizes |= _totals(form, bound.sizes)
+    made, known = State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars)), \
+        identity(form)  # fmt: skip
+    return replace(made, form=known.digest, meaning=known.lines, version=VERSION)
+
+
+def unpacked_scope(
+    form: FusedForm,
+    state: State,
+    given: Mapping[str, Any] | None = None,
+    empty: str = "nan",
+    *,
+    piece: Mapping[str, int] | None = None,
+    start: Mapping[Axis, int] | None = None,
+) -> tuple[Scope, Executor]:
+    """A scope over the state's free axes and a piece of the reduced ones (empty unless given), and an executor."""
+    kinds = ("accumulator", "component", "extremum", "pivot")  # of far places the last two may be wider
+    numbers = sorted((kinds.index(slot.kind), slot.name) for slot in state.layout if slot.kind in kinds)
+    plain = "float64" if state.result == "float64" else "float32"
+    dtype = dtype_name(state.slots[numbers[0][1]]) if numbers else plain
+    sizes = {**state.sizes, **dict.fromkeys(reduced_names(form), 0), **(piece or {})}
+    scalars = {**state.scalars, **{k: v for k, v in (given or {}).items() if isinstance(v, int | float)}}
+    tensors = {k: v for k, v in (given or {}).items() if k not in scalars}
+    bound = Bound(tensors, scalars, sizes, {}, state.library, state.device, dtype, state.result)
+    ops = ops_for(bound, state.library)
+    totals = _totals(form, state.sizes)
+    scope = scope_for(form.cascade, bound, ops, tensors, start=start, extents=totals)
+    return scope, Executor(form, ops, empty)
+
+
+def unpack(form: FusedForm, state: State, scope: Scope) -> Slots:
+    """The interpreter's arrays of a state."""
+    values = {one.value.name: one.value for one in form.extrema} | {one.value.name: one.value for one in form.pivots}
+    values |= {one.value.name: one.value for one in form.accumulators}
+    values |= {value.name: value for one in form.structures for value in one.values}
+    return {values[slot.name]: from_axes(state.slots[slot.name], slot.axes, scope) for slot in state.layout}

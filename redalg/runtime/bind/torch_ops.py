@@ -1,0 +1,111 @@
+"""Torch as the array library of the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+
+from redalg.incremental.arrays.arrays import ArrayOps
+
+EIGHT_BIT_MAX = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+
+
+@final
+class TorchOps(ArrayOps):
+    """Torch tensors on one device; contractions through torch's own matrix products, never in TF32."""
+
+    def __init__(self, compute: str, device: str) -> None:
+        self.compute, self.device = getattr(torch, compute), device
+        self.functions = {
+            "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt, "Abs": torch.abs, "tanh": torch.tanh,
+            "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinh": torch.sinh, "cosh": torch.cosh,
+            "atan": torch.atan, "asin": torch.asin, "acos": torch.acos, "sign": _sign, "floor": torch.floor,
+            "ceiling": torch.ceil, "erf": torch.erf, "where": torch.where, "Max": torch.maximum, "Min": torch.minimum,
+            "pow": torch.pow, "erfc": torch.erfc, "expm1": torch.expm1, "log1p": torch.log1p, "asinh": torch.asinh,
+            "acosh": torch.acosh, "atanh": torch.atanh, "atan2": torch.atan2,
+            "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0],
+            "Exponent": lambda x: self.frexp(x)[1], "IsNaN": torch.isnan, "Lost": self.lost,
+        }  # fmt: skip
+
+    def arange(self, start: int, stop: int) -> Any:
+        return torch.arange(start, stop, device=self.device)
+
+    def scalar(self, value: float) -> Any:
+        return torch.tensor(value, dtype=self.compute, device=self.device)
+
+    def full(self, shape: Sequence[int], value: float) -> Any:
+        return torch.full(tuple(shape), value, dtype=self.compute, device=self.device)
+
+    def to_compute(self, array: Any) -> Any:
+        return torch.as_tensor(array, device=self.device).to(self.compute)
+
+    def wide(self, array: Any) -> Any:
+        return array.to(torch.float64)
+
+    def round_to(self, array: Any, dtype: str) -> Any:
+        if dtype.startswith("int"):
+            limits = torch.iinfo(getattr(torch, dtype))
+            return torch.round(array).clamp(limits.min, limits.max)
+        if dtype in EIGHT_BIT_MAX:
+            array = array.clamp(-EIGHT_BIT_MAX[dtype], EIGHT_BIT_MAX[dtype])
+        return array.to(getattr(torch, dtype)).to(self.compute)
+
+    def integer(self, array: Any) -> Any:
+        return array.to(torch.int64)
+
+    def is_float(self, array: Any) -> bool:
+        return bool(array.is_floating_point())
+
+    def expand(self, array: Any, shape: Sequence[int]) -> Any:
+        return array.expand(tuple(shape))
+
+    def permute(self, array: Any, order: Sequence[int]) -> Any:
+        return array.permute(tuple(order))
+
+    def reduce(self, kind: str, array: Any, dim: int) -> Any:
+        if kind == "max":
+            return array.amax(dim, keepdim=True)
+        if kind == "min":
+            return array.amin(dim, keepdim=True)
+        return array.sum(dim, keepdim=True) if kind == "sum" else array.prod(dim, keepdim=True)
+
+    def count(self, array: Any, dim: int) -> Any:
+        return array.sum(dim, keepdim=True, dtype=torch.int64)
+
+    def any(self, array: Any, dim: int) -> Any:
+        return array.any(dim, keepdim=True)
+
+    def einsum(self, spec: str, *arrays: Any) -> Any:
+        allowed = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = False
+        try:
+            return torch.einsum(spec, *arrays)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+
+    def isfinite(self, array: Any) -> Any:
+        return torch.isfinite(array)
+
+    def argmax(self, array: Any, dim: int) -> Any:
+        return array.argmax(dim, keepdim=True)
+
+    def order(self, array: Any, dim: int, *, descending: bool) -> Any:
+        return torch.sort(array, dim=dim, descending=descending, stable=True).indices
+
+    def take(self, array: Any, positions: Any, dim: int) -> Any:
+        return torch.take_along_dim(array, positions, dim)
+
+    def concat(self, arrays: Sequence[Any], dim: int) -> Any:
+        return torch.cat(tuple(arrays), dim)
+
+    def frexp(self, array: Any) -> tuple[Any, Any]:
+        mantissa, exponent = torch.frexp(array)
+        plain = torch.isfinite(array) & (array != 0)
+        return torch.where(plain, mantissa, array), torch.where(plain, exponent, 0).to(torch.int64)
+
+
+def _sign(array: Any) -> Any:
+    """−1, 0 or 1, and NaN of a NaN, of which torch gives 0."""
+    return torch.where(torch.isnan(array), array, torch.sign(array))

@@ -1,0 +1,1 @@
+"""A call: its backend, its kernel by sizes, and what is kept for the next call of its kind."""

@@ -1,0 +1,206 @@
+"""The tilelang backend: bound tensors in, kernels from the caches, outputs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, final
+
+from redalg.errors import BackendError, InputError
+from redalg.incremental.form import FormOutput, FusedForm
+from redalg.lower_tile.ir.program import Parameter, sized, sizes_in
+from redalg.runtime.bind import arrays
+from redalg.runtime.bind.gathers import check_gathers, gathers_any
+from redalg.runtime.bind.inputs import Bound, native, scalars_of
+from redalg.runtime.call.counters import Counters
+from redalg.runtime.call.prepared import Step, bound_again, without_tensors
+from redalg.runtime.call.sizes import lowered_for
+from redalg.runtime.compile.compile import Kernel, compile_source, entry_of
+from redalg.runtime.lowering import Lowered
+from redalg.runtime.unfused import unfused
+
+ALIGNMENT_BYTES = 16
+"""What the bulk copy engine and vector loads need of a tensor's address."""
+Make = Callable[[Any], Any]
+
+
+def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
+    """What runs the generated kernel on tensors bound like these, compiled now; or the unfused form, by its plan.
+
+    Tensors without elements are finished by the interpreter: nothing to launch.
+    """
+    refuse_missing_torch()
+    check_device(bound)
+    held = without_tensors(bound)
+    if any(size == 0 for size in bound.sizes.values()):
+        return Launch(form, held, None, False, options["empty"])
+    tensors = arrays.tensors_for(bound, "torch")
+    checked = gathers_any(form.cascade) and (options["check"] or bound.device == "cpu")
+    if checked:  # before anything is compiled
+        check_indices(form, bound)
+    lowered = lowered_for(form, bound, tensors, options)
+    if isinstance(lowered, unfused.Unfused):
+        return unfused.step(lowered, bound)
+    return Launch(form, held, recipe_of(lowered, kernel_for(lowered), bound, tensors), checked, options["empty"])
+
+
+def check_device(bound: Bound) -> None:
+    """Refuse tensors that lie where no kernel runs: `meta` has no memory at all."""
+    if not bound.device.startswith(("cpu", "cuda")):
+        raise InputError(
+            f'backend="tilelang": the tensors {", ".join(bound.tensors)} lie on {bound.device}, and kernels run on cpu '
+            'and cuda. Move them there, or pass backend="torch".'
+        )
+
+
+def check_indices(form: FusedForm, bound: Bound) -> None:
+    """Refuse a gather that leaves its tensor."""
+    ops, tensors = arrays.ops_for(bound, "torch"), arrays.tensors_for(bound, "torch")
+    check_gathers(form.cascade, arrays.scope_for(form.cascade, bound, ops, tensors))
+
+
+@final
+@dataclass(frozen=True)
+class Launch:
+    """A pass by the generated kernel; `recipe` is None where there is nothing to launch."""
+
+    form: FusedForm
+    bound: Bound
+    recipe: Recipe | None
+    checked: bool
+    empty: str
+
+    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        if self.recipe is None:
+            return arrays.run(self.form, bound_again(self.bound, self.form.cascade, given), "torch", self.empty)
+        if self.checked:
+            check_indices(self.form, bound_again(self.bound, self.form.cascade, given))
+        if not self.recipe.scalars:
+            return self.recipe.launch(given, ())
+        scalars = scalars_of(self.form.cascade, given)
+        return self.recipe.launch(given, [scalars[name] for name in self.recipe.scalars])
+
+
+@final
+@dataclass(frozen=True)
+class Recipe:
+    """How a kernel is called on tensors of one kind.
+
+    Attributes:
+        entry: takes the arguments in order.
+        inputs: names, and what brings a tensor to the kernel's shape and dtype (None: it is that already).
+        scalars: names.
+        made: what allocates each output and workspace, and finds a counter.
+        finish: outputs' names, their place in `made`, and what brings them to the caller's shape and dtype.
+    """
+
+    entry: Callable[..., Any]
+    inputs: tuple[tuple[str, Make | None], ...]
+    scalars: tuple[str, ...]
+    made: tuple[Callable[[], Any], ...]
+    finish: tuple[tuple[str, int, Make | None], ...]
+
+    def launch(self, given: Mapping[str, Any], scalars: Iterable[float]) -> dict[str, Any]:
+        """Call the kernel with inputs, scalars, fresh outputs and workspaces, counters at 0, in the program's order."""
+        arguments = []
+        for name, make in self.inputs:
+            array = given[name] if make is None else make(given[name])
+            arguments.append(array.clone() if array.data_ptr() % ALIGNMENT_BYTES else array)
+        made = [one() for one in self.made]
+        self.entry(*arguments, *scalars, *made)
+        return {name: made[place] if make is None else make(made[place]) for name, place, make in self.finish}
+
+
+def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[str, Any]) -> Recipe:
+    """The recipe of a lowered problem, for tensors like these."""
+    import torch
+
+    parameters, where = concrete(lowered, tensors), torch.device(bound.device)
+    inputs = [one for one in parameters if one.role == "input"]
+    made = [one for one in parameters if one.role not in ("input", "scalar")]
+    places = {one.key: place for place, one in enumerate(made)}
+    return Recipe(
+        entry_of(kernel),
+        tuple((one.key, maker(tensors[one.key], one, numpy=bound.library == "numpy")) for one in inputs),
+        tuple(one.key for one in parameters if one.role == "scalar"),
+        tuple(allocator(one, where) for one in made),
+        tuple((one.name, places[one.name], finisher(one, lowered, made[places[one.name]], bound))
+              for one in lowered.form.returned),
+    )  # fmt: skip
+
+
+def allocator(one: Parameter, where: Any) -> Callable[[], Any]:
+    """What makes an output or a workspace, or finds a counter."""
+    import torch
+
+    if one.role == "counter":
+        return Counters(one.shape, where)
+    return partial(torch.empty, one.shape, dtype=_dtype(one.dtype), device=where)
+
+
+def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """The program's parameters at a call's sizes."""
+    shapes = {name: tuple(one.shape) for name, one in tensors.items()}
+    sizes = sizes_in(lowered.program.parameters, shapes)
+    return tuple(replace(one, shape=sized(one.shape, sizes)) for one in lowered.program.parameters)
+
+
+def maker(array: Any, parameter: Parameter, *, numpy: bool) -> Make | None:
+    """What makes a tensor like this one what the kernel takes; None where it is that already."""
+    if numpy:
+        return lambda one: taken(arrays.torch_of(native(one)), parameter)
+    plain = array.is_contiguous() and tuple(array.shape) == parameter.shape and not array.is_neg()
+    return None if plain and array.dtype == _dtype(parameter.dtype) else lambda one: taken(one, parameter)
+
+
+def taken(array: Any, parameter: Parameter) -> Any:
+    """A tensor as the kernel takes it: contiguous, masks as bytes."""
+    import torch
+
+    array = array.resolve_neg().contiguous()
+    if array.dtype == torch.bool:
+        array = array.view(torch.uint8)
+    return array.to(_dtype(parameter.dtype)).reshape(parameter.shape)
+
+
+def finisher(output: FormOutput, lowered: Lowered, parameter: Parameter, bound: Bound) -> Make | None:
+    """What makes a kernel's output what the caller gets; None where it is that already."""
+    shape = tuple(bound.sizes[axis.name] for axis in output.shape)
+    dtype, numpy = lowered.results[output.name], bound.library == "numpy"
+    if shape == parameter.shape and dtype == parameter.dtype and not numpy:
+        return None
+
+    def finished(array: Any) -> Any:
+        array = array.reshape(shape).to(_dtype(dtype))
+        return array.numpy() if numpy else array
+
+    return finished
+
+
+def refuse_missing_torch() -> None:
+    """TileLang is called with torch tensors."""
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise BackendError(
+            'backend="tilelang" needs torch to hold its tensors, and torch is not installed. Install it '
+            '(`pip install torch`), or pass backend="numpy".'
+        ) from missing
+
+
+def kernel_for(lowered: Lowered) -> Kernel:
+    """The compiled kernel of a lowering, from this process or from TileLang's cache on disk."""
+    text = lowered.source.text
+    if text not in _KERNELS:
+        _KERNELS[text] = compile_source(lowered.source)
+    return _KERNELS[text]
+
+
+_KERNELS: dict[str, Kernel] = {}
+
+
+def _dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name)

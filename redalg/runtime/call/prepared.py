@@ -1,0 +1,109 @@
+"""Prepared calls: what the first call of a kind has checked and chosen, later calls of that kind do not ask again.
+
+kind  := the forms, backend and options, sizes, and what is given: of every tensor its type, shape, strides, dtype,
+         device and whether it requires a gradient; of every scalar its type
+call  := a new kind:  bind, check, plan, compile, run; the steps are kept
+         a known one: the steps alone, which check what calls of one kind differ in: what scalars were declared to be,
+                      indices of gathers (where they are checked), the alignment of addresses
+
+What no glance tells (a subclass of tensor, a sparse layout, a value that is no number) has no kind: it is bound and
+checked at every call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from redalg.decompose.cascade import Cascade
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.inputs import UNSIGNED, Bound, native, scalars_of
+
+Step = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""One pass over the data: everything that was given by name -> outputs by name."""
+
+KINDS = 4096
+"""Kinds that are kept; they are forgotten all at once beyond."""
+
+
+@final
+@dataclass(frozen=True)
+class Prepared:
+    """The passes of one kind of call; `kept` are the objects by whose identity the kind is known."""
+
+    steps: tuple[Step, ...]
+    kept: tuple[Any, ...]
+
+    def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Pass after pass, each taking what was given and what the passes before it made."""
+        *earlier, last = self.steps
+        for step in earlier:
+            given = {**given, **step(given)}
+        return last(given)
+
+
+_PREPARED: dict[Hashable, Prepared] = {}
+
+
+def kind_of(
+    forms: tuple[FusedForm, ...], given: Mapping[str, Any], backend: str | None,
+    sizes: Mapping[str, int], options: Mapping[str, Any],
+) -> Hashable:  # fmt: skip
+    """What a glance at a call tells; None where it does not tell enough."""
+    torch = sys.modules.get("torch")
+    tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
+    seen: list[Any] = [*map(id, forms), backend, id(options["plan"]), bool(options["check"])]
+    seen += (options["empty"], options["precision"])
+    for name, one in given.items():
+        kind = type(one)
+        if str(getattr(one, "dtype", "")).endswith(UNSIGNED):  # converted at every call
+            return None
+        if kind is tensor and one.layout is strided:
+            seen += (name, one.shape, one.dtype, one.stride(), one.device, one.requires_grad, one.is_neg())
+        elif kind is np.ndarray:
+            seen += (name, one.shape, one.dtype, one.strides, one.flags.writeable)
+        elif kind is float or kind is int or issubclass(kind, np.generic):
+            seen += [name, kind]
+        else:
+            return None
+    if sizes:
+        seen += [(name, type(size), size) for name, size in sizes.items()]
+    return tuple(seen)
+
+
+def known(kind: Hashable) -> Prepared | None:
+    """The steps of a kind of call that was met before."""
+    try:
+        return _PREPARED.get(kind)
+    except TypeError:  # an option that cannot be hashed is none that there is: the checks say so
+        return None
+
+
+def keep(kind: Hashable, steps: tuple[Step, ...], *kept: Any) -> None:
+    """Remember the steps of a kind."""
+    if kind is None:
+        return
+    if len(_PREPARED) >= KINDS:
+        _PREPARED.clear()
+    _PREPARED[kind] = Prepared(steps, kept)
+
+
+def forget(form: FusedForm) -> None:
+    """Forget the kinds of calls of a form: another plan has been found for it."""
+    for kind in [kind for kind, one in _PREPARED.items() if any(form is other for other in one.kept[0])]:
+        _PREPARED.pop(kind, None)
+
+
+def bound_again(bound: Bound, cascade: Cascade, given: Mapping[str, Any]) -> Bound:
+    """The binding of another call of the same kind."""
+    tensors = {name: native(given[name]) for name in bound.tensors}
+    return replace(bound, tensors=tensors, scalars=scalars_of(cascade, given))
+
+
+def without_tensors(bound: Bound) -> Bound:
+    """A binding that keeps no tensor alive: their names alone."""
+    return replace(bound, tensors=dict.fromkeys(bound.tensors), scalars={})

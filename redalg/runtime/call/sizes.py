@@ -1,0 +1,146 @@
+"""Which kernel a call takes as its sizes change.
+
+    the first sizes of a family                  a kernel for these sizes alone (constant strides and trip counts)
+    others, of free axes (batch, rows)           one kernel whose free sizes are run-time ones serves them all
+    others, of the streamed axis too             one whose trip count is a run-time one as well
+    others, of a form in several stages          one loop like these, where one loop may hold the form, else one each
+    sizes compiled ahead by `Fused.compile`      the kernel compiled for them
+    sizes for which the call gives a plan        the kernel of that plan for them: a plan is made for sizes
+    sizes that were tuned                        the kernel of the plan that was found for them, likewise
+    sizes at which no kernel is as fast          none: PyTorch's operations (`redalg.runtime.unfused.unfused`)
+
+A family is one form, target, dtypes and options, with one size of every axis that tiles hold whole: another size of
+such an axis begins a family. Plans depend on sizes (few rows, many segments): run-time sizes share a kernel where they
+share a plan, chosen for the powers of two above them, so that there are as many kernels as plans, not as sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.inputs import Bound
+from redalg.runtime.known.tuned import measured_at
+from redalg.runtime.lowering import (
+    Lowered,
+    built,
+    lower,
+    options_of,
+    plannable,
+    planned,
+    problem_of,
+    sized_axes,
+    target_of,
+    unfused_at,
+    unfused_for,
+)
+from redalg.runtime.unfused.unfused import Unfused
+from redalg.strategies.binding import bind_axes
+from redalg.strategies.device import device_for
+from redalg.strategies.plan import Plan, Problem, shape_of
+from redalg.strategies.varying import fits_launch, may_vary, unnamed, with_symbols
+
+INDEX_LIMIT = 2**31
+"""Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
+
+_LOWERED: dict[Hashable, tuple[FusedForm, Lowered | Unfused]] = {}
+"""By the form's identity (kept alive beside the result): hashing a form's expressions would cost more than a call."""
+_FIRST: dict[Hashable, Mapping[Any, int]] = {}
+_VARIED: dict[Hashable, frozenset[Any]] = {}
+
+
+def lowered_for(
+    form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]
+) -> Lowered | Unfused:
+    """The lowering for a call's sizes, or the unfused form, kept in process by what it depends on."""
+    shapes = {name: tuple(array.shape) or (1,) for name, array in tensors.items()}
+    target, wanted = target_of(bound.device), {**options_of(options), "result": bound.result}
+    key = key_of(form, target, bound.sizes, bound.dtypes, shapes, wanted)
+    if key not in _LOWERED:
+        plan = wanted.pop("plan")
+        problem = problem_of(form, target, bound.sizes, bound.dtypes, shapes=shapes, **wanted)
+        _LOWERED[key] = form, newly(form, target, problem, plan)
+    return _LOWERED[key][1]
+
+
+def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
+    """What a lowering of constant sizes is known by; `parts` are its sizes, dtypes, shapes and options."""
+    return (id(form), device_for(target).target, *(frozenset(part.items()) for part in parts))
+
+
+def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered | Unfused:
+    """The lowering of sizes not met before: of its own for the first of a family, else the one that they share."""
+    plain = unfused_at(form, target, problem, plan)
+    if plain is not None:
+        return plain
+    asked = problem
+    planable, plans, problem = planned(form, target, asked, plan)
+    if plan is not None or measured_at(form, problem, plans[0]):
+        return built(planable, plans, problem)
+    loop, within, binding = planable, problem, plans[0].binding
+    if len(planable.stages) > 1:  # sizes of stages are constant, those of one loop need not be
+        varying = frozenset(asked.sizes) - constant(planable, problem)
+        loop, within = plannable(form, replace(asked, varying=varying))
+        binding = bind_axes(loop, within.sizes)
+    free = may_vary(loop, binding, within.dtypes)
+    fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
+    options = (problem.empty, problem.precision, problem.result)
+    family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
+    problem = replace(
+        problem,
+        varying=changed(family, {**problem.sizes, **unnamed(loop, within)}, str(loop.cascade.axis.name)) & free,
+    )
+    large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
+    if not problem.varying or large or not fits_launch(plans[0].binding, problem):
+        return built(planable, plans, replace(problem, varying=frozenset()))
+    asked = replace(asked, varying=problem.varying)
+    planable, plans, problem = planned(form, target, asked, None)  # trip counts are no longer known
+    problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
+    symbolic = with_symbols(problem, planable)
+    key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
+    if key not in _LOWERED:
+        _LOWERED[key] = form, built(planable, plans, problem)
+    return _LOWERED[key][1]
+
+
+def constant(form: FusedForm, problem: Problem) -> frozenset[str]:
+    """The names of the axes that are streamed as one axis and needed apart: a kernel has their sizes as constants."""
+    fixed = {str(axis.name) for stage in form.stages for axis in stage.cascade.axes() if axis.size is not None}
+    return frozenset(name for axis in fixed for name in problem.together.get(axis, ()))
+
+
+def forget(form: FusedForm) -> None:
+    """Forget the lowerings of a form for constant sizes: another plan has been found for it."""
+    for key in [key for key in _LOWERED if isinstance(key, tuple) and key[0] == id(form)]:
+        _LOWERED.pop(key, None)
+
+
+def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:
+    """The axes whose sizes are to be run-time ones: free axes once any size has changed, the streamed one once it has.
+
+    A changing trip count costs more than changing bounds: the tail of every tile is masked.
+    """
+    first = _FIRST.setdefault(family, dict(sizes))
+    now = {name for name, size in sizes.items() if first[name] != size}
+    now |= set(sizes) - {streamed} if now else set()
+    _VARIED[family] = _VARIED.get(family, frozenset()) | now
+    return _VARIED[family]
+
+
+def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Lowered:
+    """Lower now; calls of these sizes take this lowering, unless they take the unfused form."""
+    lowered = lower(form, target, sizes, dtypes, **options)
+    wanted = {name: options.get(name, default) for name, default in DEFAULTS.items()}
+    wanted["result"] = lowered.problem.result
+    if not lowered.program.sizes and unfused_for(form, target, sizes, dtypes, **options) is None:
+        given, of_call = options.get("shapes") or {}, replace(lowered.problem, sizes=sized_axes(form, sizes), shapes={})
+        shapes = {name: tuple(given.get(name) or shape_of(name, form, of_call)) or (1,)
+                  for name in form.cascade.inputs()}  # fmt: skip
+        _LOWERED[key_of(form, target, of_call.sizes, dtypes, shapes, wanted)] = form, lowered
+    return lowered
+
+
+DEFAULTS = {"plan": None, "empty": "nan", "precision": "ieee"}

@@ -1,0 +1,1 @@
+"""Source -> compiled kernel, kept on disk."""

@@ -1,0 +1,1 @@
+"""Plans that were measured before, by the name of their problem."""

@@ -1,0 +1,163 @@
+"""What a cascade is, whatever its axes and tensors are called: what plans that were tuned are known by.
+
+    text    the outputs' expressions, reductions and producers written out, operands of + and · in order of their text
+    colour  of a name: digest of the text in which it alone is marked, the others bear the colours of the round before
+    names   a0, a1 … of axes and t0, t1 … of tensors and scalars, in order of colour
+
+Names that are left with one colour stand alike in the text: one of them, whichever, is told apart, and rounds go on.
+Were they told apart by more than rounds see, a cascade could get two digests: that costs a plan that was tuned, and is
+never wrong, since equal digests are equal texts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import final
+from weakref import finalize
+
+from sympy import Add, And, Eq, Max, Min, Mul, Ne, Or
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import Cascade
+from redalg.expression import Axis, Element, Extent, Label, Let, Scalar, Value
+from redalg.incremental.form import FusedForm
+
+ROUNDS = 2
+MARK = "*"
+UNORDERED = (Add, Mul, Max, Min, And, Or, Eq, Ne)
+"""Nodes whose operands SymPy keeps in an order that follows names."""
+
+
+@final
+@dataclass(frozen=True)
+class Naming:
+    """A cascade's digest, and what stands in it for the names of its axes, and of its tensors and scalars.
+
+    >>> import redalg as ra
+    >>> made = naming(ra.fuse(ra.max(ra.tensor("x[b,n]"), ra.axes("n"))).form)
+    >>> sorted(made.axes.values()), sorted(made.tensors.values())
+    (['a0', 'a1'], ['t0'])
+    """
+
+    digest: str
+    axes: Mapping[str, str]
+    tensors: Mapping[str, str]
+
+    def of_axes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Sizes by axis, under the digest's names."""
+        return {self.axes.get(name, name): size for name, size in sizes.items()}
+
+    def of_tensors(self, dtypes: Mapping[str, str]) -> dict[str, str]:
+        """Dtypes by tensor, under the digest's names."""
+        return {self.tensors.get(name, name): dtype for name, dtype in dtypes.items()}
+
+
+_KNOWN: dict[int, Naming] = {}
+"""By the form's identity, as long as the form lives: writing it out takes longer than a call."""
+
+
+def naming(form: FusedForm) -> Naming:
+    """The digest of a form's cascade, and the names in it."""
+    if id(form) not in _KNOWN:
+        _KNOWN[id(form)] = named(form)
+        finalize(form, _KNOWN.pop, id(form), None).atexit = False
+    return _KNOWN[id(form)]
+
+
+def named(form: FusedForm) -> Naming:
+    """See `naming`."""
+    cascade = form.cascade
+    axes = dict.fromkeys(axes_of(cascade), "a")
+    tensors = dict.fromkeys((*cascade.inputs(), *(str(one.name) for one in cascade.scalars())), "t")
+    axes, tensors = coloured(cascade, axes, tensors)
+    while alike := tied({**axes, **tensors}):
+        for colours in (axes, tensors):
+            colours.update({alike: digest(colours[alike])} if alike in colours else {})
+        axes, tensors = coloured(cascade, axes, tensors)
+    axes, tensors = numbered("a", axes), numbered("t", tensors)
+    slots = " ".join(sorted(f"{one.kind}:{len(one.axes)}" for one in form.slots))
+    return Naming(digest(f"{form.kind}; {slots}; {Writer(axes, tensors).cascade(cascade)}"), axes, tensors)
+
+
+def coloured(cascade: Cascade, axes: dict[str, str], tensors: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The colours of names after some rounds."""
+    for _ in range(ROUNDS):
+        axes = {name: digest(f"{was}: {Writer({**axes, name: MARK}, tensors).cascade(cascade)}")
+                for name, was in axes.items()}  # fmt: skip
+        tensors = {name: digest(f"{was}: {Writer(axes, {**tensors, name: MARK}).cascade(cascade)}")
+                   for name, was in tensors.items()}  # fmt: skip
+    return axes, tensors
+
+
+def tied(colours: Mapping[str, str]) -> str | None:
+    """The first name, by colour, that another shares its colour with."""
+    shared = Counter(colours.values())
+    return min((name for name, colour in colours.items() if shared[colour] > 1), key=colours.__getitem__, default=None)
+
+
+def axes_of(cascade: Cascade) -> list[str]:
+    """The names of every axis and extent."""
+    return list(dict.fromkeys([*(axis.name for axis in cascade.axes()), *cascade.extents()]))
+
+
+def numbered(letter: str, colours: Mapping[str, str]) -> dict[str, str]:
+    """Names in order of colour."""
+    ordered = sorted(colours, key=lambda name: (colours[name], name))
+    return {name: f"{letter}{place}" for place, name in enumerate(ordered)}
+
+
+def digest(text: str) -> str:
+    """A text as one word, the same in every process."""
+    return sha256(text.encode()).hexdigest()[:32]
+
+
+@final
+class Writer:
+    """Writes expressions under other names; what a value stands for is written once, and known by its digest."""
+
+    def __init__(self, axes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
+        self.axes, self.tensors = axes, tensors
+        self.values: dict[str, str] = {}
+
+    def cascade(self, one: Cascade, *, inner: bool = False) -> str:
+        """The outputs of a cascade, in order, each with its axes (a producer's are in order of name)."""
+        for producer in one.producers:
+            self.values[producer.name] = digest(self.cascade(producer.cascade, inner=True))
+        reduced = self.several(one.reduced)
+        for reduction in one.reductions:
+            place = "" if reduction.place is None else self.text(reduction.place)
+            head = f"{reduction.monoid} {reduction.result} {place} over {reduced}"
+            self.values[reduction.name] = digest(f"{head} of {self.text(reduction.term)}")
+        along = self.free if inner else self.several
+        made = (f"{self.text(output.expr)} along {along(output.axes)}" for output in one.outputs)
+        return f"where {self.text(one.domain)}: {'; '.join(made)}"
+
+    def several(self, nodes: Iterable[Basic]) -> str:
+        """Nodes in their order."""
+        return ", ".join(map(self.text, nodes))
+
+    def free(self, nodes: Iterable[Basic]) -> str:
+        """Nodes in order of their text: those whose own order is that of names."""
+        return ", ".join(sorted(map(self.text, nodes)))
+
+    def text(self, node: Basic) -> str:
+        """One node."""
+        if isinstance(node, Axis):
+            return self.axes[node.name]
+        if isinstance(node, Extent):
+            return f"|{self.axes[node.name]}|"
+        if isinstance(node, Scalar):
+            return self.tensors[node.name]
+        if isinstance(node, Let):
+            return self.text(node.args[-1])
+        if isinstance(node, Element):
+            return f"{self.tensors[node.name]}[{self.several(node.indices)}]"
+        if isinstance(node, Value):
+            return f"{self.values[node.name]}[{self.free(node.indices)}]"
+        parts = [self.text(one) for one in node.args if not isinstance(one, Label)]
+        if not parts:
+            return str(node)
+        return f"{type(node).__name__}({', '.join(sorted(parts) if isinstance(node, UNORDERED) else parts)})"

@@ -1,0 +1,274 @@
+"""Plans that were tuned, remembered: the pack that ships with redalg, then the cache folder.
+
+    entry  := key, sizes, choices of the plan, measured and predicted time
+    key    := cascade, dtypes, shape bucket, options, card, redalg's version, TileLang's version; axes and tensors stand
+              under names of its own (`naming`): what a caller calls them does not matter
+    bucket := every size rounded up to a power of two; it may hold the plans of several sizes
+    pack   := redalg/tuned/<card>.json                    read only
+    cache  := <REDALG_CACHE_DIR>/tuned/<card>.json        one writer at a time, replaced whole: readers see old or new
+
+A file that is none of these is reported by a warning and ignored, and so is an entry. What is kept next replaces such a
+file, and leaves it beside itself as `.bad`. `REDALG_TUNED=off` ignores both places, `REDALG_TUNED=pack` the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from math import inf
+from pathlib import Path
+from typing import Any, final
+
+from redalg.incremental.derive.scales import for_kernels
+from redalg.incremental.form import FusedForm
+from redalg.runtime.compile.cache import folder, one_at_a_time
+from redalg.runtime.known.naming import naming
+from redalg.strategies.device import DeviceSpec
+from redalg.strategies.plan import CHOICES, TUNED, UNFUSED, Plan, Problem, unfused_plan
+from redalg.strategies.rules.rules import power_of_two
+from redalg.strategies.search.space import Space
+from redalg.version import VERSION
+
+SWITCH = "REDALG_TUNED"
+FORMAT = "redalg tuned plans, 2"
+"""What such a file says of itself."""
+PACKS = Path(__file__).parents[2] / "tuned"
+
+
+@final
+@dataclass(frozen=True)
+class Key:
+    """What a result is known by: it holds for nothing else.
+
+    Attributes:
+        cascade: digest of the definition (`naming`).
+        dtypes: of the tensors, by name.
+        bucket: by axis, the power of two at or above its size.
+        options: what changes results: `empty`, `precision`.
+        card: such as `H200`, or `c`.
+        redalg, tilelang: versions; empty where TileLang is not installed.
+    """
+
+    cascade: str
+    dtypes: Mapping[str, str]
+    bucket: Mapping[str, int]
+    options: Mapping[str, str]
+    card: str
+    redalg: str
+    tilelang: str
+
+    @property
+    def digest(self) -> str:
+        """The key as one word, the same in every process."""
+        return sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
+
+
+@final
+@dataclass(frozen=True)
+class Entry:
+    """A remembered plan: its choices, the sizes that it was measured at (by the key's names of axes), and its times in
+    microseconds."""
+
+    key: Key
+    sizes: Mapping[str, int]
+    plan: Mapping[str, int | str | bool]
+    measured_us: float
+    predicted_us: float
+
+    @property
+    def name(self) -> str:
+        """What a file knows it by: a bucket may hold results of several sizes, each of a kernel and of none."""
+        sizes = (f"{axis}={size}" for axis, size in sorted(self.sizes.items()))
+        return " ".join([self.key.digest, *sizes, *([UNFUSED] if self.unfused else [])])
+
+    @property
+    def unfused(self) -> bool:
+        """Whether it is the time of the unfused form, which has no choices."""
+        return self.plan.get("form") == UNFUSED
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
+
+
+def key_of(form: FusedForm, problem: Problem, device: DeviceSpec) -> Key:
+    """The key of a problem of constant sizes."""
+    options = {"empty": problem.empty, "precision": problem.precision}
+    names = naming(of_kernels(form, problem))
+    bucket = {name: power_of_two(size) for name, size in sizes_of(form, problem).items()}
+    dtypes = names.of_tensors(problem.dtypes)
+    return Key(names.digest, dtypes, bucket, options, card(device), VERSION, tilelang_version())
+
+
+def of_kernels(form: FusedForm, problem: Problem) -> FusedForm:
+    """The form that a kernel of a problem has."""
+    return for_kernels(form, problem.dtypes, wide=problem.precision == "wide")
+
+
+def sizes_of(form: FusedForm, problem: Problem) -> dict[str, int]:
+    """A problem's sizes, under the key's names of axes."""
+    return naming(of_kernels(form, problem)).of_axes(problem.sizes)
+
+
+def card(device: DeviceSpec) -> str:
+    """The card that results are for."""
+    return "c" if device.target == "c" else device.part
+
+
+@cache
+def tilelang_version() -> str:
+    """The version of TileLang's package; empty without one."""
+    try:
+        return version("tilelang")
+    except PackageNotFoundError:
+        return ""
+
+
+# ---- choice ----------------------------------------------------------------------------------------------------------
+
+
+def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
+    """The remembered plans of a problem: `ruled` with their choices.
+
+    First those measured at these very sizes, the fastest first; then those of the bucket's other sizes, where the space
+    of these sizes holds them. Of equals, the pack's first. The unfused form is taken at the very sizes alone.
+    """
+    if space.problem.varying:
+        return
+    found = list(known(form, space.problem, ruled.device))
+    sizes = sizes_of(form, space.problem) if found else {}
+    for origin, entry in sorted(found, key=lambda one: one[1].measured_us if one[1].sizes == sizes else inf):
+        said: dict[str, Any] = {"predicted_us": entry.predicted_us, "origin": origin}
+        if entry.unfused:
+            if entry.sizes == sizes:
+                yield unfused_plan(ruled.device, ruled.binding, **said)
+            continue
+        plan = replace(ruled, **{**entry.plan, **said})
+        if entry.sizes == sizes or space.admits(plan):
+            yield plan
+
+
+def known(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:
+    """The entries of a problem's key, with where they are from, the pack's first."""
+    places = {"pack": pack_file(card(device)), "cache": cache_file(card(device))}
+    asked = {"off": (), "pack": ("pack",)}.get(os.environ.get(SWITCH, "").lower(), TUNED)
+    held = {origin: read(places[origin]) for origin in asked}
+    if any(held.values()):  # else nothing is worth the printing of the form
+        key = key_of(form, problem, device)
+        yield from ((origin, one) for origin, entries in held.items() for one in entries.values() if one.key == key)
+
+
+def measured_at(form: FusedForm, problem: Problem, plan: Plan) -> bool:
+    """Whether a plan is one that was measured at just these sizes: a kernel of their own is worth it."""
+    if plan.origin not in TUNED:
+        return False
+    found = (one for origin, one in known(form, problem, plan.device) if origin == plan.origin)
+    return any(one.sizes == sizes_of(form, problem) and dict(one.plan) == plan.choices() for one in found)
+
+
+def pack_file(name: str) -> Path:
+    """The file that ships with redalg for a card."""
+    return PACKS / file_name(name)
+
+
+def cache_file(name: str) -> Path:
+    """The file of a card in the cache folder."""
+    return folder() / "tuned" / file_name(name)
+
+
+def file_name(name: str) -> str:
+    """A card's file name."""
+    return f"{name.replace(' ', '-')}.json"
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def remember(entry: Entry) -> Path:
+    """Keep an entry in the cache; the file that holds it."""
+    return merge(cache_file(entry.key.card), [entry])
+
+
+def merge(path: Path, entries: Iterable[Entry]) -> Path:
+    """Add entries to a file, each in place of the one of its name; other processes wait, or see the file as it was."""
+    with one_at_a_time(f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = parsed(path)
+        if held is None and path.exists():
+            path.replace(path.with_suffix(".bad"))
+        all_of = {**(held or {}), **{one.name: one for one in entries}}
+        fresh = path.with_suffix(f".{os.getpid()}.new")
+        fresh.write_text(text_of([all_of[name] for name in sorted(all_of)]), encoding="utf-8")
+        fresh.replace(path)
+    return path
+
+
+LATER = {"merge": "kernel", "persistent": 0}
+"""Choices that older files do not name, as their plans had them."""
+_READ: dict[Path, tuple[tuple[int, int, int], dict[str, Entry]]] = {}
+"""What files held, and the stamp that they had then."""
+
+
+def read(path: Path) -> dict[str, Entry]:
+    """The entries of a file by their names, read again when it has changed; none where there is no file."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return {}
+    stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+    if path not in _READ or _READ[path][0] != stamp:
+        _READ[path] = stamp, parsed(path) or {}
+    return _READ[path][1]
+
+
+def parsed(path: Path) -> dict[str, Entry] | None:
+    """The entries of a file; None, and a warning, where it is no file of tuned plans."""
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f"it does not say that it is of the format {FORMAT!r}")
+        listed = list(content["entries"])
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        report(f"{path} holds no tuned plans and is ignored ({type(cause).__name__}: {cause}). Delete it.")
+        return None
+    found = {}
+    for line in listed:
+        try:
+            one = entry_of(line)
+        except (KeyError, TypeError, ValueError) as cause:
+            report(f"an entry of {path} is no tuned plan and is ignored ({type(cause).__name__}: {cause}).")
+            continue
+        found[one.name] = one
+    return found
+
+
+def entry_of(line: Mapping[str, Any]) -> Entry:
+    """An entry as it was written; raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+    plan = dict(line["plan"])
+    plan = plan if plan == {"form": UNFUSED} else {**LATER, **plan}
+    known = plan == {"form": UNFUSED} or plan.keys() == set(CHOICES)
+    if not known or not all(isinstance(one, int | str) for one in plan.values()):
+        raise ValueError(f"a plan has the choices {', '.join(CHOICES)}, not {', '.join(map(str, plan))}")
+    parts = line["key"]
+    key = Key(str(parts["cascade"]), dict(parts["dtypes"]), dict(parts["bucket"]), dict(parts["options"]),
+              str(parts["card"]), str(parts["redalg"]), str(parts["tilelang"]))  # fmt: skip
+    sizes = {str(name): int(size) for name, size in dict(line["sizes"]).items()}
+    return Entry(key, sizes, plan, float(line["measured_us"]), float(line["predicted_us"]))
+
+
+def text_of(entries: Sequence[Entry]) -> str:
+    """A file's text: an entry a line."""
+    lines = ",\n".join(json.dumps(asdict(one)) for one in entries)
+    return f'{{"format": {json.dumps(FORMAT)}, "entries": [\n{lines}\n]}}\n'
+
+
+def report(said: str) -> None:
+    """Tell of what is ignored."""
+    warnings.warn(said, RuntimeWarning, stacklevel=2)

@@ -1,0 +1,1 @@
+"""Measuring plans: compiled by workers, timed, verified."""

@@ -1,0 +1,371 @@
+"""Plans measured on a device, the fastest remembered: what `Fused.tune` does.
+
+    task      form and tensors of the last pass, its space of plans, the unfused definition's outputs; the unfused form
+              as a plan where it is admitted, which needs no compiler
+    measure   build → compile, side by side, until a deadline → check → time (graph replay, inputs rotated past L2)
+    result    every trial; the fastest is kept in the cache folder, and calls of this process take it from now on
+
+On the CPU the C target's plans are timed by the wall, one at a time, when all compilers are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from os import cpu_count
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, final
+
+from redalg.errors import InputError, RedalgError
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind import arrays
+from redalg.runtime.bind.gathers import gathers_any
+from redalg.runtime.bind.inputs import Bound, check_choice, scalars_of
+from redalg.runtime.call import prepared, sizes
+from redalg.runtime.call.dispatch import began_earlier, bind_last, define, of_last
+from redalg.runtime.call.kernels import check_device, check_indices, recipe_of, refuse_missing_torch
+from redalg.runtime.call.prepared import Step
+from redalg.runtime.compile.cache import one_at_a_time
+from redalg.runtime.compile.compile import compile_source
+from redalg.runtime.known import tuned
+from redalg.runtime.lowering import Lowered, built, space_for, target_of
+from redalg.runtime.tune.compiling import Compilers, Job
+from redalg.runtime.unfused import unfused
+from redalg.runtime.unfused.unfused import Unfused
+from redalg.strategies.plan import UNFUSED, Plan
+from redalg.strategies.search.candidates import Neighbourhood
+from redalg.strategies.search.search import Found, Limits, Outcome, Trial, search, time_of
+from redalg.strategies.search.space import Space
+from redalg.strategies.table import Table
+
+if TYPE_CHECKING:
+    from redalg.runtime.tune.verified import Verifier
+
+SAMPLES = 7
+"""Of each plan: replays of a graph, or calls on the CPU."""
+AGAIN = 3
+"""Of the fastest, how many are timed once more when the search is over: a lucky moment is no speed."""
+SHARE = 0.5
+"""Of the time that is left, how much the compilers of one round get."""
+FEW = Limits(population=16, batch=4, patience=1)
+"""On the CPU, where plans are compiled beside each other on few cores."""
+Given = Mapping[str, Any]
+Forms = tuple[FusedForm, ...]
+Begun = tuple[Lowered, Job] | Unfused | str
+
+
+@final
+@dataclass(frozen=True)
+class Tuning:
+    """How to tune: the options of `Fused.tune`."""
+
+    budget_s: float = 35.0
+    seed: int = 0
+    progress: bool = True
+    empty: str = "nan"
+    precision: str = "ieee"
+
+    def check(self) -> None:
+        """Refuse what no tuning has."""
+        check_choice("empty", self.empty, "tune: ")
+        check_choice("precision", self.precision, "tune: ")
+        if not self.budget_s > 0:
+            raise InputError(f"tune: budget_s={self.budget_s!r} is no time. Give seconds, more than 0.")
+
+
+@final
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found: prints as a table of trials, fastest first.
+
+    Attributes:
+        found: the search's result.
+        rules: the plan that was taken before.
+        card: the device that it holds for.
+        wall_s: seconds that all took, compilers and checks included.
+        path: the file that remembers the fastest; None where no plan worked.
+    """
+
+    found: Found[Plan]
+    rules: Plan
+    card: str
+    wall_s: float
+    path: Path | None
+
+    @property
+    def trials(self) -> tuple[Trial[Plan], ...]:
+        """Every plan that was tried: `candidate`, `predicted_us`, `measured_us`, `failure`."""
+        return self.found.trials
+
+    @property
+    def best(self) -> Trial[Plan] | None:
+        """The fastest; None where none worked."""
+        return self.found.best
+
+    def table(self, most: int | None = 16) -> Table:
+        """The first `most` trials, None for all."""
+        made = self.found.table(f"tuned for {self.card} in {self.wall_s:.1f} s", most)
+        before = next((one.measured_us for one in self.trials if one.candidate == self.rules), None)
+        if before is None or self.best is None or self.best.measured_us is None:
+            return made
+        faster = before / self.best.measured_us
+        return replace(made, note=f"{made.note}; the rules' plan {before:.2f} µs, the best {faster:.2f} times as fast")
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Tuned:
+    """Search the plans of the last pass on these tensors, and remember the fastest."""
+    from redalg.runtime.tune.progress import shown
+
+    began = monotonic()
+    how.check()
+    refuse_missing_torch()
+    with one_at_a_time("tuning"):  # whether the folder can be written is found out before, not after
+        pass
+    task = task_of(forms, given, extents, how)
+    rules, *_ = task.space.plans()
+    estimates = {plan: said.time_us for said, plan in task.space.ranked()}
+    estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
+    listed, on_cpu, end = list(estimates), task.bound.device == "cpu", began + how.budget_s
+    limits = FEW if on_cpu else Limits(population=len(listed))  # all are estimated: the model's best are the first
+    with Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers, shown(how.budget_s, enabled=how.progress) as tell:
+        measuring = Measuring(task, compilers, end, tell)
+        found = search(listed, lambda plan: estimates.get(plan) or task.predicted_us(plan), measuring,
+                       Neighbourhood.of(listed).beside, starts=starts(task, rules), seed=how.seed,
+                       over=lambda: monotonic() >= end, limits=limits)  # fmt: skip
+        found = settled(found, measuring)
+    return kept(task, found, rules, began)
+
+
+def settled(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
+    """The fastest with the mean of two times, of which the second was taken when all others were done."""
+    ran = [one for one in found.trials if one.measured_us is not None]
+    fastest = sorted(ran, key=time_of)[:AGAIN]
+    again = {one.candidate: measuring.again(one) for one in fastest} if len(fastest) > 1 else {}
+    trials = (replace(one, measured_us=again.get(one.candidate, one.measured_us)) for one in found.trials)
+    return replace(found, trials=tuple(trials))
+
+
+def starts(task: Task, rules: Plan) -> list[Plan]:
+    """What is measured first: the plan of the rules, no kernel at all, the plans remembered.
+
+    The result is no slower than they are.
+    """
+    known = (one for one in tuned.remembered(task.form, task.space, rules) if one.form != UNFUSED)
+    plain = [] if task.plain is None else [task.plain.plan]
+    return [rules, *plain, *(replace(one, predicted_us=None, origin=rules.origin) for one in known)]
+
+
+def kept(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
+    """Remember the fastest kernel, and the unfused form's time beside it; let calls of this process take the faster."""
+    path, problem = None, task.space.problem
+    for plain in (False, True):
+        same = [one for one in found.trials if (one.candidate.form == UNFUSED) == plain]
+        best = Found(tuple(same), found.listed, found.stopped).best
+        if best is not None and best.measured_us is not None:
+            key = tuned.key_of(task.form, problem, task.space.device)
+            sized, chosen = tuned.sizes_of(task.form, problem), best.candidate.choices()
+            path = tuned.remember(tuned.Entry(key, sized, chosen, best.measured_us, best.predicted_us))
+    if path is not None:
+        sizes.forget(task.form)
+        prepared.forget(task.form)
+    return Tuned(found, rules, tuned.card(task.space.device), monotonic() - began, path)
+
+
+# ---- the task --------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Task:
+    """What is tuned: the last pass, its tensors, its plans (`plain`: the unfused form), what its outputs should be."""
+
+    forms: Forms
+    whole: Given
+    extents: Mapping[str, int]
+    given: Given
+    bound: Bound
+    space: Space
+    plain: Unfused | None
+
+    @property
+    def form(self) -> FusedForm:
+        """The last pass."""
+        return self.forms[-1]
+
+    def predicted_us(self, plan: Plan) -> float:
+        """The model's time."""
+        return self.space.predict(plan).time_us
+
+    @cached_property
+    def verifier(self) -> Verifier:
+        """What knows the unfused definition's outputs on these tensors."""
+        from redalg.runtime.tune.verified import Verifier
+
+        return Verifier.of(self.form, self.bound, define(self.forms, self.whole, self.extents))
+
+    @cached_property
+    def scalars(self) -> dict[str, float]:
+        """The run-time scalars."""
+        return scalars_of(self.form.cascade, self.given)
+
+    @cached_property
+    def sets(self) -> list[dict[str, Any]]:
+        """Copies of the tensors that together exceed L2, as many as half of the free memory holds."""
+        import torch
+
+        from redalg.runtime.tune.timing import input_sets
+
+        if self.bound.device == "cpu":
+            return [dict(self.given)]
+        tensors = {name: self.given[name] for name in self.bound.tensors}
+        one = max(1, sum(tensor.nbytes for tensor in tensors.values()))
+        free = torch.cuda.mem_get_info(self.bound.device)[0] // 2 // one
+        count = max(1, min(input_sets(one, torch.device(self.bound.device)), 1 + free))
+        copies = [{name: tensor.clone() for name, tensor in tensors.items()} for _ in range(count - 1)]
+        return [dict(self.given), *({**self.given, **copy} for copy in copies)]
+
+
+def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Task:
+    """The task of tensors: the passes before the last are run with the plans that they have."""
+    form = forms[-1]
+    options = {"empty": how.empty, "precision": how.precision, "plan": None, "check": True}
+    _, known = began_earlier(forms, given, "tilelang", extents, options)
+    bound, taken = bind_last(forms, known, extents), of_last(known, forms)
+    check_device(bound)
+    none = [name for name, size in bound.sizes.items() if size == 0]
+    if none:
+        raise InputError(
+            f"tune: axis {none[0]} has no elements, so that no kernel runs. Tune on tensors that have some."
+        )
+    if gathers_any(form.cascade):
+        check_indices(form, bound)
+    shapes = {name: tuple(one.shape) or (1,) for name, one in arrays.tensors_for(bound, "torch").items()}
+    space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
+                      precision=how.precision, result=bound.result)  # fmt: skip
+    return Task(forms, given, extents, taken, bound, space, unfused.offered(form, space))
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Measuring:
+    """Measures batches of plans: all are compiled at once, then run one after another.
+
+    `lost`: why nothing runs any more, where a kernel broke the device's context.
+    """
+
+    task: Task
+    compilers: Compilers
+    end: float
+    tell: Any
+    times: list[float] = field(default_factory=list)
+    steps: dict[Plan, Step] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+
+    def __call__(self, plans: Sequence[Plan]) -> list[Outcome]:
+        now = monotonic()
+        deadline = now + SHARE * max(0.0, self.end - now)
+        jobs = [self.began(plan) for plan in plans]
+        self.task.verifier  # noqa: B018 - the definition is evaluated while the compilers run
+        if self.task.bound.device == "cpu":  # they would disturb the clock
+            for one in jobs:
+                waited(one, deadline)
+        return [self.finished(plan, one, deadline) for plan, one in zip(plans, jobs, strict=True)]
+
+    def began(self, plan: Plan) -> Begun:
+        """A plan's program, being compiled; or why it has none. The unfused form needs none."""
+        if plan.form == UNFUSED and self.task.plain is not None:
+            return self.task.plain
+        try:
+            lowered = built(self.task.space.form, [replace(plan, origin="given")], self.task.space.problem)
+        except RedalgError as refusal:
+            return f"{refusal}"
+        return lowered, self.compilers.submit(lowered.source)
+
+    def finished(self, plan: Plan, begun: Begun, deadline: float) -> Outcome:
+        """The time of a plan that is compiled."""
+        said = waited(begun, deadline)
+        if said or isinstance(begun, str):
+            return Outcome(None, short(said))
+        if self.lost:
+            return Outcome(None, self.lost[0])
+        if monotonic() > self.end and self.times:
+            return Outcome(None, "not measured: the time was over")
+        try:
+            self.steps[plan] = self.step(begun)
+            made = self.timed(self.steps[plan])
+        except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result
+            if is_lost(self.task.bound.device):
+                self.lost.append(f"not measured: this process lost the device to plan `{plan}`")
+            return Outcome(None, short(f"{type(wrong).__name__}: {wrong}"))
+        self.times.extend([made.measured_us] if made.measured_us is not None else [])
+        self.tell(min(self.times, default=None), len(self.times))
+        return made
+
+    def again(self, one: Trial[Plan]) -> float:
+        """The mean of a trial's time and of one more, in microseconds."""
+        first = time_of(one)
+        if self.lost:
+            return first
+        second = self.timed(self.steps[one.candidate]).measured_us if one.candidate in self.steps else None
+        return first if second is None else (first + second) / 2
+
+    def step(self, begun: Unfused | tuple[Lowered, Job]) -> Step:
+        """What runs a plan that is compiled."""
+        task = self.task
+        if isinstance(begun, Unfused):
+            return unfused.step(begun, task.bound)
+        lowered, tensors = begun[0], arrays.tensors_for(task.bound, "torch")
+        recipe = recipe_of(lowered, compile_source(lowered.source), task.bound, tensors)
+        return partial(recipe.launch, scalars=[task.scalars[name] for name in recipe.scalars])
+
+    def timed(self, step: Step) -> Outcome:
+        """Check a plan's result, then time it."""
+        import torch
+
+        from redalg.runtime.tune.timing import measure
+
+        task = self.task
+        wrong = task.verifier.check(step(task.given))
+        if wrong:
+            return Outcome(None, wrong)
+        calls = [partial(step, one) for one in task.sets]
+        return Outcome(measure(calls, torch.device(task.bound.device), samples=SAMPLES).median_us)
+
+
+def is_lost(device: str) -> bool:
+    """Whether a kernel broke the device's context, so that nothing more runs on it in this process."""
+    if device == "cpu":
+        return False
+    import torch
+
+    try:
+        torch.cuda.synchronize(device)
+    except Exception:  # noqa: BLE001 - whatever it says: nothing can be waited for
+        return True
+    return False
+
+
+def waited(begun: Begun, deadline: float) -> str:
+    """Why a plan has no kernel, at the deadline at the latest; empty where it has one, or needs none."""
+    if isinstance(begun, str | Unfused):
+        return begun if isinstance(begun, str) else ""
+    return begun[1].wait(deadline - monotonic())
+
+
+def short(text: str) -> str:
+    """The first line of what was said, as a table has room for it."""
+    lines = text.strip().splitlines() or ["it failed without a word"]
+    return lines[0][:200]

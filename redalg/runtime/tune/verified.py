@@ -1,0 +1,92 @@
+"""Whether a candidate's result is right: against the unfused definition in float64, and no worse than the first plan's.
+
+    e(out)  = max over outputs of  max|out - ref| / max|ref|            (floating point; both finite at the same places)
+                                   the share of elements that differ    (integers, truth values)
+    first   e ≤ 8·max(u of inputs and result) + 8·√n·u(compute)
+    others  e ≤ max(4·e(first),  8·u(result) + 8·√n·u(compute))
+
+u is a dtype's unit roundoff, n the number of elements that are reduced: sums of n terms err by √n·u most probably
+(Higham, Mary: A new approach to probabilistic rounding error analysis, 2019), operands and results by u each; 8 leaves
+room for conditioning. What conditions worse shows in the first plan's own error. Indices at ties within rounding may
+differ: their share is of the size of the rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod, sqrt
+from typing import Any, final
+
+import torch
+
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.inputs import EIGHT_BITS, FLOATS, Bound
+
+ROOM, WORSE = 8.0, 4.0
+KEPT_BYTES = 1 << 30
+"""Of a reference in float64; beyond, the first result that was found right takes its place."""
+ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
+            "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3}  # fmt: skip
+Arrays = dict[str, torch.Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class Verifier:
+    """Checks results one after another; `wanted` holds the reference, `errors` those of results that were right."""
+
+    wanted: Arrays
+    first: float
+    others: float
+    errors: list[float] = field(default_factory=list)
+
+    @staticmethod
+    def of(form: FusedForm, bound: Bound, reference: Mapping[str, Any]) -> Verifier:
+        """The verifier of a problem, from its unfused definition's outputs."""
+        reduced = prod(bound.sizes[axis.name] for axis in form.cascade.reduced)
+        reduced *= max((prod(bound.sizes[axis.name] for axis in one.cascade.reduced) for one in form.cascade.producers),
+                       default=1)  # fmt: skip
+        summed = ROOM * sqrt(reduced) * ROUNDOFF[bound.compute]
+        taken = [ROUNDOFF[dtype] for dtype in (*bound.dtypes.values(), bound.result) if dtype in FLOATS]
+        plain = bound.result if bound.result not in EIGHT_BITS else bound.compute
+        return Verifier(arrays_of(reference), ROOM * max(taken) + summed, ROOM * ROUNDOFF[plain] + summed)
+
+    def check(self, out: Mapping[str, Any]) -> str:
+        """Why a result is wrong; empty where it is right."""
+        made = arrays_of(out)
+        error = max((distance(made[name], one) for name, one in self.wanted.items()), default=0.0)
+        allowed = max(WORSE * self.errors[0], self.others) if self.errors else self.first
+        if not error <= allowed:
+            return f"wrong: error {error:.1e}, allowed {allowed:.1e}"
+        if not self.errors and sum(8 * one.numel() for one in self.wanted.values()) > KEPT_BYTES:
+            self.wanted.update({name: one.clone() for name, one in made.items()})
+        self.errors.append(error)
+        return ""
+
+
+def arrays_of(given: Mapping[str, Any]) -> Arrays:
+    """Outputs as torch tensors."""
+    return {name: one if isinstance(one, torch.Tensor) else torch.as_tensor(one) for name, one in given.items()}
+
+
+def distance(out: torch.Tensor, wanted: torch.Tensor) -> float:
+    """How far an output lies from the reference.
+
+    >>> distance(torch.tensor([1.0, 4.5]), torch.tensor([1.0, 4.0])), distance(torch.tensor([3]), torch.tensor([4]))
+    (0.125, 1.0)
+    """
+    if out.shape != wanted.shape:
+        return float("inf")
+    if not out.numel():
+        return 0.0
+    if not out.is_floating_point():
+        return float((out != wanted).double().mean())
+    out, wanted = out.double(), wanted.double()
+    live = wanted.isfinite()
+    if not torch.equal(live, out.isfinite()):
+        return float("inf")
+    if not live.any():
+        return 0.0
+    error, largest = float((out - wanted)[live].abs().max()), float(wanted[live].abs().max())
+    return error / largest if largest else error

@@ -1,0 +1,49 @@
+"""The definition on a call's tensors: bound as for any backend, and evaluated as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sympy import Expr
+
+from redalg.decompose.cascade import Cascade
+from redalg.definition import define
+from redalg.errors import InputError
+from redalg.expression import Element, Scalar
+from redalg.runtime.bind.inputs import bind, native, scalar_of
+
+
+def reference(
+    cascade: Cascade,
+    written: Sequence[tuple[str, Expr]],
+    given: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    unread: Mapping[str, Element | Scalar],
+) -> dict[str, Any]:
+    """Outputs by name in float64, of the inputs' library (indices int64, truth values bool).
+
+    Args:
+        cascade: tells the tensors, scalars, sizes and output axes that a call needs; none of its terms is read.
+        written: each output's name and its expression as it was given to `fuse`.
+        given: tensors and scalars by name.
+        sizes: extents by axis name, of axes that no tensor has.
+        unread: the tensors and scalars by name that are written and not in the cascade.
+
+    Raises:
+        InputError: they do not fit the expression.
+
+    >>> import numpy as np, redalg as ra
+    >>> n = ra.axes("n")
+    >>> ra.fuse(ra.var(ra.tensor("x[n]"), n)).reference(x=np.float32([1, 2, 6]))
+    array(4.66666667)
+    """
+    if missing := [name for name in unread if name not in given]:
+        raise InputError(f"reference: {', '.join(missing)} not given. The expression as it was written holds "
+                         f"{', '.join(map(str, unread.values()))}, though no reduction reads it: pass it.")  # fmt: skip
+    bound = bind(cascade, {name: one for name, one in given.items() if name not in unread}, sizes)
+    scalars = {name: scalar_of(one, given[name]) for name, one in unread.items() if isinstance(one, Scalar)}
+    tensors = {name: native(given[name]) for name, one in unread.items() if isinstance(one, Element)}
+    axes = {one.name: one.axes for one in cascade.outputs}
+    outputs = {name: (expr, axes[name]) for name, expr in written}
+    return define(outputs, {**bound.tensors, **tensors}, {**bound.scalars, **scalars}, bound.sizes)

@@ -1,0 +1,411 @@
+"""The unfused form as a plan: the definition as operations of PyTorch (products by cuBLAS), beside the fused kernels.
+
+    plan    := `unfused form: 2 operations by PyTorch`; it is listed, asked for, predicted, tuned, remembered and chosen
+    running := the definition's text (`lower_tile.definition`) as a function, made once for a form and its sizes
+
+Fusion is no gain where a product is large and what it leaves in memory small. The unfused form is admitted only where
+it is as accurate as the kernel and takes about as much memory (`admitted` raises `PlanError` elsewhere, saying why):
+
+    dtypes       all tensors are of one: float64 or float32, in which the kernel calculates as well; or bfloat16, where
+                 every tensor in between is an operand of a further product, which the kernel rounds to bfloat16 too.
+                 Never float16: what is between may be beyond 65504
+    overflow     the fused form shifts and scales nothing that the definition adds up as it stands: it has no pivots
+    elements     every element counts and is read where it stands: no masks, gathers, roundings, selections, no order
+    memory       the largest tensor in between has no more than 8 times the bytes of inputs and outputs
+
+A product of 8-bit floats with scales of rows and columns is admitted as well, where PyTorch has it (`scaled`).
+
+Float32 products take TF32 where `precision="tf32"` and PyTorch is allowed to; sums of bfloat16 products are in float32.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any, final
+
+from sympy import S
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import Cascade
+from redalg.errors import PlanError
+from redalg.expression import Axis, Cast, Element, RunningCast, Value, Where
+from redalg.expression.contents import of_kind, values_of
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind import arrays
+from redalg.runtime.bind.arrays import output_dtype
+from redalg.runtime.bind.inputs import Bound, native, scalars_of
+from redalg.runtime.bind.narrow import to_numpy
+from redalg.runtime.unfused.scaled import scaled_product, text_of
+from redalg.strategies.device import DeviceSpec
+from redalg.strategies.model.cost import Prediction
+from redalg.strategies.model.unfused import expression, predicted
+from redalg.strategies.plan import Plan, Problem, unfused_plan
+from redalg.strategies.rules.products import operands_dtype
+from redalg.strategies.rules.rules import BYTES
+from redalg.strategies.search.candidates import Candidate
+from redalg.strategies.search.space import Space
+from redalg.unfused.definition import EXPONENTIAL, definition
+
+DTYPES = ("float64", "float32", "bfloat16")
+MEMORY = 8
+"""How many times the bytes of inputs and outputs the largest tensor in between may have."""
+MADE = ("device=device", "get_default_dtype")
+"""What a definition says where it makes tensors of numbers, whose dtype PyTorch's default decides."""
+VIEWS = ("permute", "expand", "reshape", "squeeze", "select", "narrow")
+"""Methods that launch nothing."""
+Array = Any
+Change = tuple[Callable[[], object], Callable[[], object]]
+"""What changes a setting, and what gives it back."""
+
+
+@final
+@dataclass(frozen=True)
+class Unfused:
+    """The unfused form of a problem.
+
+    Attributes:
+        form, problem, plan: what it is for, and how it prints.
+        text: the function `definition`, of the tensors and scalars in the cascade's order.
+        said: its predicted time.
+    """
+
+    form: FusedForm
+    problem: Problem
+    plan: Plan
+    text: str
+    said: Prediction
+
+    @property
+    def candidate(self) -> Candidate:
+        """Its line in the list of plans."""
+        return Candidate(self.plan, self.said.time_us, self.said.bound, expression(self.form))
+
+    def by(self, origin: str, predicted_us: float | None = None) -> Unfused:
+        """The same, chosen by another."""
+        return replace(self, plan=replace(self.plan, origin=origin, predicted_us=predicted_us or self.said.time_us))
+
+
+# ---- admission -------------------------------------------------------------------------------------------------------
+
+
+def admitted(form: FusedForm, space: Space) -> Unfused:
+    """The unfused form beside a space of kernels; `PlanError` where it would be less accurate, or take far more memory.
+
+    Args:
+        form: as the definition is written; `space.form` is what the kernel makes of it.
+    """
+    problem = space.problem
+    if (product := scaled_product(form, problem, space.device)) is not None:
+        return unfused(form, space, text_of(product, form, problem), 0)
+    said = refusal(form, problem, space.device) or (
+        rounding(form, space) if "bfloat16" in problem.dtypes.values() else ""
+    )
+    made = None if said else definition("definition", form.cascade, problem.sizes, problem.shapes)
+    largest = 0 if made is None else bytes_between(form.cascade, problem, made.elements)
+    if made is None or (said := unfit(made.text, largest, moved_bytes(form, problem))):
+        raise PlanError(f"the unfused form is not offered: {said}. Take one of the kernels that `fused.plans` lists.")
+    return unfused(form, space, made.text, largest)
+
+
+def unfused(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
+    """The unfused form of a definition's text, whose largest tensor in between has so many bytes."""
+    count = operations(text)
+    time = predicted(form, space.problem, space.device, count, largest)
+    plan = unfused_plan(space.device, space.binding, count, predicted_us=time.time_us, origin="model")
+    return Unfused(form, space.problem, plan, text, time)
+
+
+def offered(form: FusedForm, space: Space) -> Unfused | None:
+    """The unfused form; None where it is not admitted."""
+    if refusal(form, space.problem, space.device):  # the cheap part: most forms end here
+        return None
+    try:
+        return admitted(form, space)
+    except PlanError:
+        return None
+
+
+def refusal(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
+    """Why a form is no definition that PyTorch may run as it is written; empty where it may."""
+    dtypes = set(problem.dtypes.values())
+    if scaled_product(form, problem, device) is not None:
+        return ""
+    if len(dtypes) != 1 or not dtypes <= set(DTYPES):
+        return (f"its tensors are of {', '.join(sorted(dtypes)) or 'no dtype'}, and it takes one of "
+                f"{', '.join(DTYPES)} for all of them")  # fmt: skip
+    if form.pivots:
+        shifted = ", ".join(f"`{one.base}`" for one in form.pivots)
+        return (
+            f"the kernel shifts or scales {shifted}, which the definition takes as it stands, so that it may overflow"
+        )
+    if form.structures:
+        return f"`{form.structures[0].values[0].name}` selects elements, or depends on their order"
+    if any(one.inner for one in cascades(form.cascade)):
+        return "several axes are reduced at once"
+    if any(one.domain is not S.true for one in cascades(form.cascade)) or found(form.cascade, Where):
+        return "elements are masked, which kernels do not read"
+    if found(form.cascade, Cast, RunningCast):
+        return "numbers are rounded within it"
+    if any(not plain(one) for one in form.cascade.elements()):
+        return "elements are read at places that are computed"
+    if problem.empty != "nan" and any(one.empty is not S.false for one in form.outputs):
+        return f"a ratio over no elements would not be {problem.empty}"
+    return ""
+
+
+def rounding(form: FusedForm, space: Space) -> str:
+    """Why PyTorch would round to bfloat16 what the kernel does not; empty where both round the same."""
+    cascade, said = form.cascade, "tensors between its operations would be rounded to bfloat16, which the kernel keeps"
+    made = set(values(cascade))
+    sums = [one for whole in cascades(cascade) for one in whole.reductions]
+    bare = all(one.monoid.name == "sum" and is_product(one.term) for one in sums)
+    returned = all(one.expr in made for whole in cascades(cascade) for one in whole.outputs)
+    nested = any(one.cascade.producers or set(one.cascade.reduced) & set(one.axes) for one in cascade.producers)
+    within = any(values_of(one.term) & set(cascade.values) for one in cascade.reductions)
+    if not bare or not returned or nested or within or cascade.parameters:
+        return said
+    products = space.form.accumulators
+    rounded = all(len(one.factors) == 2 and operands_dtype(one, space.form, space.problem, space.device) == "bfloat16"
+                  for one in products)  # fmt: skip
+    return "" if rounded and space.form.stages == (space.form,) and not space.form.extrema else said
+
+
+def unfit(text: str, largest: int, moved: int) -> str:
+    """Why a definition's text is not to be run on tensors of so many bytes; empty where it may be."""
+    calls = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call)]
+    if any(word in text for word in MADE):
+        return "it makes tensors of numbers"
+    if any(len(one.args) > 3 and word_of(one) == "einsum" for one in calls):
+        return "it multiplies more than two tensors at once"
+    if largest > MEMORY * moved:
+        return (f"a tensor of {largest} bytes would lie between its operations, more than {MEMORY} times the {moved} "
+                "bytes of inputs and outputs")  # fmt: skip
+    return ""
+
+
+def is_product(term: Basic) -> bool:
+    """Whether a term is a product of two, tensors or made before, each with an axis that the other lacks."""
+    factors = term.args if getattr(term, "is_Mul", False) else ()
+    if len(factors) != 2 or not all(isinstance(one, Element | Value) for one in factors):
+        return False
+    first, second = (of_kind(Axis, one) for one in factors)
+    return not first <= second and not second <= first
+
+
+def cascades(cascade: Cascade) -> Iterator[Cascade]:
+    """A cascade and its producers'."""
+    yield cascade
+    for one in cascade.producers:
+        yield from cascades(one.cascade)
+
+
+def values(cascade: Cascade) -> Iterator[Value]:
+    """What the reductions and producers of a cascade make, and those of its producers."""
+    for whole in cascades(cascade):
+        yield from (one.value for one in whole.reductions)
+        yield from (one.value for one in whole.producers)
+
+
+def found(cascade: Cascade, *kinds: type[Basic]) -> bool:
+    """Whether anything of these kinds stands in a cascade."""
+    return any(of_kind(kind, *cascade.expressions()) for kind in kinds)
+
+
+def plain(element: Element) -> bool:
+    """Whether an element's indices are axes, each once."""
+    return all(isinstance(one, Axis) for one in element.indices) and len({*element.indices}) == len(element.indices)
+
+
+def bytes_between(cascade: Cascade, problem: Problem, elements: int) -> int:
+    """Bytes of the largest tensor that is made on the way, of which the definition knows those within expressions."""
+    sizes = [prod(problem.sizes[str(axis)] for axis in one.indices) for one in values(cascade)]
+    return max([elements, *sizes]) * BYTES[next(iter(problem.dtypes.values()))]
+
+
+def moved_bytes(form: FusedForm, problem: Problem) -> int:
+    """Bytes of inputs and outputs."""
+    inputs = {one.name: prod(problem.sizes[str(axis)] for axis in one.indices) for one in form.cascade.elements()}
+    outputs = sum(prod(problem.sizes[str(axis)] for axis in one.axes) for one in form.outputs)
+    return sum(inputs.values()) * BYTES[next(iter(problem.dtypes.values()))] + outputs * BYTES[problem.result]
+
+
+def operations(text: str) -> int:
+    """How many operations of PyTorch a definition launches: its calls and signs, views apart.
+
+    >>> operations("torch.einsum('mk,kn->mn', A, B).permute(1, 0) * D")
+    2
+    """
+    nodes = list(ast.walk(ast.parse(text)))
+    none = {*VIEWS, *(one.name for one in nodes if isinstance(one, ast.FunctionDef))}
+    calls = sum(isinstance(one, ast.Call) and word_of(one) not in none for one in nodes)
+    signs = [one for one in nodes if isinstance(one, ast.BinOp | ast.UnaryOp | ast.Compare)]
+    return calls + sum(any(isinstance(part, ast.Name | ast.Call) for part in ast.walk(one)) for one in signs)
+
+
+def word_of(call: ast.Call) -> str:
+    """The name of what is called."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Operations:
+    """A pass by PyTorch's operations, on tensors of one kind.
+
+    Attributes:
+        function: the definition.
+        inputs: names, and the dtypes that PyTorch takes them in (None: it takes them as they are).
+        outputs: names, and the dtypes in which the caller gets them.
+        cascade: of the scalars.
+        tf32: whether float32 products may be rounded to TF32.
+    """
+
+    function: Callable[..., tuple[Array, ...]]
+    inputs: tuple[tuple[str, Any], ...]
+    outputs: tuple[tuple[str, Any], ...]
+    cascade: Cascade
+    device: Any
+    dtype: Any
+    numpy: bool
+    tf32: bool
+
+    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        import torch
+
+        arguments = [self.taken(given[name], dtype) for name, dtype in self.inputs]
+        arguments += [torch.full((), one, dtype=self.dtype, device=self.device)
+                      for one in scalars_of(self.cascade, given).values()]  # fmt: skip
+        with exactly(self.device.type, tf32=self.tf32):
+            made = self.function(*arguments)
+        return {name: self.finished(one, dtype) for (name, dtype), one in zip(self.outputs, made, strict=True)}
+
+    def taken(self, array: Array, dtype: Any) -> Array:
+        """A tensor as PyTorch takes it."""
+        array = arrays.torch_of(native(array)) if self.numpy else array
+        return array if dtype is None else array.to(dtype)
+
+    def finished(self, array: Array, dtype: Any) -> Array:
+        """An output as a kernel gives it: contiguous, in its dtype."""
+        array = array.to(dtype).contiguous()
+        return to_numpy(array) if self.numpy else array
+
+
+def step(one: Unfused, bound: Bound) -> Operations:
+    """What runs the unfused form on tensors bound like these."""
+    import torch
+
+    cascade, problem = one.form.cascade, one.problem
+    inputs = tuple((name, getattr(torch, wanted) if (wanted := problem.dtypes[name]) != bound.dtypes[name] else None)
+                   for name in cascade.inputs())  # fmt: skip
+    outputs = tuple((out.name, getattr(torch, output_dtype(out, one.form, problem.result))) for out in one.form.outputs)
+    module: dict[str, Any] = {"torch": torch}
+    tree = Products().visit(ast.parse(f"{EXPONENTIAL}\n\n\n{one.text}"))
+    exec(compile(ast.fix_missing_locations(tree), "<definition>", "exec"), module)
+    where, dtype = torch.device(bound.device), getattr(torch, problem.compute)
+    return Operations(module["definition"], inputs, outputs, cascade, where, dtype, bound.library == "numpy",
+                      problem.precision == "tf32")  # fmt: skip
+
+
+@final
+class Products(ast.NodeTransformer):
+    """Writes `torch.matmul` for every `torch.einsum` that is one: the host takes a fifth of the time to launch it."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """One call."""
+        self.generic_visit(node)
+        if word_of(node) != "einsum" or len(node.args) != 3 or not isinstance(node.args[0], ast.Constant):
+            return node
+        return matmul(str(node.args[0].value), node.args[1:]) or node
+
+
+def matmul(spec: str, tensors: list[ast.expr]) -> ast.expr | None:
+    """`torch.matmul` of two tensors where it is what the specification says, None where it is not.
+
+    >>> A, B = (ast.parse(name, mode="eval").body for name in "AB")
+    >>> ast.unparse(matmul("bnk,bmk->bmn", [A, B])), matmul("mk,bkn->bmn", [A, B])
+    ('torch.matmul(B, A.mT)', None)
+    """
+    sides, result = spec.split("->")
+    pairs = list(zip(sides.split(","), tensors, strict=True))
+    batch, row, column = result[:-2], result[-2:-1], result[-1:]
+    summed = set(sides) - set(result) - {","}
+    if len(summed) != 1 or not row:
+        return None
+    k = summed.pop()
+    for (left, a), (right, b) in (pairs, pairs[::-1]):
+        if left in (batch + row + k, batch + k + row) and right in (batch + k + column, batch + column + k):
+            texts = (
+                f"({ast.unparse(a)})" + ".mT" * (left[-1] == row),
+                f"({ast.unparse(b)})" + ".mT" * (right[-1] == k),
+            )
+            return ast.parse(f"torch.matmul({', '.join(texts)})", mode="eval").body
+    return None
+
+
+@contextmanager
+def exactly(device: str, *, tf32: bool) -> Iterator[None]:
+    """Without what PyTorch may be allowed globally: autocast, float32 products in fewer digits, sums in 16 bits.
+
+    PyTorch has no such setting for a call. Each is changed only where it is allowed, and then given back; products of
+    other threads meanwhile are more exact than they need be, never less.
+    """
+    import torch
+
+    changed = [*rounded_products(device, tf32=tf32), *short_sums(device)]
+    for change, _ in changed:
+        change()
+    try:
+        if torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
+                yield
+        else:
+            yield
+    finally:
+        for _, give_back in changed:
+            give_back()
+
+
+def rounded_products(device: str, *, tf32: bool) -> Iterator[Change]:
+    """What makes float32 products exact, and what gives back how they were; nothing where they are exact.
+
+    PyTorch 2.9 has two ways to say it, and refuses to multiply where they disagree: the one that was used is used.
+    """
+    import torch
+
+    backends: Any = torch.backends
+    held = [backends.cuda.matmul, getattr(backends.mkldnn, "matmul", None)]
+    held = [one for one in held if hasattr(one, "fp32_precision")]
+    where = held[0 if device == "cuda" else -1] if held else None
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # `fp32_precision` was set
+        before = "highest"
+    found = {"high": "tf32", "medium": "bf16"}.get(before, "ieee") if where is None else where.fp32_precision
+    if found in ("ieee", "none") or (tf32 and found == "tf32"):
+        return
+    if before == "highest":
+        yield partial(setattr, where, "fp32_precision", "ieee"), partial(setattr, where, "fp32_precision", found)
+        return
+    yield partial(torch.set_float32_matmul_precision, "highest"), partial(torch.set_float32_matmul_precision, before)
+    for one in held:  # what the setting for both is not to change
+        yield int, partial(setattr, one, "fp32_precision", one.fp32_precision)
+
+
+def short_sums(device: str) -> Iterator[Change]:
+    """What has sums of bfloat16 products in float32, and what gives back how they were."""
+    import torch
+
+    where: Any = torch.backends.cuda.matmul
+    name = "allow_bf16_reduced_precision_reduction"
+    if device == "cuda" and getattr(where, name):
+        split = getattr(where, f"{name}_split_k", None)
+        exact, before = (False, True) if split is None else ((False, split), (True, split))
+        yield partial(setattr, where, name, exact), partial(setattr, where, name, before)

@@ -1,0 +1,341 @@
+"""The time of a kernel under a plan, predicted, and the term that bounds it.
+
+First version (`mcfuser`): MCFuser (SC '24), Eqs. 2-5
+
+    t = (t_mem + t_comp)·α      t_mem = Σ volume / W      t_comp = Σ flops / P      α = (blocks + SMs) / blocks
+
+`predict` adds what that lacks. Every step of a block's streamed loop takes a time w on each unit of its
+multiprocessor, and waits for loads and reductions. A multiprocessor has `blocks` to do, as many side by side as shared
+memory, registers and threads allow, in waves. Four things hold it up, and none hides behind another wholly:
+
+    units     blocks · steps · max w                                   memory    bytes / its rate
+    blocks    waves · (first tile + steps · (Σ w · slow + wait))       L2        what all blocks load / its rate
+              + (waves − 1) · turn
+
+    t = launch + √(units² + blocks² + memory² + L2²) + t_merge
+
+Merged by a kernel of its own, parts cost its launch, and all multiprocessors read them; merged in the launch, they cost
+what a block waits for the counter, and one block of every tile reads its tile's.
+
+Rates per multiprocessor come from `device`, efficiencies and latencies from `Constants`, fitted to an H200's times and
+to which plan was the fastest (benchmarks/results/sweep-*.json and best-*.json, by `python -m benchmarks.calibrate
+--refine`). All times are in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import hypot, prod
+from typing import final
+
+from redalg.strategies.model.traffic import Outline, Traffic
+from redalg.strategies.model.work import Work
+from redalg.strategies.plan import RESIDENT, Plan
+
+
+@final
+@dataclass(frozen=True)
+class Constants:
+    """What was fitted. Shares are of a peak; latencies are in microseconds.
+
+    Attributes:
+        product: share that matrix instructions reach; narrow: the side of a tile at which they reach half of that.
+        exponential: share of special functions; arithmetic: of plain operations beside products; scalar: without.
+        loads: share of load instructions, without products.
+        memory: share of memory's bandwidth; cache: L2's bandwidth, as a multiple of what memory reaches.
+        launch_us: of a kernel in a graph; merge_us, part_us: of the one that merges, and of every part, beside bytes.
+        arrive_us: of merging in the launch instead: until what a block stored is seen, and it has counted. (Three trips
+            to L2, of about 0.25 µs each on an H200.)
+        step_us: what a step waits for its loads; ahead_us: where they are fetched one step ahead; deeper: the exponent
+            by which that falls with further steps ahead; inner_us: as `step_us`, of half a step of a producer's loop.
+        first: kilobytes a microsecond at which a block's first tiles arrive; turn_us, row_turn_us: from one wave of
+            blocks to the next, with products and without.
+        lane_us, chain_us: what a step of lanes waits, and every operation of a merge that a lane does after another;
+            join_us: of every warp, when the lanes are done.
+        reduce_us: a reduction, for every doubling of its warps.
+        alone, scalar_alone: how much longer the units take of a block that has a multiprocessor for itself (without
+            products, times 512 / threads).
+        lanes: share of a merge of two states that a lane does for every element.
+        copies: of a tile, beside itself, that a thread holds where outputs carry the streamed axis.
+        spill, spilled: exponent of the excess of registers, and factor of any.
+        columns, special, uneven, staged: factors of warps by columns, of loading warps, of streamed tiles whose length
+            is no power of two, of tiles that several warps take from shared memory without products (their elements lie
+            apart); stays: of blocks that take tiles in turn.
+    """
+
+    product: float
+    narrow: float
+    exponential: float
+    arithmetic: float
+    scalar: float
+    loads: float
+    memory: float
+    cache: float
+    launch_us: float
+    merge_us: float
+    part_us: float
+    arrive_us: float
+    step_us: float
+    ahead_us: float
+    deeper: float
+    inner_us: float
+    first: float
+    turn_us: float
+    row_turn_us: float
+    lane_us: float
+    chain_us: float
+    join_us: float
+    reduce_us: float
+    alone: float
+    scalar_alone: float
+    lanes: float
+    copies: float
+    spill: float
+    spilled: float
+    columns: float
+    special: float
+    uneven: float
+    staged: float
+    stays: float
+
+
+H200 = Constants(
+    product=0.8, narrow=45.25, exponential=1.0, arithmetic=0.8407, scalar=0.7522, loads=0.1042, memory=1.0, cache=2.74,
+    launch_us=2.714, merge_us=1.41, part_us=0.1193, arrive_us=0.7059, step_us=0.4708, ahead_us=0.2241, deeper=0.5678,
+    inner_us=0.35, first=199.0, turn_us=0.81, row_turn_us=0.0924, lane_us=0.0022, chain_us=0.0007, join_us=0.1011,
+    reduce_us=0.0326, alone=0.4959, scalar_alone=0.2191, lanes=0.0161, copies=0.879, spill=0.6861, spilled=1.2,
+    columns=1.0088, special=0.792, uneven=1.5733, staged=1.52, stays=1.35,
+)  # fmt: skip
+CLOCKS_US = 1755.0
+"""Clocks a microsecond: the boost clock of the SXM cards; others are within a tenth of it."""
+LANES, LOADS, SPECIAL = 128, 32, 16
+"""Plain operations, loads and special functions of a multiprocessor a clock (CUDA C++ Programming Guide, table of
+arithmetic throughput)."""
+REGISTERS, LOADING = 65536, 168
+"""Of a multiprocessor; of a thread where some warps load and hand their registers to the others."""
+
+
+@final
+@dataclass(frozen=True)
+class Prediction:
+    """A time and its parts.
+
+    Attributes:
+        time_us: of the whole, launches included.
+        terms: what each unit would take alone, in microseconds.
+        smem_bytes: shared memory of a block, estimated.
+    """
+
+    time_us: float
+    terms: Mapping[str, float]
+    smem_bytes: int = 0
+
+    @property
+    def bound(self) -> str:
+        """The term that takes longest."""
+        return max(self.terms, key=lambda name: self.terms[name])
+
+
+def mcfuser(outline: Outline, plan: Plan) -> Prediction:
+    """Eqs. 2-5, over every block of the grid."""
+    traffic = Traffic(outline, plan)
+    memory = traffic.grid * traffic.loaded_bytes / (plan.device.memory_gb_s * 1e3)
+    compute = traffic.grid * traffic.flops / (plan.device.product_tflops * 1e6)
+    slow = (traffic.grid + plan.device.multiprocessors) / traffic.grid
+    return Prediction((memory + compute) * slow, {"memory": memory * slow, "tensor cores": compute * slow})
+
+
+def predict(outline: Outline, plan: Plan, constants: Constants = H200) -> Prediction:
+    """The time of a plan of what an outline describes (`Space.outline`)."""
+    one = Kernel(Traffic(outline, plan), constants)
+    busiest = -(-one.traffic.grid // plan.device.multiprocessors)
+    waves = -(-busiest // one.resident())
+    units, moved = one.units_us(busiest), {"memory": one.memory_us(), "L2": one.cache_us(busiest)}
+    launched = constants.launch_us + one.merge_us()
+    total = launched + hypot(one.slower() * max(units.values()), one.waves_us(waves), *moved.values())
+    terms = {**units, **moved, "latency": one.waiting_us() * waves, "launch": launched}
+    return Prediction(total, terms, one.traffic.smem_bytes)
+
+
+@final
+@dataclass(frozen=True)
+class Kernel:
+    """A plan's block on the units of a multiprocessor."""
+
+    traffic: Traffic
+    constants: Constants
+
+    @property
+    def work(self) -> Work:
+        """The arithmetic of an element."""
+        return self.traffic.outline.work
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.traffic.plan
+
+    # ---- a step ------------------------------------------------------------------------------------------------------
+
+    @property
+    def cells(self) -> int:
+        """Rows times streamed elements of a tile."""
+        return self.plan.block_row * self.plan.block_streamed
+
+    def step_us(self) -> dict[str, float]:
+        """What one step takes on each unit of a multiprocessor that it has for itself."""
+        fitted, plan, traffic = self.constants, self.plan, self.traffic
+        plain = (fitted.arithmetic if plan.multiplies else fitted.scalar) * LANES * CLOCKS_US
+        found = {"arithmetic": self.operations() / plain}
+        if not plan.multiplies:
+            found["loads"] = self.cells * traffic.outline.loads / (fitted.loads * LOADS * CLOCKS_US)
+        if self.work.exponentials:
+            special = fitted.exponential * SPECIAL * CLOCKS_US
+            each = self.work.exponentials + (self.work.rescaling if plan.level == "thread" else 0)
+            found["special functions"] = self.cells * each / special
+        if traffic.flops and plan.tensor_cores:
+            peak = plan.device.product_tflops * 1e6 / plan.device.multiprocessors
+            found["tensor cores"] = traffic.flops / traffic.steps / (peak * fitted.product * self.rate())
+        elif traffic.flops:
+            found["arithmetic"] += traffic.flops / 2 / traffic.steps / plain
+        return found
+
+    def rate(self) -> float:
+        """How much of the full rate a product of these tiles reaches, and twice it of 8 bits."""
+        columns = self.plan.block_column if self.plan.binding.contracted else self.plan.block_streamed
+        shape = min(side / (side + self.constants.narrow) for side in (self.plan.block_streamed, columns))
+        return shape * (2 if self.traffic.outline.eight_bits else 1)
+
+    def operations(self) -> float:
+        """Plain operations of a step: on every element, on every column of a rescaled sum, and lane by lane."""
+        plan, per = self.plan, float(self.work.operations)
+        if plan.level == "thread":
+            per += self.constants.lanes * self.work.merging
+        rescaled = plan.block_row * plan.block_column * self.work.rescaled if plan.binding.contracted else 0
+        return self.cells * per + rescaled
+
+    def waiting_us(self) -> float:
+        """Of one block: for loads and inner loads; for reductions, or one operation of a lane for another."""
+        fitted, plan, traffic = self.constants, self.plan, self.traffic
+        each = 2 * fitted.inner_us * (self.inner - 1) * self.exposed()
+        if plan.level == "thread":
+            chain = self.work.merging * self.cells / plan.threads
+            return traffic.steps * (each + fitted.lane_us + fitted.chain_us * chain) + fitted.join_us * self.warps
+        rows = 1 if plan.multiplies else plan.block_row
+        reduced = fitted.reduce_us * self.work.reductions * rows * self.warps.bit_length()
+        return traffic.steps * (each + fitted.step_us * self.exposed() + reduced)
+
+    def exposed(self) -> float:
+        """The share of a load's wait that is left where it is begun some steps ahead."""
+        ahead = max(self.plan.stages - 1, int(self.plan.warp_specialized))
+        if ahead < 1:
+            return 1.0
+        return self.constants.ahead_us / self.constants.step_us / float(ahead) ** self.constants.deeper
+
+    @property
+    def warps(self) -> int:
+        """Warps that a row's reductions join."""
+        return 1 if self.plan.level == "warp" or self.plan.multiplies else max(1, self.plan.threads // 32)
+
+    @property
+    def inner(self) -> int:
+        """Steps of the producers' own loops."""
+        return prod(self.traffic.trips[loop] for loop in self.traffic.outline.inner)
+
+    # ---- blocks together ---------------------------------------------------------------------------------------------
+
+    def registers(self) -> float:
+        """Of a thread: sums, the tile in hand, and the rest."""
+        plan = self.plan
+        columns = plan.block_column if plan.binding.contracted else 0
+        held = plan.block_row * columns * self.work.wide + (1.5 * self.cells if plan.multiplies else 0)
+        if plan.level == "thread":
+            held += self.cells * self.work.slots
+        elif not plan.multiplies:
+            held += self.cells * (1 + self.constants.copies * self.traffic.outline.carried)
+        return max(LOADING if plan.warp_specialized else 0, held / plan.threads + 40)
+
+    def resident(self) -> int:
+        """Blocks that live on a multiprocessor together."""
+        threads = self.plan.threads + (128 if self.plan.warp_specialized else 0)
+        registers = min(self.most_registers(), self.registers()) * threads
+        by_memory = self.plan.device.smem_bytes // max(1024, self.traffic.smem_bytes + 1024)
+        most = self.plan.persistent or RESIDENT
+        return max(1, min(int(REGISTERS // registers), 2048 // threads, by_memory, most))
+
+    def waves_us(self, waves: int) -> float:
+        """Waves of blocks, each from its first tile to its last step."""
+        fitted, plan, first = self.constants, self.plan, 0.0
+        alone = fitted.alone if plan.multiplies else max(1.0, fitted.scalar_alone * 512 / plan.threads)
+        busy = self.traffic.steps * sum(self.step_us().values()) * alone
+        if plan.multiplies:
+            first = self.traffic.loaded_bytes / (self.traffic.steps * self.inner * fitted.first * 1e3)
+        turn = fitted.turn_us if plan.multiplies else fitted.row_turn_us
+        running = self.slower() * (busy + self.waiting_us()) * self.traffic.passes
+        return waves * (running + first) + (waves - 1) * turn
+
+    def slower(self) -> float:
+        """By how much spilled registers, columns' and loading warps and uneven tiles slow the units."""
+        fitted, plan = self.constants, self.plan
+        excess = self.registers() / self.most_registers()
+        found = fitted.spilled * excess**fitted.spill if excess > 1 else 1.0
+        found *= fitted.columns if plan.warps == "columns" else 1.0
+        found *= fitted.special if plan.warp_specialized else 1.0
+        found *= fitted.stays if plan.persistent else 1.0
+        if plan.multiplies:
+            return found * (fitted.uneven if plan.block_streamed & (plan.block_streamed - 1) else 1.0)
+        apart = plan.level != "thread" and any(not beside for _, beside in self.work.reads)
+        return found * (fitted.staged if apart and self.warps > 1 else 1.0)
+
+    def most_registers(self) -> float:
+        """That a thread may have."""
+        return min(240.0 if self.plan.warp_specialized else 255.0, REGISTERS / self.plan.threads)
+
+    def units_us(self, blocks: int) -> dict[str, float]:
+        """What every unit takes for a multiprocessor's blocks."""
+        steps = self.traffic.steps * self.traffic.passes
+        return {name: time * blocks * steps for name, time in self.step_us().items()}
+
+    # ---- the whole ---------------------------------------------------------------------------------------------------
+
+    def memory_us(self) -> float:
+        """Every input and output once, what segments leave to be merged twice; inputs again where a kernel does."""
+        outline, again = self.traffic.outline, self.traffic.passes > 1 and self.plan.segments > 1
+        return (outline.moved_bytes + again * outline.read_bytes + 2 * self.partial_bytes()) / self.bandwidth()
+
+    def bandwidth(self) -> float:
+        """Bytes a microsecond of memory."""
+        return self.plan.device.memory_gb_s * 1e3 * self.constants.memory
+
+    def cache_us(self, busiest: int) -> float:
+        """All that the blocks of every multiprocessor load, each for itself, where all have as many as the busiest."""
+        loaded = busiest * self.plan.device.multiprocessors * self.traffic.loaded_bytes * self.traffic.passes
+        return loaded / (self.bandwidth() * self.constants.cache)
+
+    def partial_bytes(self) -> float:
+        """What the parts leave in memory."""
+        plan, grid = self.plan, self.traffic.grid
+        if plan.splits > 1:
+            return grid * 4.0 * self.cells
+        if plan.segments == 1:
+            return 0.0
+        return grid * plan.block_row * self.row_bytes()
+
+    def row_bytes(self) -> float:
+        """What a row of a block leaves."""
+        return 4.0 * (self.work.slots + (self.plan.block_column if self.plan.binding.contracted else 0))
+
+    def merge_us(self) -> float:
+        """The second kernel, or what the last block of every tile does; and what writes the outputs of the axis."""
+        plan, fitted = self.plan, self.constants
+        if plan.segments == 1 and plan.splits == 1:
+            return 0.0
+        each, third = fitted.part_us * plan.segments * plan.splits, fitted.merge_us * (self.traffic.passes - 1)
+        if plan.merge == "kernel":
+            return fitted.merge_us + third + each + self.partial_bytes() / (self.bandwidth() * fitted.cache)
+        row, chips = plan.binding.row, plan.device.multiprocessors
+        live = 1 if row is None else min(plan.block_row, max(1, self.traffic.outline.sizes[row.name]))
+        taken = plan.segments * live * self.row_bytes() / (self.bandwidth() * fitted.cache / chips)
+        turns = max(1.0, self.traffic.grid / (plan.segments * chips))
+        return fitted.arrive_us + third + (each * -(-live // plan.block_merged) + taken) * turns

@@ -1,0 +1,255 @@
+"""What one block of a plan loads, keeps and computes: read off the memory-access DAG of its chain.
+
+A plan's nest is grid(streamed(inner)): the grid's loops are bound to blocks, so what counts for a block is the trips of
+the streamed loop and of a producer's own loop around each statement. Where producers are whole, that loop is dead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import final
+
+from redalg.incremental.form import FusedForm
+from redalg.strategies.binding import Binding
+from redalg.strategies.device import DeviceSpec
+from redalg.strategies.model.chain import Block, Tensor, chain_of
+from redalg.strategies.model.dag import COMPUTE, LOAD, Placed, place
+from redalg.strategies.model.tiling import Nest
+from redalg.strategies.model.work import work_of
+from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.rules.products import EIGHT_BITS, operands_dtype
+from redalg.strategies.rules.rules import BYTES
+from redalg.strategies.rules.tiles import padded
+
+VECTOR = 16
+"""Bytes of the widest load."""
+ACCUMULATED = 4
+"""Bytes of a number of the state."""
+
+
+@final
+class Outline:
+    """What every plan of a form shares: its chain, the names of loops under a binding, sizes, dtypes, work.
+
+    Attributes:
+        chain: the form's blocks; streamed, inner, rows, column: the loop over the streamed axis, the producers' own,
+            those along which rows of a tile differ (the grid's groups alone aside), and the columns'.
+        sizes: by loop, those that packing makes too.
+        widths: bytes of an element, by tensor.
+        moved_bytes: every input and output once; read_bytes: the inputs.
+        carried: whether an output carries the streamed axis, and is written once the whole axis was read.
+        work: arithmetic of an element; loads: load instructions for it, of 16 bytes where neighbours lie side by side.
+    """
+
+    def __init__(self, form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> None:
+        self.binding, self.sizes = binding, binding.sized(problem.sizes)
+        self.chain, self.work = chain_of(form), work_of(form)
+        self.streamed = str(binding.streamed)
+        self.inner = tuple(dict.fromkeys(str(one.cascade.axis) for one in form.cascade.producers))
+        grouped = {binding.packing.grouped} if binding.packing is not None else set()
+        self.rows = frozenset(map(str, binding.rows - grouped))
+        self.column = "" if binding.column is None else str(binding.column)
+        self.contracted = binding.contracted
+        self.tiled = [str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None]
+        self.takers = {tensor: place for place, block in reversed(list(enumerate(self.chain.blocks)))
+                       for tensor in block.inputs}  # fmt: skip
+        self.sides = {tensor: self.by_row(tensor) for block in self.chain.blocks
+                      for tensor in (*block.inputs, block.output)}  # fmt: skip
+        self.widths = {name: BYTES.get(dtype, 1) for name, dtype in problem.dtypes.items()}
+        wide = [one for one in form.accumulators if len(one.factors) > 1]
+        self.weighted = any(one.weight for one in wide)
+        dtypes = {operands_dtype(one, form, problem, device) for one in wide}
+        self.eight_bits = bool(dtypes & set(EIGHT_BITS))
+        self.operand_width = sum(BYTES.get(dtype, 4) for dtype in dtypes) if form.cascade.producers else 0
+        self.loads = sum(self.widths[name] / VECTOR if beside else 1.0 for name, beside in self.work.reads)
+        made = sum(BYTES.get(problem.result, 4) * prod(self.sizes.get(str(axis), 1) for axis in one.axes)
+                   for one in form.outputs)  # fmt: skip
+        inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
+        self.read_bytes = sum(self.width(one) * self.held(one, problem) for one in inputs)
+        self.moved_bytes = made + self.read_bytes
+        self.stored_width = sum(BYTES.get(problem.result, 4) for one in form.outputs if binding.column in one.axes)
+        self.carried = any(binding.streamed in one.axes for one in form.outputs)
+
+    def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:
+        """A tensor's loops but rows, and whether it has rows."""
+        return tuple(loop for loop in tensor.loops if loop not in self.rows), bool(self.rows & set(tensor.loops))
+
+    def held(self, tensor: Tensor, problem: Problem) -> int:
+        """Elements of an input that are read: one for every point of its loops, or fewer where some read the same."""
+        points = prod(self.sizes.get(loop, 1) for loop in tensor.loops)
+        shape = problem.shapes.get(tensor.name, ())
+        return min(points, prod(shape)) if shape and all(isinstance(one, int) for one in shape) else points
+
+    def width(self, tensor: Tensor) -> int:
+        """Bytes of an element."""
+        return self.widths.get(tensor.name, ACCUMULATED)
+
+    @cached_property
+    def nest(self) -> Nest:
+        """The loops within a block: the streamed one, and in it the producers'."""
+        return Nest((self.streamed,), tuple(Nest((one,)) for one in self.inner)).without(())
+
+    def placed(self, live: frozenset[str]) -> tuple[Placed, ...]:
+        """Every statement in its place, where the given loops run more than once."""
+        if live not in self._placed:
+            trips = {loop: 2 if loop in live else 1 for loop in self.chain.loops}
+            self._placed[live] = place(self.chain, self.nest, trips)
+        return self._placed[live]
+
+    @cached_property
+    def _placed(self) -> dict[frozenset[str], tuple[Placed, ...]]:
+        return {}
+
+
+@final
+@dataclass(frozen=True)
+class Traffic:
+    """A plan of what an outline describes."""
+
+    outline: Outline
+    plan: Plan
+
+    # ---- loops -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def trips(self) -> dict[str, int]:
+        """Trips of every loop within a block: of the grid's, one."""
+        outline = self.outline
+        found = dict.fromkeys(outline.chain.loops, 1)
+        found[outline.streamed] = self.steps
+        found |= {loop: -(-outline.sizes[loop] // (self.deep(loop) * self.plan.splits)) for loop in outline.inner}
+        return found
+
+    @cached_property
+    def steps(self) -> int:
+        """Tiles of the streamed axis that one block takes, where no mask rules out any."""
+        if self.plan.splits > 1:
+            return 1
+        tiles = -(-max(1, self.outline.sizes[self.outline.streamed]) // self.plan.block_streamed)
+        return -(-tiles // self.plan.segments)
+
+    @property
+    def passes(self) -> int:
+        """How often the streamed axis is read: twice for outputs that carry it, unless one tile holds it."""
+        return 2 if self.outline.carried and self.steps * self.plan.segments > 1 else 1
+
+    def deep(self, loop: str) -> int:
+        """Elements of a producer's own axis that a tile holds."""
+        whole = padded(self.outline.sizes[loop], 16)
+        return min(self.plan.block_inner or whole, whole)
+
+    @cached_property
+    def nest(self) -> Nest:
+        """The plan's tiling expression: blocks, rows and columns, then the streamed loop, then the producers' own.
+
+        Loops of one trip are left out, as the paper does.
+        """
+        tiles, trips = self.outline.tiled, self.trips
+        columns = self.plan.block_column >= self.outline.sizes.get(self.outline.column, 0)
+        dead = {loop for loop in (self.outline.streamed, *self.outline.inner) if trips[loop] == 1}
+        dead |= {self.outline.column} if columns else set()
+        within = tuple(Nest((loop,)) for loop in self.outline.inner if loop not in tiles)
+        return Nest((*tiles, self.outline.streamed), within).without(dead)
+
+    @cached_property
+    def placed(self) -> tuple[Placed, ...]:
+        """Every statement in its place."""
+        return self.outline.placed(frozenset(loop for loop, count in self.trips.items() if count > 1))
+
+    # ---- tiles -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """Elements of a tile along every loop; rows together count once (see `elements`)."""
+        found = dict.fromkeys(self.outline.chain.loops, 1)
+        found |= {loop: self.deep(loop) for loop in self.outline.inner}
+        found[self.outline.column] = self.plan.block_column
+        found[self.outline.streamed] = self.plan.block_streamed
+        return found
+
+    def elements(self, tensor: Tensor) -> int:
+        """Elements of a tensor's tile."""
+        loops, by_row = self.outline.sides[tensor]
+        return prod([self.lengths[loop] for loop in loops]) * (self.plan.block_row if by_row else 1)
+
+    def staged(self, tensor: Tensor) -> bool:
+        """Whether a tile of it lies in shared memory: it has two dimensions, and enters a product."""
+        loops, by_row = self.outline.sides[tensor]
+        return self.plan.multiplies and sum(self.lengths[loop] > 1 for loop in loops) + by_row > 1
+
+    @cached_property
+    def loads(self) -> tuple[Placed, ...]:
+        """The loads; of parts of a tensor that are one tile, in one place, one."""
+        found: dict[tuple[str, int, tuple[str, ...]], Placed] = {}
+        for one in self.placed:
+            tensor = one.statement.tensor
+            if one.statement.kind == LOAD:
+                found.setdefault((tensor.name, self.elements(tensor), one.around), one)
+        return tuple(found.values())
+
+    @cached_property
+    def loaded_bytes(self) -> int:
+        """Bytes that one block reads."""
+        moved = ((one.statement.tensor, one.trips(self.trips)) for one in self.loads)
+        return sum(self.elements(tensor) * self.outline.width(tensor) * times for tensor, times in moved)
+
+    @cached_property
+    def smem_bytes(self) -> int:
+        """Shared memory of a block: staged tiles, those of the pipelined loop once a stage, and computed operands.
+
+        Where the streamed loop runs once there is no loop, and a computation's tiles make room for the next one's. The
+        results' tiles take the room of operands, unless the block goes on to the next tile.
+        """
+        loops = (*self.outline.inner, self.outline.streamed)
+        deepest = next((loop for loop in loops if self.trips[loop] > 1), self.outline.streamed)
+        found = [0] * max(1, len(self.outline.chain.blocks))
+        for one in self.loads:
+            tensor = one.statement.tensor
+            if self.staged(tensor):
+                ahead = max(1, self.plan.stages) if one.around[-1:] == (deepest,) else 1
+                found[self.outline.takers[tensor]] += self.elements(tensor) * self.outline.width(tensor) * ahead
+        found[-1] += self.operand_bytes
+        if self.plan.persistent and self.outline.contracted and self.plan.segments == 1:
+            found[-1] += self.plan.block_row * self.plan.block_column * self.outline.stored_width
+        return sum(found) if self.steps > 1 else max(found)
+
+    @property
+    def operand_bytes(self) -> int:
+        """Tiles of rows and streamed elements that a product takes from shared memory after they were computed."""
+        if not self.outline.contracted or (self.outline.weighted and self.plan.warps == "rows"):
+            return 0  # weights stay in registers
+        return self.plan.block_row * self.plan.block_streamed * self.outline.operand_width
+
+    # ---- work --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def products(self) -> tuple[tuple[Block, Placed], ...]:
+        """The computations that are matrix products, with their places."""
+        made = {one.statement.tensor.name: one for one in self.placed if one.statement.kind == COMPUTE}
+        return tuple((block, made[block.output.name]) for block in self.outline.chain.blocks if self.multiplies(block))
+
+    def multiplies(self, block: Block) -> bool:
+        """Whether a block multiplies tiles: it reduces over what it takes two operands of, rows and columns apart."""
+        if not self.plan.multiplies or not block.reduced:
+            return False
+        return set(block.reduced) <= set(self.outline.inner) or self.outline.column in block.output.loops
+
+    @cached_property
+    def flops(self) -> int:
+        """Multiplications and additions of one block's matrix products, on whole tiles."""
+        return sum(2 * self.plan.block_row * prod(self.lengths[loop] for loop in dict.fromkeys(block.loops)
+                                                  if loop not in self.outline.rows) * one.trips(self.trips)
+                   for block, one in self.products)  # fmt: skip
+
+    @cached_property
+    def grid(self) -> int:
+        """Blocks of the kernel."""
+        plan, sizes, parts = self.plan, self.outline.sizes, self.plan.segments
+        if plan.splits > 1:
+            parts = plan.splits * -(-sizes[self.outline.streamed] // plan.block_streamed)
+        row = plan.binding.row
+        tiles = -(-max(1, sizes[row.name]) // plan.block_row) if row else 1
+        tiles *= -(-sizes[self.outline.column] // plan.block_column) if self.outline.column else 1
+        return parts * tiles * prod(max(1, sizes[axis.name]) for axis in plan.binding.grid)

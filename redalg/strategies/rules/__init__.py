@@ -1,0 +1,1 @@
+"""Rules that choose a plan without a search."""

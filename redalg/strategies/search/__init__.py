@@ -1,0 +1,1 @@
+"""The space of plans, and the searches in it."""

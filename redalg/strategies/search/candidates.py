@@ -1,0 +1,148 @@
+"""The plans of a space with their predicted times, best first; and which of them are beside each other.
+
+    candidate    plan, predicted time, the term that bounds it, its tiling expression as MCFuser (SC '24) writes it
+    neighbours   candidates that differ in one choice, a tile length, stages, threads … (Algorithm 1, `mutate`)
+
+What follows from the other choices (`block_merged`) is no choice of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final, overload
+
+from redalg.strategies.model.cost import Prediction
+from redalg.strategies.model.traffic import Traffic
+from redalg.strategies.plan import CHOICES, Plan
+from redalg.strategies.search.space import Space
+from redalg.strategies.table import Table
+
+VARIED = tuple(name for name in CHOICES if name != "block_merged")
+LINES = 12
+"""Rows that `str` prints."""
+
+
+@final
+@dataclass(frozen=True)
+class Candidate:
+    """A plan and what the model says of it.
+
+    Attributes:
+        plan: pass it on as `plan=` of a call.
+        predicted_us: predicted time in microseconds.
+        bound: the term that takes longest: `memory`, `L2`, `tensor cores`, `special functions`, `latency` …
+        expression: its tiling expression, `bhqek(d)`: blocks, rows and columns, the streamed loop, then inner ones.
+        smem_bytes: shared memory of a block, estimated; those that exceed the device's are listed last.
+    """
+
+    plan: Plan
+    predicted_us: float
+    bound: str
+    expression: str
+    smem_bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.predicted_us:.2f} µs, bound by {self.bound}: {self.expression}: {self.plan}"
+
+
+@final
+class Candidates(Sequence[Candidate]):
+    """Candidates that build, best first by predicted time; printed as a table of the first ones.
+
+    Each is built when it is first read, and left out where its program breaks a rule or does not fit the device: the
+    first few cost milliseconds each, `len` costs them all.
+    """
+
+    def __init__(
+        self, listed: Sequence[Candidate], title: str = "", builds: Callable[[Plan], bool] | None = None
+    ) -> None:
+        self.title = title
+        self._listed, self._builds = tuple(listed), builds
+        self._read, self._working = 0, list[Candidate]()
+
+    def _up_to(self, count: int | None) -> list[Candidate]:
+        """The first `count` of them, None for all."""
+        while self._read < len(self._listed) and (count is None or len(self._working) < count):
+            one = self._listed[self._read]
+            self._read += 1
+            if self._builds is None or self._builds(one.plan):
+                self._working.append(one)
+        return self._working
+
+    @overload
+    def __getitem__(self, place: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, place: slice) -> Candidates: ...
+    def __getitem__(self, place: int | slice) -> Candidate | Candidates:
+        if isinstance(place, slice):
+            known = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
+            return Candidates(self._up_to(place.stop if known else None)[place], self.title)
+        return self._up_to(place + 1 if place >= 0 else None)[place]
+
+    def __iter__(self) -> Iterator[Candidate]:
+        place = 0
+        while len(self._up_to(place + 1)) > place:
+            yield self._working[place]
+            place += 1
+
+    def __len__(self) -> int:
+        return len(self._up_to(None))
+
+    def table(self, most: int | None = LINES) -> Table:
+        """The first `most` of them, None for all."""
+        shown = self._up_to(most)[:most]
+        rows = tuple((str(place), f"{one.predicted_us:.2f}", one.bound, one.expression, str(one.plan))
+                     for place, one in enumerate(shown))  # fmt: skip
+        left = len(self._listed) - self._read
+        more = len(self._working) > len(shown) or left
+        note = f"the first {len(shown)} of at most {len(self._working) + left} candidates" if more else ""
+        return Table(self.title, ("", "predicted µs", "bound", "expression", "plan"), rows, note)
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def ranked(space: Space, others: Iterable[Candidate] = (), builds: Callable[[Plan], bool] | None = None) -> Candidates:
+    """Every plan of a space that `builds`, and others that are no kernels, best first by predicted time."""
+    listed = [*(candidate(space, plan, said) for said, plan in space.ranked()), *others]
+    listed.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
+    return Candidates(listed, f"plans for {space.device.part}, predicted", builds)
+
+
+def candidate(space: Space, plan: Plan, said: Prediction) -> Candidate:
+    """A plan with what the model says of it."""
+    return Candidate(plan, said.time_us, said.bound, str(Traffic(space.outline, plan).nest), said.smem_bytes)
+
+
+@final
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Plans by all of their choices but one: those under one key are neighbours."""
+
+    groups: dict[Hashable, list[Plan]] = field(default_factory=lambda: defaultdict(list))
+
+    @staticmethod
+    def of(plans: Iterable[Plan]) -> Neighbourhood:
+        """The neighbourhood of a space's plans."""
+        made = Neighbourhood()
+        for plan in plans:
+            for key in keys(plan):
+                made.groups[key].append(plan)
+        return made
+
+    def beside(self, plan: Plan) -> list[Plan]:
+        """The plans that differ from one in one choice, in the space's order."""
+        return [one for key in keys(plan) for one in self.groups.get(key, ()) if one != plan]
+
+
+def keys(plan: Plan) -> Iterator[Hashable]:
+    """All choices but one, for each that may be left out."""
+    chosen = tuple(getattr(plan, name) for name in VARIED)
+    return ((place, chosen[:place], chosen[place + 1 :]) for place in range(len(VARIED)))

@@ -1,0 +1,366 @@
+"""The space of plans of a form for sizes and a device: every choice of tiles and schedule that a kernel could have.
+
+    matrix products     rows × streamed × columns × inner tiles, stages, threads, loading warps; segments or splits
+    elementwise terms   level (row, thread, warp, block), rows, streamed tile, threads; segments
+    segments            merged by a kernel of their own, or in the launch
+    blocks              one for every tile, or as many as live on the chip together, which take tiles in turn
+
+Tile lengths follow MCFuser (SC '24), section III: multiples of the chip's granularity, without padding where an extent
+is a power of two, else with at most 5 % (rule 3). What no kernel can have (`Plan.verify`) is left out here, and so is
+what needs more registers than a block has; what needs too much shared memory is left out by its estimate (rule 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import final
+
+from redalg.errors import PlanError
+from redalg.expression.contents import free_axes
+from redalg.incremental.form import FusedForm
+from redalg.strategies.binding import Binding, bind_axes
+from redalg.strategies.device import DeviceSpec, device_for
+from redalg.strategies.model.cost import H200, Kernel, Prediction, predict
+from redalg.strategies.model.traffic import Outline, Traffic
+from redalg.strategies.plan import MERGES, RESIDENT, Plan, Problem
+from redalg.strategies.rules.rules import (
+    aligned,
+    blocks,
+    choose,
+    may_split,
+    merged,
+    power_of_two,
+    tensor_cores,
+    trims,
+    vector,
+)
+from redalg.strategies.rules.tiles import padded
+
+PADDING = 0.05
+"""Most padding of an extent that is no power of two (rule 3)."""
+MOST_SEGMENTS, MOST_BLOCKS = 64, 16
+"""Parts of the streamed axis; blocks for every multiprocessor beyond which parts gain nothing."""
+SLACK = 1.2
+"""How far the estimate of shared memory may lie above the limit (rule 4)."""
+DOUBT, DOUBT_US = 1.05, 1.0
+"""By how much a plan must promise to be faster than the rules' to be taken unmeasured. What is taken so is within 15 %
+of the fastest plan measured on an H200 on 99 of the benchmarks' 111 rows, by the rules alone on 82."""
+DOUBT_PLAIN, DOUBT_PLAIN_US = 1.25, 1.0
+"""The same of what is no kernel, whose time the model knows less well."""
+STAGES = 2
+"""Of the plan that is taken of several that differ in nothing else."""
+THREADS = (32, 64, 128, 256, 512, 1024)
+"""Of a block without matrix products."""
+WARPGROUP, ROWS_OF_TWO = 128, 128
+"""Threads of a warpgroup; rows whose weights two of them hold in registers (TileLang 0.1.15 has no layout of more)."""
+REGISTERS = 65536
+"""Registers of a multiprocessor, and of its largest block."""
+
+
+def tile_lengths(extent: int, step: int, most: int) -> tuple[int, ...]:
+    """The multiples of `step` up to `most` that pad an extent by little (rule 3); the whole extent, padded, is one.
+
+    >>> tile_lengths(512, 16, 128), tile_lengths(80, 16, 256), tile_lengths(1, 64, 256)
+    ((16, 32, 64, 128), (16, 80), (64,))
+    """
+    whole = padded(extent, step)
+    lengths = [length for length in range(step, min(most, whole) + 1, step) if padding(extent, length, step) <= PADDING]
+    return tuple(lengths) or (min(whole, most),)
+
+
+def padding(extent: int, length: int, step: int = 1) -> float:
+    """The share by which tiles of a length pad an extent that is a multiple of `step` (∞ for a power of two).
+
+    >>> padding(1000, 512), padding(512, 48), padding(512, 128)
+    (0.024, inf, 0.0)
+    """
+    whole = padded(extent, step)
+    beyond = -whole % length
+    if beyond and whole == power_of_two(whole):
+        return float("inf")
+    return beyond / whole
+
+
+@final
+@dataclass(frozen=True)
+class Space:
+    """Plans of a form for a problem on a device, in a fixed order; `plans()` lists them."""
+
+    form: FusedForm
+    problem: Problem
+    target: str
+
+    @cached_property
+    def device(self) -> DeviceSpec:
+        """The device's limits."""
+        return device_for(self.target)
+
+    @cached_property
+    def binding(self) -> Binding:
+        """The role of every axis."""
+        return bind_axes(self.form, self.problem.sizes)
+
+    @cached_property
+    def sized(self) -> Problem:
+        """The problem with the extents of axes that packing makes."""
+        return replace(self.problem, sizes=self.binding.sized(self.problem.sizes))
+
+    @cached_property
+    def outline(self) -> Outline:
+        """What the cost model reads of the form."""
+        return Outline(self.form, self.binding, self.problem, self.device)
+
+    def predict(self, plan: Plan) -> Prediction:
+        """The time of a plan by the model."""
+        return predict(self.outline, plan)
+
+    def plans(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> Iterator[Plan]:
+        """Every plan, the rules' own first; of parts, those that merge in one of the given ways."""
+        ruled = choose(self.form, self.problem, self.target)
+        yield ruled
+        for plan in self.grown(merges):
+            if not legal(plan) or not self.may_fit(plan):
+                continue
+            if plan != ruled:
+                yield plan
+            if persistent and (blocks := self.staying(plan)):
+                twin = replace(plan, persistent=blocks)
+                if self.may_fit(twin):
+                    yield twin
+
+    def ranked(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> list[tuple[Prediction, Plan]]:
+        """Plans with their predictions, the fastest first (of equals, those of two stages).
+
+        Those that are estimated to need more shared memory than a block has, which rule 4 leaves in, are the last.
+        """
+        made = [(self.predict(plan), plan) for plan in self.plans(merges, persistent=persistent)]
+        most = self.device.smem_bytes
+        return sorted(made, key=lambda one: (one[0].smem_bytes > most, one[0].time_us, abs(one[1].stages - STAGES)))
+
+    def preferred(self) -> Plan:
+        """The plan that is taken without measuring: the rules', unless the model promises more than it errs by.
+
+        It was fitted on an H200, to producers on tensor cores and to elementwise terms whose outputs do not carry the
+        streamed axis, with tiles of that axis that are powers of two, parts that a kernel merges, and a block for every
+        tile: others, and what is read by pages, keep the rules' plan.
+        """
+        ruled = choose(self.form, self.problem, self.target)
+        if not self.fitted(ruled):
+            return ruled
+        ranked = self.ranked((ruled.merge,), persistent=False)
+        promise, best = next(one for one in ranked if is_power_of_two(one[1].block_streamed))
+        better = DOUBT * promise.time_us + DOUBT_US < self.predict(ruled).time_us
+        return replace(best, origin="model", predicted_us=promise.time_us) if better else ruled
+
+    def fitted(self, ruled: Plan) -> bool:
+        """Whether the model was fitted to kernels like those of this space."""
+        if not in_order(self.form):
+            return False
+        rows = not self.form.places and not self.outline.carried and not self.binding.plain
+        fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else rows
+        return self.device.wgmma and bool(fitted)
+
+    def outdone(self, promise_us: float) -> bool:
+        """Whether what is no kernel promises more than the model errs by, beside the plan taken without measuring."""
+        ruled = choose(self.form, self.problem, self.target)
+        promise_us = DOUBT_PLAIN * promise_us + DOUBT_PLAIN_US
+        if not self.fitted(ruled) or promise_us >= self.predict(ruled).time_us:
+            return False
+        return promise_us < self.predict(self.preferred()).time_us
+
+    def may_fit(self, plan: Plan) -> bool:
+        """Whether its tiles are estimated to fit a block's shared memory (rule 4)."""
+        return Traffic(self.outline, plan).smem_bytes <= SLACK * self.device.smem_bytes
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether any tile is a matrix product."""
+        return bool(self.binding.contracted or self.form.cascade.producers)
+
+    def admits(self, plan: Plan) -> bool:
+        """Whether a plan, made for other sizes perhaps, is one of this space: the same rules, asked of one plan."""
+        if not legal(plan) or plan.segments not in self.parts(plan):
+            return False
+        if plan.persistent and plan.persistent != self.staying(replace(plan, persistent=0)):
+            return False
+        if plan.splits > 1 and plan.splits not in self.splits(plan):
+            return False
+        if not self.multiplies:
+            tile = (plan.level, plan.block_row, plan.block_streamed)
+            length = max(1, self.extent(self.binding.streamed))
+            return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
+        lengths = (plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner)
+        schedule = (plan.stages, plan.threads, plan.warp_specialized, plan.warps)
+        placed = all(length in allowed for length, allowed in zip(lengths, self.tiles(), strict=True))
+        scheduled = plan.tensor_cores == self.cores and schedule in self.schedules(cores=self.cores)
+        return placed and scheduled and shared_out(plan, self.form) and held_in_registers(plan, self.form)
+
+    def grown(self, merges: Collection[str] = MERGES) -> Iterator[Plan]:
+        """Plans of every tile, with every number of parts."""
+        for plan in self.products() if self.multiplies else self.rows():
+            for parts in self.parts(plan):
+                for merge in merges if parts > 1 else MERGES[:1]:
+                    cut = replace(plan, segments=parts, merge=merge)
+                    yield replace(cut, block_merged=merged(cut, self.sized))
+            for parts in self.splits(plan):
+                yield replace(plan, splits=parts)
+
+    # ---- matrix products ---------------------------------------------------------------------------------------------
+
+    def extent(self, axis: object) -> int:
+        """The length of an axis; 1 for none."""
+        return self.sized.sizes[str(axis)] if axis is not None else 1
+
+    @cached_property
+    def cores(self) -> bool:
+        """Whether products are made by tensor cores."""
+        return tensor_cores(self.form, self.problem, self.device)
+
+    def tiles(self) -> tuple[Sequence[int], ...]:
+        """Lengths of tiles: rows, streamed elements, columns, producers' own axes."""
+        step = (64 if self.device.wgmma else 16) if self.cores else 16
+        deep = 32 if self.outline.eight_bits and self.cores else 16
+        rows = tile_lengths(self.extent(self.binding.row), step, 256 if self.cores else 128)
+        streamed = tile_lengths(self.extent(self.binding.streamed), deep, 256)
+        whole = padded(self.extent(self.binding.column), 16)
+        parts = (length for length in (64, 128, 192, 256) if length < whole and padding(whole, length) <= PADDING)
+        return rows, streamed, (*parts, whole), self.inner()
+
+    def products(self) -> Iterator[Plan]:
+        """Tiles of rows x streamed elements x columns."""
+        cores = self.cores
+        for row, along, column, inner in product(*self.tiles()):
+            for stages, threads, special, warps in self.schedules(cores=cores):
+                plan = Plan(self.device, self.binding, row, along, column, stages, threads, 1, special, True, cores,
+                            warps=warps, block_inner=inner)  # fmt: skip
+                if shared_out(plan, self.form) and held_in_registers(plan, self.form):
+                    yield plan
+
+    def inner(self) -> tuple[int, ...]:
+        """Tiles of the producers' own axes, 0 for the whole."""
+        longest = max((self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers), default=0)
+        cut = tuple(length for length in (64, 128, 256) if longest > length)
+        return (0, *cut) if longest <= 1024 else cut
+
+    def schedules(self, *, cores: bool) -> Iterator[tuple[int, int, bool, str]]:
+        """(stages, threads, loading warps, what warps share out)."""
+        if self.device.target == "c":
+            yield 0, 1, False, "rows"
+            return
+        varies = trims(self.form, self.problem)
+        special = (False, True) if cores and self.device.wgmma and aligned(self.form, self.problem) else (False,)
+        sides = ("rows", "columns") if cores and self.binding.contracted else ("rows",)
+        for stages, threads, loads, side in product((0, 1, 2, 3, 4), (128, 256), special, sides):
+            if (loads or not varies or stages < 2) and (stages or not loads) and (side == "rows" or threads == 256):
+                yield stages, threads, loads, side
+
+    # ---- elementwise terms -------------------------------------------------------------------------------------------
+
+    def rows(self) -> Iterator[Plan]:
+        """Tiles of rows x streamed elements, at every level."""
+        if self.device.target == "c":
+            return
+        length = max(1, self.extent(self.binding.streamed))
+        wide = vector(self.problem)
+        for threads in THREADS:
+            for level, row, along in self.levels(threads, length, wide):
+                yield Plan(self.device, self.binding, row, along, 1, 0, threads, 1, False, False, False, level=level)
+
+    def levels(self, threads: int, length: int, wide: int) -> Iterator[tuple[str, int, int]]:
+        """(level, rows, streamed elements) for a number of threads."""
+        widths = [1 << power for power in range(7, 15)]
+        if not self.form.structures:
+            whole = {power_of_two(max(length, 128)), padded(length, threads * wide)}
+            yield from (("row", row, along) for along in sorted(whole) for row in self.beside(along)
+                        if along // threads * row <= 96 and along <= 16384)  # fmt: skip
+        if not self.form.places and (self.form.structures or self.form.is_lanewise):  # of lanes one slope serves all
+            lanes = (threads * wide * times for times in (1, 2, 4))
+            yield from (("thread", 1, along) for along in lanes if along <= power_of_two(length) and threads >= 64)
+        if not self.form.structures or self.form.places:
+            levels = ("warp", "block") if threads == 32 else ("block",)
+            yield from ((level, row, along) for level in levels for along in widths for row in self.beside(along)
+                        if along <= power_of_two(length) and 4 <= along * row // threads <= 64)  # fmt: skip
+
+    def beside(self, along: int) -> Iterator[int]:
+        """Rows of a tile: several of short ones (each is reduced for itself: many take minutes to compile)."""
+        most = power_of_two(self.extent(self.binding.row)) if along >= self.extent(self.binding.streamed) else 1
+        return (row for row in (1, 2, 4, 8) if row <= most and (row == 1 or row * along <= 4096))
+
+    # ---- parts -------------------------------------------------------------------------------------------------------
+
+    def parts(self, plan: Plan) -> Iterable[int]:
+        """Segments: powers of two, each of at least one tile, no more than fill the chip many times over."""
+        if plan.device.target == "c" or plan.level == "row":
+            return (1,)
+        grid = blocks(plan.binding, self.sized, plan.block_row, plan.block_column)
+        tiles = -(-max(1, self.extent(plan.binding.streamed)) // plan.block_streamed)
+        most = min(MOST_SEGMENTS, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
+        return [1 << power for power in range(most.bit_length())]
+
+    def splits(self, plan: Plan) -> Iterable[int]:
+        """Parts of the producers' axes, where their tiles are few."""
+        if not may_split(plan, self.form):
+            return ()
+        longest = min(self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
+        return [parts for parts in (2, 4, 8, 16) if parts * plan.block_inner <= longest]
+
+    # ---- blocks that stay --------------------------------------------------------------------------------------------
+
+    def staying(self, plan: Plan) -> int:
+        """Blocks of a multiprocessor that could take a plan's tiles in turn; 0 where they would be done after one."""
+        if plan.device.target == "c" or plan.merge == "launch" or plan.splits > 1:
+            return 0
+        kernel = Kernel(Traffic(self.outline, replace(plan, persistent=RESIDENT)), H200)
+        return resident if (resident := kernel.resident()) * plan.device.multiprocessors < kernel.traffic.grid else 0
+
+
+def in_order(form: FusedForm) -> bool:
+    """Whether tensors are read along the streamed axis itself: none by pages, or else by what is computed of it."""
+    axis = form.cascade.axis
+    indices = (index for one in form.cascade.elements() for index in one.indices)
+    return all(index == axis or axis not in free_axes(index) for index in indices)
+
+
+def is_power_of_two(length: int) -> bool:
+    """Whether a length is a power of two."""
+    return length == power_of_two(length)
+
+
+def legal(plan: Plan) -> bool:
+    """Whether a kernel can have the plan, as far as the plan alone tells."""
+    try:
+        plan.verify()
+    except PlanError:
+        return False
+    return True
+
+
+def shared_out(plan: Plan, form: FusedForm) -> bool:
+    """Whether every warp gets rows, or columns, of its own of each product that tensor cores make."""
+    if not plan.tensor_cores:
+        return True
+    weighted = plan.binding.contracted and any(one.weight for one in form.accumulators)
+    if plan.warps == "columns":
+        return plan.block_streamed % (plan.threads // 4) == 0 and plan.block_column % (plan.threads // 4) == 0
+    if weighted and plan.threads > WARPGROUP and plan.block_row > ROWS_OF_TWO:
+        return False
+    apart = plan.binding.contracted and not weighted  # operands in shared memory
+    wide = plan.device.wgmma and apart and plan.block_column % (plan.threads // 8) == 0
+    narrow = wide and (not form.cascade.producers or plan.block_streamed % (plan.threads // 8) == 0)
+    return plan.block_row % (plan.threads // 2) == 0 or (narrow and plan.block_row % 64 == 0)
+
+
+def held_in_registers(plan: Plan, form: FusedForm) -> bool:
+    """Whether what a thread holds of sums and of a tile leaves registers for the rest."""
+    if plan.device.target == "c":
+        return True
+    if form.places and plan.splits == 1 and plan.block_row > plan.threads:
+        return False  # TileLang ranks the two rows of a thread in local memory, up to five times as slowly
+    columns = plan.block_column if plan.binding.contracted else 0
+    wide = sum(len(one.factors) > 1 for one in form.accumulators)
+    tile = plan.block_row * plan.block_streamed if form.cascade.producers else 0
+    held = (plan.block_row * columns * wide + tile) // plan.threads
+    return held <= min(200, REGISTERS // plan.threads - 40)

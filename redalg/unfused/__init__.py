@@ -1,0 +1,1 @@
+"""The definition as a text of PyTorch operations."""

@@ -1,0 +1,449 @@
+"""A cascade's definition as PyTorch code that a person would have written: unfused, step by step, for checking kernels.
+
+    reduction, producer, output := one line each, in order; what stands twice is computed once, under a name
+
+A value is a tensor whose dimensions are its own axes, lined up by `torch_terms`. Sums of products are `einsum`, masks
+`torch.where`, computed places PyTorch's own indexing. As in the reference, exp of a masked sum and 0·log 0 are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import isnan, prod
+from typing import Any, final
+
+from sympy import Add, And, Expr, Mod, Mul, Not, Or, Pow, S, exp, floor, log
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+
+from redalg.decompose.cascade import Cascade, Reduction
+from redalg.errors import PlanError
+from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, Value, Where
+from redalg.expression.contents import is_indicator, values_of
+from redalg.incremental.arrays.evaluate import infinite_terms
+from redalg.incremental.factors import grouped
+from redalg.lower_tile.ir.names import Names, kernel_name
+from redalg.unfused.torch_terms import (
+    ATOM,
+    POWER,
+    PRODUCT,
+    RELATION,
+    SUM,
+    Layout,
+    Term,
+    is_reciprocal,
+    lettered,
+    repeated,
+)
+
+EIGHT_BITS = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
+FUNCTIONS = {"Abs": "abs", "sign": "sign", "ceiling": "ceil", "IsNaN": "isnan"} | {
+    name: name for name in (
+        "log", "sqrt", "tanh", "sin", "cos", "tan", "sinh", "cosh", "atan", "asin", "acos", "erf", "erfc", "expm1",
+        "log1p", "asinh", "acosh", "atanh", "atan2")}  # fmt: skip
+ALONG = {"sum": "sum", "prod": "prod", "scaled_product": "prod", "compensated_sum": "sum", "max": "amax",
+         "min": "amin", "any": "amax", "all": "amin"}  # fmt: skip
+"""What reduces along a dimension."""
+TAKEN = ("definition", "exponential", "first_pass", "check", "in_parts", "dtype")
+"""What else a file defines."""
+
+EXPONENTIAL = '''
+def exponential(x, *terms):
+    """e^x, and 0 where one of the terms of x is -inf: what is masked has no weight, whatever lies beside it."""
+    for term in terms:
+        x = torch.where(term == -torch.inf, -torch.inf, x)
+    return torch.exp(x)
+'''.strip()
+
+
+@final
+@dataclass(frozen=True)
+class Definition:
+    """A function of PyTorch, and how it may be called part by part where its tensors are large.
+
+    Attributes:
+        text: `def name(…)`: tensors and scalars in the cascade's order -> a tuple of the outputs in theirs.
+        elements: of its largest tensor.
+        free: the axes along which inputs and outputs may be cut: they stand in no expression but as an index.
+    """
+
+    text: str
+    elements: int
+    free: tuple[Axis, ...]
+
+
+def definition(
+    name: str, cascade: Cascade, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
+) -> Definition:
+    """The definition as a function of that name, for sizes by axis and shapes by tensor."""
+    made = _Definition(cascade, sizes, shapes)
+    text = made.function(name)
+    carried = set.intersection(*({*one.axes} for one in cascade.outputs))
+    return Definition(text, made.largest, tuple(a for a in made.lay.order if a in carried - made.counted))
+
+
+@final
+class _Definition:
+    def __init__(self, cascade: Cascade, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.cascade, self.sizes, self.shapes = cascade, sizes, shapes
+        named = [axis for one in cascade.outputs for axis in one.axes]
+        self.lay = Layout(tuple(dict.fromkeys([*named, *cascade.axes()])), sizes)
+        self.names = Names(TAKEN)
+        given = (*cascade.inputs(), *(str(one.name) for one in cascade.scalars()))
+        self.given = {name: self.names.fresh(kernel_name(name)) for name in given}
+        self.values: dict[Value, Term] = {}
+        self.known: dict[Basic, Term] = {}
+        self.masked: set[Value] = set()
+        self.counted: set[Axis] = set()
+        self.largest = 0
+        self.lines: list[str] = []
+        self.repeated = repeated(cascade)
+
+    def function(self, name: str) -> str:
+        """The whole function."""
+        self.reduce(self.cascade)
+        made = [self.lay.spread(self.visit(one.expr), one.axes) for one in self.cascade.outputs]
+        shown = ", ".join(term.text for term in made)
+        head = [f"def {name}({', '.join(self.given.values())}):",
+                '    """The definition, unfused: every line a whole tensor."""']  # fmt: skip
+        body = [*self.lines, f"return {shown}" + "," * (len(made) == 1)]
+        made_of = {"device": f"{next(iter(self.given.values()))}.device", "dtype": "torch.get_default_dtype()"}
+        body[:0] = [f"{word} = {text}" for word, text in made_of.items() if any(f"{word})" in line for line in body)]
+        return "\n".join([*head, *("    " + line for line in body)])
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    def reduce(self, cascade: Cascade, alone: Mapping[Expr, str] | None = None) -> None:
+        """Producers, then reductions; `alone` names the value that is a producer as it stands."""
+        for producer in cascade.producers:
+            made = producer.cascade.outputs[0].expr
+            self.reduce(producer.cascade, {made: producer.name})
+            if made in self.values:
+                self.assign(producer.value, self.values[made], [made])
+            else:
+                self.assign(producer.value, self.line(producer.name, self.visit(made)), [made])
+        for one in cascade.reductions:
+            name = (alone or {}).get(one.value, one.name)
+            self.assign(one.value, self.line(name, self.reduction(one, cascade.reduced)), [one.term])
+
+    def assign(self, value: Value, made: Term, of: Iterable[Expr]) -> None:
+        """What a value's name stands for from here on: producers may use one name for different values."""
+        if value in self.values:
+            self.known = {node: term for node, term in self.known.items() if not node.has(value)}
+        self.values[value] = made
+        self.masked = self.masked | {value} if any(map(self.is_masked, of)) else self.masked - {value}
+
+    def line(self, wanted: str, made: Term) -> Term:
+        """`name = text  # its axes`."""
+        name = self.names.fresh(wanted)
+        self.lines.append(f"{name} = {made.text}  # [{', '.join(map(str, made.axes))}]")
+        return Term(name, made.axes)
+
+    def is_masked(self, node: Basic) -> bool:
+        """Whether an expression is -inf by what is written, not by the data."""
+        return bool(node.has(S.NegativeInfinity)) or bool(values_of(node) & self.masked)
+
+    # ---- reductions --------------------------------------------------------------------------------------------------
+
+    def reduction(self, one: Reduction, reduced: tuple[Axis, ...]) -> Term:
+        """What a reduction is, by the word that PyTorch has for it; what selects or follows an order has one axis."""
+        name, axis = one.monoid.name, reduced[0]
+        if name in ("argmax", "argmin", "topk"):
+            return self.selected(one, axis)
+        if name in ("first", "last"):
+            return self.placed(one, axis)
+        if name == "sum_at_max":
+            return self.at_max(one, axis)
+        if name == "affine":
+            return self.recurrence(one, axis)
+        if name == "logsumexp":
+            return self.lay.along("logsumexp", self.visit(one.term), reduced)
+        if name not in ALONG:
+            raise PlanError(
+                f"`{one.name}` is reduced by {one.monoid}, of which PyTorch has no word. Save no file of it."
+            )
+        if name == "sum":
+            return self.summed(one.term, reduced)
+        return self.lay.along(ALONG[name], self.visit(one.term), reduced)
+
+    def summed(self, term: Expr, reduced: tuple[Axis, ...]) -> Term:
+        """A sum: of a product of several tensors, a contraction."""
+        plain = term.is_Mul and not term.has(log) and not any(map(is_indicator, Mul.make_args(term)))
+        factors = grouped(term, ()) if plain else ()
+        if len(factors) < 2:
+            return self.lay.along("sum", self.visit(term), reduced)
+        made = [(one, self.visit(one)) for one in factors]
+        operands = [part if one.has(Element, Value) else replace(part, text=f"{part.atom}.to(dtype)", level=ATOM)
+                    for one, part in made if part.tensor]  # fmt: skip
+        numbers = [part for _, part in made if not part.tensor]
+        if not all(any(axis in one.axes for one in operands) for axis in reduced):
+            return self.lay.along("sum", self.visit(term), reduced)
+        axes = self.lay.union(operands)
+        letters = lettered(axes)
+        spec = ",".join("".join(letters[a] for a in one.axes) for one in operands)
+        kept = tuple(a for a in axes if a not in reduced)
+        result, texts = "".join(letters[a] for a in kept), ", ".join(one.text for one in operands)
+        product = Term(f'torch.einsum("{spec}->{result}", {texts})', kept)
+        return self.lay.combined(" * ", [product, *numbers], PRODUCT) if numbers else product
+
+    def selected(self, one: Reduction, axis: Axis) -> Term:
+        """By a stable sort: of equal elements the first."""
+        axes = ({*one.axes} - {one.place}) | {axis}
+        made = self.lay.spread(self.visit(one.term), tuple(a for a in self.lay.order if a in axes))
+        dim, falling = made.axes.index(axis), one.monoid.name != "argmin"
+        field = "values" if one.result == "values" else "indices"
+        best = f"torch.sort({made.text}, dim={dim}, descending={falling}, stable=True).{field}"
+        if one.place is None:
+            return Term(f"{best}.select({dim}, 0)", tuple(a for a in made.axes if a != axis))
+        k, length = self.sizes[one.place.name], self.sizes[axis.name]
+        numbered = tuple(one.place if a == axis else a for a in made.axes)
+        if length >= k:
+            return Term(f"{best}.narrow({dim}, 0, {k})", numbered)
+        pad = ", ".join(["0, 0"] * (len(numbered) - 1 - dim) + [f"0, {k - length}"])
+        nothing = "-torch.inf" if field == "values" else "-1"
+        return Term(f"torch.nn.functional.pad({best}, ({pad}), value={nothing})", numbered)
+
+    def placed(self, one: Reduction, axis: Axis) -> Term:
+        """The first or last element that counts; NaN where none does."""
+        x, counts = (self.visit(part) for part in one.term.args)
+        axes = self.lay.union([x, counts, Term("", (axis,))])
+        dim, length, first = axes.index(axis), self.sizes[axis.name], one.monoid.name == "first"
+        row, holds = (self.line(name, self.lay.spread(part, axes)) for name, part in (("row", x), ("counts", counts)))
+        place = self.lay.lined(self.visit(axis), axes)
+        none, word = (length, "amin") if first else (-1, "amax")
+        found = f"torch.where({holds.text} != 0, {place}, {none}).{word}({dim}, keepdim=True)"
+        at = self.line("at", Term(found, axes)).text
+        picked = f"torch.take_along_dim({row.text}, {at}.clamp(0, {length - 1}), {dim})"
+        made = f"torch.where({at} == {none}, torch.nan, {picked}).squeeze({dim})"
+        return Term(made, tuple(a for a in axes if a != axis))
+
+    def at_max(self, one: Reduction, axis: Axis) -> Term:
+        """Σ of the weights at the largest values."""
+        value, weight = (self.visit(part) for part in one.term.args)
+        dim = value.axes.index(axis)
+        top = Term(f"{value.atom} == {value.atom}.amax({dim}, keepdim=True)", value.axes, RELATION)
+        axes = self.lay.union([top, weight])
+        made = Term(f"torch.where({self.lay.lined(top, axes)}, {self.lay.lined(weight, axes)}, 0.0)", axes)
+        return self.lay.along("sum", made, (axis,))
+
+    def recurrence(self, one: Reduction, axis: Axis) -> Term:
+        """h = scale·h + shift, step by step; the product of the scales is its own closed form."""
+        scale, shift = (self.visit(part) for part in one.term.args)
+        if one.result == "scale":
+            return self.lay.along("prod", scale, (axis,))
+        axes = self.lay.union([scale, shift, Term("", (axis,))])
+        dim, kept = axes.index(axis), tuple(a for a in axes if a != axis)
+        a, u = (self.line(name, self.lay.spread(part, axes)) for name, part in (("scales", scale), ("shifts", shift)))
+        state, step = self.names.fresh("state"), self.names.fresh("step")
+        moved = f"{a.text}.select({dim}, {step}) * {state} + {u.text}.select({dim}, {step})"
+        self.lines += [f"{state} = 0.0", f"for {step} in range({self.sizes[axis.name]}):", f"    {state} = {moved}"]
+        return Term(state, kept)
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def visit(self, node: Basic) -> Term:
+        """The text of an expression; of one that stands twice, its name."""
+        if isinstance(node, Value) and node in self.values:
+            return self.values[node]
+        if node in self.known:
+            return self.known[node]
+        made = self._visit(node)
+        self.largest = max(self.largest, prod(self.sizes[axis.name] for axis in made.axes))
+        if node in self.repeated and made.tensor:
+            made = self.line("part", made)
+        self.known[node] = made
+        return made
+
+    def _visit(self, node: Basic) -> Term:
+        for kind, rule in RULES:
+            if isinstance(node, kind):
+                made: Term = rule(self, node)
+                return made
+        raise PlanError(f"`{node}` is a {type(node).__name__}, which has no spelling in PyTorch. Save no file of it.")
+
+    def _number(self, node: Expr) -> Term:
+        if node in (S.Infinity, S.NegativeInfinity):
+            return Term("torch.inf" if node is S.Infinity else "-torch.inf", (), ATOM if node is S.Infinity else SUM,
+                        tensor=False)  # fmt: skip
+        if node.is_Integer:
+            return Term(str(node), (), ATOM if node >= 0 else SUM, tensor=False)
+        if node.is_Rational:
+            return Term(f"{node.p} / {node.q}", (), PRODUCT if node.p > 0 else SUM, tensor=False)
+        value = float(node)
+        text = "torch.nan" if isnan(value) else repr(value)
+        return Term(text, (), ATOM if not text.startswith("-") else SUM, tensor=False)
+
+    def _axis(self, node: Axis) -> Term:
+        found = Term(f"torch.arange({self.sizes[node.name]}, device=device)", (node,))
+        self.counted.add(node)
+        return self.line(str(node), found)
+
+    def _add(self, node: Add) -> Term:
+        terms = sorted(node.args, key=lambda one: (one.is_number, one.could_extract_minus_sign()))
+        signs = [one.could_extract_minus_sign() for one in terms]
+        parts = [self.visit(-one if sign else one) for one, sign in zip(terms, signs, strict=True)]
+        axes, text = self.lay.union(parts), "-" if signs[0] else ""
+        for place, (one, sign) in enumerate(zip(parts, signs, strict=True)):
+            text += (" - " if sign else " + ") if place else ""
+            text += self.lay.lined(one, axes, SUM if sign else RELATION)
+        return Term(text, axes, SUM, any(one.tensor for one in parts))
+
+    def _mul(self, node: Mul) -> Term:
+        coefficient, rest = node.as_coeff_Mul(rational=True)
+        if coefficient.is_negative:
+            made = self.visit(-node)
+            return replace(made, text=f"-{made.above(SUM)}", level=SUM)
+        factors = Mul.make_args(rest)
+        below = [Pow(one.base, -one.exp) for one in factors if is_reciprocal(one)]
+        above = [one for one in factors if not is_reciprocal(one)]
+        below += [S(coefficient.q)] if coefficient.q != 1 else []
+        above = [S(coefficient.p), *above] if coefficient.p != 1 else above
+        guards = [one for one in above if is_indicator(one)]
+        top = self.product([one for one in above if one not in guards])
+        made = self.lay.divided(top, [self.visit(one) for one in below])
+        for guard in guards:
+            made = self.lay.chosen(self.visit(guard.condition), made, Term("0.0", tensor=False),
+                               turned=guard.args[1] is S.Zero)  # fmt: skip
+        return made
+
+    def product(self, factors: list[Expr]) -> Term:
+        """A product, which is 0 where a factor is 0 beside a logarithm of 0."""
+        if not factors:
+            return Term("1.0", tensor=False)
+        terms = [self.visit(one) for one in factors]
+        made = self.lay.combined(" * ", terms, PRODUCT) if len(terms) > 1 else terms[0]
+        if any(one.has(log) and one.has(Element, Value) for one in factors):
+            for one, term in zip(factors, terms, strict=True):
+                if term.tensor and not one.has(log):
+                    none = Term(f"{term.atom} == 0", term.axes, RELATION)
+                    made = self.lay.chosen(none, Term("0.0", tensor=False), made)
+        return made
+
+    def _where(self, node: Where) -> Term:
+        return self.lay.chosen(*map(self.visit, node.args))
+
+    def _exp(self, node: exp) -> Term:
+        x = self.visit(node.args[0])
+        if not x.tensor:
+            return self._number(self.sized(node))
+        vanishing = [one for one in infinite_terms(node.args[0])
+                     if self.is_masked(one) and not one.could_extract_minus_sign()]  # fmt: skip
+        if not vanishing:
+            return Term(f"torch.exp({x.text})", x.axes)
+        terms = ", ".join(self.lay.lined(self.visit(one), x.axes) for one in vanishing)
+        return Term(f"exponential({x.text}, {terms})", x.axes)
+
+    def _pow(self, node: Pow) -> Term:
+        if is_reciprocal(node):
+            return self.lay.divided(Term("1", tensor=False), [self.visit(Pow(node.base, -node.exp))])
+        base, power = self.visit(node.base), self.visit(node.exp)
+        if node.exp == S.Half and base.tensor:
+            return Term(f"torch.sqrt({base.text})", base.axes)
+        if node.exp == S.Half:
+            return replace(base, text=f"{base.atom}**0.5", level=POWER)
+        axes = self.lay.union([base, power])
+        texts = [self.lay.lined(part, axes, POWER) for part in (base, power)]
+        return Term("**".join(texts), axes, POWER, base.tensor or power.tensor)
+
+    def _relation(self, node: Relational) -> Term:
+        return self.lay.combined(f" {node.rel_op} ", [self.visit(one) for one in (node.lhs, node.rhs)], RELATION)
+
+    def _boolean(self, node: Any) -> Term:
+        parts = [self.visit(one) for one in node.args]
+        if isinstance(node, Not):
+            return replace(parts[0], text=f"~{parts[0].atom}", level=POWER)
+        whole = [replace(one, text=one.atom if one.level < PRODUCT else one.text, level=ATOM) for one in parts]
+        return replace(self.lay.combined(" & " if isinstance(node, And) else " | ", whole, PRODUCT), level=RELATION)
+
+    def _cast(self, node: Cast) -> Term:
+        made = self.visit(node.args[0])
+        made = made if made.tensor else Term(f"torch.tensor({made.text}, device=device)")
+        if node.dtype.startswith("int"):
+            bits = 8 * {"int8": 1, "int32": 4, "int64": 8}[node.dtype]
+            limits = "" if bits == 64 else f".clamp(-{2 ** (bits - 1)}, {2 ** (bits - 1) - 1})"
+            return replace(made, text=f"{made.atom}.to(dtype).round(){limits}", level=ATOM)
+        limit = EIGHT_BITS.get(node.dtype)
+        text = made.atom if limit is None else f"{made.atom}.clamp(-{limit}, {limit})"
+        return replace(made, text=f"{text}.to(torch.{node.dtype}).to(dtype)", level=ATOM)
+
+    def _floor(self, node: floor) -> Term:
+        above, below = node.args[0].as_numer_denom()
+        if above.is_integer and below.is_integer and below != 1:
+            return self.lay.combined(" // ", [self.visit(above), self.visit(below)], PRODUCT)
+        x = self.visit(node.args[0])
+        return Term(f"torch.floor({x.text})", x.axes) if x.tensor else self._number(self.sized(node))
+
+    def _mod(self, node: Mod) -> Term:
+        return self.lay.combined(" % ", [self.visit(one) for one in node.args], PRODUCT)
+
+    def _reduce(self, node: Reduce) -> Term:
+        return self.lay.along(ALONG[node.kind], self.visit(node.expr), tuple(node.bound))
+
+    def _function(self, node: Expr) -> Term:
+        if not node.free_symbols or all(isinstance(one, Extent) for one in node.free_symbols):
+            return self._number(self.sized(node))
+        name, parts = type(node).__name__, [self.visit(one) for one in node.args]
+        if name in ("Max", "Min"):
+            return self.lay.extreme(name, parts)
+        if name not in FUNCTIONS:
+            raise PlanError(f"`{node}`: PyTorch has no word for `{name}` that redalg knows. Save no file of it.")
+        axes = self.lay.union(parts)
+        return Term(f"torch.{FUNCTIONS[name]}({', '.join(self.lay.lined(one, axes) for one in parts)})", axes)
+
+    def sized(self, node: Basic) -> Any:
+        """An expression of extents, as a number."""
+        return node.xreplace({one: S(self.sizes[one.name]) for one in node.free_symbols if isinstance(one, Extent)})
+
+    # ---- elements ----------------------------------------------------------------------------------------------------
+
+    def _element(self, node: Element) -> Term:
+        name, plain = self.given[node.name], [one for one in node.indices if isinstance(one, Axis)]
+        computed = [one for one in node.indices if not isinstance(one, Axis) and not one.is_Integer]
+        if not node.indices:
+            return Term(f"{name}.reshape(())")
+        if len(set(plain)) < len(plain) or len(computed) > 1:
+            return self.gathered(node)
+        if not computed:
+            key = [":" if isinstance(one, Axis) else str(one) for one in node.indices]
+            return Term(name if len(plain) == len(key) else f"{name}[{', '.join(key)}]", tuple(plain))
+        index = self.index(node, computed[0])
+        if len(index.axes) != 1 or index.axes[0] in plain:
+            return self.gathered(node)
+        key, axes = list[str](), list[Axis]()
+        for one in node.indices:
+            key.append(":" if isinstance(one, Axis) else index.text if one is computed[0] else str(one))
+            axes += [one] if isinstance(one, Axis) else [] if one.is_Integer else [index.axes[0]]
+        if any(one.is_Integer for one in node.indices):
+            return self.gathered(node)
+        return Term(f"{name}[{', '.join(key)}]", tuple(axes))
+
+    def gathered(self, node: Element) -> Term:
+        """Elements at places of which several are computed, or depend on one another."""
+        indices = [self.index(node, one) for one in node.indices]
+        axes = self.lay.union(indices)
+        key = ", ".join(self.lay.lined(one, axes) for one in indices)
+        return Term(f"{self.given[node.name]}[{key}]", axes)
+
+    def index(self, node: Element, one: Expr) -> Term:
+        """One index; it is kept within its dimension where arithmetic may lead out of it (there a mask hides it)."""
+        made = self.visit(one)
+        within = isinstance(one, Axis | Element | floor | Mod) or one.is_Integer
+        if within:
+            return made
+        size = self.shapes[node.name][node.indices.index(one)]
+        return replace(made, text=f"{made.atom}.clamp(0, {size - 1})", level=ATOM)
+
+
+RULES: tuple[tuple[Any, Any], ...] = (
+    (Axis, _Definition._axis),
+    (Extent, lambda code, node: Term(str(code.sizes[node.name]), tensor=False)),
+    (Scalar, lambda code, node: Term(code.given[node.name])),
+    (Element, _Definition._element), (Add, _Definition._add), (Mul, _Definition._mul), (exp, _Definition._exp),
+    (Pow, _Definition._pow), (Where, _Definition._where), (Relational, _Definition._relation),
+    ((And, Or, Not), _Definition._boolean),
+    ((type(S.true), type(S.false)), lambda _, node: Term(str(node), tensor=False)),
+    (Cast, _Definition._cast), (Let, lambda code, node: code.visit(node.expr)), (Reduce, _Definition._reduce),
+    (floor, _Definition._floor), (Mod, _Definition._mod),
+    (Expr, lambda code, node: code._number(node) if node.is_number else code._function(node)),
+)  # fmt: skip

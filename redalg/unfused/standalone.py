@@ -1,0 +1,296 @@
+"""The end of a file that runs on its own: the definition in PyTorch, and a `main` that holds the kernel to it.
+
+How far a kernel may lie from the definition follows from the inputs that `main` draws. A float holds a number to within
+its dtype's unit roundoff, so no result is known better than it moves when every input moves by so much: `main` moves
+each by sixteen roundoffs, at random and three times (a kernel adds a few hundred partial results one after another, and
+as many roundings add up like a random walk). To the largest movement it adds four times what the same unfused code
+loses in the kernel's own arithmetic, and four roundings of the output. Where a kernel rounds to a narrow dtype at a
+scale that still changes, what is rounded moves by that dtype's unit. Of indices and truth values as many may differ as
+change when the inputs move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import final
+
+from sympy import Pow, Symbol
+from sympy.core.basic import Basic
+from sympy.core.relational import Relational
+
+from redalg.decompose.cascade import Cascade
+from redalg.expression import Axis, Element, RunningCast, Scalar
+from redalg.expression.contents import elements_of, of_kind, values_of
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.ir.program import Parameter, TileProgram, sized
+from redalg.strategies.plan import Problem, shape_of
+from redalg.unfused.definition import EXPONENTIAL, Definition, definition
+
+UNIT = {"float64": -53, "float32": -24, "float16": -11, "bfloat16": -8, "float8_e4m3fn": -4, "float8_e5m2": -3,
+        "int8": -8, "int32": -32}  # fmt: skip
+"""log₂ of the unit roundoff; of an integer, relative to the largest."""
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
+LARGEST = 1 << 27
+"""Elements of a definition's tensors beyond which it is evaluated part by part: a gibibyte of float64."""
+
+CHECK = '''
+def shaken(x, by, of_largest=False):
+    """An input with every element moved at random, by at most so much of itself (or of the largest)."""
+    if not x.is_floating_point():
+        return x
+    return x + by * (x.abs().max() if of_largest else x) * (2 * torch.rand(x.shape, device=x.device) - 1)
+
+
+def in_dtype(dtype, evaluate, inputs):
+    """A definition in an arithmetic."""
+    torch.set_default_dtype(dtype)
+    return evaluate(*(x.to(dtype) if x.is_floating_point() else x for x in inputs))
+
+
+def far(made, exact):
+    """The largest difference where both are finite."""
+    both = made.isfinite() & exact.isfinite()
+    return (made - exact)[both].abs().max().item() if both.any() else 0.0
+
+
+def check(name, made, exact, plain, moved):
+    """Whether an output is as near to the definition as rounding allows; says so.
+
+    Allowed: what the definition moves when its inputs move by sixteen roundoffs (a kernel adds a few hundred partial
+    results, whose roundings add up like a random walk), four times what the unfused code loses in the kernel's own
+    arithmetic, and four roundings of the largest output; of indices and truth values as many as then change.
+    """
+    dtype, made = made.dtype, made.to(exact.dtype).reshape(exact.shape)
+    if not dtype.is_floating_point:
+        wrong, allowed = (made != exact).sum().item(), max((one != exact).sum().item() for one in moved)
+        said = f"{wrong} of {exact.numel()} differ"
+    else:
+        finite = exact[exact.isfinite()]
+        largest = finite.abs().max().item() if finite.numel() else float("nan")
+        kind, wrong = torch.finfo(dtype), far(made, exact)
+        allowed = max(far(one, exact) for one in moved) + 4 * far(plain.to(exact.dtype), exact)
+        allowed += 2 * kind.eps * largest + kind.tiny
+        wrong = wrong if torch.equal(made.isfinite(), exact.isfinite()) else float("inf")
+        said = f"max error {wrong:.2e} of {largest:.2e}"
+    right = wrong <= allowed
+    print(f"{name} {tuple(made.shape)}: {said}, allowed {allowed:.2e}: {'ok' if right else 'WRONG'}")
+    return right
+'''.strip()
+"""What a file holds beside the definition."""
+
+
+@final
+@dataclass(frozen=True)
+class Example:
+    """What a check is made of: a program, the form as it was derived, and the sizes, shapes and draws of its inputs.
+
+    Attributes:
+        program: what runs.
+        form: of the last pass, before lowering changed it.
+        earlier: those of the passes before it, in order.
+        problem: with the sizes that `main` uses.
+        shapes, dtypes: of every tensor that is given, by the user's name.
+        run_time: the example's sizes of a program with run-time sizes.
+    """
+
+    program: TileProgram
+    form: FusedForm
+    earlier: tuple[FusedForm, ...]
+    problem: Problem
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+    run_time: Mapping[Symbol, int]
+
+    def shape(self, name: str, form: FusedForm) -> tuple[int, ...]:
+        """A tensor's shape as the user indexes it."""
+        if name in self.shapes:
+            return self.shapes[name]
+        return tuple(int(one) for one in shape_of(name, form, self.problem))
+
+
+def checked(example: Example, seed: int = 0) -> str:
+    """Definition and main of a file that holds its kernel to PyTorch."""
+    sizes = example.problem.sizes
+    of_last = {name: example.shape(name, example.form) for name in example.form.cascade.inputs()}
+    last = definition("definition", example.form.cascade, sizes, of_last)
+    parts = [last]
+    for number, form in enumerate(example.earlier, 1):
+        shapes = {name: example.shape(name, form) for name in form.cascade.inputs()}
+        parts.insert(number - 1, definition(f"pass_{number}", form.cascade, sizes, shapes))
+    helpers = [EXPONENTIAL] if any("exponential(" in one.text for one in parts) else []
+    cut = in_parts(last, example.form.cascade, sizes)
+    functions = [*helpers, *(one.text for one in parts), *([cut] if cut else []), CHECK]
+    return "\n\n\n".join([*functions, main(example, "in_parts" if cut else "definition", seed)])
+
+
+def in_parts(made: Definition, cascade: Cascade, sizes: Mapping[str, int]) -> str:
+    """The definition along one of its axes, a few at a time; nothing where its tensors are small."""
+    found = [(axis, places_of(axis, cascade)) for axis in made.free]
+    usable = [(axis, places) for axis, places in found if places is not None and sizes[axis.name] > 1]
+    if made.elements <= LARGEST or not usable:
+        return ""
+    axis, places = usable[0]
+    length = sizes[axis.name]
+    step = max(1, length * LARGEST // made.elements)
+    outputs = ", ".join(str(one.axes.index(axis)) for one in cascade.outputs)
+    return "\n".join([
+        "def in_parts(*inputs):",
+        f'    """The definition for {step} of {axis} at a time, to bound its memory."""',
+        f"    places, pieces = ({', '.join(map(str, places))},), []",
+        f"    for start in range(0, {length}, {step}):",
+        f"        stop = min(start + {step}, {length})",
+        "        cut = [x if at is None else x.narrow(at, start, stop - start) for x, at in zip(inputs, places)]",
+        "        pieces.append(definition(*cut))",
+        f"    return tuple(torch.cat(parts, place) for parts, place in zip(zip(*pieces), ({outputs},)))",
+    ])  # fmt: skip
+
+
+def places_of(axis: Axis, cascade: Cascade) -> list[int | None] | None:
+    """Of every input the dimension that an axis indexes (None: no such); None where one tensor has two."""
+    made: list[int | None] = []
+    for name in cascade.inputs():
+        indices = [one.indices for one in cascade.elements() if one.name == name]
+        found = {tuple(place for place, index in enumerate(one) if index == axis) for one in indices}
+        if len(found) != 1 or len(found_one := found.pop()) > 1:
+            return None
+        made.append(found_one[0] if found_one else None)
+    return [*made, *(None for _ in cascade.scalars())]
+
+
+# ---- main ------------------------------------------------------------------------------------------------------------
+
+
+def main(example: Example, define: str, seed: int) -> str:
+    """Draws inputs, runs the kernel, evaluates the definition, compares, and exits with 1 where an output is wrong."""
+    program, cascade = example.program, example.form.cascade
+    parameters = [replace(one, shape=sized(one.shape, example.run_time)) for one in program.parameters]
+    inputs = {one.key: one for one in parameters if one.role in ("input", "scalar")}
+    outputs = {one.key: one for one in parameters if one.role == "output"}
+    lines = ['device = "cpu" if TARGET["target"] == "c" else "cuda"', f"torch.manual_seed({seed})"]
+    lines += before(example)
+    lines += ["arguments = {", *(f'    "{one.name}": {drawn(one, example)},' for one in parameters), "}"]
+    lines += ["compiled()(*arguments.values())", ""]
+    lines += ["inputs = (", *(f"    {given(inputs[name], example)}," for name in cascade.inputs())]
+    lines += [f'    torch.tensor(arguments["{inputs[str(one.name)].name}"], device=device),'
+              for one in cascade.scalars()]  # fmt: skip
+    lines += [")", f"moves = ({', '.join(moves(example))},)  # how far each input is moved"]
+    lines += [f"plain = in_dtype(torch.{example.problem.compute}, {define}, inputs)  # in the kernel's arithmetic"]
+    lines += [f"exact = in_dtype(torch.float64, {define}, inputs)"]
+    lines += [f"moved = [{define}(*(shaken(x, *move) for x, move in zip(inputs, moves))) for _ in range(3)]"]
+    lines += empties(example)
+    lines += ["right = [", *(f"    {verdict(outputs[one.name], place)}," for place, one in enumerate(cascade.outputs))]
+    lines += ["]", "raise SystemExit(0 if all(right) else 1)"]
+    return "\n".join(['if __name__ == "__main__":', *(f"    {line}" if line else "" for line in lines)])
+
+
+def before(example: Example) -> list[str]:
+    """The inputs and results of the passes before the last, by their definitions."""
+    if not example.earlier:
+        return []
+    computed = {output.name for form in example.earlier for output in form.outputs}
+    inputs = {name: Parameter(name, example.shape(name, form), example.dtypes[name], "input", name)
+              for form in example.earlier for name in form.cascade.inputs() if name not in computed}  # fmt: skip
+    lines = ["before = {", *(f'    "{one.name}": {random(one, example)},' for one in inputs.values()), "}"]
+    for number, form in enumerate(example.earlier, 1):
+        cascade = form.cascade
+        taken = [f'before["{name}"]' + ".double()" * (name in inputs and "float" in inputs[name].dtype)
+                 for name in cascade.inputs()]  # fmt: skip
+        taken += [f"torch.tensor({scalar(one)}, device=device)" for one in cascade.scalars()]
+        names = ", ".join(f'"{one.name}"' for one in cascade.outputs)
+        lines += [f"before |= zip(({names},), in_dtype(torch.float64, pass_{number}, ({', '.join(taken)},)))"]
+    return lines
+
+
+def drawn(one: Parameter, example: Example) -> str:
+    """What an argument is at first."""
+    before = {name for form in example.earlier
+              for name in (*form.cascade.inputs(), *(output.name for output in form.outputs))}  # fmt: skip
+    if one.role == "scalar":
+        return scalar(next(each for each in example.form.cascade.scalars() if each.name == one.key))
+    if one.role == "counter":
+        return f"torch.zeros({one.shape}, dtype=torch.{one.dtype}, device=device)"
+    if one.role in ("output", "workspace"):
+        nothing = "-2" if "int" in one.dtype else 'float("nan")'
+        return f"torch.full({one.shape}, {nothing}, dtype=torch.{one.dtype}, device=device)"
+    if one.key in before:
+        return f'before["{one.key}"].to(torch.{one.dtype}).reshape({one.shape})'
+    return random(one, example)
+
+
+def random(one: Parameter, example: Example) -> str:
+    """Normal numbers, positive where their sum divides; integers within what they index or bound, 0 and 1 of masks."""
+    if "int" in one.dtype:
+        high = 2 if one.dtype == "uint8" else bound(one.key, example)
+        return f"torch.randint(0, {high}, {one.shape}, dtype=torch.{one.dtype}).to(device)"
+    made = f"torch.randn({one.shape})" + ".abs().add(0.1)" * (one.key in divisors(example))
+    return f"{made}.to(torch.{one.dtype}).to(device)"
+
+
+def divisors(example: Example) -> set[str]:
+    """The tensors that are weights: the sum of one alone divides something, and about 0 that would be noise."""
+    cascade = example.form.cascade
+    below = {power.base for power in of_kind(Pow, *cascade.expressions()) if power.exp.could_extract_minus_sign()}
+    values = {value for base in below for value in values_of(base)}
+    return {one.term.name for one in cascade.reductions
+            if one.monoid.name == "sum" and one.value in values and isinstance(one.term, Element)}  # fmt: skip
+
+
+def bound(name: str, example: Example) -> int:
+    """The integers of a tensor lie below this: it stays within the dimensions that it indexes, or among those axes."""
+    forms = (*example.earlier, example.form)
+    indexed = [example.shape(one.name, form)[place]
+               for form in forms for one in form.cascade.elements() for place, index in enumerate(one.indices)
+               if isinstance(index, Element) and index.name == name]  # fmt: skip
+    if indexed:
+        return min(indexed)
+    relations = of_kind(Relational, *(expr for form in forms for expr in form.cascade.expressions()))
+    beside = [beside_elements(one) for one in relations if name in {each.name for each in elements_of(one)}]
+    sizes = [example.problem.sizes[axis.name] for each in beside for axis in each]
+    return 1 + max(sizes, default=1)
+
+
+def beside_elements(node: Basic) -> set[Axis]:
+    """The axes that stand in an expression otherwise than as an index."""
+    if isinstance(node, Element):
+        return set()
+    return {node} if isinstance(node, Axis) else set().union(*map(beside_elements, node.args))
+
+
+def scalar(one: Scalar) -> str:
+    """A run-time scalar that is not 1, which would hide that it is left out."""
+    return "2.0" if one.is_integer else "0.75"
+
+
+def given(one: Parameter, example: Example) -> str:
+    """An argument as the definition takes it: in the user's shape, in float64 or 64-bit integers."""
+    shape = example.shape(one.key, example.form)
+    shaped = "" if shape == sized(one.shape, example.run_time) else f".reshape({shape})"
+    return f'arguments["{one.name}"]{shaped}.{"long" if "int" in one.dtype else "double"}()'
+
+
+def moves(example: Example) -> list[str]:
+    """By input how far it moves: by the widest rounding of any, for operands are rounded to one another's dtypes."""
+    cascade, dtypes = example.form.cascade, example.problem.dtypes
+    floats = [UNIT[dtype] for dtype in dtypes.values() if "float" in dtype and dtype not in EIGHT_BITS]
+    base = max(floats, default=UNIT["float32"]) + 4
+    casts = of_kind(RunningCast, *(factor for one in example.form.accumulators for factor in one.factors))
+    narrow = {one.name: cast.dtype for cast in casts for one in elements_of(cast)}
+    made = [f"(2**{max(base, UNIT.get(narrow.get(name, ''), base))}{', True' * ('int' in narrow.get(name, ''))},)"
+            for name in cascade.inputs()]  # fmt: skip
+    return [*made, *(f"(2**{base},)" for _ in cascade.scalars())]
+
+
+def empties(example: Example) -> list[str]:
+    """Ratios over no elements, where they are to be 0."""
+    if example.problem.empty != "zero":
+        return []
+    return ["exact, plain, *moved = (  # a ratio over no elements is 0 here",
+            "    tuple(torch.nan_to_num(x, 0.0, torch.inf, -torch.inf) for x in one) for one in (exact, plain, *moved)",
+            ")"]  # fmt: skip
+
+
+def verdict(one: Parameter, place: int) -> str:
+    """The check of one output."""
+    parts = f"exact[{place}], plain[{place}], [one[{place}] for one in moved]"
+    return f'check("{one.name}", arguments["{one.name}"], {parts})'

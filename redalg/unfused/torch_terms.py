@@ -1,0 +1,170 @@
+"""Texts of PyTorch with named dimensions: what lines tensors up, joins them, and reduces along some of their axes.
+
+    a[b, h, q, k] - m[b, h, q]   is written   a - m[:, :, :, None]        where m lacks an axis, None stands for it
+    a[k, b] - m[b, k]            is written   a.permute(1, 0) - m         in one order of axes
+
+A term's axes are those of its text's dimensions, in order; PyTorch's own broadcasting does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from string import ascii_letters
+from typing import final
+
+from sympy import Expr
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import Cascade
+from redalg.expression import Axis, Element, Value
+
+RELATION, SUM, PRODUCT, POWER, ATOM = range(5)
+"""How tightly a text binds."""
+
+
+@final
+@dataclass(frozen=True)
+class Term:
+    """A text, the axes of its dimensions in order, how tightly it binds, and whether it is a tensor or a number."""
+
+    text: str
+    axes: tuple[Axis, ...] = ()
+    level: int = ATOM
+    tensor: bool = True
+
+    @property
+    def atom(self) -> str:
+        """The text as what a dot, a power or an index may follow."""
+        return self.text if self.level == ATOM else f"({self.text})"
+
+    def above(self, level: int) -> str:
+        """The text as an operand of what binds that tightly."""
+        return self.text if self.level > level else f"({self.text})"
+
+
+@final
+@dataclass(frozen=True)
+class Layout:
+    """One order of all axes, and their sizes: what joins terms."""
+
+    order: tuple[Axis, ...]
+    sizes: Mapping[str, int]
+
+    def union(self, terms: Iterable[Term]) -> tuple[Axis, ...]:
+        """The axes of all, in one order."""
+        found = {axis for one in terms for axis in one.axes}
+        return tuple(axis for axis in self.order if axis in found)
+
+    def lined(self, one: Term, axes: Sequence[Axis], level: int = -1) -> str:
+        """A text that broadcasts against tensors of these axes."""
+        own = tuple(axis for axis in axes if axis in one.axes)
+        made = one
+        if own != one.axes:
+            made = Term(f"{one.atom}.permute({', '.join(str(one.axes.index(axis)) for axis in own)})", own)
+        if own and own != tuple(axes[-len(own) :]):
+            start = axes.index(own[0])
+            marks = [":" if axis in own else "None" for axis in axes[start:]]
+            made = Term(f"{made.atom}[{', '.join(marks)}]", own)
+        return made.above(level)
+
+    def combined(self, sign: str, terms: Sequence[Term], level: int) -> Term:
+        """Terms joined by an operator."""
+        axes = self.union(terms)
+        return Term(sign.join(self.lined(one, axes, level - (not place)) for place, one in enumerate(terms)), axes,
+                    level, any(one.tensor for one in terms))  # fmt: skip
+
+    def spread(self, one: Term, axes: tuple[Axis, ...]) -> Term:
+        """A tensor of exactly these axes, in their order."""
+        ordered = self.lined(one, [axis for axis in axes if axis in one.axes])
+        if len(one.axes) == len(axes) and one.tensor:
+            return Term(ordered, axes, one.level if ordered == one.text else ATOM)
+        sizes = ", ".join("-1" if axis in one.axes else str(self.sizes[axis.name]) for axis in axes)
+        if not one.tensor:
+            return Term(f"torch.full(({sizes}{',' * (len(axes) == 1)}), {one.text}, device=device)", axes)
+        kept = Term(self.lined(one, axes), axes, one.level if self.lined(one, axes) == one.text else ATOM)
+        return Term(f"{kept.atom}.expand({sizes})", axes) if sizes else kept
+
+    def along(self, word: str, made: Term, axes: tuple[Axis, ...]) -> Term:
+        """`x.word(dim)`; what does not vary along an axis is written out along it."""
+        missing = [axis for axis in axes if axis not in made.axes]
+        length = prod(self.sizes[axis.name] for axis in missing)
+        if missing and word == "sum":
+            made = self.combined(" * ", [Term(str(length), tensor=False), made], PRODUCT)
+        elif missing:
+            ones = f"torch.ones({', '.join(str(self.sizes[axis.name]) for axis in missing)}, device=device)"
+            made = self.combined(" * ", [made, Term(ones, tuple(missing))], PRODUCT)
+        dims = sorted(made.axes.index(axis) for axis in axes if axis in made.axes)
+        left = tuple(axis for axis in made.axes if axis not in axes)
+        if len(dims) > 1 and word != "prod":  # which takes one dimension at a time
+            return Term(f"{made.atom}.{word}({tuple(dims)})", left)
+        return Term(made.atom + "".join(f".{word}({dim})" for dim in reversed(dims)), left) if dims else made
+
+    def divided(self, top: Term, below: list[Term]) -> Term:
+        """top / (a * b)."""
+        if not below:
+            return top
+        under = self.combined(" * ", below, PRODUCT) if len(below) > 1 else below[0]
+        axes = self.union([top, under])
+        text = f"{self.lined(top, axes, SUM)} / {self.lined(under, axes, PRODUCT)}"
+        return Term(text, axes, PRODUCT, top.tensor or under.tensor)
+
+    def chosen(self, condition: Term, a: Term, b: Term, *, turned: bool = False) -> Term:
+        """torch.where."""
+        a, b = (b, a) if turned else (a, b)
+        axes = self.union([condition, a, b])
+        holds = self.lined(condition, axes) if condition.tensor else f"torch.tensor({condition.text}, device=device)"
+        numbers = not a.tensor and not b.tensor
+        texts = [f"float({one.text})" if numbers else self.lined(one, axes) for one in (a, b)]
+        return Term(f"torch.where({holds}, {', '.join(texts)})", axes)
+
+    def extreme(self, name: str, parts: list[Term]) -> Term:
+        """The larger or smaller of tensors and numbers."""
+        word, bound = ("maximum", "min") if name == "Max" else ("minimum", "max")
+        tensors = [one for one in parts if one.tensor]
+        axes, made = self.union(parts), tensors[0]
+        for one in tensors[1:]:
+            made = Term(f"torch.{word}({self.lined(made, axes)}, {self.lined(one, axes)})", axes)
+        for one in parts:
+            made = made if one.tensor else Term(f"{made.atom}.clamp({bound}={one.text})", made.axes)
+        return made
+
+
+def lettered(axes: Iterable[Axis]) -> dict[Axis, str]:
+    """A letter for each axis: its own where it has one."""
+    made: dict[Axis, str] = {}
+    for axis in axes:
+        wanted = [str(axis)] if len(str(axis)) == 1 and str(axis).isascii() else []
+        made[axis] = next(one for one in (*wanted, *str(axis).lower()[:1], *ascii_letters)
+                          if one in ascii_letters and one not in made.values())  # fmt: skip
+    return made
+
+
+def repeated(cascade: Cascade) -> frozenset[Basic]:
+    """What of data and values stands at more than one place."""
+    seen, twice = set[Basic](), set[Basic]()
+
+    def look(node: Basic) -> None:
+        if isinstance(node, Element | Value) or not node.args:
+            return
+        if node in seen:
+            twice.add(node)
+            return
+        seen.add(node)
+        for arg in node.args:
+            look(arg)
+
+    for expr in cascade.expressions():
+        look(expr)
+    return frozenset(one for one in twice if isinstance(one, Expr) and worth_a_name(one))
+
+
+def worth_a_name(one: Expr) -> bool:
+    """Whether an expression of tensors is more than one step."""
+    return bool((one.count_ops() > 1 or one.is_Function) and one.has(Element, Value) and not is_reciprocal(one))
+
+
+def is_reciprocal(node: Expr) -> bool:
+    """1 / something."""
+    return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)
