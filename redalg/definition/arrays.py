@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
 
 from redalg.errors import InputError
+from redalg.expression.operators import OPERATORS, numpy_function
 
 FORMATS = {"bfloat16": (7, -126, math.inf), "float8_e4m3fn": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
 """Floats that NumPy lacks: bits of the mantissa, smallest exponent, and where they saturate."""
-SAME_NAMES = ("exp", "log", "sqrt", "tanh", "sin", "cos", "tan", "sinh", "cosh", "floor", "ceil", "expm1", "log1p")
-"""Functions that SymPy, NumPy and torch call alike (`ceil` but for SymPy)."""
 
 
 class Library(ABC):
@@ -112,14 +110,14 @@ class Numpy(Library):
     """NumPy."""
 
     xp = np
-    functions: Mapping[str, Callable[..., Any]] = MappingProxyType({
-        **{name: getattr(np, name) for name in SAME_NAMES}, "ceiling": np.ceil, "Abs": np.abs, "sign": np.sign,
-        "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos, "asinh": np.arcsinh, "acosh": np.arccosh,
-        "atanh": np.arctanh, "atan2": np.arctan2, "erf": np.vectorize(math.erf, otypes=[np.float64]),
-        "erfc": np.vectorize(math.erfc, otypes=[np.float64]), "Max": np.maximum, "Min": np.minimum, "pow": np.power,
-        "Mantissa": lambda x: np.frexp(x)[0], "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
-        "Scaled": lambda m, e: np.ldexp(m, e.astype(np.int64)), "IsNaN": np.isnan,
-    })  # fmt: skip
+
+    def __init__(self) -> None:
+        self.functions = {
+            **{name: numpy_function(operator) for name, operator in OPERATORS.items()},
+            "sqrt": np.sqrt, "pow": np.power, "IsNaN": np.isnan,
+            "Mantissa": lambda x: np.frexp(x)[0], "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
+            "Scaled": lambda m, e: np.ldexp(m, e.astype(np.int64)),
+        }  # fmt: skip
 
     def arange(self, start: int, stop: int) -> Any:
         return np.arange(start, stop, dtype=np.int64)

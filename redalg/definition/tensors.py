@@ -7,7 +7,8 @@ from typing import Any, final
 
 import torch
 
-from redalg.definition.arrays import FORMATS, SAME_NAMES, Library
+from redalg.definition.arrays import FORMATS, Library
+from redalg.expression.operators import OPERATORS
 
 
 @final
@@ -19,11 +20,9 @@ class Torch(Library):
     def __init__(self, device: str) -> None:
         self.device = device
         self.functions = {
-            **{name: getattr(torch, name) for name in SAME_NAMES}, "ceiling": torch.ceil, "Abs": torch.abs,
-            "sign": lambda x: torch.where(torch.isnan(x), x, torch.sign(x)), "atan": torch.atan, "asin": torch.asin,
-            "acos": torch.acos, "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh,
-            "atan2": torch.atan2, "erf": torch.erf, "erfc": torch.erfc, "Max": torch.maximum, "Min": torch.minimum,
-            "pow": torch.pow, "IsNaN": torch.isnan,
+            **{name: getattr(torch, operator.torch) for name, operator in OPERATORS.items()},
+            "sign": lambda x: torch.where(torch.isnan(x), x, torch.sign(x)), "sqrt": torch.sqrt, "pow": torch.pow,
+            "IsNaN": torch.isnan,
             "Mantissa": lambda x: torch.where(torch.isfinite(x), torch.frexp(x)[0], x),
             "Exponent": lambda x: torch.where(torch.isfinite(x), torch.frexp(x)[1], 0),
             "Scaled": lambda m, e: torch.ldexp(torch.ldexp(m, e // 2), e - e // 2),

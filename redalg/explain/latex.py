@@ -14,6 +14,7 @@ from redalg.explain.notation import ATOM, EACH, HAT, POWER, PRIME, PRODUCT, Writ
 from redalg.explain.sections import derivation
 from redalg.explain.text import WRITER as PLAIN
 from redalg.explain.text import width
+from redalg.expression.operators import OPERATORS
 from redalg.incremental.form import FusedForm
 
 LINE = 100
@@ -24,8 +25,9 @@ GREEK = {
     *("rho", "sigma", "tau", "phi", "chi", "psi", "omega", "varphi", "varepsilon", "Delta"),
 }
 LETTERS = {"κ": "kappa", "φ": "varphi", "ε": "varepsilon", "Δ": "Delta"}
-NAMED_FUNCTIONS = {"exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "max", "min"}
-OPERATORS = {
+COMMANDS = {"max", "min"} | {operator.latex for operator in OPERATORS.values() if operator.latex}
+"""Functions for which LaTeX has a command."""
+BIG_OPERATORS = {
     "sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min", "any": r"\bigvee", "all": r"\bigwedge",
 }  # fmt: skip
 
@@ -91,7 +93,7 @@ class LatexWriter(Writer):
         if name == "exp" and not any(is_negative(one.exp) for one in args[0].atoms(Pow)):
             return f"e^{{{self.write(args[0])}}}"
         name = LETTERS.get(name, name)
-        head = rf"\{name}" if name in GREEK or name in NAMED_FUNCTIONS else rf"\operatorname{{{escaped(name)}}}"
+        head = rf"\{name}" if name in GREEK or name in COMMANDS else rf"\operatorname{{{escaped(name)}}}"
         return head + self.grouped(", ".join(self.many(args)))
 
     def fenced(self, kind: str, body: str) -> str:
@@ -99,7 +101,7 @@ class LatexWriter(Writer):
         return rf"\left{left}{body}\right{right}"
 
     def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
-        operator = OPERATORS.get(kind, rf"\operatorname*{{{escaped(kind)}}}")
+        operator = BIG_OPERATORS.get(kind, rf"\operatorname*{{{escaped(kind)}}}")
         return rf"{operator}_{{{','.join(map(self.name, axes))}}} {body}"
 
     def cases(self, condition: str, a: str, b: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 
 from redalg.errors import ExpressionError, OperationError
+from redalg.expression.operators import OPERATORS
 
 AXES = ("axis", "axes", "dim", "dims")
 DIVISORS = ("ddof", "unbiased", "bias")
@@ -42,15 +43,15 @@ def _spelling(caller: str, name: str, known: Collection[str], called: str) -> st
 
 REDUCTIONS = {name: name for name in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "topk")}
 """A name in NumPy or torch -> that of the reduction; `sugar` adds its own."""
-_FUNCTIONS = ("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "erfc",
-              "sign", "floor")  # fmt: skip
-FUNCTIONS = {name: f"{name}(x)" for name in _FUNCTIONS} | {
-    "abs": "Abs(x)", "absolute": "Abs(x)", "fabs": "Abs(x)", "maximum": "Max(x, y)", "minimum": "Min(x, y)",
-    "clip": "Max(a, Min(x, b))", "clamp": "Max(a, Min(x, b))", "relu": "Max(x, 0)", "sigmoid": "1/(1 + exp(-x))",
-    "expit": "1/(1 + exp(-x))", "silu": "x/(1 + exp(-x))", "softplus": "log(1 + exp(x))", "square": "x**2",
-    "pow": "x**y", "power": "x**y", "rsqrt": "1/sqrt(x)", "reciprocal": "1/x", "exp2": "2**x", "log2": "log(x, 2)",
-    "log1p": "log(1 + x)", "expm1": "exp(x) - 1", "arctan": "atan(x)", "arcsin": "asin(x)", "arccos": "acos(x)",
-    "ceil": "ceiling(x)",
+FUNCTIONS = {
+    spelled: f"{operator.name}({', '.join(('x', 'y')[: operator.inputs])})"
+    for operator in OPERATORS.values()
+    for spelled in (operator.name, operator.numpy.rpartition(".")[2], operator.torch, *operator.spelled)
+} | {
+    "sqrt": "sqrt(x)", "clip": "Max(a, Min(x, b))", "clamp": "Max(a, Min(x, b))", "relu": "Max(x, 0)",
+    "sigmoid": "1/(1 + exp(-x))", "expit": "1/(1 + exp(-x))", "silu": "x/(1 + exp(-x))", "softplus": "log(1 + exp(x))",
+    "square": "x**2", "pow": "x**y", "power": "x**y", "rsqrt": "1/sqrt(x)", "reciprocal": "1/x", "exp2": "2**x",
+    "log2": "log(x, 2)", "log1p": "log(1 + x)", "expm1": "exp(x) - 1",
 }  # fmt: skip
 """A name in NumPy, torch or `math` -> how SymPy writes it."""
 PRODUCTS = ("matmul", "dot", "einsum", "mm", "bmm", "inner", "vdot", "tensordot", "baddbmm", "addmm")

@@ -21,9 +21,11 @@ from redalg.decompose.cascade import Cascade, Reduction
 from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, Value, Where
 from redalg.expression.contents import is_indicator, values_of
+from redalg.expression.operators import operator_of
 from redalg.incremental.arrays.evaluate import infinite_terms
 from redalg.incremental.factors import grouped
 from redalg.lower_tile.ir.names import Names, kernel_name
+from redalg.monoids.functions import IsNaN
 from redalg.unfused.torch_terms import (
     ATOM,
     POWER,
@@ -38,10 +40,6 @@ from redalg.unfused.torch_terms import (
 )
 
 EIGHT_BITS = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
-FUNCTIONS = {"Abs": "abs", "sign": "sign", "ceiling": "ceil", "IsNaN": "isnan"} | {
-    name: name for name in (
-        "log", "sqrt", "tanh", "sin", "cos", "tan", "sinh", "cosh", "atan", "asin", "acos", "erf", "erfc", "expm1",
-        "log1p", "asinh", "acosh", "atanh", "atan2")}  # fmt: skip
 ALONG = {"sum": "sum", "prod": "prod", "scaled_product": "prod", "compensated_sum": "sum", "max": "amax",
          "min": "amin", "any": "amax", "all": "amin"}  # fmt: skip
 """What reduces along a dimension."""
@@ -386,10 +384,12 @@ class _Definition:
         name, parts = type(node).__name__, [self.visit(one) for one in node.args]
         if name in ("Max", "Min"):
             return self.lay.extreme(name, parts)
-        if name not in FUNCTIONS:
+        operator = operator_of(node)
+        function = "isnan" if isinstance(node, IsNaN) else operator.torch if operator else ""
+        if not function:
             raise PlanError(f"`{node}`: PyTorch has no word for `{name}` that redalg knows. Save no file of it.")
         axes = self.lay.union(parts)
-        return Term(f"torch.{FUNCTIONS[name]}({', '.join(self.lay.lined(one, axes) for one in parts)})", axes)
+        return Term(f"torch.{function}({', '.join(self.lay.lined(one, axes) for one in parts)})", axes)
 
     def sized(self, node: Basic) -> Any:
         """An expression of extents, as a number."""

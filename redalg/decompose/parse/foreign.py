@@ -61,16 +61,11 @@ from sympy.logic.boolalg import Boolean, BooleanAtom
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Where
 from redalg.expression.contents import nodes_of, of_kind
+from redalg.expression.operators import OPERATORS
 from redalg.expression.rebuild import with_args
 from redalg.expression.tensor import declared
 
 OURS = (Axis, Extent, Label, Scalar)
-
-EVALUATED = frozenset({
-    "exp", "log", "expm1", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh",
-    "asinh", "acosh", "atanh", "erf", "erfc", "Abs", "sign", "floor", "ceiling", "Mod", "Max", "Min",
-})  # fmt: skip
-"""Functions, by class, that every CPU backend evaluates."""
 
 
 def _xor(a: Boolean, b: Boolean, *more: Boolean) -> Boolean:
@@ -207,7 +202,7 @@ def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
 
 def unreadable(node: Basic) -> str:
     """The message for a node that no backend evaluates."""
-    functions = ", ".join(sorted(EVALUATED, key=str.lower))
+    functions = ", ".join(sorted(OPERATORS, key=str.lower))
     if isinstance(node, AppliedUndef):
         return (f"`{node}` is an undefined function. The functions are {functions}; the reductions are `ra.sum`, "
                 "`ra.max` and their like, whose states of fixed size merge. What has no such state, as a median has "
@@ -221,7 +216,7 @@ def _readable(kind: type[Basic]) -> bool:
     if str(kind.__module__).startswith("redalg."):  # an undefined function has none
         return True
     if issubclass(kind, Application) and not issubclass(kind, Boolean):
-        return kind.__name__ in EVALUATED
+        return kind.__name__ in OPERATORS
     if issubclass(kind, Boolean):
         return issubclass(kind, And | Or | Not | Relational | BooleanAtom)
     return issubclass(kind, Add | Mul | Pow | Number | NumberSymbol) or not issubclass(kind, Expr)

@@ -5,7 +5,6 @@ Both compute elementwise on NumPy arrays, in real numbers: what is not real is N
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import reduce
@@ -16,19 +15,9 @@ import numpy as np
 from sympy import Expr, Float, S
 
 from redalg.decompose.samples.digits import context
+from redalg.expression.operators import OPERATORS, numpy_function
 
 SIGNIFICAND = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
-NUMPY = {
-    name: name for name in ("exp", "log", "tanh", "sin", "cos", "tan", "sinh", "cosh", "floor", "sign", "expm1",
-                            "log1p")
-} | {
-    "ceiling": "ceil", "Abs": "abs", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh",
-    "acosh": "arccosh", "atanh": "arctanh", "atan2": "arctan2", "Max": "maximum", "Min": "minimum", "Mod": "mod",
-}  # fmt: skip
-MPMATH = {
-    name: name for name in ("exp", "log", "tanh", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh",
-                            "acosh", "atanh", "atan2", "erf", "erfc", "floor", "sign", "expm1", "log1p")
-} | {"ceiling": "ceil", "Abs": "fabs"}  # fmt: skip
 
 
 MULTIPLIED = 4
@@ -84,10 +73,15 @@ class Floats(Arithmetic):
         return self.dtype(str(Float(value, 30))) if value.is_extended_real and value.is_finite else self.dtype("nan")
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        if name in ("erf", "erfc"):  # no better than float64, which the coarser type is made to show
-            made, unit = np.frompyfunc(getattr(math, name), 1, 1), 2.0**-49 if self.dtype is np.float64 else 0.0
-            return lambda x: np.asarray(made(x), dtype=self.dtype) * (1 + unit)
-        return getattr(np, NUMPY[name]) if name in NUMPY else None
+        operator = OPERATORS.get(name)
+        if operator is None:
+            return None
+        function = numpy_function(operator)
+        if not operator.numpy.startswith("math."):
+            return function
+        # no better than float64, which the coarser type is made to show
+        unit = 2.0**-49 if self.dtype is np.float64 else 0.0
+        return lambda x: np.asarray(function(np.asarray(x, dtype=np.float64)), dtype=self.dtype) * (1 + unit)
 
     def power(self, base: Any, exponent: Any) -> Any:
         if isinstance(exponent, int) and 0 < abs(exponent) <= MULTIPLIED:
@@ -131,7 +125,8 @@ class Digits(Arithmetic):
             return self._each(self._largest if name == "Max" else self._least, 2)
         if name == "Mod":
             return self._each(lambda a, b: a % b, 2)
-        return self._each(getattr(self.ctx, MPMATH[name]), 2 if name == "atan2" else 1) if name in MPMATH else None
+        operator = OPERATORS.get(name)
+        return self._each(getattr(self.ctx, operator.mpmath or name), operator.inputs) if operator else None
 
     def power(self, base: Any, exponent: Any) -> Any:
         if isinstance(exponent, int):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from sympy import Add, Expr, Max, Min, Mul, Pow, Tuple, asinh, atan, erf, exp, log, sign, sinh, tanh
+from sympy import Add, Expr, Max, Min, Mul, Pow, Tuple, sign
 from sympy.core.relational import Relational
 
 from redalg.decompose.cascade import Cascade, Reduction
@@ -24,11 +24,8 @@ from redalg.decompose.separate.signs import Facts, KnownFacts, sign_of
 from redalg.errors import Text
 from redalg.expression import Value
 from redalg.expression.contents import elements_of, nodes_of, of_kind, text_of, values_of
+from redalg.expression.operators import operator_of
 
-RISING = (exp, log, tanh, sinh, atan, asinh, erf)
-"""Functions that pass on every change."""
-UNBOUNDED = (exp, log, sinh, asinh)
-"""Those of them that have no upper bound."""
 STEP = 2.0**-11
 """The step of a derivative, relative to the value."""
 STENCIL = ((1, 8 / 12), (-1, -8 / 12), (2, -1 / 12), (-2, 1 / 12))
@@ -56,7 +53,8 @@ def passes_on(output: Expr, value: Value, others: Iterable[Value]) -> bool:
     node = output
     while node != value:
         holding = [one for one in node.args if value in values_of(one)]
-        if len(holding) != 1 or not isinstance(node, (Add, Mul, Pow, *RISING)):
+        operator = operator_of(node)
+        if len(holding) != 1 or not (isinstance(node, Add | Mul | Pow) or (operator and operator.strict)):
             return False
         node = holding[0]
     return True
@@ -139,7 +137,9 @@ def without_bound(node: Expr, value: Expr) -> bool:
     """Tells at a glance if an expression grows with a value as far as that does: the value stands in it once."""
     while node != value:
         holding = [one for one in node.args if value in nodes_of(one)]
-        grows = isinstance(node, (Add, Mul, *UNBOUNDED)) or (isinstance(node, Pow) and node.exp.is_positive)
+        operator = operator_of(node)
+        unbounded = operator is not None and operator.strict and operator.unbounded
+        grows = isinstance(node, Add | Mul) or unbounded or (isinstance(node, Pow) and node.exp.is_positive)
         if len(holding) != 1 or not grows:
             return False
         node = holding[0]

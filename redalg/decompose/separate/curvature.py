@@ -19,7 +19,7 @@ What is constant has the sign that `signs` knows: SymPy would ask the same of ea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from sympy import (
     Abs,
@@ -34,36 +34,18 @@ from sympy import (
     Mul,
     Pow,
     S,
-    acosh,
-    asinh,
-    atan,
-    ceiling,
-    erf,
-    exp,
-    floor,
-    log,
-    sign,
-    sinh,
-    tanh,
 )
 
 from redalg.decompose.separate.signs import UP, Facts, Sign, sign_of
 from redalg.expression import Cast, Where
 from redalg.expression.contents import of_kind, values_of
 from redalg.expression.expanded import expanded
+from redalg.expression.operators import operator_of
 
 CONVEX, CONCAVE, QUASICONVEX, QUASICONCAVE = "convex", "concave", "quasiconvex", "quasiconcave"
 OPPOSITE = {CONVEX: CONCAVE, CONCAVE: CONVEX, QUASICONVEX: QUASICONCAVE, QUASICONCAVE: QUASICONVEX}
 QUASI = frozenset({QUASICONVEX, QUASICONCAVE})
 AFFINE = frozenset(OPPOSITE)
-
-RISING: tuple[tuple[Any, str | None], ...] = (
-    (exp, CONVEX), (log, CONCAVE), (acosh, CONCAVE), (tanh, None), (atan, None), (erf, None), (sinh, None),
-    (asinh, None), (floor, None), (ceiling, None), (sign, None), (Cast, None),
-)  # fmt: skip
-"""Functions that never fall, and whether they are convex or concave."""
-STRICT = (exp, log, tanh, atan, erf, sinh, asinh)
-"""Those of them that keep different arguments different."""
 
 
 @final
@@ -80,7 +62,7 @@ class Curvature:
         direction = None if self.direction is None else -self.direction
         return Curvature(direction, frozenset(OPPOSITE[one] for one in self.shape), self.strict)
 
-    def within(self, rising: str | None, strict: bool) -> Curvature:
+    def within(self, rising: str, strict: bool) -> Curvature:
         """Of g(f) for a function g that never falls, convex or concave where `rising` says so."""
         kept = (self.shape & QUASI) | (self.shape & {rising} if rising else frozenset())
         return Curvature(self.direction, kept, self.strict and strict)
@@ -114,9 +96,11 @@ def curvature(node: Expr, variable: Expr, facts: Facts = NONE) -> Curvature:
     if isinstance(node, Max | Min):
         parts = [curvature(arg, variable, facts) for arg in not_exceeded(node, facts)]
         return _extremum(parts, CONVEX if isinstance(node, Max) else CONCAVE) if len(parts) > 1 else parts[0]
-    for kind, rising in RISING:
-        if node.func == kind:
-            return curvature(node.args[0], variable, facts).within(rising, isinstance(node, STRICT))
+    if isinstance(node, Cast):
+        return curvature(node.args[0], variable, facts).within("", strict=False)
+    operator = operator_of(node)
+    if operator is not None and operator.rising:
+        return curvature(node.args[0], variable, facts).within(operator.shape, operator.strict)
     return UNKNOWN
 
 
@@ -209,7 +193,7 @@ def _power(node: Expr, inner: Curvature, facts: Facts) -> Curvature:
     if exponent.is_Integer and exponent > 0:
         if constant_sign(node.base, facts) in UP:
             return inner.within(CONVEX, strict=True)
-        return inner.within(None, strict=True) if exponent % 2 else _even(inner)
+        return inner.within("", strict=True) if exponent % 2 else _even(inner)
     sign = sign_of(exponent, facts)
     if sign == "positive":
         return inner.within(CONCAVE if sign_of(1 - exponent, facts) in UP else CONVEX, strict=True)

@@ -21,6 +21,7 @@ from redalg.decompose.separate.bounds import bounded
 from redalg.expression import Cast, Element, Let, Value, Where
 from redalg.expression.contents import elements_of, of_kind, text_of, values_of
 from redalg.expression.expanded import addends_of, expanded
+from redalg.expression.operators import operator_of
 
 Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
 Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
@@ -32,10 +33,8 @@ NEGATED: dict[Sign, Sign] = {
 UP: tuple[Sign, ...] = ("positive", "nonnegative")
 STRICT: tuple[Sign, ...] = ("positive", "negative")
 KEEPS_SIGN = ("sum", "prod", "max", "min")
-ODD = {"tanh", "sinh", "asinh", "atan", "erf", "sign", "expm1", "log1p"}
-"""Increasing functions that are 0 at 0."""
 RULED = (Add, Mul, Pow, Max, Min, Abs, exp, sin, cos, cosh, Where, Let, Cast, Value, Element)
-"""What the rules know, with odd functions, as well as SymPy where it holds elements or values, of no known sign."""
+"""Nodes whose signs the rules know as well as SymPy if they hold elements or values, beside functions that keep signs."""
 
 
 EFFORT = 8
@@ -95,7 +94,7 @@ def absolute(expr: Expr, facts: Facts) -> Expr:
 
 def _found(expr: Expr, facts: KnownFacts) -> Sign | None:
     """By the rules, and by SymPy, which is slow to say that it does not know, of what is left."""
-    ruled = isinstance(expr, RULED) or type(expr).__name__ in ODD
+    ruled = isinstance(expr, RULED) or _keeps_sign(expr)
     if ruled and (elements_of(expr) or values_of(expr)):
         return _rule(expr, facts)
     if expr.is_extended_positive:
@@ -129,7 +128,12 @@ def _rule(expr: Expr, facts: Facts) -> Sign | None:
         return "positive" if sign_of(expr.args[0], facts) in ("positive", "negative") else "nonnegative"
     if isinstance(expr, Let | Cast):
         return _weak(sign_of(expr.expr if isinstance(expr, Let) else expr.args[0], facts))
-    return sign_of(expr.args[0], facts) if type(expr).__name__ in ODD else None
+    return sign_of(expr.args[0], facts) if _keeps_sign(expr) else None
+
+
+def _keeps_sign(expr: Expr) -> bool:
+    operator = operator_of(expr)
+    return operator is not None and operator.keeps_sign
 
 
 def declared_sign(element: Element) -> Sign | None:

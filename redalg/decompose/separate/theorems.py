@@ -24,6 +24,7 @@ from sympy.core.basic import Basic
 from redalg.errors import Text
 from redalg.expression import Cast, Scalar, Where
 from redalg.expression.contents import nodes_of
+from redalg.expression.operators import OPERATORS
 
 X, D = 1, 2
 """The sides of a term: what carries the streamed axis, and the reduced values."""
@@ -218,13 +219,11 @@ def singularity(what: str, *, analytic: bool) -> tuple[str, bool]:
 
 
 UNKNOWN = "applies `{}` to what mixes x and d, and has no addition theorem known to redalg"
-COMPLEX = frozenset({"tanh", "atan", "asinh", "atanh", "acosh", "asin", "acos", "tan"})
-"""Functions with singularities at finite arguments, real or complex."""
 
 
 def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool]:
     """Why tanh P and its like do not separate, and whether that is a theorem (it is one about analytic P)."""
-    if what not in COMPLEX or not analytic:
+    if what not in OPERATORS or not OPERATORS[what].singular or not analytic:
         return UNKNOWN.format(what), False
     return Text("is singular where `", argument, "` has a certain complex value, which moves with d: functions "
                  "singular at different places are independent, so the rank is infinite"), True  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
+from redalg.expression.operators import OPERATORS, numpy_function
 from redalg.incremental.arrays.arrays import ArrayOps
 
 NARROW = {"bfloat16": (7, -126, math.inf), "float8_e4m3fn": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
@@ -30,12 +31,8 @@ class NumpyOps(ArrayOps):
     def __init__(self, compute: str = "float64") -> None:
         self.compute = np.dtype(compute)
         self.functions = {
-            "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "Abs": np.abs, "tanh": np.tanh, "sin": np.sin,
-            "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "asin": np.arcsin,
-            "acos": np.arccos, "sign": np.sign, "floor": np.floor, "ceiling": np.ceil, "expm1": np.expm1,
-            "log1p": np.log1p, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2,
-            "erf": np.vectorize(math.erf, otypes=[np.float64]), "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
-            "where": np.where, "Max": np.maximum, "Min": np.minimum, "pow": np.power,
+            **{name: numpy_function(operator) for name, operator in OPERATORS.items()},
+            "sqrt": np.sqrt, "pow": np.power, "where": np.where,
             "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0], "Exponent": lambda x: self.frexp(x)[1],
             "IsNaN": np.isnan, "Lost": self.lost,
         }  # fmt: skip

@@ -17,6 +17,7 @@ from sympy.core.symbol import Str
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
+from redalg.expression.operators import numpy_function, operator_of
 from redalg.incremental.arrays.numpy_ops import NARROW, NumpyOps
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -50,8 +51,7 @@ from redalg.lower_tile.ir.scalars import (
     Wide,
     place_in_sum,
 )
-from redalg.lower_tile.text.expr_printer import EXTERNAL, is_of_places
-from redalg.lower_tile.text.expr_printer import FUNCTIONS as NAMED
+from redalg.lower_tile.text.expr_printer import is_of_places
 
 UNWRITTEN = 113
 """What an array of integers holds before it is written."""
@@ -63,7 +63,6 @@ RELATIONS = {
     "==": np.equal,
     "!=": np.not_equal,
 }
-FUNCTIONS = {name: NumpyOps().functions[name] for name in (*NAMED, *EXTERNAL)}
 PARTS: dict[str, Callable[..., Any]] = {
     "Mantissa": lambda x: np.frexp(x)[0],
     "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
@@ -301,8 +300,9 @@ class _Block:
             return args[0] % args[1]
         if type(node) in simple:
             return simple[type(node)](args[0])
-        if type(node).__name__ in FUNCTIONS:
-            return np.asarray(FUNCTIONS[type(node).__name__](*args)).astype(self.compute)
+        operator = operator_of(node)
+        if operator is not None and operator.kernel:
+            return np.asarray(numpy_function(operator)(*args)).astype(self.compute)
         if node in (S.true, S.false):
             return node == S.true
         if isinstance(node, Cast):

@@ -40,6 +40,7 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import UNDEFINED, Cast, Reduce, Where
+from redalg.expression.operators import operator_of
 from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, statements
 from redalg.lower_tile.ir.scalars import (
     Is,
@@ -58,25 +59,6 @@ from redalg.lower_tile.ir.scalars import (
 )
 from redalg.monoids.functions import Mantissa, Powered, Scaled
 
-FUNCTIONS = {
-    "tanh": "T.tanh",
-    "sin": "T.sin",
-    "cos": "T.cos",
-    "erf": "T.erf",
-    "sinh": "T.sinh",
-    "cosh": "T.cosh",
-    "atan": "T.atan",
-    "tan": "T.tan",
-    "asin": "T.asin",
-    "acos": "T.acos",
-    "asinh": "T.asinh",
-    "acosh": "T.acosh",
-    "atanh": "T.atanh",
-    "atan2": "T.atan2",
-    "log1p": "T.log1p",
-}
-EXTERNAL = ("erfc", "expm1")
-"""Functions of C's own library, of CUDA's as well, that TileLang has no name for."""
 HELPED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Roundings by a function of the binding header: the C target has no such dtypes."""
 LOG2_E = 1.4426950408889634
@@ -338,12 +320,12 @@ class Printer:
             return f"T.if_then_else({args[0]} > 0.0, 1.0, T.if_then_else({args[0]} < 0.0, -1.0, 0.0))"
         if isinstance(node, Mod):
             return f"modulo({args[0]}, {args[1]})"
-        name = type(node).__name__
-        if name in FUNCTIONS:
-            return f"{FUNCTIONS[name]}({', '.join(args)})"
-        if name in EXTERNAL:
-            said = name if self.compute == "float64" else f"{name}f"
-            return f'T.call_extern("{self.compute}", "{said}", {args[0]})'
+        operator = operator_of(node)
+        if operator is not None and operator.is_external:
+            function = operator.kernel if self.compute == "float64" else f"{operator.kernel}f"
+            return f'T.call_extern("{self.compute}", "{function}", {", ".join(args)})'
+        if operator is not None and operator.kernel:
+            return f"{operator.kernel}({', '.join(args)})"
         raise PlanError(f'`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend="torch".')
 
 

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import torch
 
+from redalg.expression.operators import OPERATORS
 from redalg.incremental.arrays.arrays import ArrayOps
 
 EIGHT_BIT_MAX = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
@@ -19,12 +20,8 @@ class TorchOps(ArrayOps):
     def __init__(self, compute: str, device: str) -> None:
         self.compute, self.device = getattr(torch, compute), device
         self.functions = {
-            "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt, "Abs": torch.abs, "tanh": torch.tanh,
-            "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinh": torch.sinh, "cosh": torch.cosh,
-            "atan": torch.atan, "asin": torch.asin, "acos": torch.acos, "sign": _sign, "floor": torch.floor,
-            "ceiling": torch.ceil, "erf": torch.erf, "where": torch.where, "Max": torch.maximum, "Min": torch.minimum,
-            "pow": torch.pow, "erfc": torch.erfc, "expm1": torch.expm1, "log1p": torch.log1p, "asinh": torch.asinh,
-            "acosh": torch.acosh, "atanh": torch.atanh, "atan2": torch.atan2,
+            **{name: getattr(torch, operator.torch) for name, operator in OPERATORS.items()},
+            "sign": _sign, "sqrt": torch.sqrt, "pow": torch.pow, "where": torch.where,
             "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0],
             "Exponent": lambda x: self.frexp(x)[1], "IsNaN": torch.isnan, "Lost": self.lost,
         }  # fmt: skip
