@@ -34,7 +34,7 @@ UP: tuple[Sign, ...] = ("positive", "nonnegative")
 STRICT: tuple[Sign, ...] = ("positive", "negative")
 KEEPS_SIGN = ("sum", "prod", "max", "min")
 RULED = (Add, Mul, Pow, Max, Min, Abs, exp, sin, cos, cosh, Where, Let, Cast, Value, Element)
-"""Nodes whose signs the rules know as well as SymPy if they hold elements or values, beside functions that keep signs."""
+"""Nodes whose signs the rules know as well as SymPy if they hold elements or values; `Operator.keeps_sign` too."""
 
 
 EFFORT = 8
