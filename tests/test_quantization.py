@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import redalg as ra
-from redalg.decompose.separate.rounding import ROUNDOFF, STEP
+from redalg.decompose.separate.rounding import half_step, roundoff
 from redalg.library import quantized_product
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.program import Contract, statements
@@ -86,7 +86,7 @@ def test_one_pass_is_within_its_bound(backend: str) -> None:
     tensors["x"] = tensors["x"].sort(1).values
     x, W, w = (tensors[name].double() for name in ("x", "W", "w"))
     scale = x.abs().amax(1, keepdim=True) / 448
-    element = 2 * float(ROUNDOFF["float8_e4m3fn"]) * (x / scale).abs() + 2 * float(STEP["float8_e4m3fn"])
+    element = 2 * float(roundoff("float8_e4m3fn")) * (x / scale).abs() + 2 * float(half_step("float8_e4m3fn"))
     bound = (element @ W.abs().T) * scale * w
     wanted = ONLINE.reference(**tensors)
     off = (ONLINE(**tensors, backend=backend).double() - wanted).abs()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from redalg.expression.dtypes import DTYPES
 from redalg.runtime.bind.inputs import bind
-from redalg.runtime.tune.verified import ROUNDOFF, Verifier, arrays_of, distance
+from redalg.runtime.tune.verified import Verifier, arrays_of, distance
 from tests.kernel_cases import fused
 
 INF, NAN = float("inf"), float("nan")
@@ -33,8 +34,8 @@ def test_a_first_result_within_rounding_passes_and_one_beyond_is_wrong() -> None
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_the_bound_is_the_dtypes(dtype: torch.dtype) -> None:
     name = str(dtype).removeprefix("torch.")
-    compute = min(ROUNDOFF[name], ROUNDOFF["float32"])
-    assert verifier(dtype=dtype).first == 8 * ROUNDOFF[name] + 8 * 64 * compute
+    compute = min(DTYPES[name].roundoff, DTYPES["float32"].roundoff)
+    assert verifier(dtype=dtype).first == 8 * DTYPES[name].roundoff + 8 * 64 * compute
 
 
 def test_others_may_be_some_times_worse_than_the_first_no_more() -> None:

@@ -18,9 +18,9 @@ from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
+from redalg.expression.dtypes import DTYPES
 from redalg.strategies.device import device_for
 from redalg.strategies.model.chain import Block, Chain, Tensor, chain_of, products
-from redalg.strategies.rules.rules import BYTES
 from redalg.strategies.search.pruning import Funnel, funnel
 
 CHIP, PAPERS_CHIP = "H200", "A100"
@@ -54,7 +54,8 @@ def of_row(family: Family, row: Row) -> dict[str, Any]:
     space = space_of(family, row, CHIP)
     grid, sizes = set(map(str, space.binding.grid)), space.sized.sizes
     chain = of_one_block(chain_of(space.form), grid)
-    widths = {one.name: BYTES.get(space.problem.dtypes.get(one.name, ""), STATE) for one in chain.tensors()}
+    dtypes = space.problem.dtypes
+    widths = {one.name: DTYPES[dtypes[one.name]].bytes if one.name in dtypes else STATE for one in chain.tensors()}
     found = funnel(chain, {loop: sizes[loop] for loop in chain.loops}, widths, space.device.smem_bytes)
     start = perf_counter()
     plans = sum(1 for _ in space.plans())

@@ -10,10 +10,8 @@ from typing import Any, final
 import numpy as np
 
 from redalg.errors import InputError
+from redalg.expression.dtypes import DTYPES
 from redalg.expression.operators import OPERATORS, numpy_function
-
-FORMATS = {"bfloat16": (7, -126, math.inf), "float8_e4m3fn": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
-"""Floats that NumPy lacks: bits of the mantissa, smallest exponent, and where they saturate."""
 
 
 class Library(ABC):
@@ -163,15 +161,15 @@ class Numpy(Library):
         if dtype.startswith("int"):
             limits = np.iinfo(dtype)
             return np.clip(np.rint(array), float(limits.min), float(limits.max))
-        if dtype not in FORMATS:
+        row = DTYPES[dtype]
+        if row.in_numpy:
             return self.float(array.astype(dtype))
-        bits, least, largest = FORMATS[dtype]
-        unit = np.ldexp(1.0, np.maximum(np.frexp(array)[1] - 1, least) - bits)
+        unit = np.ldexp(1.0, np.maximum(np.frexp(array)[1] - 1, row.least) - (row.digits - 1))
         with np.errstate(all="ignore"):
             near = np.where(np.isfinite(array), np.rint(array / unit) * unit, array)
-        if largest == math.inf:
+        if not row.saturates:
             return np.where(np.abs(near) >= 2.0**128, np.copysign(math.inf, near), near)
-        return np.clip(near, -largest, largest)
+        return np.clip(near, -row.limit, row.limit)
 
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return np.empty(tuple(shape), dtype)

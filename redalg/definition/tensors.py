@@ -7,7 +7,8 @@ from typing import Any, final
 
 import torch
 
-from redalg.definition.arrays import FORMATS, Library
+from redalg.definition.arrays import Library
+from redalg.expression.dtypes import DTYPES
 from redalg.expression.operators import OPERATORS
 
 
@@ -72,8 +73,8 @@ class Torch(Library):
         if dtype.startswith("int"):
             limits = torch.iinfo(getattr(torch, dtype))
             return torch.round(array).clamp(float(limits.min), float(limits.max))
-        if dtype in FORMATS:
-            array = array.clamp(-FORMATS[dtype][2], FORMATS[dtype][2])
+        if DTYPES[dtype].saturates:
+            array = array.clamp(-DTYPES[dtype].limit, DTYPES[dtype].limit)
         return array.to(getattr(torch, dtype)).to(torch.float64)
 
     def empty(self, shape: Sequence[int], dtype: str) -> Any:

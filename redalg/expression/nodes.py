@@ -15,10 +15,9 @@ from sympy.logic.boolalg import Boolean
 from sympy.printing.precedence import PRECEDENCE
 
 from redalg.errors import ExpressionError
+from redalg.expression.dtypes import DTYPES
 from redalg.expression.known import no_more_known
 from redalg.expression.node import Node
-
-DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int8")
 
 
 @final
@@ -178,8 +177,9 @@ def cast(expr: Any, dtype: str) -> Cast:
     >>> cast(Symbol("x"), "float16")
     cast(x, float16)
     """
-    if dtype not in DTYPES:
-        raise ExpressionError(f"cast: unknown dtype {dtype!r}. Use one of {', '.join(DTYPES)}.")
+    known = [name for name, one in DTYPES.items() if one.rounds]
+    if dtype not in known:
+        raise ExpressionError(f"cast: unknown dtype {dtype!r}. Use one of {', '.join(known)}.")
     return Cast(expr, dtype)
 
 

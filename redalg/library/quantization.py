@@ -7,9 +7,9 @@ from sympy import Abs, Float, Max, floor, log
 from redalg.expression import axes, cast, let, tensors
 from redalg.expression import max as max_over
 from redalg.expression import sum as sum_over
+from redalg.expression.dtypes import DTYPES
 from redalg.fuse import Fused, fuse
 
-LARGEST = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
 SMALLEST_ROW = Float(1e-30)
 """A row is scaled as if its largest magnitude were at least this, so that a row of zeros gives zeros."""
 
@@ -36,7 +36,7 @@ def quantized_product(
     """
     k = axes("k")
     x, W, w = tensors("x[m,k] W[n,k] w[n]")
-    inverse = LARGEST[dtype] / Max(let("amax", max_over(Abs(x), k)), SMALLEST_ROW)
+    inverse = DTYPES[dtype].largest / Max(let("amax", max_over(Abs(x), k)), SMALLEST_ROW)
     inverse = 2 ** floor(log(inverse, 2)) if power_of_two else inverse
     y = sum_over(cast(x * inverse, dtype) * W, k) / inverse * w
     return fuse(y if result is None else cast(y, result), axes="m n", exact=exact)

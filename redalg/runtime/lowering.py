@@ -9,6 +9,7 @@ from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.expression import Axis
+from redalg.expression.dtypes import DTYPES, is_emulated, is_float
 from redalg.incremental.arrange.arranged import arranged
 from redalg.incremental.arrange.coalesce import coalesced, placed_again
 from redalg.incremental.arrange.flatten import flattened
@@ -24,7 +25,7 @@ from redalg.lower_tile.place.parameters import reading
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.bind.arrays import output_dtype
-from redalg.runtime.bind.inputs import EIGHT_BITS, FLOATS, check_choice, promoted
+from redalg.runtime.bind.inputs import check_choice, promoted
 from redalg.runtime.known.tuned import remembered
 from redalg.runtime.unfused.unfused import Unfused, admitted, offered, refusal
 from redalg.strategies.binding import Binding, bind_axes
@@ -39,7 +40,6 @@ from redalg.unfused.standalone import Example, checked
 Made = TypeVar("Made")
 UNRULED = (*TUNED, "model")
 """Origins of plans that give way to the rules' where they have no program, or none that fits."""
-DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 """What a kernel's inputs may be."""
 
 
@@ -246,11 +246,11 @@ def lower_passes(
     *earlier, last = forms
     if not earlier:
         return (each(last, target, sizes, dtypes, **options),)
-    _, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
+    _, result = promoted([dtype for dtype in dtypes.values() if is_float(dtype)])
     known, passes = dict(dtypes), list[Made]()
     for form in earlier:
         taken = {name: known[name] for name in form.cascade.inputs() if name in known}
-        compute, _ = promoted([dtype for dtype in taken.values() if dtype in FLOATS])
+        compute, _ = promoted([dtype for dtype in taken.values() if is_float(dtype)])
         passes.append(each(form, target, sizes_of(form, sizes), taken,
                            **{**options, "plan": None, "result": compute}))  # fmt: skip
         known |= {one.name: output_dtype(one, form, compute) for one in form.outputs}
@@ -380,7 +380,7 @@ def problem_of(
     check_choice("empty", empty)
     check_choice("precision", precision)
     sized = sized_axes(form, sizes)
-    compute, own = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
+    compute, own = promoted([dtype for dtype in dtypes.values() if is_float(dtype)])
     named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}
     return Problem(sized, dict(shapes), named, compute, result or own, empty, precision)
 
@@ -394,7 +394,7 @@ def kernel_dtype(dtype: str, target: str) -> str:
     """How a kernel declares a dtype: masks are bytes; the C target has no bfloat16 and no floats of 8 bits."""
     if dtype == "bool":
         return "uint8"
-    return "float32" if dtype in ("bfloat16", *EIGHT_BITS) and target == "c" else dtype
+    return "float32" if is_emulated(dtype) and target == "c" else dtype
 
 
 @cache

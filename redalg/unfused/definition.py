@@ -21,6 +21,7 @@ from redalg.decompose.cascade import Cascade, Reduction
 from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, Value, Where
 from redalg.expression.contents import is_indicator, values_of
+from redalg.expression.dtypes import DTYPES
 from redalg.expression.operators import operator_of
 from redalg.incremental.arrays.evaluate import infinite_terms
 from redalg.incremental.factors import grouped
@@ -39,7 +40,6 @@ from redalg.unfused.torch_terms import (
     repeated,
 )
 
-EIGHT_BITS = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
 ALONG = {"sum": "sum", "prod": "prod", "scaled_product": "prod", "compensated_sum": "sum", "max": "amax",
          "min": "amin", "any": "amax", "all": "amin"}  # fmt: skip
 """What reduces along a dimension."""
@@ -358,11 +358,11 @@ class _Definition:
         made = self.visit(node.args[0])
         made = made if made.tensor else Term(f"torch.tensor({made.text}, device=device)")
         if node.dtype.startswith("int"):
-            bits = 8 * {"int8": 1, "int32": 4, "int64": 8}[node.dtype]
+            bits = 8 * DTYPES[node.dtype].bytes
             limits = "" if bits == 64 else f".clamp(-{2 ** (bits - 1)}, {2 ** (bits - 1) - 1})"
             return replace(made, text=f"{made.atom}.to(dtype).round(){limits}", level=ATOM)
-        limit = EIGHT_BITS.get(node.dtype)
-        text = made.atom if limit is None else f"{made.atom}.clamp(-{limit}, {limit})"
+        row = DTYPES[node.dtype]
+        text = f"{made.atom}.clamp(-{row.largest}, {row.largest})" if row.saturates else made.atom
         return replace(made, text=f"{text}.to(torch.{node.dtype}).to(dtype)", level=ATOM)
 
     def _floor(self, node: floor) -> Term:

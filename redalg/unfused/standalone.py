@@ -22,15 +22,18 @@ from sympy.core.relational import Relational
 from redalg.decompose.cascade import Cascade
 from redalg.expression import Axis, Element, RunningCast, Scalar
 from redalg.expression.contents import elements_of, of_kind, values_of
+from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Parameter, TileProgram, sized
 from redalg.strategies.plan import Problem, shape_of
 from redalg.unfused.definition import EXPONENTIAL, Definition, definition
 
-UNIT = {"float64": -53, "float32": -24, "float16": -11, "bfloat16": -8, "float8_e4m3fn": -4, "float8_e5m2": -3,
-        "int8": -8, "int32": -32}  # fmt: skip
-"""log₂ of the unit roundoff; of an integer, relative to the largest."""
-EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
+
+def unit(dtype: str) -> int:
+    """log₂ of the unit roundoff; of an integer, relative to the largest."""
+    return -DTYPES[dtype].digits if is_float(dtype) else -8 * DTYPES[dtype].bytes
+
+
 LARGEST = 1 << 27
 """Elements of a definition's tensors beyond which it is evaluated part by part: a gibibyte of float64."""
 
@@ -272,12 +275,12 @@ def given(one: Parameter, example: Example) -> str:
 def moves(example: Example) -> list[str]:
     """By input how far it moves: by the widest rounding of any, for operands are rounded to one another's dtypes."""
     cascade, dtypes = example.form.cascade, example.problem.dtypes
-    floats = [UNIT[dtype] for dtype in dtypes.values() if "float" in dtype and dtype not in EIGHT_BITS]
-    base = max(floats, default=UNIT["float32"]) + 4
+    floats = [unit(dtype) for dtype in dtypes.values() if is_float(dtype) and not is_eight_bits(dtype)]
+    base = max(floats, default=unit("float32")) + 4
     casts = of_kind(RunningCast, *(factor for one in example.form.accumulators for factor in one.factors))
     narrow = {one.name: cast.dtype for cast in casts for one in elements_of(cast)}
-    made = [f"(2**{max(base, UNIT.get(narrow.get(name, ''), base))}{', True' * ('int' in narrow.get(name, ''))},)"
-            for name in cascade.inputs()]  # fmt: skip
+    units = {name: max(base, unit(narrow[name])) if name in narrow else base for name in cascade.inputs()}
+    made = [f"(2**{units[name]}{', True' * ('int' in narrow.get(name, ''))},)" for name in cascade.inputs()]
     return [*made, *(f"(2**{base},)" for _ in cascade.scalars())]
 
 

@@ -15,10 +15,8 @@ import numpy as np
 from sympy import Expr, Float, S
 
 from redalg.decompose.samples.digits import context
+from redalg.expression.dtypes import DTYPES
 from redalg.expression.operators import OPERATORS, numpy_function
-
-SIGNIFICAND = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
-
 
 MULTIPLIED = 4
 """The largest exponent for which factors are multiplied: NumPy's power takes as long as an exponential."""
@@ -96,7 +94,7 @@ class Floats(Arithmetic):
             limit = 2.0 ** (int(dtype[3:]) - 1)
             return np.clip(np.rint(x), self.dtype(-limit), self.dtype(limit - 1))
         significand, exponent = np.frexp(x)
-        unit = self.dtype(2.0 ** SIGNIFICAND[dtype])
+        unit = self.dtype(2.0 ** DTYPES[dtype].digits)
         return np.ldexp(np.rint(significand * unit) / unit, exponent)
 
     def is_finite(self, x: Any) -> Any:
@@ -145,7 +143,7 @@ class Digits(Arithmetic):
             limit = 2 ** (int(dtype[3:]) - 1)
             return min(max(ctx.nint(x), ctx.mpf(-limit)), ctx.mpf(limit - 1))
         significand, exponent = ctx.frexp(x)
-        unit = ctx.mpf(2) ** SIGNIFICAND[dtype]
+        unit = ctx.mpf(2) ** DTYPES[dtype].digits
         return ctx.ldexp(ctx.nint(significand * unit) / unit, exponent)
 
     def _largest(self, a: Any, b: Any) -> Any:

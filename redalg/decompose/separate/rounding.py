@@ -30,27 +30,17 @@ from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Reduce, Value, Where
 from redalg.expression.contents import values_of
-
-ROUNDOFF = {
-    "float64": Rational(1, 2**53), "float32": Rational(1, 2**24), "float16": Rational(1, 2**11),
-    "bfloat16": Rational(1, 2**8), "float8_e4m3fn": Rational(1, 2**4), "float8_e5m2": Rational(1, 2**3),
-}  # fmt: skip
-"""Unit roundoff of floating-point dtypes; integers have none."""
-STEP = {
-    "float64": Rational(1, 2**1075), "float32": Rational(1, 2**150), "float16": Rational(1, 2**25),
-    "bfloat16": Rational(1, 2**134), "float8_e4m3fn": Rational(1, 2**10), "float8_e5m2": Rational(1, 2**17),
-}  # fmt: skip
-"""Half of the smallest step (between subnormals); of integers 1/2."""
+from redalg.expression.dtypes import DTYPES, is_float
 
 
-LARGEST = {
-    "float64": Integer(2**1024 - 2**971), "float32": Integer(2**128 - 2**104), "float16": Integer(65504),
-    "bfloat16": Integer(2**128 - 2**120), "float8_e4m3fn": Integer(448), "float8_e5m2": Integer(57344),
-    "int64": Integer(2**63 - 1), "int32": Integer(2**31 - 1), "int8": Integer(127),
-}  # fmt: skip
-"""The largest number of a dtype."""
-SATURATING = ("int64", "int32", "int8", "float8_e4m3fn", "float8_e5m2")
-"""Dtypes that round what lies beyond their largest number to it, and not to infinity."""
+def roundoff(dtype: str) -> Expr:
+    """The unit roundoff of a float; 0 of an integer."""
+    return Rational(1, 2 ** DTYPES[dtype].digits) if is_float(dtype) else S.Zero
+
+
+def half_step(dtype: str) -> Expr:
+    """Half of the smallest step: of a float that between subnormal numbers."""
+    return Rational(1, 2 ** (DTYPES[dtype].digits - DTYPES[dtype].least)) if is_float(dtype) else S.Half
 
 
 @final
@@ -76,16 +66,17 @@ class Rounding:
     @property
     def beyond(self) -> Expr:
         """Most by which the definition's rounding moves a number for being larger than the dtype's largest."""
-        size, largest = size_of(self.cast.args[0]), LARGEST[self.cast.dtype]
+        size, largest = size_of(self.cast.args[0]), Integer(DTYPES[self.cast.dtype].largest)
         if self.within:
             return S.Zero
-        return Max(size - largest, 0) if self.cast.dtype in SATURATING else Where(size > largest, S.Infinity, S.Zero)
+        saturates = DTYPES[self.cast.dtype].saturates
+        return Max(size - largest, 0) if saturates else Where(size > largest, S.Infinity, S.Zero)
 
     @property
     def bound(self) -> Expr:
         """Most by which one rounded element may differ from the definition's."""
-        relative = ROUNDOFF.get(self.cast.dtype, Integer(0))
-        step = STEP.get(self.cast.dtype, Rational(1, 2))
+        relative = roundoff(self.cast.dtype)
+        step = half_step(self.cast.dtype)
         if self.scale is None:
             return relative * size_of(self.cast.args[0]) + step + self.beyond
         relative = Integer(0) if self.by_power_of_two and relative else 2 * relative
@@ -129,10 +120,9 @@ def said(one: Rounding) -> str:
 
 def overflowing(one: Rounding) -> str:
     """The fate of a number that is too large for the dtype."""
-    ends = "saturates" if one.cast.dtype in SATURATING else "is infinite"
-    return (
-        f"What exceeds {float(LARGEST[one.cast.dtype]):.6g} in magnitude, where the definition {ends}, stays as it is."
-    )
+    row = DTYPES[one.cast.dtype]
+    ends = "saturates" if row.saturates else "is infinite"
+    return f"What exceeds {float(row.largest):.6g} in magnitude, where the definition {ends}, stays as it is."
 
 
 # ---- sums that hold roundings ----------------------------------------------------------------------------------------

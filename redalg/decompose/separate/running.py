@@ -8,17 +8,18 @@ What must be known of signs is asked of bounds that are simpler: 2^⌊e⌋ ≤ 2
 
 from __future__ import annotations
 
-from sympy import Abs, Add, Dummy, Expr, Max, Min, Mul, Pow, S, ceiling, expand_mul, expand_power_exp, floor
+from sympy import Abs, Add, Dummy, Expr, Integer, Max, Min, Mul, Pow, S, ceiling, expand_mul, expand_power_exp, floor
 from sympy.core.basic import Basic
 
 from redalg.decompose.separate.curvature import curvature
 from redalg.decompose.separate.piecewise import dominant
-from redalg.decompose.separate.rounding import LARGEST, Rounding
+from redalg.decompose.separate.rounding import Rounding
 from redalg.decompose.separate.separating import Separating
 from redalg.decompose.separate.signs import is_nonnegative
 from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.expression import Cast, Where
 from redalg.expression.contents import of_kind, values_of
+from redalg.expression.dtypes import DTYPES
 
 RISES = {"max": 1, "min": -1}
 """The direction in which an extremum moves while a pass runs."""
@@ -26,7 +27,7 @@ RISES = {"max": 1, "min": -1}
 
 def rounding(separator: Separating, cast: Cast, g: Expr, h: Expr) -> Rounding:
     """How one pass rounds what is g·h: at the running h where it may, else not at all."""
-    largest = LARGEST[cast.dtype]
+    largest = Integer(DTYPES[cast.dtype].largest)
     runs = is_within(separator, g * smooth(h), largest) and never_grows(separator, smooth(h))
     return Rounding(cast, h if runs else None, is_within(separator, smooth(cast.args[0]), largest))
 

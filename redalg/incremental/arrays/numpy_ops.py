@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, final
 
 import numpy as np
 
+from redalg.expression.dtypes import DTYPES, is_emulated
 from redalg.expression.operators import OPERATORS, numpy_function
 from redalg.incremental.arrays.arrays import ArrayOps
-
-NARROW = {"bfloat16": (7, -126, math.inf), "float8_e4m3fn": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
-"""Formats that NumPy lacks: bits of the mantissa, smallest exponent, largest value (where 8-bit floats saturate)."""
 
 
 def rounded(array: Any, bits: int, smallest: int, largest: float) -> Any:
@@ -59,8 +56,9 @@ class NumpyOps(ArrayOps):
         if dtype.startswith("int"):
             limits = np.iinfo(dtype)
             return self.to_compute(np.clip(np.rint(array), limits.min, limits.max))
-        if dtype in NARROW:
-            return self.to_compute(rounded(np.asarray(array), *NARROW[dtype]))
+        if is_emulated(dtype):
+            row = DTYPES[dtype]
+            return self.to_compute(rounded(np.asarray(array), row.digits - 1, row.least, row.limit))
         return self.to_compute(np.asarray(array).astype(dtype))
 
     def integer(self, array: Any) -> Any:

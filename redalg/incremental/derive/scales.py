@@ -34,6 +34,7 @@ from redalg.decompose.separate.laurent import Atom, Ratio
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.expression import Element, Let, Value, Where
 from redalg.expression.contents import elements_of, free_axes, is_indicator, values_of
+from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.derive.auxiliary import finished
 from redalg.incremental.derive.basis import Pool
 from redalg.incremental.derive.centre import Centred
@@ -166,8 +167,13 @@ def scale_of(largest: Value) -> Expr:
 
 
 EXACT_DEGREE = 4
-"""Highest power of numbers of `SMALL` types whose sums float32 holds, and what vanishes in it is of no weight."""
-SMALL = ("float16", "float8_e4m3fn", "float8_e5m2")
+"""Highest power of numbers of small floats whose sums float32 holds, and what vanishes in it is of no weight."""
+
+
+def is_small(dtype: str | None) -> bool:
+    """Tells if float32 holds the powers of the numbers of a float up to `EXACT_DEGREE`."""
+    largest = DTYPES["float32"].largest
+    return dtype is not None and is_float(dtype) and DTYPES[dtype].largest ** EXACT_DEGREE <= largest
 
 
 def for_kernels(form: FusedForm, dtypes: Mapping[str, str] | None = None, *, wide: bool = False) -> FusedForm:
@@ -184,7 +190,7 @@ def for_kernels(form: FusedForm, dtypes: Mapping[str, str] | None = None, *, wid
     terms = [factor for one in form.unscaled.accumulators for factor in (Mul(*one.factors),)]
     names = {element.name for term in terms for element in elements_of(term)}
     known = dtypes or {}
-    small = all(known.get(name) in SMALL for name in names) and max(map(_degree, terms)) <= EXACT_DEGREE
+    small = all(is_small(known.get(name)) for name in names) and max(map(_degree, terms)) <= EXACT_DEGREE
     return form.unscaled if small else form
 
 

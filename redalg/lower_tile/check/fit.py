@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from redalg.errors import PlanError
+from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.program import (
     Buffer,
     Contract,
@@ -22,12 +23,6 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
-
-BYTES = {
-    "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1,
-    "float8_e5m2": 1, "uint8": 1, "int8": 1,
-}  # fmt: skip
-
 
 WARP = 32
 
@@ -77,7 +72,7 @@ def smem_bytes(kernel: Kernel, plan: Plan) -> int:
         made = [(loop, one) for loop in loops for one in loop.body if isinstance(one, Parallel)]
         depths |= {store.target: max(1, loop.stages) for loop, one in made for store in one.body}
     sizes = {
-        one.name: prod(one.shape) * BYTES[one.dtype] * depths.get(one.name, 1)
+        one.name: prod(one.shape) * DTYPES[one.dtype].bytes * depths.get(one.name, 1)
         for one in kernel.buffers
         if one.scope == "shared" or plan.device.target == "c"
     }
@@ -118,7 +113,7 @@ def scratch_bytes(one: Statement, kernel: Kernel, plan: Plan) -> int:
     in several warps. (Those of one loop all live while it runs.)"""
     shapes = {buffer.name: buffer for buffer in kernel.buffers}
     reduced = (shapes[other.source] for other in statements((one,)) if isinstance(other, ReduceTile))
-    return sum(plan.threads * BYTES[tile.dtype] for tile in reduced if spans_warps(tile, kernel, plan))
+    return sum(plan.threads * DTYPES[tile.dtype].bytes for tile in reduced if spans_warps(tile, kernel, plan))
 
 
 def spans_warps(tile: Buffer, kernel: Kernel, plan: Plan) -> bool:
@@ -135,4 +130,4 @@ def turned_bytes(kernel: Kernel, plan: Plan) -> int:
         return 0
     shapes = {one.name: one for one in kernel.buffers}
     turned = [one for one in statements(kernel.body) if isinstance(one, Contract) and one.transposed]
-    return sum(prod(shapes[one.b].shape) * BYTES[shapes[one.c].dtype] for one in turned)
+    return sum(prod(shapes[one.b].shape) * DTYPES[shapes[one.c].dtype].bytes for one in turned)

@@ -17,8 +17,9 @@ from sympy.core.symbol import Str
 
 from redalg.errors import PlanError
 from redalg.expression import Cast, Where
+from redalg.expression.dtypes import is_emulated
 from redalg.expression.operators import numpy_function, operator_of
-from redalg.incremental.arrays.numpy_ops import NARROW, NumpyOps
+from redalg.incremental.arrays.numpy_ops import NumpyOps
 from redalg.lower_tile.ir.program import (
     Bind,
     Contract,
@@ -115,7 +116,7 @@ def points_of_blocks(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:
 
 def numpy_dtype(dtype: str) -> str:
     """What NumPy lacks is held as float32, and rounded where it is stored."""
-    return "float32" if dtype in NARROW else dtype
+    return "float32" if is_emulated(dtype) else dtype
 
 
 @final
@@ -123,7 +124,7 @@ class _Block:
     def __init__(self, kernel: Kernel, memory: dict[str, Any], compute: str) -> None:
         self.kernel, self.memory, self.compute = kernel, memory, np.dtype(compute)
         self.variables: dict[Symbol, Any] = {}
-        self.rounding = {one.name: one.dtype for one in kernel.buffers if one.dtype in NARROW}
+        self.rounding = {one.name: one.dtype for one in kernel.buffers if is_emulated(one.dtype)}
         self.tiles = {one.name: np.zeros(one.shape, numpy_dtype(one.dtype)) for one in kernel.buffers}
 
     def run(self, point: Mapping[Symbol, int]) -> None:

@@ -18,12 +18,12 @@ from sympy.logic.boolalg import Boolean
 from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Where
 from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.dtypes import is_eight_bits
 from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, Store
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.space import E_, I, J, Space
 from redalg.strategies.model.dag import within
-from redalg.strategies.rules.products import EIGHT_BITS
 
 
 def node_axes(indices: tuple[Expr, ...]) -> tuple[Axis, ...]:
@@ -153,7 +153,7 @@ class Operands:
         binding = space.plan.binding
         if binding.column is None:
             raise AssertionError("a contraction without columns")
-        turned = dtype in EIGHT_BITS or any(
+        turned = is_eight_bits(dtype) or any(
             (part := space.region(one)) is not None and part[1] == (binding.column, binding.streamed)
             for one in elements_of(expr)
         )

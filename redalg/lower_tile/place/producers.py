@@ -18,6 +18,7 @@ from sympy import Expr, Integer, S, Symbol, expand_mul
 from redalg.decompose.cascade import Producer, Reduction
 from redalg.expression import Axis, Element, Value, Where
 from redalg.expression.contents import free_axes, values_of
+from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Contract, Fill, Loop, Statement, index
@@ -26,7 +27,7 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.moves import buffer_of, numeric_factor
 from redalg.lower_tile.place.operands import Operands, operand_dtype
 from redalg.lower_tile.place.space import I, J, Space, U
-from redalg.strategies.rules.products import EIGHT_BITS, HOLDS
+from redalg.strategies.rules.products import HOLDS
 from redalg.strategies.rules.tiles import padded
 
 
@@ -106,13 +107,13 @@ class Production:
         (row, streamed), space, axis = sides, part.space, part.axis
         binding, dtype = space.plan.binding, operand_dtype(space, row)
         rows = (binding.row, axis) if space.by_row(row) else (axis,)
-        if dtype in EIGHT_BITS and not (space.plan.device.fp8 and dtype in HOLDS and space.start[axis][1] % 32 == 0):
+        if is_eight_bits(dtype) and not (space.plan.device.fp8 and dtype in HOLDS and space.start[axis][1] % 32 == 0):
             dtype = "float16"
         elif dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
             dtype = space.problem.compute  # what is computed may not fit: float16 holds nothing above 65504
         operand = part.operands.operand
         a = operand(space, row, tuple(one for one in rows if one is not None), (I, U), body, dtype=dtype)
-        turned = dtype not in EIGHT_BITS and lies_along(space, streamed, (axis, binding.streamed))
+        turned = not is_eight_bits(dtype) and lies_along(space, streamed, (axis, binding.streamed))
         axes, indices = ((axis, binding.streamed), (U, J)) if turned else ((binding.streamed, axis), (J, U))
         b = operand(space, streamed, axes, indices, body, dtype=dtype)
         body.append(Contract(a, b, part.name, transposed=not turned, clear=part.clear))

@@ -20,6 +20,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import values_of
+from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.arrays.structured import lifted
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, Structure
 from redalg.lower_tile.ir.program import Contract, Copy, ReduceTile, Statement
@@ -34,7 +35,7 @@ from redalg.lower_tile.place.selection import candidates, selected
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import E_, I, J, Space, usable_scale
 from redalg.lower_tile.place.split import Sums, added_up
-from redalg.strategies.rules.products import EIGHT_BITS, operands_dtype
+from redalg.strategies.rules.products import operands_dtype
 
 
 @final
@@ -313,7 +314,7 @@ class Step:
         moves = merge.moves(one)
         held = merge.moved(0, one) if moves else Load(accumulator, I, E_) * rescale
         self._flush(merge)
-        apart = moves or scale is not S.One or dtype in EIGHT_BITS
+        apart = moves or scale is not S.One or is_eight_bits(dtype)
         if rescale is not S.One and not apart:
             self.body.append(self.assembly.over_columns(accumulator, held))
         factor, live = live_term(one.factors[1], self.domain), self.space.alike(self.domain)
@@ -368,7 +369,7 @@ class Step:
         if key not in self.assembly.made:
             plan = self.space.plan
             held = weighted and plan.tensor_cores and plan.warps == "rows"
-            held = held and dtype not in (self.space.problem.compute, *EIGHT_BITS)
+            held = held and dtype != self.space.problem.compute and not is_eight_bits(dtype)
             scope, shape = "fragment" if held else "shared", (plan.block_row, plan.block_streamed)
             name = self.assembly.buffer("operand", scope, shape, dtype, f"{source} as {dtype}")
             self.assembly.made[key] = name

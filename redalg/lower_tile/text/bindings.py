@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import isinf
 from typing import final
 
-from redalg.incremental.arrays.numpy_ops import NARROW
+from redalg.expression.dtypes import DTYPES
 from redalg.strategies.plan import Plan
 
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
@@ -331,6 +330,7 @@ def base(plan: Plan, compute: str, used: Used) -> str:
 
 def round_c(dtype: str, compute: str) -> str:
     """The rounding to a dtype in arithmetic of the C target."""
-    bits, smallest, largest = NARROW[dtype]
-    clamped = "x" if isinf(largest) else f"T.max({-largest}, T.min({largest}, x))"
-    return ROUND_C.format(dtype=dtype, compute=compute, clamped=clamped, smallest=2.0**smallest, unit=2.0**-bits)
+    row = DTYPES[dtype]
+    clamped = f"T.max({-row.limit}, T.min({row.limit}, x))" if row.saturates else "x"
+    return ROUND_C.format(dtype=dtype, compute=compute, clamped=clamped, smallest=2.0**row.least,
+                          unit=2.0 ** (1 - row.digits))  # fmt: skip

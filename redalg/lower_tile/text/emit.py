@@ -7,6 +7,7 @@ from typing import Any, final
 
 from sympy import Mod, Mul, S, Symbol, floor, sympify
 
+from redalg.expression.dtypes import DTYPES, is_eight_bits, is_emulated
 from redalg.lower_tile.ir.program import (
     Bind,
     Contract,
@@ -27,9 +28,8 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, Used, binding, numbered, stage_suffix
-from redalg.lower_tile.text.expr_printer import HELPED, Printer, dtypes_of
+from redalg.lower_tile.text.expr_printer import Printer, dtypes_of
 from redalg.strategies.plan import Plan
-from redalg.strategies.rules.products import EIGHT_BITS
 from redalg.strategies.varying import GRID_LIMIT
 
 DIMENSIONS = 3
@@ -53,7 +53,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
     function = _Emitter(program).function()
-    rounds = tuple(dtype for dtype in HELPED if f"{dtype}(" in function)
+    rounds = tuple(dtype for dtype in DTYPES if is_emulated(dtype) and f"{dtype}(" in function)
     used = Used(
         constants="constant(" in function or (bool(rounds) and target == "c"),
         rounds=rounds,
@@ -271,7 +271,7 @@ class _Emitter:
         target = f"{one.target}[{', '.join(map(self.printer.integer, one.indices))}]"
         stored = self.printer.dtypes[one.target]
         value = printer.stored(one.expr, stored)
-        line = f"{target} = " + (f'T.cast({value}, "{stored}")' if stored in EIGHT_BITS else value)
+        line = f"{target} = " + (f'T.cast({value}, "{stored}")' if is_eight_bits(stored) else value)
         if one.guard == S.true:
             return [*once, line]
         return [*once, f"if {self.printer.condition(one.guard)}:", f"    {line}"]

@@ -40,6 +40,7 @@ from sympy.core.relational import Relational
 
 from redalg.errors import PlanError
 from redalg.expression import UNDEFINED, Cast, Reduce, Where
+from redalg.expression.dtypes import is_emulated
 from redalg.expression.operators import operator_of
 from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, statements
 from redalg.lower_tile.ir.scalars import (
@@ -59,8 +60,6 @@ from redalg.lower_tile.ir.scalars import (
 )
 from redalg.monoids.functions import Mantissa, Powered, Scaled
 
-HELPED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-"""Roundings by a function of the binding header: the C target has no such dtypes."""
 LOG2_E = 1.4426950408889634
 
 
@@ -310,7 +309,7 @@ class Printer:
         if isinstance(node, Cast) and node.dtype.startswith("int"):
             limit = 2 ** (int(node.dtype[3:]) - 1)
             return f"T.max({-limit}.0, T.min({limit - 1}.0, T.nearbyint({args[0]})))"
-        if isinstance(node, Cast) and node.dtype in HELPED:
+        if isinstance(node, Cast) and is_emulated(node.dtype):
             return f"{node.dtype}({args[0]})"
         if isinstance(node, Cast):
             return f'T.cast(T.cast({args[0]}, "{node.dtype}"), "{self.compute}")'

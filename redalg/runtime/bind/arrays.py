@@ -11,12 +11,13 @@ from redalg.decompose.cascade import Cascade, dtype_of
 from redalg.errors import BackendError
 from redalg.expression import Axis, Cast
 from redalg.expression.contents import values_of
+from redalg.expression.dtypes import DTYPES
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.runtime.bind.blocks import Ranges, blocks, output_axes, pieces, stream, unfused
-from redalg.runtime.bind.inputs import WIDTH, Bound
+from redalg.runtime.bind.inputs import Bound
 from redalg.runtime.bind.narrow import numpy_dtype, to_numpy, to_torch, widened
 
 
@@ -186,7 +187,7 @@ def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
     if output.carries:  # as many numbers as the inputs have: their dtype, as of any elementwise function
         return result
     wide = output.expr.has(log) or _is_extremum(output.expr, form)
-    return result if not wide or WIDTH[result] > 1 else "float32"
+    return result if not wide or DTYPES[result].bytes > 2 else "float32"
 
 
 def own_dtype(output: FormOutput, form: FusedForm) -> str:

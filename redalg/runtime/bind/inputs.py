@@ -14,12 +14,10 @@ import numpy as np
 from redalg.decompose.cascade import Cascade
 from redalg.errors import InputError
 from redalg.expression import Axis, Scalar
+from redalg.expression.dtypes import DTYPES, floats, is_eight_bits, is_float
 
-EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
-FLOATS = ("float64", "float32", "float16", "bfloat16", *EIGHT_BITS)
 UNSIGNED = ("uint16", "uint32", "uint64")
 """Integers that torch stores and does not compute with."""
-WIDTH = {"float64": 3, "float32": 2, "bfloat16": 1, "float16": 1}
 
 
 @final
@@ -120,20 +118,20 @@ def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] 
     _check_dtypes(cascade, dtypes, library)
     _check_extents(cascade, extents or {})
     sizes = _sizes(cascade, tensors, extents or {}, chunked)
-    compute, result = promoted([dtype for dtype in dtypes.values() if dtype in FLOATS])
+    compute, result = promoted([dtype for dtype in dtypes.values() if is_float(dtype)])
     return Bound(tensors, scalars, sizes, dtypes, library, next(iter(devices.values()), "cpu"), compute, result)
 
 
-def promoted(floats: list[str]) -> tuple[str, str]:
+def promoted(dtypes: list[str]) -> tuple[str, str]:
     """(compute dtype, output dtype) by torch's promotion: two different 16-bit types meet in float32.
 
     Floats of 8 bits are how numbers are stored: beside wider ones they decide nothing, and alone they meet in float32.
     """
-    floats = [dtype for dtype in floats if dtype not in EIGHT_BITS]
-    if not floats:
+    wide = [dtype for dtype in dtypes if not is_eight_bits(dtype)]
+    if not wide:
         return "float32", "float32"
-    widest = max(floats, key=lambda dtype: WIDTH[dtype])
-    if WIDTH[widest] == 1 and len(set(floats)) > 1:
+    widest = max(wide, key=lambda dtype: DTYPES[dtype].bytes)
+    if DTYPES[widest].bytes == 2 and len(set(wide)) > 1:
         widest = "float32"
     return ("float64" if widest == "float64" else "float32"), widest
 
@@ -246,10 +244,10 @@ def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> 
         if dtype.startswith("complex"):
             raise InputError(f"tensor `{name}` is {dtype}: reductions here are over extended reals. Pass its real and "
                              "imaginary parts as two tensors.")  # fmt: skip
-        if dtype not in FLOATS and name in as_value:
+        if not is_float(dtype) and name in as_value:
             call = f"{name}.float()" if library == "torch" else f'{name}.astype("float32")'
             raise InputError(
-                f"tensor `{name}` is {dtype}, and stands in arithmetic, where one of {', '.join(FLOATS)} is needed. "
+                f"tensor `{name}` is {dtype}, and stands in arithmetic, where one of {', '.join(floats())} is needed. "
                 f"Convert it, for instance `{call}`."
             )
         if not dtype.startswith(("float", "bfloat16", "int", "uint", "bool")):

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-"""The integers of as many bits."""
+from redalg.expression.dtypes import DTYPES, is_emulated
+
+
+def integers_of(name: str) -> str:
+    """The integers of as many bits as a float that NumPy lacks."""
+    return {1: "uint8", 2: "int16"}[DTYPES[name].bytes]
 
 
 def widened(array: Any) -> Any:
     """A NumPy array, in float32 where NumPy's own functions do not know its dtype."""
-    return array.astype("float32") if str(array.dtype) in BITS else array
+    return array.astype("float32") if is_emulated(str(array.dtype)) else array
 
 
 def numpy_dtype(name: str) -> Any:
     """A dtype for NumPy: where it lacks one and `ml_dtypes` is not there, float32 holds the same numbers."""
-    if name not in BITS:
+    if not is_emulated(name):
         return name
     try:
         import ml_dtypes
@@ -32,9 +36,9 @@ def to_torch(array: Any) -> Any:
     import torch
 
     name = str(array.dtype)
-    if name not in BITS:
+    if not is_emulated(name):
         return torch.from_numpy(array)
-    return torch.from_numpy(array.view(BITS[name])).view(getattr(torch, name))
+    return torch.from_numpy(array.view(integers_of(name))).view(getattr(torch, name))
 
 
 def to_numpy(tensor: Any) -> Any:
@@ -42,8 +46,8 @@ def to_numpy(tensor: Any) -> Any:
     import torch
 
     name = str(tensor.dtype).removeprefix("torch.")
-    if name not in BITS:
+    if not is_emulated(name):
         return tensor.numpy()
     import ml_dtypes
 
-    return tensor.view(getattr(torch, BITS[name])).numpy().view(getattr(ml_dtypes, name))
+    return tensor.view(getattr(torch, integers_of(name))).numpy().view(getattr(ml_dtypes, name))

@@ -19,12 +19,9 @@ from typing import Any, SupportsIndex
 from redalg.decompose.cascade import Cascade
 from redalg.errors import InputError
 from redalg.expression import Axis, Element, Extent, Tensor
+from redalg.expression.dtypes import DTYPES
 
-ALIASES = {
-    "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "single": "float32", "fp32": "float32",
-    "f32": "float32", "double": "float64", "fp64": "float64", "f64": "float64", "fp8_e4m3": "float8_e4m3fn",
-    "float8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "boolean": "bool",
-}  # fmt: skip
+ALIASES = {spelled: name for name, dtype in DTYPES.items() for spelled in dtype.spelled}
 """Other names of dtypes."""
 Sizes = Mapping[Any, SupportsIndex]
 """Whole numbers by axis, or by its name."""

@@ -15,13 +15,14 @@ from sympy.core.basic import Basic
 
 from redalg.errors import BackendError, InputError
 from redalg.expression import Axis
+from redalg.expression.dtypes import is_emulated
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm, Slot
 from redalg.runtime.bind.arrays import from_axes, ops_for, scope_for, tensors_for, to_axes
 from redalg.runtime.bind.blocks import blocks, stream
 from redalg.runtime.bind.identity import VERSION, difference, identity
-from redalg.runtime.bind.inputs import EIGHT_BITS, Bound, bind, dtype_name, library_of, without_gradients
+from redalg.runtime.bind.inputs import Bound, bind, dtype_name, library_of, without_gradients
 from redalg.runtime.bind.options import check_places, named_dtypes, named_sizes, starts
 from redalg.runtime.bind.places import (
     Box,
@@ -158,7 +159,7 @@ def no_elements(name: str, shape: list[int], dtype: str, device: str, library: s
     if library not in ("numpy", "torch"):
         raise InputError(f'empty_state: library={library!r} is not an option. Use "numpy" or "torch".')
     try:
-        if library == "numpy" and dtype not in ("bfloat16", *EIGHT_BITS):  # other packages may give it these names
+        if library == "numpy" and not is_emulated(dtype):  # other packages may give it these names
             return np.zeros(shape, dtype)
         if library == "torch":
             import torch

@@ -7,10 +7,9 @@ from typing import Any, final
 
 import torch
 
+from redalg.expression.dtypes import DTYPES
 from redalg.expression.operators import OPERATORS
 from redalg.incremental.arrays.arrays import ArrayOps
-
-EIGHT_BIT_MAX = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 
 
 @final
@@ -45,8 +44,8 @@ class TorchOps(ArrayOps):
         if dtype.startswith("int"):
             limits = torch.iinfo(getattr(torch, dtype))
             return torch.round(array).clamp(limits.min, limits.max)
-        if dtype in EIGHT_BIT_MAX:
-            array = array.clamp(-EIGHT_BIT_MAX[dtype], EIGHT_BIT_MAX[dtype])
+        if DTYPES[dtype].saturates:
+            array = array.clamp(-DTYPES[dtype].limit, DTYPES[dtype].limit)
         return array.to(getattr(torch, dtype)).to(self.compute)
 
     def integer(self, array: Any) -> Any:

@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any, final
 
 from redalg.errors import BackendError, InputError
+from redalg.expression.dtypes import is_float
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind import arrays
 from redalg.runtime.bind.inputs import (
     CHOICES,
-    FLOATS,
     Bound,
     bind,
     check_choice,
@@ -153,7 +153,7 @@ def bind_last(forms: tuple[FusedForm, ...], given: Mapping[str, Any], sizes: Map
     if not earlier:
         return bound
     names = {name for one in forms for name in one.cascade.inputs()} - computed(forms)
-    floats = [dtype for name in names if (dtype := dtype_name(given[name])) in FLOATS]
+    floats = [dtype for name in names if is_float(dtype := dtype_name(given[name]))]
     return replace(bound, result=promoted(floats)[1])
 
 

@@ -20,14 +20,13 @@ from typing import Any, final
 
 import torch
 
+from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
 from redalg.incremental.form import FusedForm
-from redalg.runtime.bind.inputs import EIGHT_BITS, FLOATS, Bound
+from redalg.runtime.bind.inputs import Bound
 
 ROOM, WORSE = 8.0, 4.0
 KEPT_BYTES = 1 << 30
 """Of a reference in float64; beyond, the first result that was found right takes its place."""
-ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
-            "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3}  # fmt: skip
 Arrays = dict[str, torch.Tensor]
 
 
@@ -47,10 +46,10 @@ class Verifier:
         reduced = prod(bound.sizes[axis.name] for axis in form.cascade.reduced)
         reduced *= max((prod(bound.sizes[axis.name] for axis in one.cascade.reduced) for one in form.cascade.producers),
                        default=1)  # fmt: skip
-        summed = ROOM * sqrt(reduced) * ROUNDOFF[bound.compute]
-        taken = [ROUNDOFF[dtype] for dtype in (*bound.dtypes.values(), bound.result) if dtype in FLOATS]
-        plain = bound.result if bound.result not in EIGHT_BITS else bound.compute
-        return Verifier(arrays_of(reference), ROOM * max(taken) + summed, ROOM * ROUNDOFF[plain] + summed)
+        summed = ROOM * sqrt(reduced) * DTYPES[bound.compute].roundoff
+        taken = [DTYPES[dtype].roundoff for dtype in (*bound.dtypes.values(), bound.result) if is_float(dtype)]
+        plain = bound.compute if is_eight_bits(bound.result) else bound.result
+        return Verifier(arrays_of(reference), ROOM * max(taken) + summed, ROOM * DTYPES[plain].roundoff + summed)
 
     def check(self, out: Mapping[str, Any]) -> str:
         """Why a result is wrong; empty where it is right."""

@@ -19,11 +19,11 @@ from sympy import Expr, Mul, S
 from redalg.decompose.cascade import Cascade, Output
 from redalg.expression import Axis, Cast, Element
 from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
-from redalg.strategies.rules.products import EIGHT_BITS
 from redalg.unfused.definition import TAKEN, definition
 
 STEP = 16
@@ -48,7 +48,7 @@ def scaled_product(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sca
     dtypes = {problem.dtypes[one.name] for one in found.tensors}
     others = {problem.dtypes[one.name] for expr in found.scales for one in elements_of(expr)}
     multiples = [problem.sizes[axis.name] for axis in (form.cascade.axis, found.axes[1])]
-    holds = dtypes <= set(EIGHT_BITS) and dtypes != {"float8_e5m2"} and others == {"float32"}
+    holds = all(map(is_eight_bits, dtypes)) and dtypes != {"float8_e5m2"} and others == {"float32"}
     return found if holds and all(size and size % STEP == 0 for size in multiples) else None
 
 

@@ -35,6 +35,7 @@ from redalg.decompose.cascade import Cascade
 from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, values_of
+from redalg.expression.dtypes import DTYPES
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind import arrays
 from redalg.runtime.bind.arrays import output_dtype
@@ -46,12 +47,11 @@ from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.unfused import expression, predicted
 from redalg.strategies.plan import Plan, Problem, unfused_plan
 from redalg.strategies.rules.products import operands_dtype
-from redalg.strategies.rules.rules import BYTES
 from redalg.strategies.search.candidates import Candidate
 from redalg.strategies.search.space import Space
 from redalg.unfused.definition import EXPONENTIAL, definition
 
-DTYPES = ("float64", "float32", "bfloat16")
+ALLOWED = ("float64", "float32", "bfloat16")
 MEMORY = 8
 """How many times the bytes of inputs and outputs the largest tensor in between may have."""
 MADE = ("device=device", "get_default_dtype")
@@ -135,9 +135,9 @@ def refusal(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
     dtypes = set(problem.dtypes.values())
     if scaled_product(form, problem, device) is not None:
         return ""
-    if len(dtypes) != 1 or not dtypes <= set(DTYPES):
+    if len(dtypes) != 1 or not dtypes <= set(ALLOWED):
         return (f"its tensors are of {', '.join(sorted(dtypes)) or 'no dtype'}, and it takes one of "
-                f"{', '.join(DTYPES)} for all of them")  # fmt: skip
+                f"{', '.join(ALLOWED)} for all of them")  # fmt: skip
     if form.pivots:
         shifted = ", ".join(f"`{one.base}`" for one in form.pivots)
         return (
@@ -224,14 +224,15 @@ def plain(element: Element) -> bool:
 def bytes_between(cascade: Cascade, problem: Problem, elements: int) -> int:
     """Bytes of the largest tensor that is made on the way, of which the definition knows those within expressions."""
     sizes = [prod(problem.sizes[str(axis)] for axis in one.indices) for one in values(cascade)]
-    return max([elements, *sizes]) * BYTES[next(iter(problem.dtypes.values()))]
+    return max([elements, *sizes]) * DTYPES[next(iter(problem.dtypes.values()))].bytes
 
 
 def moved_bytes(form: FusedForm, problem: Problem) -> int:
     """Bytes of inputs and outputs."""
     inputs = {one.name: prod(problem.sizes[str(axis)] for axis in one.indices) for one in form.cascade.elements()}
     outputs = sum(prod(problem.sizes[str(axis)] for axis in one.axes) for one in form.outputs)
-    return sum(inputs.values()) * BYTES[next(iter(problem.dtypes.values()))] + outputs * BYTES[problem.result]
+    read, written = DTYPES[next(iter(problem.dtypes.values()))], DTYPES[problem.result]
+    return sum(inputs.values()) * read.bytes + outputs * written.bytes
 
 
 def operations(text: str) -> int:

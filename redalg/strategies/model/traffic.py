@@ -11,6 +11,7 @@ from functools import cached_property
 from math import prod
 from typing import final
 
+from redalg.expression.dtypes import DTYPES, is_eight_bits
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
@@ -19,8 +20,7 @@ from redalg.strategies.model.dag import COMPUTE, LOAD, Placed, place
 from redalg.strategies.model.tiling import Nest
 from redalg.strategies.model.work import work_of
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.products import EIGHT_BITS, operands_dtype
-from redalg.strategies.rules.rules import BYTES
+from redalg.strategies.rules.products import operands_dtype
 from redalg.strategies.rules.tiles import padded
 
 VECTOR = 16
@@ -57,19 +57,19 @@ class Outline:
                        for tensor in block.inputs}  # fmt: skip
         self.sides = {tensor: self.by_row(tensor) for block in self.chain.blocks
                       for tensor in (*block.inputs, block.output)}  # fmt: skip
-        self.widths = {name: BYTES.get(dtype, 1) for name, dtype in problem.dtypes.items()}
+        self.widths = {name: DTYPES[dtype].bytes for name, dtype in problem.dtypes.items()}
         wide = [one for one in form.accumulators if len(one.factors) > 1]
         self.weighted = any(one.weight for one in wide)
         dtypes = {operands_dtype(one, form, problem, device) for one in wide}
-        self.eight_bits = bool(dtypes & set(EIGHT_BITS))
-        self.operand_width = sum(BYTES.get(dtype, 4) for dtype in dtypes) if form.cascade.producers else 0
+        self.eight_bits = any(map(is_eight_bits, dtypes))
+        self.operand_width = sum(DTYPES[dtype].bytes for dtype in dtypes) if form.cascade.producers else 0
         self.loads = sum(self.widths[name] / VECTOR if beside else 1.0 for name, beside in self.work.reads)
-        made = sum(BYTES.get(problem.result, 4) * prod(self.sizes.get(str(axis), 1) for axis in one.axes)
+        made = sum(DTYPES[problem.result].bytes * prod(self.sizes.get(str(axis), 1) for axis in one.axes)
                    for one in form.outputs)  # fmt: skip
         inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
         self.read_bytes = sum(self.width(one) * self.held(one, problem) for one in inputs)
         self.moved_bytes = made + self.read_bytes
-        self.stored_width = sum(BYTES.get(problem.result, 4) for one in form.outputs if binding.column in one.axes)
+        self.stored_width = sum(DTYPES[problem.result].bytes for one in form.outputs if binding.column in one.axes)
         self.carried = any(binding.streamed in one.axes for one in form.outputs)
 
     def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from math import prod
 
+from redalg.expression.dtypes import DTYPES
 from redalg.incremental.form import FusedForm
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.model.chain import Block, chain_of
 from redalg.strategies.model.cost import CLOCKS_US, H200, LANES, Prediction
 from redalg.strategies.plan import Problem
-from redalg.strategies.rules.rules import BYTES
 
 OPERATION_US, SHARE, TILE = 3.0, {1: 0.75, 2: 0.5}, 64 * 64
 """Of a graph's operation, launch and latency; the share of its peak that a product reaches, by bytes of an element (of
@@ -29,7 +29,7 @@ more than 2: as of 2); results of a tile."""
 def predicted(form: FusedForm, problem: Problem, device: DeviceSpec, operations: int, largest_bytes: int) -> Prediction:
     """The time of a definition of so many operations, whose largest tensor has so many bytes."""
     blocks = [one for one in chain_of(form).blocks if is_product(one)]
-    width = min(map(BYTES.__getitem__, problem.dtypes.values()))
+    width = min(DTYPES[dtype].bytes for dtype in problem.dtypes.values())
     rate = device.memory_gb_s * 1e3 * H200.memory
     moved = [width * sum(elements(one.loops, problem) for one in (block.output, *block.inputs)) for block in blocks]
     memory = [one / rate for one in moved]

@@ -15,15 +15,15 @@ from sympy import Expr, S
 
 from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import values_of
+from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 
-EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 HOLDS = {
     "float8_e4m3fn": {"float8_e4m3fn"},
-    "float16": {"float16", *EIGHT_BITS, "int8"},
-    "bfloat16": {"bfloat16", *EIGHT_BITS, "int8"},
+    "float16": {"float16", "float8_e4m3fn", "float8_e5m2", "int8"},
+    "bfloat16": {"bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"},
 }
 """What each dtype of matrix instructions holds exactly, the narrowest first."""
 COMPUTED, BOUNDED = "computed", "bounded"
@@ -43,7 +43,7 @@ def product_dtype(left: str, right: str, problem: Problem, device: DeviceSpec) -
     """The dtype in which two operands of the given dtypes are multiplied."""
     known = {left, right}
     for dtype, held in HOLDS.items():
-        if known <= held | rounded_to(dtype, problem) and known & held and (dtype not in EIGHT_BITS or device.fp8):
+        if known <= held | rounded_to(dtype, problem) and known & held and (not is_eight_bits(dtype) or device.fp8):
             return dtype
     return problem.compute
 
@@ -52,7 +52,7 @@ def rounded_to(dtype: str, problem: Problem) -> set[str]:
     """What may be rounded to a dtype: nothing where an input of the call has more bits (a stage's tensor has, of inputs
     of 16 bits too), and nothing to 8 bits."""
     wide = {"float32", "float64"}
-    if dtype in EIGHT_BITS or (problem.result in wide and wide & set(problem.dtypes.values())):
+    if is_eight_bits(dtype) or (problem.result in wide and wide & set(problem.dtypes.values())):
         return set()
     return {BOUNDED, COMPUTED} if dtype == "bfloat16" else {BOUNDED}
 

@@ -17,15 +17,14 @@ from sympy.core.relational import Relational
 
 from redalg.expression import Axis, Element
 from redalg.expression.contents import free_axes, values_of
+from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.plan import MERGED_ROWS, Plan, Problem
-from redalg.strategies.rules.products import EIGHT_BITS, HOLDS, operands_dtype, product_dtype, values_dtype
+from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
 from redalg.strategies.rules.tiles import Product, Tile, padded, product_tile
-
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
@@ -104,7 +103,7 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
             rows=problem.sizes[binding.row.name] if binding.row else 1,
             columns=problem.sizes[binding.column.name] if binding.column else 1,
             grid=prod(max(1, problem.sizes[axis.name]) for axis in binding.grid),
-            eight_bits=any(operands_dtype(one, form, problem, device) in EIGHT_BITS for one in products),
+            eight_bits=any(is_eight_bits(operands_dtype(one, form, problem, device)) for one in products),
             plain=all(isinstance(factor, Element) for one in products for factor in one.factors),
             aligned=aligned(form, problem),
         ),
@@ -244,10 +243,10 @@ def equal_part(form: FusedForm) -> int:
 def aligned(form: FusedForm, problem: Problem) -> bool:
     """Whether the rows of every streamed floating-point input are multiples of 16 bytes."""
     for element in form.cascade.elements():
-        if form.cascade.axis in free_axes(element) and problem.dtypes[element.name] in BYTES and element.indices:
+        if form.cascade.axis in free_axes(element) and is_float(problem.dtypes[element.name]) and element.indices:
             last = element.indices[-1]
             size = problem.sizes[last.name] if isinstance(last, Axis) else 1
-            if size * BYTES[problem.dtypes[element.name]] % 16:
+            if size * DTYPES[problem.dtypes[element.name]].bytes % 16:
                 return False
     return True
 
@@ -324,7 +323,7 @@ def on_chip(device: DeviceSpec, binding: Binding, length: int, rows: int, wide: 
 
 def vector(problem: Problem) -> int:
     """Elements of the narrowest floating-point input that one 16-byte load takes."""
-    return 16 // min([BYTES[dtype] for dtype in problem.dtypes.values() if dtype in BYTES] or [4])
+    return 16 // min([DTYPES[dtype].bytes for dtype in problem.dtypes.values() if is_float(dtype)] or [4])
 
 
 def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int) -> int:
