@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar, final
 
 from sympy import Expr
 
-from redalg.decompose.separate.rounding import EXACT_FORMS, said
+from redalg.decompose.separate.rounding import exact_forms, said
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.errors import NotFusible, Reasons
 from redalg.errors import Undecided as UndecidedError
@@ -149,7 +149,8 @@ class Approximate(Derived[F]):
     @property
     def hint(self) -> str:
         """The exact forms."""
-        return EXACT_FORMS
+        (_, rounding), *_ = self.fused.decomposition.roundings
+        return exact_forms(rounding)
 
     @property
     def bound(self) -> dict[str, Expr]:

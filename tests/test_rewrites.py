@@ -67,16 +67,20 @@ from tests import (
 )
 
 ROOT = Path(ra.__file__).parent
-MODULES = ("decompose/axes", "decompose/parse", "decompose/separate", "decompose/piecewise", "decompose/centre",
-           "decompose/domain", "decompose/foreign", "decompose/extremal", "decompose/curvature", "decompose/ties",
-           "decompose/finite", "decompose/guarded", "decompose/identities", "decompose/merged", "decompose/truth",
-           "decompose/distribute", "decompose/totals", "decompose/bounds", "decompose/passes", "incremental/carried",
-           "incremental/unroll", "incremental/cancel", "incremental/auxiliary", "incremental/placement",
-           "incremental/scales", "incremental/exponents", "incremental/orient", "incremental/fixed",
-           "incremental/doubtful",
-           "lower_tile/operands", "incremental/structured", "lower_tile/join", "lower_tile/carried", "lower_tile/loops",
-           "lower_tile/subexpressions", "lower_tile/producers", "lower_tile/coalesce", "incremental/stages",
-           "strategies/arranged", "decompose/whole", "decompose/products", "decompose/choices")  # fmt: skip
+MODULES = ("decompose/parse/axes", "decompose/parse/parse", "decompose/separate/separate",
+           "decompose/separate/piecewise", "incremental/derive/centre", "decompose/domain",
+           "decompose/parse/foreign", "decompose/extrema/extremal", "decompose/separate/curvature",
+           "decompose/extrema/ties", "decompose/separate/finite", "decompose/separate/guarded",
+           "decompose/separate/identities", "decompose/parse/merged", "decompose/extrema/truth",
+           "decompose/parse/distribute", "decompose/parse/totals", "decompose/separate/bounds",
+           "decompose/verdict/passes", "incremental/derive/carried", "incremental/arrange/unroll",
+           "incremental/derive/cancel", "incremental/derive/auxiliary", "incremental/derive/placement",
+           "incremental/derive/scales", "incremental/derive/exponents", "incremental/arrange/orient",
+           "incremental/fixed", "incremental/derive/doubtful", "lower_tile/place/operands",
+           "incremental/arrays/structured", "lower_tile/passes/join", "lower_tile/place/carried",
+           "lower_tile/passes/loops", "lower_tile/passes/subexpressions", "lower_tile/place/producers",
+           "incremental/arrange/coalesce", "incremental/arrange/stages", "incremental/arrange/arranged",
+           "decompose/separate/whole", "decompose/separate/products", "decompose/separate/choices")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")

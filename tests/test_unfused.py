@@ -328,7 +328,7 @@ def test_an_entry_is_read_as_it_was_kept_and_others_load_unchanged() -> None:
     assert dict(kept.plan) == {"form": "unfused"}
     path = tuned.remember(kept)
     assert tuned.read(path) == {kept.name: kept}
-    shipped = Path(tuned.__file__).parent.parent / "tuned" / "H200.json"
+    shipped = Path(ra.__file__).parent / "tuned" / "H200.json"
     lines = json.loads(shipped.read_text(encoding="utf-8"))["entries"]
     assert len(tuned.parsed(shipped) or {}) == len(lines)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sympy import Abs, Function
 
-from redalg.decompose.separate.rounding import EXACT_FORMS, Rounding, bounds, overflowing
+from redalg.decompose.separate.rounding import Rounding, bounds, exact_forms, overflowing
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Equation, Line, Part, column, sentence
 
@@ -28,7 +28,7 @@ def the_roundings(decomposition: Decomposition) -> list[Line]:
     if any(one.scale is None and not one.within for _, one in found):
         lines.append(sentence("Where the definition saturates, or overflows, the pass does not: by how much a number ",
                               "exceeds the type's largest is a part of the bound."))  # fmt: skip
-    lines.append(sentence(EXACT_FORMS))
+    lines.append(sentence(exact_forms(found[0][1])))
     return lines
 
 

@@ -99,10 +99,16 @@ def is_power_of_two(scale: Expr) -> bool:
     return bool(scale.is_Pow and scale.base == Integer(2) and isinstance(scale.exp.as_coeff_Mul()[1], floor | ceiling))
 
 
-EXACT_FORMS = (
-    "The definition takes two passes: `ra.fuse(…, exact=True)`. Or round the scale to a power of 2, as in "
-    "`2**floor(log(448/m, 2))`: a float is then rounded alike whatever the scale, but for underflow."
-)
+def exact_forms(rounding: Rounding) -> str:
+    """The ways to an exact form: two passes, and of a float a scale that is a power of 2."""
+    passes = "The definition takes two passes: `ra.fuse(…, exact=True)`."
+    row = DTYPES[rounding.cast.dtype]
+    if not row.is_float:
+        return passes
+    return (
+        f"{passes} Or round the scale to a power of 2, as in `2**floor(log({row.largest if row.saturates else 1}/m, 2))"
+        "`: a float is then rounded alike whatever the scale, but for underflow."
+    )
 
 
 def said(one: Rounding) -> str:
