@@ -20,6 +20,7 @@ from sympy import And, Expr, Gt, Lt, S
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.mapped import mapped_output
 
 
 def fixed(form: FusedForm, column: Axis | None) -> FusedForm:
@@ -45,7 +46,7 @@ def still(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
         pivots=tuple(_upright(one, at) for one in form.pivots if one.value not in at),
         accumulators=tuple(_held(one, at, still) for one in form.accumulators),
         assignments=tuple(replace(one, expr=one.expr.xreplace(at)) for one in form.assignments),
-        outputs=tuple(replace(one, expr=one.expr.xreplace(at), empty=one.empty.xreplace(at)) for one in form.outputs),
+        outputs=tuple(mapped_output(one, lambda node: node.xreplace(at)) for one in form.outputs),
     )
 
 

@@ -21,6 +21,7 @@ from sympy import Expr, Float
 
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
+from redalg.decompose.mapped import mapped
 from redalg.decompose.parse.axes import outermost
 from redalg.decompose.parse.parse import ordered, parse
 from redalg.decompose.parse.totals import total_of
@@ -268,13 +269,8 @@ def produced(cascade: Cascade) -> Cascade:
                 axes = ordered(free_axes(node))
                 found[node] = Producer(name, axes, parse({name: (node, axes)}))
     values: dict[Expr, Expr] = {node: one.value for node, one in found.items()}
-    return replace(
-        cascade,
-        reductions=tuple(replace(one, term=one.term.xreplace(values)) for one in cascade.reductions),
-        producers=(*cascade.producers, *found.values()),
-        outputs=tuple(replace(one, expr=one.expr.xreplace(values)) for one in cascade.outputs),
-        domain=cascade.domain.xreplace(values),
-    )
+    read = mapped(replace(cascade, producers=()), lambda expr: expr.xreplace(values))
+    return replace(read, producers=(*cascade.producers, *found.values()))
 
 
 def as_number(reduction: Reduction) -> Expr:
@@ -317,12 +313,8 @@ def unused(name: str, cascade: Cascade, others: Iterable[Producer] = ()) -> str:
 
 def substituted(cascade: Cascade, given: Mapping[Expr, Expr]) -> Cascade:
     """The cascade with values replaced by tensors, their reductions gone."""
-    return with_domain(replace(
-        cascade,
-        reductions=tuple(replace(one, term=one.term.xreplace(given)) for one in cascade.reductions
-                         if one.value not in given),
-        outputs=tuple(replace(one, expr=one.expr.xreplace(given)) for one in cascade.outputs),
-    ))  # fmt: skip
+    reductions = tuple(reduction for reduction in cascade.reductions if reduction.value not in given)
+    return with_domain(mapped(replace(cascade, reductions=reductions), lambda expr: expr.xreplace(given)))
 
 
 def pruned(cascade: Cascade) -> Cascade:

@@ -26,7 +26,8 @@ from redalg.expression import Axis, Element, Extent, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.rebuild import with_args
 from redalg.incremental.arrays.structured import held_as
-from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot
+from redalg.incremental.form import FormOutput, FusedForm
+from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
 from redalg.strategies.plan import Problem, shape_of
 
 LIMIT = 2**31
@@ -300,38 +301,25 @@ class _Coalescing:
     def form(self, form: FusedForm) -> FusedForm:
         """Every part of a form."""
         free = within(form.cascade, NONE, frozenset(self.order))
+
+        def change(node: Any) -> Any:
+            return self.of(node, free)
+
         return replace(
             form,
             cascade=self.cascade(form.cascade, NONE),
-            extrema=tuple(replace(one, term=self.of(one.term, free)) for one in form.extrema),
-            structures=tuple(replace(one, term=self.of(one.term, free)) for one in form.structures),
-            pivots=tuple(self.pivot(one, free) for one in form.pivots),
-            accumulators=tuple(self.accumulator(one, free) for one in form.accumulators),
-            assignments=tuple(replace(one, expr=self.of(one.expr, free)) for one in form.assignments),
+            extrema=tuple(replace(one, term=change(one.term)) for one in form.extrema),
+            structures=tuple(replace(one, term=change(one.term)) for one in form.structures),
+            pivots=tuple(mapped_pivot(one, change) for one in form.pivots),
+            accumulators=tuple(mapped_accumulator(one, change) for one in form.accumulators),
+            assignments=tuple(replace(one, expr=change(one.expr)) for one in form.assignments),
             outputs=tuple(self.output(one, free) for one in form.outputs),
             after=tuple(map(self.form, form.after)),
         )
 
-    def pivot(self, one: Pivot, free: Axes) -> Pivot:
-        """A pivot."""
-        slopes = tuple((value, self.of(centre, free)) for value, centre in one.slopes)
-        scales, onto = (tuple((self.pivot(m, free), self.of(q, free)) for m, q in pairs)
-                        for pairs in (one.scales, one.onto))  # fmt: skip
-        base, source, rest = (self.of(part, free) for part in (one.base, one.source, one.rest))
-        return replace(one, base=base, source=source, slopes=slopes, scales=scales, rest=rest, onto=onto)
-
-    def accumulator(self, one: Accumulator, free: Axes) -> Accumulator:
-        """An accumulator."""
-        return replace(
-            one,
-            weight=tuple((self.pivot(pivot, free), self.of(q, free)) for pivot, q in one.weight),
-            factors=tuple(self.of(factor, free) for factor in one.factors),
-            transition=tuple((value, self.of(c, free)) for value, c in one.transition),
-        )
-
     def output(self, one: FormOutput, free: Axes) -> FormOutput:
         """An output: with p as one of its axes where it has all of them side by side, else at computed places."""
-        made = replace(one, expr=self.of(one.expr, free), empty=self.of(one.empty, free))
+        made = mapped_output(one, lambda node: self.of(node, free))
         if not free & set(one.axes):
             return made
         axes = self.axes(one.axes, free)

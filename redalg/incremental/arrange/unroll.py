@@ -7,16 +7,18 @@ Exact: it is a change of names. Lowering uses it where an output sums reduced va
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, final
 
-from sympy import Add, Integer, Max, Min, Mul, S
+from sympy import Add, Integer, Max, Min, Mul
 from sympy.core.basic import Basic
 
 from redalg.decompose.cascade import Cascade
 from redalg.expression import Axis, Label, Value
 from redalg.expression.contents import free_axes, reductions_of, values_of
-from redalg.incremental.form import Accumulator, FusedForm, Pivot
+from redalg.incremental.form import FusedForm
+from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
 
 LIMIT = 16
 """Longest axis that is written out."""
@@ -47,6 +49,10 @@ class _Unrolling:
         values = {one: self.renamed(one, place) for one in values_of(node) if self.axis in one.indices}
         return node.xreplace(values).xreplace({self.axis: Integer(place)})
 
+    def change(self, place: int) -> Callable[[Any], Any]:
+        """The change of an expression to that at one element of the axis."""
+        return lambda node: self.at(node, place)
+
     def renamed(self, value: Value, place: int) -> Value:
         """The slot of one element."""
         indices = tuple(one for one in value.indices if one != self.axis)
@@ -75,36 +81,22 @@ class _Unrolling:
                 for one in form.extrema
                 for place in self.each(one.value)
             ),
-            pivots=tuple(self.pivot(one, place) for one in form.pivots for place in self.each(one.value)),
+            pivots=tuple(
+                mapped_pivot(one, self.change(place), self.change(place))
+                for one in form.pivots
+                for place in self.each(one.value)
+            ),
             accumulators=tuple(
-                self.accumulator(one, place) for one in form.accumulators for place in self.each(one.value)
+                mapped_accumulator(one, self.change(place), self.change(place))
+                for one in form.accumulators
+                for place in self.each(one.value)
             ),
             assignments=tuple(
                 replace(one, value=self.at(one.value, place), expr=self.at(one.expr, place))
                 for one in form.assignments
                 for place in self.each(one.value)
             ),
-            outputs=tuple(
-                replace(one, expr=self.summed(one.expr), empty=self.summed(one.empty)) for one in form.outputs
-            ),
-        )
-
-    def pivot(self, one: Pivot, place: int) -> Pivot:
-        """A pivot at one element."""
-        value, base, source, rest = (self.at(part, place) for part in (one.value, one.base, one.source, one.rest))
-        slopes = tuple((self.at(slope, place), self.at(S(centre), place)) for slope, centre in one.slopes)
-        scales, onto = (tuple((self.pivot(m, place), self.at(q, place)) for m, q in pairs)
-                        for pairs in (one.scales, one.onto))  # fmt: skip
-        return replace(one, value=value, base=base, source=source, slopes=slopes, scales=scales, rest=rest, onto=onto)
-
-    def accumulator(self, one: Accumulator, place: int) -> Accumulator:
-        """An accumulator at one element."""
-        return replace(
-            one,
-            value=self.at(one.value, place),
-            weight=tuple((self.pivot(pivot, place), q) for pivot, q in one.weight),
-            factors=tuple(self.at(factor, place) for factor in one.factors),
-            transition=tuple((self.at(value, place), self.at(c, place)) for value, c in one.transition),
+            outputs=tuple(mapped_output(one, self.summed) for one in form.outputs),
         )
 
     def cascade(self, cascade: Cascade) -> Cascade:

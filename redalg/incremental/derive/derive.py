@@ -30,6 +30,7 @@ from redalg.incremental.derive.vanished import sums_kept
 from redalg.incremental.derive.wholes import candidates, with_wholes
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
 
 NONE: frozenset[int] = frozenset()
 
@@ -398,13 +399,11 @@ def named_after_reductions(form: FusedForm) -> FusedForm:
 
     return replace(
         form,
-        pivots=tuple(replace(one, source=called(one.source)) for one in form.pivots),
-        accumulators=tuple(replace(one, value=called(one.value), weight=tuple(
-            (replace(pivot, source=called(pivot.source)), q) for pivot, q in one.weight), transition=tuple(
-            (called(value), called(c)) for value, c in one.transition)) for one in form.accumulators),
+        pivots=tuple(mapped_pivot(one, called, called) for one in form.pivots),
+        accumulators=tuple(mapped_accumulator(one, called, called) for one in form.accumulators),
         assignments=tuple(replace(one, expr=called(one.expr)) for one in form.assignments
                           if names.get(one.expr) != one.value),
-        outputs=tuple(replace(one, expr=called(one.expr), empty=called(one.empty)) for one in form.outputs),
+        outputs=tuple(mapped_output(one, called) for one in form.outputs),
     )  # fmt: skip
 
 
