@@ -1,90 +1,36 @@
-"""What TileLang compiles into wrong code, or fails on without a word that helps: refused before it is emitted.
+"""Programs that no GPU runs rightly under their plan: refused before they are emitted, with what to change.
 
-What is true of every program is in `verify`; these rules also look at the plan. Seen in TileLang 0.1.15, or reported
-on its tracker (by number).
+What is true of every program is in `verify`; what one version of TileLang gets wrong is in `workarounds.rules`.
 
-registers            a tile in registers is read at the indices that its loop sweeps, whole: one that is read at a
-                     serial variable, shifted, or at two places at once is wrong or not compiled (#2396, #2957)
-loaded ahead         what a pipelined loop loads ahead is written by nothing else in it (#2668)
-turned to shared     registers that enter a contraction are not copied to shared memory as well (#2954)
-trip count           bounds that vary from block to block go with one stage where loads are not a warp's own
-quotients            a number of tiles is no quotient of a minimum or maximum, which is taken for a constant: seen with
-                     ⌊min(99, 64·q + 63) / 64⌋ + 1, q < 2, which became 2
-arriving late        what some warps load alone ahead of a loop that may take no step is waited for by nobody (`ahead`)
-filled               shared memory is not filled where warps are specialised
 accumulators         contractions sum in float32 or float64
 matrix units         rows are a multiple of 16 for every warp (of 64 for all, where warpgroups share out the columns of
                      operands in shared memory), columns and depth of 16
-few columns          warpgroups that share out a product's columns take 32 each at least: of 16, two tiles of a pipeline
-                     were summed wrongly, every time and by one of the texts that say the same (nvcc 13.0, an H200)
 last block           what several blocks leave to the last of them comes at the kernel's end, for all of its threads;
                      every block of a tile comes to the tile's place, once; none but the last writes outputs, or reads
                      what the kernel stores
-reduced width        without a contraction, a power of two or a multiple of four elements for every thread
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator
 from math import prod
-from typing import TypeVar, final
-
-from sympy import Max, Min, Symbol, floor
 
 from redalg.errors import PlanError
 from redalg.lower_tile.ir.program import (
-    Bind,
-    Buffer,
     Contract,
     Copy,
-    Fill,
-    Kernel,
     Last,
-    Loop,
     Parallel,
-    ReduceTile,
     Region,
     Statement,
-    Store,
     TileProgram,
     expressions,
     statements,
 )
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.passes.ahead import arriving_late
+from redalg.lower_tile.ir.subject import Subject
+from redalg.lower_tile.workarounds import rules
 from redalg.strategies.plan import Plan
-
-Kind = TypeVar("Kind")
-
-WARPGROUP, GROUP_ROWS = 128, 64
-"""Threads that multiply matrices together on sm_90, and the rows that they take."""
-LEAST_SHARE = 32
-"""Columns that a warpgroup takes at least where several share out those of the same rows."""
-
-
-@final
-@dataclass(frozen=True)
-class Subject:
-    """A kernel under a plan, as the rules see it."""
-
-    kernel: Kernel
-    plan: Plan
-    roles: Mapping[str, str]
-
-    @cached_property
-    def buffers(self) -> Mapping[str, Buffer]:
-        """Buffers by name."""
-        return {one.name: one for one in self.kernel.buffers}
-
-    def each(self, kind: type[Kind]) -> Iterator[Kind]:
-        """The statements of a kind, those within loops too."""
-        return (one for one in statements(self.kernel.body) if isinstance(one, kind))
-
-    def scope(self, name: object) -> str:
-        """Where a name lies; empty for a parameter."""
-        return self.buffers[name].scope if isinstance(name, str) and name in self.buffers else ""
 
 
 def lint(program: TileProgram, plan: Plan) -> None:
@@ -94,91 +40,6 @@ def lint(program: TileProgram, plan: Plan) -> None:
         for rule in RULES:
             for said in rule(Subject(kernel, kernel.plan or plan, roles)):
                 raise PlanError(f"plan `{kernel.plan or plan}`, kernel `{kernel.title}`: {said}")
-
-
-def registers(one: Subject) -> Iterator[str]:
-    """Tiles in registers are read where the loop stands."""
-    for loop in one.each(Parallel):
-        swept = dict(loop.indices)
-        for store in loop.body:
-            for read in sorted(reads(store), key=str):
-                if one.scope(read.name) == "fragment" and not whole(read, one.buffers[read.name], swept):
-                    yield (
-                        f"`{read}` reads a tile in registers elsewhere than where its loop stands, which TileLang gets "
-                        "wrong. Stage the tile in shared memory."
-                    )
-
-
-def reads(store: Store) -> set[Load]:
-    """What a store reads."""
-    found = set(store.expr.atoms(Load)) | {read for one in store.indices for read in one.atoms(Load)}
-    return found | set(store.guard.atoms(Load))
-
-
-def whole(read: Load, buffer: Buffer, swept: Mapping[Symbol, int]) -> bool:
-    """Whether a read is at distinct variables of its loop, each of which sweeps the buffer's whole dimension."""
-    places = [swept.get(index) if isinstance(index, Symbol) else None for index in read.indices]
-    return tuple(places) == buffer.shape and len(set(read.indices)) == len(read.indices)
-
-
-def loaded_ahead(one: Subject) -> Iterator[str]:
-    """What a pipeline fetches is not overwritten."""
-    for loop in one.each(Loop):
-        body = list(statements(loop.body)) if loop.pipelined else []
-        ahead = {inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, Region)}
-        written = [inner.buffer for inner in body if isinstance(inner, Fill)]
-        written += [inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, str)
-                    and isinstance(inner.target, str)]  # fmt: skip
-        written += [store.target for inner in body if isinstance(inner, Parallel) for store in inner.body]
-        yield from (
-            f"`{name}` is loaded ahead by the loop over {loop.variable} and overwritten in it. Use another tile."
-            for name in written
-            if name in ahead
-        )
-
-
-def turned_to_shared(one: Subject) -> Iterator[str]:
-    """Operands in registers stay there."""
-    operands = {contract.a for contract in one.each(Contract) if one.scope(contract.a) == "fragment"}
-    for copy in one.each(Copy):
-        if copy.source in operands and one.scope(copy.target) == "shared":
-            yield f"`{copy.source}` enters a contraction from registers and is copied to shared memory: use another."
-
-
-def trip_count(one: Subject) -> Iterator[str]:
-    """A pipeline of several stages over a varying number of tiles needs a loading warp."""
-    for loop in one.each(Loop):
-        varies = not (loop.start.is_Integer and loop.stop.is_Integer)
-        if loop.pipelined and varies and loop.stages > 1 and not one.plan.warp_specialized:
-            yield (
-                f"the loop over {loop.variable} runs from {loop.start} to {loop.stop} in {loop.stages} stages, and "
-                "TileLang pipelines a varying number of tiles in one stage only. Use stages=1, or specialise warps."
-            )
-
-
-def late(one: Subject) -> Iterator[str]:
-    """The load unit's copies are waited for in the loop alone."""
-    for copy in arriving_late(one.kernel, one.plan):
-        yield (
-            f"`{copy.target}` is loaded ahead of a loop that may take no step, and would arrive when its memory holds "
-            "something else. Let the threads copy it (by_threads=True), or specialise no warps."
-        )
-
-
-def quotients(one: Subject) -> Iterator[str]:
-    """Minima are taken of quotients, not the other way round."""
-    bounds = [bind.value for bind in one.each(Bind)]
-    bounds += [end for loop in one.each(Loop) for end in (loop.start, loop.stop)]
-    for found in sorted({part for bound in bounds for part in bound.atoms(floor)}, key=str):
-        if found.has(Min, Max):
-            yield f"`{found}` divides a minimum or maximum, which TileLang may take for a constant. Divide its parts."
-
-
-def filled(one: Subject) -> Iterator[str]:
-    """Shared memory is filled by copies alone where warps have roles."""
-    if one.plan.warp_specialized:
-        shared = [fill.buffer for fill in one.each(Fill) if one.scope(fill.buffer) == "shared"]
-        yield from (f"`{name}` lies in shared memory and is filled. Turn warp specialisation off." for name in shared)
 
 
 def accumulators(one: Subject) -> Iterator[str]:
@@ -205,25 +66,11 @@ def matrix_units(one: Subject) -> Iterator[str]:
             )
 
 
-def few_columns(one: Subject) -> Iterator[str]:
-    """Warpgroups that share out the columns of few rows take more than 16 each."""
-    groups = one.plan.threads // WARPGROUP
-    if not (one.plan.tensor_cores and one.plan.device.wgmma and one.plan.warps == "rows"):
-        return
-    for contract in one.each(Contract):
-        rows, columns = one.buffers[contract.c].shape
-        if rows < GROUP_ROWS * groups and columns * rows < LEAST_SHARE * GROUP_ROWS * groups:
-            yield (
-                f"`{contract}` makes {rows} x {columns} by {groups} warpgroups, which share out its columns; two tiles "
-                f"of so few were seen summed wrongly. Use {WARPGROUP} threads, or wider tiles."
-            )
-
-
 def rows_of_threads(one: Subject, contract: Contract) -> int:
     """The rows that all warps take together; warpgroups whose operands lie in shared memory may share out columns."""
-    columns, groups = one.buffers[contract.c].shape[1], one.plan.threads // WARPGROUP
+    columns, groups = one.buffers[contract.c].shape[1], one.plan.threads // rules.WARPGROUP
     apart = one.plan.device.wgmma and one.scope(contract.a) == "shared" and groups > 1 and columns % (16 * groups) == 0
-    return GROUP_ROWS if apart else one.plan.threads // 2
+    return rules.GROUP_ROWS if apart else one.plan.threads // 2
 
 
 def last_block(one: Subject) -> Iterator[str]:
@@ -264,30 +111,17 @@ def named_outside(body: tuple[Statement, ...]) -> tuple[set[str], set[str]]:
     return stored, read
 
 
-def reduced_width(one: Subject) -> Iterator[str]:
-    """Widths that reductions of plain tiles take on CUDA."""
-    if one.plan.multiplies or one.plan.device.target == "c":
-        return
-    for reduction in one.each(ReduceTile):
-        width = one.buffers[reduction.source].shape[-1]
-        if width & (width - 1) and width % (4 * one.plan.threads):
-            yield (
-                f"`{reduction}` is over {width} elements; {one.plan.threads} threads reduce a power of two or a "
-                f"multiple of {4 * one.plan.threads}. Use such a block_streamed."
-            )
-
-
 RULES: tuple[Callable[[Subject], Iterator[str]], ...] = (
-    registers,
-    loaded_ahead,
-    turned_to_shared,
-    trip_count,
-    late,
-    quotients,
-    filled,
+    rules.registers,
+    rules.loaded_ahead,
+    rules.turned_to_shared,
+    rules.trip_count,
+    rules.late,
+    rules.quotients,
+    rules.filled,
     accumulators,
     matrix_units,
-    few_columns,
+    rules.few_columns,
     last_block,
-    reduced_width,
+    rules.reduced_width,
 )

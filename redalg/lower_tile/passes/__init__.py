@@ -1,1 +1,1 @@
-"""TileProgram -> TileProgram: loops joined, values hoisted and shared, what TileLang cannot do avoided."""
+"""TileProgram -> TileProgram: loops joined, values hoisted and shared."""

@@ -13,8 +13,6 @@ from redalg.decompose.cascade import Producer
 from redalg.expression import Value
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
-from redalg.lower_tile.passes.ahead import settled
-from redalg.lower_tile.passes.boxes import boxed
 from redalg.lower_tile.passes.hoist import hoisted
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
@@ -28,6 +26,7 @@ from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
 from redalg.lower_tile.place.split import Sums, adding, parameter, summing, sums_of, tiled
 from redalg.lower_tile.place.stream import Step
+from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
 from redalg.strategies.plan import Plan
 from redalg.strategies.varying import tiles_of
 
@@ -51,8 +50,8 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
 
 def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
     """A kernel, with what is the same for a whole block read once, no box too long, and nothing that arrives late."""
-    kernel = boxed(Kernel(place.grid, tuple(assembly.buffers), tuple(body), title), job.plan)
-    return settled(hoisted(kernel, inputs(job.form, job.problem), assembly.names), job.plan)
+    kernel = limit_boxes(Kernel(place.grid, tuple(assembly.buffers), tuple(body), title), job.plan)
+    return await_before_empty_loops(hoisted(kernel, inputs(job.form, job.problem), assembly.names), job.plan)
 
 
 def in_turn(kernel: Kernel, plan: Plan) -> Kernel:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.workarounds.compilers import NO_MASKED_GATHERS
 from redalg.strategies.plan import Plan
 
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
@@ -37,10 +38,6 @@ def contract(a, b, c, rows, columns, depth):  # c += a @ b, the tile summed on i
 def contract_transposed(a, b, c, rows, columns, depth):  # c = a @ b.T
     T.gemm(a, b, c, transpose_B=True, clear_accum=True)
 """
-
-SCALAR = ',\n                            "-fno-tree-loop-if-convert"'
-"""Reads at computed places stay branches: GCC 12 with AVX-512 reads wrongly where it makes masked gathers of two (seen:
-`term[i, j] = m[i, j // 4] * m[i, j // 4]`, for rows below a run-time size)."""
 
 CUDA = """\
 TARGET = {{"target": {{"kind": "cuda", "arch": "{arch}"}}, "execution_backend": "tvm_ffi",
@@ -306,8 +303,8 @@ def binding(plan: Plan, compute: str, used: Used) -> str:
 
 def base(plan: Plan, compute: str, used: Used) -> str:
     """The same without the parts of numbers."""
-    words = {"flags": SCALAR * used.gathers, "compute": compute, "threads": plan.threads, "warps": plan.warps,
-             "policy": POLICY[plan.warps]}  # fmt: skip
+    words = {"flags": NO_MASKED_GATHERS * used.gathers, "compute": compute, "threads": plan.threads,
+             "warps": plan.warps, "policy": POLICY[plan.warps]}  # fmt: skip
     if plan.device.target == "c":
         parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants]
         return "".join(part.format(**words) for part in parts) + "".join(round_c(one, compute) for one in used.rounds)

@@ -1,10 +1,16 @@
-"""What is loaded ahead of a loop that may take no step.
+"""Tiles that threads copy, since TMA would fetch them wrongly or not at all (sm_90's unit that copies tiles in bulk).
 
-Where some warps load alone, TileLang has the load unit fetch it, and waits before its first use, which is in the loop.
-A block whose loop takes no step never waits: the result, which is laid where the tile was, is then overwritten by what
-arrives late. (Seen on an H200, where a sum ran between two bounds, of which one lay behind the other.)
+A tile ahead of a loop that may take no step. If warps are specialised, TileLang has TMA fetch it and waits before its
+first use, which is in the loop. A block whose loop takes no step never waits: the result, which lies where the tile
+was, is then overwritten by what arrives late (seen on an H200, where a sum ran between two bounds, of which one lay
+behind the other).
 
     tile <- x;  for t from a to b: …   →   tile <- x by threads;  for t from a to b: …      where a < b is not known
+
+A tile that is long in a dimension but the last. TMA fetches at most 256 elements of a dimension at once. TileLang
+divides longer rows itself, but of the other dimensions those alone that are multiples of 256.
+
+    tile <- x[n:+304, b:+16]   →   tile <- x[n:+304, b:+16] by threads        exact: the same elements, by other means
 """
 
 from __future__ import annotations
@@ -17,16 +23,18 @@ from typing import Any
 
 from sympy import Expr, Integer, Max, Min, Symbol, floor, fraction
 
-from redalg.lower_tile.ir.program import Bind, Copy, Kernel, Loop, Region
+from redalg.lower_tile.ir.program import Bind, Copy, Kernel, Loop, Region, Statement, innermost
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
 MOST_BLOCKS = 512
 """Blocks whose trip counts are computed one by one."""
+LONGEST = 256
+"""Elements of a dimension that TMA fetches at once."""
 
 
-def settled(kernel: Kernel, plan: Plan) -> Kernel:
-    """The kernel, in which nothing arrives late."""
+def await_before_empty_loops(kernel: Kernel, plan: Plan) -> Kernel:
+    """Copy by threads, not by TMA, ahead of a loop that may take no step."""
     late = arriving_late(kernel, plan)
     body = (replace(one, by_threads=True) if isinstance(one, Copy) and one in late else one for one in kernel.body)
     return replace(kernel, body=tuple(body))
@@ -82,3 +90,23 @@ def counts(expr: Expr) -> bool:
         above, below = fraction(expr.args[0].together())
         return bool((above - below).is_nonnegative)
     return bool(expr.is_positive)
+
+
+def limit_boxes(kernel: Kernel, plan: Plan) -> Kernel:
+    """Copy by threads if a box of TMA would exceed 256 elements in a dimension but the last."""
+    if not plan.device.wgmma:
+        return kernel
+    shared = {one.name for one in kernel.buffers if one.scope == "shared"}
+
+    def fetched(one: Statement) -> Statement:
+        if isinstance(one, Copy) and one.target in shared and isinstance(one.source, Region) and is_long(one.source):
+            return replace(one, by_threads=True)
+        return one
+
+    return replace(kernel, body=tuple(innermost(one, fetched) for one in kernel.body))
+
+
+def is_long(region: Region) -> bool:
+    """Tell if a dimension but the last is longer than TMA takes, and no multiple of that."""
+    lengths = [int(place[1]) for place in region.place[:-1] if isinstance(place, tuple)]
+    return any(length > LONGEST and length % LONGEST != 0 for length in lengths)

@@ -1,0 +1,102 @@
+"""Every workaround: the tool and the version that it is for, and the day by which somebody looks whether it may go.
+
+A test fails if the installed tool has another version, or if that day has passed. Then run what the row says on the new
+version: if it is right there, delete the workaround and its row, else give the row the version and another day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import final
+
+TILELANG, NVCC, GCC = "TileLang", "nvcc", "GCC"
+TILELANG_VERSION = "0.1.15"
+LOOK_AGAIN = date(2027, 6, 30)
+
+
+@final
+@dataclass(frozen=True)
+class Workaround:
+    """Code that is there for the sake of one version of a tool.
+
+    Attributes:
+        seen: what the tool does, and on what.
+        places: `module:name` of the code, in redalg.
+        tool, version: the tool, and the last version that was seen to do so.
+        expires: the day by which it is looked at again.
+    """
+
+    seen: str
+    places: tuple[str, ...]
+    tool: str = TILELANG
+    version: str = TILELANG_VERSION
+    expires: date = LOOK_AGAIN
+
+
+RULES = "lower_tile.workarounds.rules"
+TMA = "lower_tile.workarounds.tma"
+
+WORKAROUNDS = (
+    Workaround(
+        "never waits for a tile that TMA fetches ahead of a loop that takes no step, if warps are specialised",
+        (f"{TMA}:await_before_empty_loops", f"{TMA}:arriving_late", f"{RULES}:late"),
+    ),
+    Workaround(
+        "does not compile a box of TMA of over 256 elements in a dimension but the last, no multiple of 256",
+        (f"{TMA}:limit_boxes",),
+    ),
+    Workaround(
+        "compiles reads of a tile in registers at a serial variable, shifted or at two places into wrong code (#2396, "
+        "#2957)",
+        (f"{RULES}:registers",),
+    ),
+    Workaround("overwrites what a pipelined loop loads ahead (#2668)", (f"{RULES}:loaded_ahead",)),
+    Workaround(
+        "gets registers wrong that enter a contraction and are copied to shared memory as well (#2954)",
+        (f"{RULES}:turned_to_shared",),
+    ),
+    Workaround(
+        "fails on pipelines of several stages over a varying number of tiles without loading warps",
+        (f"{RULES}:trip_count", "strategies.rules.rules:ampere_tile", "strategies.rules.rules:chain_rule"),
+    ),
+    Workaround(
+        "takes ⌊min(99, 64·q + 63) / 64⌋ + 1 for a constant",
+        (f"{RULES}:quotients", "lower_tile.place.extent:needed_tiles"),
+    ),
+    Workaround("fills shared memory wrongly where warps are specialised", (f"{RULES}:filled",)),
+    Workaround("reduces widths of no power of two by some numbers of threads alone", (f"{RULES}:reduced_width",)),
+    Workaround(
+        "sums wrongly where warps that load stand in a loop within a loop (an H200)",
+        ("strategies.plan:Plan._verify_tiles", "strategies.rules.rules:contraction_rule"),
+    ),
+    Workaround(
+        "has no layout of a left operand in registers for more than two warpgroups",
+        ("strategies.search.space:ROWS_OF_TWO",),
+    ),
+    Workaround(
+        "ranks two rows of a thread in local memory, up to five times as slowly",
+        ("strategies.search.space:held_in_registers",),
+    ),
+    Workaround(
+        "prints literals on the C target with seven digits, and takes a literal that stands alone for a float32",
+        ("lower_tile.text.expr_printer:Printer._decimal",),
+    ),
+    Workaround(
+        "narrows `sync_threads` to the warps that go on where warps are specialised",
+        ("lower_tile.text.bindings:ARRIVE_CUDA",),
+    ),
+    Workaround("inlines what a guarded store computes once", ("lower_tile.text.emit:_Emitter.store",)),
+    Workaround(
+        "sums two tiles of a pipeline wrongly where warpgroups take 16 columns each (an H200)",
+        (f"{RULES}:few_columns",),
+        NVCC,
+        "13.0",
+    ),
+    Workaround(
+        "reads wrongly by masked gathers of two places with AVX-512",
+        ("lower_tile.workarounds.compilers:NO_MASKED_GATHERS",),
+        GCC,
+        "12",
+    ),
+)
