@@ -6,7 +6,7 @@ import pytest
 
 import redalg as ra
 from redalg.runtime.lowering import target_of
-from redalg.strategies.device import CARDS, DEVICES, card_of, device_for
+from redalg.strategies.device import CARDS, card_of, device_for, targets
 from tests.kernel_cases import fused
 
 SIZES = {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 64, "e": 64}
@@ -14,7 +14,7 @@ SIZES = {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 64, "e": 64}
 
 def test_every_card_has_the_limits_of_its_target() -> None:
     for card, one in CARDS.items():
-        target = DEVICES[one.target]
+        target = targets()[one.target]
         assert (one.part, device_for(card)) == (card, one)
         assert (one.smem_bytes, one.wgmma, one.fp8) == (target.smem_bytes, target.wgmma, target.fp8)
         assert one.memory_gb_s > 0

@@ -17,7 +17,7 @@ from redalg.library import attention, quantized_product
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.runtime.compile.compile import compile_only
 from redalg.runtime.lowering import Lowered
-from redalg.strategies.device import DEVICES
+from redalg.strategies.device import targets
 from tests.kernel_cases import fused
 
 PROBLEMS = {
@@ -93,7 +93,7 @@ def test_compiles_within_limits(name: str, target: str) -> None:
     dtypes = {tensor: INTEGERS.get(tensor, dtype) for tensor in one.cascade.inputs()}
     lowered = one.lower(target, sizes, dtypes, shapes=SHAPES.get(name))
     for kernel in compile_only(lowered.source):
-        assert 0 < kernel.smem_bytes <= DEVICES[target].smem_bytes or kernel.smem_bytes == 0
+        assert 0 < kernel.smem_bytes <= targets()[target].smem_bytes or kernel.smem_bytes == 0
         assert kernel.spill_bytes == 0 or target != "sm_90a", f"{kernel.name} spills {kernel.spill_bytes} bytes"
         if name == "attention, d 128" and target == "sm_90a":
             assert "wgmma" in kernel.cuda
@@ -108,7 +108,7 @@ def test_run_time_sizes_compile(name: str, target: str) -> None:
     one, sizes = fused(name), {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 64, "e": 64}
     dtypes = {tensor: INTEGERS.get(tensor, "float16") for tensor in one.cascade.inputs()}
     for kernel in compile_only(one.lower(target, sizes, dtypes, varying="bhqk").source):
-        assert 0 < kernel.smem_bytes <= DEVICES[target].smem_bytes
+        assert 0 < kernel.smem_bytes <= targets()[target].smem_bytes
         assert kernel.spill_bytes == 0 or target != "sm_90a", f"{kernel.name} spills {kernel.spill_bytes} bytes"
 
 
@@ -121,7 +121,7 @@ def test_products_of_eight_bits_compile(target: str, power_of_two: bool) -> None
     dtypes = {"x": "float16", "W": "float8_e4m3fn", "w": "float32"}
     lowered = form.lower(target, {"m": 4096, "n": 1536, "k": 2560}, dtypes)
     for kernel in compile_only(lowered.source):
-        assert 0 < kernel.smem_bytes <= DEVICES[target].smem_bytes
+        assert 0 < kernel.smem_bytes <= targets()[target].smem_bytes
         assert kernel.spill_bytes == 0 or target != "sm_90a", f"{kernel.name} spills {kernel.spill_bytes} bytes"
         assert ("wgmma" in kernel.cuda) == (target == "sm_90a")
 

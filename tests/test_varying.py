@@ -14,7 +14,7 @@ from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.call import sizes
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.lowering import Lowered, problem_of
-from redalg.strategies.device import DEVICES
+from redalg.strategies.device import CORE
 from redalg.strategies.varying import may_vary
 from tests.kernel_cases import SCORE, K, Q, V, attention, fused, problem, worst_error
 
@@ -166,7 +166,7 @@ def test_texts_differ_in_their_binding_alone() -> None:
     """One schedule, two targets: what follows the binding is the same, sizes included."""
     form = fused("causal")
     chip = lower(form, "sm_80", (2, 2, 64, 64), "b h q k").plan
-    core = replace(chip, device=DEVICES["c"], tensor_cores=False)
+    core = replace(chip, device=CORE, tensor_cores=False)
     known = problem(form, drawn(form, 2, 2, 64, 64))
     texts = [
         str(form.lower(plan.device.target, **known, varying="bhqk", plan=plan, precision="tf32").source)

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from redalg import Fused, InputError, library
-from redalg.strategies.device import CARDS, DEVICES
+from redalg.strategies.device import CARDS, targets
 
-TARGETS = (*DEVICES, *CARDS)
+TARGETS = (*targets(), *CARDS)
 ROWS = {"b": 1024, "n": 8192}
 
 

@@ -48,39 +48,58 @@ class DeviceSpec:
     product_tflops: int = 0
 
 
-def hopper(part: str, multiprocessors: int, memory_gb_s: int, product_tflops: int) -> DeviceSpec:
-    """A card of compute capability 9.0."""
-    return DeviceSpec("sm_90a", multiprocessors, 232448, True, part, True, memory_gb_s, product_tflops)
+@final
+@dataclass(frozen=True)
+class Architecture:
+    """A compute capability; its attributes are those of `DeviceSpec`."""
+
+    target: str
+    capability: tuple[int, int]
+    smem_bytes: int
+    wgmma: bool = False
+    fp8: bool = False
 
 
-def ada(part: str, multiprocessors: int, memory_gb_s: int, product_tflops: int) -> DeviceSpec:
-    """A card of compute capability 8.9."""
-    return DeviceSpec("sm_89", multiprocessors, 101376, False, part, True, memory_gb_s, product_tflops)
+ARCHITECTURES = {
+    architecture.target: architecture
+    for architecture in (
+        Architecture("sm_90a", (9, 0), 232448, wgmma=True, fp8=True),
+        Architecture("sm_89", (8, 9), 101376, fp8=True),
+        Architecture("sm_86", (8, 6), 101376),
+        Architecture("sm_80", (8, 0), 166912),
+    )
+}
+"""Every compute capability, by the target that kernels are compiled for."""
 
 
-def ampere(part: str, multiprocessors: int, memory_gb_s: int, product_tflops: int) -> DeviceSpec:
-    """A card of compute capability 8.6."""
-    return DeviceSpec("sm_86", multiprocessors, 101376, False, part, False, memory_gb_s, product_tflops)
+def card(target: str, part: str, multiprocessors: int, memory_gb_s: int, product_tflops: int) -> DeviceSpec:
+    """A card, by the target of its compute capability."""
+    of = ARCHITECTURES[target]
+    return DeviceSpec(target, multiprocessors, of.smem_bytes, of.wgmma, part, of.fp8, memory_gb_s, product_tflops)
 
 
 CARDS = {
     one.part: one
     for one in (
-        hopper("H200", 132, 4800, 989),
-        hopper("H100", 132, 3350, 989),
-        hopper("H800", 132, 3350, 989),
-        DeviceSpec("sm_80", 108, 166912, False, "A100", False, 2039, 312),
-        ampere("A10", 72, 600, 125),
-        ampere("RTX 3080", 68, 760, 60),
-        ada("L40S", 142, 864, 362),
-        ada("RTX 4090", 128, 1008, 165),
+        card("sm_90a", "H200", 132, 4800, 989),
+        card("sm_90a", "H100", 132, 3350, 989),
+        card("sm_90a", "H800", 132, 3350, 989),
+        card("sm_80", "A100", 108, 2039, 312),
+        card("sm_86", "A10", 72, 600, 125),
+        card("sm_86", "RTX 3080", 68, 760, 60),
+        card("sm_89", "L40S", 142, 864, 362),
+        card("sm_89", "RTX 4090", 128, 1008, 165),
     )
 }
-TARGETS = ("sm_90a", "sm_89", "sm_86", "sm_80")
-DEVICES = {target: next(one for one in CARDS.values() if one.target == target) for target in TARGETS} | {
-    "c": DeviceSpec("c", 1, 1 << 20, False, "one core (tiles are stack arrays)", False, 10, 1)
-}
-"""Every target, by the first card that has it. The rates of a core are orders of magnitude: they rank plans alone."""
+"""Cards by name. The first of a target stands for it."""
+CORE = DeviceSpec("c", 1, 1 << 20, False, "one core (tiles are stack arrays)", False, 10, 1)
+"""The C target. Its rates are orders of magnitude: they rank plans alone."""
+
+
+def targets() -> dict[str, DeviceSpec]:
+    """Every target, by the first card that has it; the C target last."""
+    firsts = {target: next((one for one in CARDS.values() if one.target == target), None) for target in ARCHITECTURES}
+    return {target: one for target, one in firsts.items() if one is not None} | {CORE.target: CORE}
 
 
 def device_for(target: str) -> DeviceSpec:
@@ -89,9 +108,9 @@ def device_for(target: str) -> DeviceSpec:
     >>> device_for("sm_80").smem_bytes, device_for("RTX 4090").multiprocessors
     (166912, 128)
     """
-    found = DEVICES.get(target) or CARDS.get(target)
+    found = targets().get(target) or CARDS.get(target)
     if found is None:
-        known = ", ".join(map(repr, (*DEVICES, *CARDS)))
+        known = ", ".join(map(repr, (*targets(), *CARDS)))
         raise PlanError(f"target {target!r} is not known. Use one of {known}.")
     return found
 
@@ -104,7 +123,7 @@ def card_of(name: str, capability: tuple[int, int]) -> str | None:
     >>> card_of("NVIDIA H800", (9, 0)), card_of("NVIDIA RTX A6000", (8, 6)), card_of("NVIDIA B200", (10, 0))
     ('H800', 'sm_86', None)
     """
-    target = {(9, 0): "sm_90a", (8, 9): "sm_89", (8, 6): "sm_86", (8, 0): "sm_80"}.get(capability)
+    target = next((one.target for one in ARCHITECTURES.values() if one.capability == capability), None)
     words = f"{name} ".replace("-", " ")
     named = [card for card, one in CARDS.items() if f" {card} " in words and one.target == target]
     return named[0] if named else target

@@ -8,7 +8,6 @@ from typing import Any
 from sympy import Expr, log
 
 from redalg.decompose.cascade import Cascade, dtype_of
-from redalg.errors import BackendError
 from redalg.expression import Axis, Cast
 from redalg.expression.contents import values_of
 from redalg.expression.dtypes import DTYPES
@@ -16,54 +15,9 @@ from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor
 from redalg.incremental.form import FormOutput, FusedForm
+from redalg.runtime.bind.backends import ARRAY_BACKENDS, ops_for, tensors_for
 from redalg.runtime.bind.blocks import Ranges, blocks, output_axes, pieces, stream, unfused
 from redalg.runtime.bind.inputs import Bound
-from redalg.runtime.bind.narrow import numpy_dtype, to_numpy, to_torch, widened
-
-
-def ops_for(bound: Bound, backend: str, compute: str | None = None) -> ArrayOps:
-    """The array library of a backend, in the bound inputs' compute dtype."""
-    compute = compute or bound.compute
-    if backend == "numpy":
-        from redalg.incremental.arrays.numpy_ops import NumpyOps
-
-        return NumpyOps(compute)
-    try:
-        from redalg.runtime.bind.torch_ops import TorchOps
-    except ModuleNotFoundError as missing:
-        raise BackendError(
-            'backend="torch" needs torch, which is not installed. Install it (`pip install torch`), or pass '
-            'backend="numpy".'
-        ) from missing
-    return TorchOps(compute, bound.device)
-
-
-def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:
-    """The bound tensors as the backend's own arrays (sharing memory where the libraries can)."""
-    if backend == "numpy" and bound.library == "torch":
-        if "bfloat16" in bound.dtypes.values() or bound.device != "cpu":
-            raise BackendError(
-                'backend="numpy" has no bfloat16 and no GPU. Pass float32 CPU tensors, or backend="torch".'
-            )
-        return {name: _as_numpy(array) for name, array in bound.tensors.items()}
-    if backend != "numpy" and bound.library == "numpy":
-        return {name: torch_of(array) for name, array in bound.tensors.items()}
-    if backend == "numpy":
-        return {name: widened(array) for name, array in bound.tensors.items()}
-    return dict(bound.tensors)
-
-
-def _as_numpy(array: Any) -> Any:
-    return (array.float() if str(array.dtype).startswith("torch.float8") else array).numpy()
-
-
-def torch_of(array: Any) -> Any:
-    """A NumPy array as a torch tensor, on the same memory where torch can read it."""
-    return to_torch(_writable(array))
-
-
-def _writable(array: Any) -> Any:
-    return array if array.flags.writeable and all(step >= 0 for step in array.strides) else array.copy()
 
 
 def scope_for(
@@ -102,7 +56,8 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
     chunks = (one for ranges in pieces(output_axes(form.cascade), scope, length) for one in made(ranges))
     outputs = {one.name: (one.axes, output_dtype(one, form, bound.result)) for one in form.outputs}
     with ops.quiet():
-        return to_library(assembled(chunks, outputs, scope, backend), bound.library, backend)
+        whole = assembled(chunks, outputs, scope, backend)
+    return {name: ARRAY_BACKENDS[backend].returned(array, bound.library) for name, array in whole.items()}
 
 
 def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
@@ -131,7 +86,7 @@ def assembled(
             axes, dtype = outputs[name]
             shape = [scope.length(axis) for axis in axes]
             if name not in whole:
-                whole[name] = empty_array(shape, dtype, scope, backend)
+                whole[name] = ARRAY_BACKENDS[backend].empty(shape, dtype, scope.ops)
             inner = scope.over(ranges)
             part = to_axes(made[name], axes, inner)
             base = {axis: scope.ranges[axis][0] for axis in axes}
@@ -153,28 +108,6 @@ def from_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
     kept = [axis for axis in scope.axes if axis in axes]
     made = scope.ops.permute(array, [axes.index(axis) for axis in kept])
     return made.reshape([made.shape[kept.index(axis)] if axis in kept else 1 for axis in scope.axes])
-
-
-def empty_array(shape: list[int], dtype: str, scope: Scope, backend: str) -> Any:
-    """An uninitialised array of the backend's library."""
-    if backend == "numpy":
-        import numpy as np
-
-        return np.empty(shape, numpy_dtype(dtype))
-    import torch
-
-    return torch.empty(shape, dtype=getattr(torch, dtype), device=getattr(scope.ops, "device", "cpu"))
-
-
-def to_library(outputs: dict[str, Any], library: str, backend: str) -> dict[str, Any]:
-    """Outputs as the caller's kind of array."""
-    if library == "numpy" and backend != "numpy":
-        return {name: to_numpy(array) for name, array in outputs.items()}
-    if library == "torch" and backend == "numpy":
-        import torch
-
-        return {name: torch.from_numpy(array) for name, array in outputs.items()}
-    return outputs
 
 
 def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:

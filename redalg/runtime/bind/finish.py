@@ -15,7 +15,7 @@ from redalg.expression.contents import elements_of, values_of
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor
 from redalg.incremental.form import FusedForm
-from redalg.runtime.bind.arrays import assembled, output_dtype, to_library
+from redalg.runtime.bind.arrays import assembled, output_dtype
 from redalg.runtime.bind.blocks import Ranges, blocks, pieces
 from redalg.runtime.bind.inputs import check_choice, library_of, without_gradients
 from redalg.runtime.bind.options import check_places, starts
@@ -64,7 +64,7 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
             chunks = finished(form, executor, scope, partial(of, values=values), piece)
             made.append(assembled(chunks, {one.name: (one.axes, dtypes[one.name]) for one in form.outputs}, scope,
                                   state.library))  # fmt: skip
-    return tuple(to_library(one, state.library, state.library) for one in made)
+    return tuple(made)
 
 
 def condition_dtype(result: str) -> str:

@@ -19,7 +19,8 @@ from redalg.expression.dtypes import is_emulated
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm, Slot
-from redalg.runtime.bind.arrays import from_axes, ops_for, scope_for, tensors_for, to_axes
+from redalg.runtime.bind.arrays import from_axes, scope_for, to_axes
+from redalg.runtime.bind.backends import ops_for, tensors_for
 from redalg.runtime.bind.blocks import blocks, stream
 from redalg.runtime.bind.identity import VERSION, difference, identity
 from redalg.runtime.bind.inputs import Bound, bind, dtype_name, library_of, without_gradients

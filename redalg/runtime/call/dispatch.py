@@ -11,6 +11,7 @@ from redalg.errors import BackendError, InputError
 from redalg.expression.dtypes import is_float
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind import arrays
+from redalg.runtime.bind.backends import ARRAY_BACKENDS
 from redalg.runtime.bind.inputs import (
     CHOICES,
     Bound,
@@ -25,7 +26,8 @@ from redalg.runtime.bind.inputs import (
 from redalg.runtime.call import prepared
 from redalg.runtime.call.prepared import Step, bound_again, keep, kind_of, without_tensors
 
-BACKENDS = ("tilelang", "torch", "numpy")
+KERNELS = "tilelang"
+"""The backend that runs generated kernels; the others are array backends."""
 
 
 def call(
@@ -45,8 +47,8 @@ def call(
     given = {name: native(one) for name, one in given.items()} if kind is None else given
     for name in CHOICES:
         check_choice(name, options[name])
-    if backend is not None and backend not in BACKENDS:
-        raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, BACKENDS))}.")
+    if backend is not None and backend not in (names := (KERNELS, *ARRAY_BACKENDS)):
+        raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, names))}.")
     steps, known = began_earlier(forms, given, backend, sizes, options)
     last, outputs = began(forms[-1], bind_last(forms, known, sizes), known, backend, options)
     keep(kind, (*steps, last), forms, options["plan"])
@@ -72,10 +74,10 @@ def began(
 ) -> tuple[Step, dict[str, Any]]:
     """The step that runs a form on tensors bound like these, and what it makes of these."""
     chosen = backend or default_backend(bound)
-    if chosen != "tilelang" and options["plan"] is not None:
+    if chosen != KERNELS and options["plan"] is not None:
         raise BackendError(f'plan= belongs to backend="tilelang"; this call runs on {chosen!r}. Leave one of them out.')
     step: Step = Interpreted(form, without_tensors(bound), chosen, options["empty"])
-    if chosen == "tilelang":
+    if chosen == KERNELS:
         from redalg.runtime.call import kernels
 
         step = kernels.step(form, bound, options)
@@ -101,7 +103,7 @@ def check_signs(forms: tuple[FusedForm, ...], given: Mapping[str, Any]) -> None:
 def default_backend(bound: Bound) -> str:
     """`tilelang` on CUDA, else `torch`; `numpy` for its arrays where torch is not installed."""
     if bound.device.startswith("cuda"):
-        return "tilelang"
+        return KERNELS
     return "torch" if bound.library == "torch" or has_torch() else "numpy"
 
 

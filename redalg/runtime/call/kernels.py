@@ -10,7 +10,7 @@ from typing import Any, final
 from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.ir.program import Parameter, sized, sizes_in
-from redalg.runtime.bind import arrays
+from redalg.runtime.bind import arrays, backends
 from redalg.runtime.bind.gathers import check_gathers, gathers_any
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
 from redalg.runtime.call.counters import Counters
@@ -35,7 +35,7 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
     held = without_tensors(bound)
     if any(size == 0 for size in bound.sizes.values()):
         return Launch(form, held, None, False, options["empty"])
-    tensors = arrays.tensors_for(bound, "torch")
+    tensors = backends.tensors_for(bound, "torch")
     checked = gathers_any(form.cascade) and (options["check"] or bound.device == "cpu")
     if checked:  # before anything is compiled
         check_indices(form, bound)
@@ -56,7 +56,7 @@ def check_device(bound: Bound) -> None:
 
 def check_indices(form: FusedForm, bound: Bound) -> None:
     """Refuse a gather that leaves its tensor."""
-    ops, tensors = arrays.ops_for(bound, "torch"), arrays.tensors_for(bound, "torch")
+    ops, tensors = backends.ops_for(bound, "torch"), backends.tensors_for(bound, "torch")
     check_gathers(form.cascade, arrays.scope_for(form.cascade, bound, ops, tensors))
 
 
@@ -149,7 +149,7 @@ def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, .
 def maker(array: Any, parameter: Parameter, *, numpy: bool) -> Make | None:
     """What makes a tensor like this one what the kernel takes; None where it is that already."""
     if numpy:
-        return lambda one: taken(arrays.torch_of(native(one)), parameter)
+        return lambda one: taken(backends.torch_of(native(one)), parameter)
     plain = array.is_contiguous() and tuple(array.shape) == parameter.shape and not array.is_neg()
     return None if plain and array.dtype == _dtype(parameter.dtype) else lambda one: taken(one, parameter)
 

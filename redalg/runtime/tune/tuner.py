@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from redalg.errors import InputError, RedalgError
 from redalg.incremental.form import FusedForm
-from redalg.runtime.bind import arrays
+from redalg.runtime.bind import backends
 from redalg.runtime.bind.gathers import gathers_any
 from redalg.runtime.bind.inputs import Bound, check_choice, scalars_of
 from redalg.runtime.call import prepared, sizes
@@ -249,7 +249,7 @@ def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning)
         )
     if gathers_any(form.cascade):
         check_indices(form, bound)
-    shapes = {name: tuple(one.shape) or (1,) for name, one in arrays.tensors_for(bound, "torch").items()}
+    shapes = {name: tuple(one.shape) or (1,) for name, one in backends.tensors_for(bound, "torch").items()}
     space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
                       precision=how.precision, result=bound.result)  # fmt: skip
     return Task(forms, given, extents, taken, bound, space, unfused.offered(form, space))
@@ -327,7 +327,7 @@ class Measuring:
         task = self.task
         if isinstance(begun, Unfused):
             return unfused.step(begun, task.bound)
-        lowered, tensors = begun[0], arrays.tensors_for(task.bound, "torch")
+        lowered, tensors = begun[0], backends.tensors_for(task.bound, "torch")
         recipe = recipe_of(lowered, compile_source(lowered.source), task.bound, tensors)
         return partial(recipe.launch, scalars=[task.scalars[name] for name in recipe.scalars])
 

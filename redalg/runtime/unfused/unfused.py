@@ -37,7 +37,7 @@ from redalg.expression import Axis, Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, values_of
 from redalg.expression.dtypes import DTYPES
 from redalg.incremental.form import FusedForm
-from redalg.runtime.bind import arrays
+from redalg.runtime.bind import backends
 from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
 from redalg.runtime.bind.narrow import to_numpy
@@ -290,7 +290,7 @@ class Operations:
 
     def taken(self, array: Array, dtype: Any) -> Array:
         """A tensor as PyTorch takes it."""
-        array = arrays.torch_of(native(array)) if self.numpy else array
+        array = backends.torch_of(native(array)) if self.numpy else array
         return array if dtype is None else array.to(dtype)
 
     def finished(self, array: Array, dtype: Any) -> Array:
