@@ -13,7 +13,7 @@ FAST    := -m "not gpu and not slow"
 export PYTHONUNBUFFERED := 1
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow gpu budget fuzz replay golden bench readme accuracy sanitize cold clean
+.PHONY: help demo test lint format types unit notebooks slow gpu budget fuzz replay architecture golden bench readme accuracy sanitize cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -54,6 +54,9 @@ fuzz: $(STAMP)       ## random cascades, their verdicts and results (ASKED="--se
 
 replay: $(STAMP)       ## the diff of all kernels' sources between two commits (ASKED="HEAD~3 HEAD")
 	$(BIN)/python -m tests.replay diff $(ASKED)
+
+architecture: $(STAMP) ## rewrite docs/ARCHITECTURE.md from the modules' docstrings
+	$(BIN)/python -m tests.architecture
 
 golden: $(STAMP)       ## rewrite tests/golden from what the code prints now; read the diff
 	$(BIN)/python -m pytest $(FAST) --update-golden tests

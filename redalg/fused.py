@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from sympy import Expr, S, Tuple
 
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.written import outputs_type, unread
 from redalg.decompose.separate.rounding import bounds
-from redalg.decompose.verdict.passes import said
-from redalg.decompose.verdict.verdict import Decomposition, decompose
-from redalg.errors import InputError, NotFusible, Undecided
+from redalg.decompose.verdict.passes import refuse_states
+from redalg.decompose.verdict.verdict import Decomposition
+from redalg.errors import InputError
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Element, Scalar, Value
 from redalg.incremental.arrange.variants import variants
 from redalg.incremental.derive.derive import derive
-from redalg.incremental.form import FusedForm
+from redalg.incremental.form import FusedForm, Slot
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
+if TYPE_CHECKING:
+    from redalg.runtime.bind.state import State
+    from redalg.runtime.compile.compile import Kernel
+    from redalg.runtime.lowering import Lowered
+    from redalg.runtime.tune.tuner import Tuned
+    from redalg.strategies.plan import Plan
+    from redalg.strategies.search.candidates import Candidates
+
 DERIVING = RLock()
+Made = TypeVar("Made")
 
 
 @final
@@ -78,7 +87,7 @@ class Fused:
 
     # ---- run ---------------------------------------------------------------------------------------------------------
 
-    def __call__(self, /, *positional: Any, backend: str | None = None, plan: Any = None, empty: str = "nan",
+    def __call__(self, /, *positional: Any, backend: str | None = None, plan: Plan | None = None, empty: str = "nan",
                  precision: str = "ieee", sizes: Sizes | None = None, check: bool = False,
                  **tensors: Any) -> Any:  # fmt: skip
         """Run on tensors (torch on one device, or NumPy), given by keyword.
@@ -147,7 +156,7 @@ class Fused:
     # ---- the monoid --------------------------------------------------------------------------------------------------
 
     def leaf(self, tensors: Mapping[str, Any], start: Sizes | None = None,
-             extents: Sizes | None = None) -> Any:  # fmt: skip
+             extents: Sizes | None = None) -> State:  # fmt: skip
         """The state of a piece of the data: arrays over the free axes alone, whatever the length of the piece.
 
         Args:
@@ -169,10 +178,10 @@ class Fused:
         """
         from redalg.runtime.bind.state import leaf
 
-        self._refuse_several_passes("leaf")
+        refuse_states("leaf", self.cascade, self.earlier)
         return leaf(self.form, self._read(tensors), start, extents or {})
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: State, b: State) -> State:
         """The state of both pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
 
         Where a reduction depends on the order of elements (`first`, `last`, `affine`), the pieces must adjoin, as the
@@ -192,10 +201,10 @@ class Fused:
         """
         from redalg.runtime.bind.state import merge
 
-        self._refuse_several_passes("merge")
+        refuse_states("merge", self.cascade, self.earlier)
         return merge(self.form, a, b)
 
-    def finish(self, state: Any, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
+    def finish(self, state: State, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
                start: Sizes | None = None, *, condition: bool = False) -> Any:  # fmt: skip
         """The outputs of a state.
 
@@ -227,12 +236,12 @@ class Fused:
         """
         from redalg.runtime.bind.finish import finish
 
-        self._refuse_several_passes("finish")
+        refuse_states("finish", self.cascade, self.earlier)
         made = finish(self.form, state, tensors and self._read(tensors), empty, start, condition=condition)
         return tuple(map(self._outputs, made)) if condition else self._outputs(made[0])
 
     def empty_state(self, sizes: Sizes, dtypes: Any = "float32", device: str = "cpu",
-                    library: str = "torch") -> Any:  # fmt: skip
+                    library: str = "torch") -> State:  # fmt: skip
         """The identity of `merge`: the state of no elements.
 
         Args:
@@ -245,32 +254,13 @@ class Fused:
         """
         from redalg.runtime.bind.state import empty_state
 
-        self._refuse_several_passes("empty_state")
+        refuse_states("empty_state", self.cascade, self.earlier)
         return empty_state(self.form, sizes, dtypes, str(device), library)
-
-    def _refuse_several_passes(self, caller: str) -> None:
-        if not self.earlier:
-            return
-        values = (" and ".join(one.name for one in each.cascade.outputs) for each in self.earlier)
-        parts = ", ".join(f"pass {number} for {one}" for number, one in enumerate(values, 1))
-        approximate = " Fuse without exact= and passes= for the approximate one-pass state." * self._rounds
-        raise InputError(
-            f"{caller}: this form takes {said(len(self.passes))} over the data ({parts}), so no state of one pass "
-            f"holds it. Call it on whole tensors, or fuse those values apart and pass them as tensors.{approximate}"
-        )
-
-    @property
-    def _rounds(self) -> bool:
-        """Tells whether one pass would approximate what several compute exactly."""
-        try:
-            return bool(decompose(self.cascade).roundings)
-        except (NotFusible, Undecided):
-            return False
 
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
     def lower(self, target: str, sizes: Sizes | None = None, dtypes: Any = "float16",
-              **options: Any) -> Any:  # fmt: skip
+              **options: Any) -> Lowered:  # fmt: skip
         """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the last of several passes)."""
         from redalg.runtime.lowering import lower
 
@@ -313,7 +303,7 @@ class Fused:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def compile(self, target: str, *, sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any) -> Any:
+    def compile(self, target: str, *, sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any) -> Kernel:
         """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it.
 
         Where no kernel is as fast as the unfused form (`plan` tells), calls take that.
@@ -324,7 +314,7 @@ class Fused:
         return [kernel_for(one) for one in self._lowered("compile", ahead, target, sizes, dtypes, **options)][-1]
 
     def plans(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
-              **options: Any) -> Any:  # fmt: skip
+              **options: Any) -> Candidates:  # fmt: skip
         """The plans that a call could have, best first by predicted time (of the last of several passes).
 
         They are kernels; and, where it is as accurate, the unfused form as operations of PyTorch.
@@ -348,7 +338,7 @@ class Fused:
         return self._lowered("plans", candidates, device, sizes, dtypes, **options)[-1]
 
     def plan(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
-             **options: Any) -> Any:  # fmt: skip
+             **options: Any) -> Plan:  # fmt: skip
         """The plan that a call takes (of the last of several passes): its `form`, `origin` and text tell which it is.
 
         >>> from redalg.library import chained_product
@@ -361,7 +351,7 @@ class Fused:
 
     def tune(self, /, *positional: Any, budget_s: float = 35.0, seed: int = 0, progress: bool = True,
              empty: str = "nan", precision: str = "ieee", sizes: Sizes | None = None,
-             **tensors: Any) -> Any:  # fmt: skip
+             **tensors: Any) -> Tuned:  # fmt: skip
         """Measure plans on these tensors, and remember the fastest for calls like this one, in other processes too.
 
         Args:
@@ -381,7 +371,8 @@ class Fused:
         how = Tuning(budget_s, seed, progress, empty, precision)
         return tune(self.passes, self._read(self._given(positional, tensors)), named_sizes(sizes or {}, "tune"), how)
 
-    def _lowered(self, caller: str, each: Any, target: str, /, sizes: Any, dtypes: Any, **options: Any) -> Any:
+    def _lowered(self, caller: str, each: Callable[..., Made], target: str, /, sizes: Any, dtypes: Any,
+                 **options: Any) -> tuple[Made, ...]:  # fmt: skip
         """The results of `each` for every pass, for options as a caller writes them."""
         from redalg.runtime.lowering import lower_passes
 
@@ -428,7 +419,7 @@ class Fused:
         return variants(self.form)
 
     @property
-    def state(self) -> tuple[Any, ...]:
+    def state(self) -> tuple[Slot, ...]:
         """The slots of the state: name, kind and axes of each."""
         return self.form.slots
 

@@ -12,7 +12,7 @@ being tensors. Then each goes as late as it may: an early pass reads and compute
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -26,7 +26,7 @@ from redalg.decompose.parse.axes import outermost
 from redalg.decompose.parse.parse import ordered, parse
 from redalg.decompose.parse.totals import total_of
 from redalg.decompose.verdict.verdict import Decomposition, decompose
-from redalg.errors import NotFusible, Undecided
+from redalg.errors import InputError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
 
@@ -91,6 +91,27 @@ class Advice:
 def said(passes: int) -> str:
     """A number of passes in words."""
     return NUMBERS.get(passes, f"{passes} passes")
+
+
+def refuse_states(caller: str, cascade: Cascade, earlier: Sequence[Decomposition]) -> None:
+    """Raise `InputError` if a form takes several passes, of which no state of one pass holds it."""
+    if not earlier:
+        return
+    values = (" and ".join(output.name for output in before.cascade.outputs) for before in earlier)
+    parts = ", ".join(f"pass {number} for {names}" for number, names in enumerate(values, 1))
+    approximate = " Fuse without exact= and passes= for the approximate one-pass state." * _is_rounded(cascade)
+    raise InputError(
+        f"{caller}: this form takes {said(len(earlier) + 1)} over the data ({parts}), so no state of one pass "
+        f"holds it. Call it on whole tensors, or fuse those values apart and pass them as tensors.{approximate}"
+    )
+
+
+def _is_rounded(cascade: Cascade) -> bool:
+    """Tells if one pass would approximate what several compute exactly."""
+    try:
+        return bool(decompose(cascade).roundings)
+    except (NotFusible, Undecided):
+        return False
 
 
 # ---- which reduction in which pass -----------------------------------------------------------------------------------
