@@ -56,7 +56,7 @@ replay: $(STAMP)       ## the diff of all kernels' sources between two commits (
 	$(BIN)/python -m tests.replay diff $(ASKED)
 
 architecture: $(STAMP) ## rewrite docs/ARCHITECTURE.md from the modules' docstrings
-	$(BIN)/python -m tests.architecture
+	$(BIN)/python -m tests.house.architecture
 
 golden: $(STAMP)       ## rewrite tests/golden from what the code prints now; read the diff
 	$(BIN)/python -m pytest $(FAST) --update-golden tests

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 RUNS = 20
 CALLS = 200

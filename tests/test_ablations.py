@@ -15,7 +15,7 @@ from benchmarks.agreement import agreement
 from benchmarks.drawn import Drawn, by_row, drawn
 from benchmarks.families.rows import TOLERANCE
 from redalg.strategies.model.cost import H200
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 

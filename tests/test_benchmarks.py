@@ -20,7 +20,7 @@ from benchmarks.plots.roofline import card, reached
 from redalg.runtime.known.tuned import SWITCH
 from redalg.strategies.device import CARDS
 from redalg.strategies.model.cost import H200
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 PUBLISHED = ("mha", "mla", "moe", "quant", "variance", "inertia", "rows", "chains", "attention_small")

@@ -19,7 +19,7 @@ from redalg.runtime.tune import tuner
 from redalg.strategies.plan import TUNED
 from redalg.strategies.search.search import Limits
 from redalg.version import VERSION
-from tests.source import ROOT, sources
+from tests.house.source import ROOT, sources
 
 ROWS = [(name, row.name) for name, family in FAMILIES.items() for row in family.rows(torch.device("cpu"))]
 

@@ -21,8 +21,8 @@ from redalg.runtime.bind.blocks import blocks
 from tests import data_kinds
 from tests.cases import close, defined, drawn, needed, on_torch
 from tests.conftest import Golden
+from tests.house.source import ROOT
 from tests.oracle import Oracle
-from tests.source import ROOT
 from tests.sweeps import draws
 
 b, n, i, j, d = ra.axes("b n i j d")

@@ -18,7 +18,7 @@ from redalg.demo import show, tour, trial
 from redalg.demo.memory import peak_bytes
 from redalg.demo.tour import ERROR_BOUND, complaints, error_bound
 from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Shape, Trial
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 SMALL = Shape(b=1, h=2, q=33, k=77, d=16, e=24)
 MIB = 2**20

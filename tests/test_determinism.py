@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 SEEDS = ("0", "1", "4242")
 

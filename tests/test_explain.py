@@ -29,7 +29,7 @@ from redalg.explain.text import WRITER as TEXT
 from redalg.expression import Element, Label, Reduce, Value
 from redalg.fuse import Fused
 from tests.conftest import Golden
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 q, k, n, d = ra.axes("q k n d")
 

@@ -31,7 +31,7 @@ from sympy import (
 
 import redalg as ra
 from tests.cascades import Example, cascades
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 b, n, m, k, q = ra.axes("b n m k q")
 x, w = ra.tensors("x[b,n] w[n]")

@@ -20,7 +20,7 @@ from tests.fuzz.records import GENERATORS, cases
 from tests.fuzz.shrink import least, line_of, shrunk
 from tests.fuzz.spell import line
 from tests.fuzz.verdicts import RAW, Tally, decide
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 n = ra.axes("n")
 x, y, s = ra.tensors("x[b,n] y[b,n] s[b,n]")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 CODE = """
 import resource

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 SECONDS_PER_CELL = 300
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

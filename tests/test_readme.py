@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

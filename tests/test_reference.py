@@ -19,9 +19,9 @@ from tests.fuzz.case import Case
 from tests.fuzz.data import Data
 from tests.fuzz.records import cases
 from tests.fuzz.verdicts import decide
+from tests.house.source import sources
+from tests.house.test_layering import imports, is_inside
 from tests.oracle import Oracle
-from tests.source import sources
-from tests.test_layering import imports, is_inside
 
 b, n, m = ra.axes("b n m")
 x, y, w, M = ra.tensors("x[b,n] y[b,n] w[b,n] M[b,n]")

@@ -18,8 +18,8 @@ from redalg.runtime.bind.inputs import bind
 from redalg.runtime.lowering import space_for
 from redalg.runtime.unfused.scaled import scaled_product
 from redalg.runtime.unfused.unfused import admitted, offered
+from tests.house.source import ROOT
 from tests.kernel_cases import worst_error
-from tests.source import ROOT
 from tests.sweeps import FIRST, draws
 
 k, m, n, b = ra.axes("k m n b")

@@ -16,8 +16,8 @@ from sympy import Abs, Expr, Max, Min, Mod, S, cos, exp, floor, log, oo, sign, s
 import redalg as ra
 from redalg.decompose.separate.theorems import THEOREMS
 from tests.decided import n, w, x, y
+from tests.house.source import sources
 from tests.joint import dimension
-from tests.source import sources
 
 FEW, MANY = 6, 24
 EDGE = S.One / 20

@@ -30,8 +30,8 @@ from redalg.strategies.model.unfused import predicted
 from redalg.strategies.plan import Plan, unfused_plan
 from redalg.strategies.search.search import Found, Limits, Trial
 from redalg.strategies.search.space import Space
+from tests.house.source import ROOT
 from tests.kernel_cases import CASES, fused, problem, tensors_of, worst_error
-from tests.source import ROOT
 from tests.sweeps import FIRST
 
 b, m, n, k, h = ra.axes("b m n k h")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.architecture import DOCUMENT, PACKAGE, STAGES, document, files, summary, unplaced
+from tests.house.architecture import DOCUMENT, PACKAGE, STAGES, document, files, summary, unplaced
 
 
 def test_the_page_is_what_the_modules_say() -> None:

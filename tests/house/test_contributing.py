@@ -22,7 +22,7 @@ from redalg.runtime.bind.backends import ArrayBackend, NumpyBackend
 from redalg.runtime.bind.inputs import Bound
 from redalg.strategies import device
 from redalg.strategies.device import Architecture, card
-from tests.source import ROOT
+from tests.house.source import ROOT
 
 n = ra.axes("n")
 x = ra.tensor("x[b,n]")

@@ -1,12 +1,12 @@
-"""docs/ARCHITECTURE.md, made of the modules' docstrings: `python -m tests.architecture` writes it."""
+"""docs/ARCHITECTURE.md, made of the modules' docstrings: `python -m tests.house.architecture` writes it."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-from tests.source import ROOT
-from tests.test_layering import LAYERS
+from tests.house.source import ROOT
+from tests.house.test_layering import LAYERS
 
 DOCUMENT = ROOT / "docs" / "ARCHITECTURE.md"
 PACKAGE = ROOT / "redalg"
@@ -14,7 +14,7 @@ HEAD = """\
 # Architecture
 
 Every file of the library, from what the user writes to the kernel that runs: a room (a folder) imports from itself and
-from the rooms below it. `tests/test_layering.py` proves the order, and `make architecture` makes this page of the
+from the rooms below it. `tests/house/test_layering.py` proves the order, and `make architecture` makes this page of the
 modules' docstrings. The README shows the stages in one picture; [GLOSSARY.md](GLOSSARY.md) has the words.
 """
 STAGES = (

@@ -1,0 +1,1 @@
+"""The rules of the house: what a machine can read off the source."""
