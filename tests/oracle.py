@@ -242,15 +242,18 @@ class Oracle:
         """A reduction of whole rows, one after the other, in plain Python."""
         [axis] = node.bound
         place = self.axes.index(axis.name)
-        values = [self.under(frozenset(), one)[0] for one in node.operands]
+        values, bounds = zip(*(self.under(frozenset(), one) for one in node.operands), strict=True)
         shape = list(np.broadcast_shapes(*(one.shape for one in values)))
         shape[place] = self.sizes[axis.name]
         rows = [np.moveaxis(np.broadcast_to(one, shape), place, -1) for one in values]
+        moved = np.moveaxis(np.broadcast_to(bounds[0], shape), place, -1).max(axis=-1, initial=0.0)
         size = 1 if node.place is None else self.sizes[node.place.name]
         made, bound = (np.zeros((*rows[0].shape[:-1], size), np.longdouble) for _ in range(2))
         for index in np.ndindex(*rows[0].shape[:-1]):
             result = ROWS[node.kind]([one[index] for one in rows], size)
             made[index], bound[index] = result[node.result], result.get(f"{node.result} bound", 0.0)
+            if node.kind in MOVED and node.result != "indices":
+                bound[index] += moved[index]
         made, bound = np.moveaxis(made, -1, place), np.moveaxis(bound, -1, place)
         if node.place is not None:
             other = self.axes.index(node.place.name)
@@ -318,6 +321,10 @@ ROWS: dict[str, Callable[[list[np.ndarray], int], dict[str, Any]]] = {
     "compensated_sum": carried,
     "logsumexp": exponentiated,
 }
+
+
+MOVED = ("topk", "first", "last", "logsumexp")
+"""Reductions that move by no more than the largest error of an element."""
 
 
 def is_mask(node: Basic) -> bool:
