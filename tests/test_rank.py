@@ -221,6 +221,21 @@ def test_every_function_that_is_accepted_is_evaluated(ops: Any) -> None:
     assert OPERATORS.keys() - {"Mod"} <= ops.functions.keys()
 
 
+@pytest.mark.parametrize("name", ["tanh", "exp", "sin", "cosh", "atan", "log1p", "erf"])
+def test_arguments_too_long_to_write_are_left_out(name: str) -> None:
+    """Of a number of 2·10⁹ bits mpmath would write every bit before the point."""
+    digits = Digits()
+    function, power = digits.function(name), digits.power
+    assert function is not None
+    long = digits.ctx.exp(digits.ctx.exp(21))
+    given = np.array([digits.ctx.mpf("0.5"), long, digits.ctx.mpf("inf")], dtype=object)
+    made = digits.is_finite(function(given))
+    assert made[0]
+    assert not made[1]
+    assert not digits.is_finite(power(given, given))[1]
+    assert digits.is_finite(digits.function("sign")(given))[1]  # type: ignore[misc]
+
+
 def test_compared_elements_are_integers() -> None:
     label, length = ra.tensor("label[n]"), ra.tensor("length[b]")
     made = integers([Where(ra.eq(label, 1), x, 0) + Where(n < length, x, 0)], 16)

@@ -22,6 +22,13 @@ MULTIPLIED = 4
 """The largest exponent for which factors are multiplied: NumPy's power takes as long as an exponential."""
 
 
+EXACT = ("Abs", "sign", "floor", "ceiling")
+"""Functions that round nothing, of arguments of any size."""
+LONGEST = 4096
+"""The most bits before the point of an argument of a function at 120 digits: mpmath writes them all, 2^1000000 of
+exp(exp(exp(20))) too."""
+
+
 class Arithmetic(ABC):
     """Elementwise arithmetic on arrays of one kind of numbers."""
 
@@ -122,14 +129,17 @@ class Digits(Arithmetic):
         if name in ("Max", "Min"):
             return self._each(self._largest if name == "Max" else self._least, 2)
         if name == "Mod":
-            return self._each(lambda a, b: a % b, 2)
+            return self._each(self._short(lambda a, b: a % b), 2)
         operator = OPERATORS.get(name)
-        return self._each(getattr(self.ctx, operator.mpmath or name), operator.inputs) if operator else None
+        if operator is None:
+            return None
+        function = getattr(self.ctx, operator.mpmath or name)
+        return self._each(function if name in EXACT else self._short(function), operator.inputs)
 
     def power(self, base: Any, exponent: Any) -> Any:
         if isinstance(exponent, int):
             return self._each(lambda x: x**exponent, 1)(base)
-        return self._each(self.ctx.power, 2)(base, exponent)
+        return self._each(self._short(self.ctx.power), 2)(base, exponent)
 
     def rounded(self, x: Any, dtype: str) -> Any:
         return self._each(lambda one: self._rounded(one, dtype), 1)(x)
@@ -151,6 +161,15 @@ class Digits(Arithmetic):
 
     def _least(self, a: Any, b: Any) -> Any:
         return a if a < b or self.ctx.isnan(a) else b
+
+    def _short(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function where its arguments are short, NaN elsewhere: such samples are left out as infinite ones are."""
+
+        def computed(*args: Any) -> Any:
+            parts = (arg._mpf_ for arg in args)
+            return self.nan if any(man and exp + bits > LONGEST for _, man, exp, bits in parts) else function(*args)
+
+        return computed
 
     def _each(self, function: Callable[..., Any], number: int) -> Callable[..., Any]:
         """A function of single numbers, elementwise; NaN where it has no real value."""
