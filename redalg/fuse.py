@@ -66,7 +66,7 @@ def fuse(
 def decided(
     expr: Any, axes: str | None, inputs: Sequence[Element], *, exact: bool = False, passes: int | None = None
 ) -> Fused:
-    """The cascade, its decomposition, which decides the verdict, and what is derived from it when first asked for."""
+    """The cascade and its decomposition, which decides the verdict; the rest is derived when it is first asked for."""
     if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
         raise ExpressionError(f"fuse: passes={passes!r} is no number of passes over the data. Pass an int from 1 on.")
     wanted, single = named_outputs(expr, axes)
@@ -81,13 +81,13 @@ def decided(
 def decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...]:
     """F = Σ h·g of each reduction, in the fewest passes, or a witness that there is none."""
     try:
-        one = decompose(cascade)
-        if not one.roundings or not (exact or most > 1):
-            return (one,)
-        [reduction, rounding], *_ = one.roundings
+        decomposition = decompose(cascade)
+        if not decomposition.roundings or not (exact or most > 1):
+            return (decomposition,)
+        [reduction, rounding], *_ = decomposition.roundings
         why: NotFusible | Undecided = NotFusible(reduction.name, said_of(rounding), "")
     except (NotFusible, Undecided) as refusal:
-        one, why = None, refusal
+        decomposition, why = None, refusal
     several = in_passes(cascade, most, exact=exact) if most > 1 else None
     if several is not None:
         return several
@@ -97,7 +97,7 @@ def decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decompo
 
 
 def too_few(advice: Advice, most: int) -> str:
-    """How many passes there would have to be."""
+    """The sentence that says how many passes there would have to be."""
     if advice.passes is None:
         return f"In {said(most)} neither."
     return f"It takes {said(advice.passes)}, and `passes={most}` allows no more than {said(most)}."
@@ -106,7 +106,7 @@ def too_few(advice: Advice, most: int) -> str:
 def analyze(
     expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), passes: int | None = None
 ) -> Exact[Fused] | Approximate[Fused] | Refused | verdicts.Undecided:
-    """The verdict of `fuse` as a value, never raising for a cascade that has none.
+    """The verdict of `fuse` as a value: it raises nothing for a cascade without a form.
 
     Args:
         expr, axes, inputs, passes: as those of `fuse`.

@@ -30,15 +30,15 @@ from redalg.incremental.form import FusedForm
 
 
 class Analysed(Protocol):
-    """What verdicts read of a fused cascade."""
+    """The parts of a fused cascade that verdicts read."""
 
     @property
     def decomposition(self) -> Decomposition:
-        """Its reductions, separated."""
+        """The reductions, separated."""
 
     @property
     def form(self) -> FusedForm:
-        """Its state, and how that is made, merged and finished."""
+        """The state, and how it is made, merged and finished."""
 
     @property
     def passes(self) -> tuple[FusedForm, ...]:
@@ -126,7 +126,7 @@ class Reasoned(Reasons, ABC):
 @final
 @dataclass(frozen=True)
 class Exact(Derived[F]):
-    """A one-pass form exists and equals the definition up to rounding, under its `conditions` where it has any."""
+    """A one-pass form exists and equals the definition up to rounding, under its `conditions` if it has any."""
 
     def explain(self) -> str:
         """The derivation in text."""
@@ -143,7 +143,7 @@ class Approximate(Derived[F]):
 
     @property
     def reason(self) -> str:
-        """What is rounded while what it depends on is still running."""
+        """The sentences that say what is rounded while what it depends on is still running."""
         return " ".join(said(one) for _, one in self.fused.decomposition.roundings)
 
     @property
@@ -160,11 +160,11 @@ class Approximate(Derived[F]):
     @property
     def evidence(self) -> tuple[str, ...]:
         """The roundings, each with the reduction that it stands in and its bound for one element."""
-        return tuple(f"in `{reduction.name}`, `{one.cast}` differs by at most {one.bound}"
-                     for reduction, one in self.fused.decomposition.roundings)  # fmt: skip
+        return tuple(f"in `{reduction.name}`, `{rounding.cast}` differs by at most {rounding.bound}"
+                     for reduction, rounding in self.fused.decomposition.roundings)  # fmt: skip
 
     def explain(self) -> str:
-        """What is approximate, by how much at most, and what is exact."""
+        """Say what is approximate, by how much at most, and what is exact."""
         return " ".join(
             [
                 "One pass approximates the definition.",
@@ -183,7 +183,7 @@ class Refused(Reasoned):
 
     Attributes:
         reduction, why, advice, looked: as in `Reasoned`.
-        certificate: True where a theorem says that none exists; False where samples in 120 digits exclude small ones.
+        certificate: True if a theorem says that none exists; False if samples in 120 digits exclude small ones.
     """
 
     certificate: bool = False
@@ -200,7 +200,7 @@ class Undecided(Reasoned):
     """Neither a form nor a refusal was found."""
 
     def explain(self) -> str:
-        """What is open, in sentences: where redalg stopped, what was looked at and what to do."""
+        """Say in sentences what is open: where redalg stopped, what was looked at and what to do."""
         return told(f"Reduction `{self.reduction}` is undecided: no state was found, and none was excluded.", self)
 
 

@@ -2,9 +2,9 @@
 
     d_i = ⊕ⁱ_axis F_i(x; d_1 … d_{i-1})
 
-Of the reduced axes one is streamed, `axis`; `inner` holds those that are reduced along with it. x is everything that
-carries any of them; values d and producers stand in terms as `Value` elements, whose indices are
-their free axes. `domain` says where an element counts: every term is its monoid's identity outside it.
+One of the reduced axes is streamed, `axis`; `inner` holds those that are reduced along with it. x is everything that
+carries any of them. Values d and producers stand in terms as `Value` elements, whose indices are their free axes.
+`domain` is the condition under which an element counts: outside it every term is its monoid's identity.
 A reduction that selects elements or depends on their order (`is_scalar` is false) reads every element, masked or not.
 """
 
@@ -30,8 +30,8 @@ from redalg.monoids import Monoid
 class Reduction:
     """d = ⊕_axis term(x, d earlier), one value for every element of the free axes.
 
-    `term` is a Tuple where the monoid takes several operands. `result` names one of several that it gives, and `place`
-    the axis, one of `axes`, that numbers the elements of a result.
+    `term` is a Tuple if the monoid takes several operands. `result` names one of several results. `place` is the axis,
+    one of `axes`, that numbers the elements of a result.
     """
 
     name: str
@@ -48,26 +48,26 @@ class Reduction:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether an element of the monoid is one number, which array libraries reduce by themselves."""
+        """True if an element of the monoid is one number, which array libraries reduce by themselves."""
         return bool(self.monoid.reduction)
 
     @property
     def is_count(self) -> bool:
-        """Tells whether it counts all elements."""
+        """True if it counts all elements."""
         return self.monoid.name == "sum" and self.term == S.One
 
     @property
     def dtype(self) -> str:
-        """What the value is whatever the tensors are (`int64`, `bool`); empty where it follows them."""
+        """The dtype of the value if it is fixed (`int64`, `bool`); empty if it follows the tensors."""
         return "bool" if self.monoid.name in ("any", "all") else self.monoid.result(self.result)[1].dtype
 
     def written(self, term: Expr, reduced: tuple[Axis, ...]) -> Reduce:
-        """The reduction as an expression, of that term."""
+        """The reduction as an expression of the given term."""
         return Reduce(self.monoid.name, term, reduced, self.result, self.place)
 
 
 def dtype_of(expr: Expr, known: Mapping[Value, str]) -> str:
-    """The dtype of an index or a truth value, and of a choice of two such; empty of what follows the tensors.
+    """The dtype of an index, a truth value or a choice of two such; empty if it follows the tensors.
 
     Args:
         expr: an output.
@@ -95,17 +95,17 @@ class Producer:
 
     @property
     def definition(self) -> Expr:
-        """What it is, with its reductions written out."""
+        """The expression of the producer, with its reductions written out."""
         written: dict[Expr, Expr] = {one.value: one.definition for one in self.cascade.producers}
-        for one in self.cascade.reductions:
-            written[one.value] = one.written(one.term.xreplace(written), self.cascade.reduced)
+        for reduction in self.cascade.reductions:
+            written[reduction.value] = reduction.written(reduction.term.xreplace(written), self.cascade.reduced)
         return self.cascade.outputs[0].expr.xreplace(written)
 
 
 @final
 @dataclass(frozen=True)
 class Output:
-    """An output: an expression of the values, over ordered axes (`carries` where a reduced axis is one of them)."""
+    """An output: an expression of the values, over ordered axes (`carries` if a reduced axis is one of them)."""
 
     name: str
     expr: Expr
@@ -116,7 +116,10 @@ class Output:
 @final
 @dataclass(frozen=True)
 class Cascade:
-    """See the module. `producers` are in dependency order, and so are `reductions`."""
+    """Ordered reductions over one set of axes, the producers that feed them, and the outputs (see the module).
+
+    `producers` are in dependency order, and so are `reductions`.
+    """
 
     axis: Axis
     reductions: tuple[Reduction, ...]
@@ -127,7 +130,7 @@ class Cascade:
 
     @property
     def sum_alone(self) -> Expr | None:
-        """The term of the one sum that the cascade is, where it is nothing else."""
+        """The term of the sum if the cascade is one sum and nothing else; else None."""
         if len(self.reductions) != 1 or self.producers or self.reductions[0].monoid.name != "sum":
             return None
         return self.reductions[0].term if self.outputs[0].expr == self.reductions[0].value else None
@@ -137,9 +140,9 @@ class Cascade:
         lines = [f"cascade over {over}" + ("" if self.domain is S.true else f", where {self.domain}")]
         lines += [f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.definition}" for one in self.producers]
         lines += [
-            f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.monoid}{'.' * bool(one.result)}{one.result} "
-            f"over {over} of {one.term}"
-            for one in self.reductions
+            f"  {reduction.name}[{', '.join(map(str, reduction.axes))}] = {reduction.monoid}"
+            f"{'.' * bool(reduction.result)}{reduction.result} over {over} of {reduction.term}"
+            for reduction in self.reductions
         ]
         lines += [f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in self.outputs]
         return "\n".join(lines)
@@ -233,10 +236,12 @@ class Cascade:
         if len(set(names)) != len(names):
             raise ExpressionError(f"two parts of the cascade bear one name: {sorted(names)}. Rename one by `ra.let`.")
         known = {one.value for one in self.producers}
-        for one in self.reductions:
-            unknown = values_of(one.term) - known
+        for reduction in self.reductions:
+            unknown = values_of(reduction.term) - known
             if unknown:
-                raise ExpressionError(f"reduction `{one.name}` uses {sorted(map(str, unknown))} before they are made.")
-            if not free_axes(one.term) - set(self.reduced) <= set(one.axes):
-                raise ExpressionError(f"reduction `{one.name}` has more free axes than {one.axes}.")
-            known.add(one.value)
+                raise ExpressionError(
+                    f"reduction `{reduction.name}` uses {sorted(map(str, unknown))} before they are made."
+                )
+            if not free_axes(reduction.term) - set(self.reduced) <= set(reduction.axes):
+                raise ExpressionError(f"reduction `{reduction.name}` has more free axes than {reduction.axes}.")
+            known.add(reduction.value)

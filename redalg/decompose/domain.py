@@ -2,8 +2,9 @@
 
     where(c, a, b) → a, with `c` joined to the domain      exact where ¬c makes every term its monoid's identity
 
-A term's value under ¬c is found in the small lattice {0, −∞, +∞, other}: exp(−∞ + anything) = 0, and 0·anything = 0 of
-a mask of 1 and 0 and of such a weight (`conventions`). Another 0 hides nothing: where(c, a, 0)·f is NaN where f is.
+A term's value under ¬c is found in the small lattice {0, −∞, +∞, other}: exp(−∞ + anything) = 0, and 0·anything = 0
+if the 0 is such a weight or a mask of 1 and 0 (`conventions`). Another 0 hides nothing: where(c, a, 0)·f is NaN
+if f is.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from redalg.expression.contents import is_indicator, of_kind, values_of
 
 
 def with_domain(cascade: Cascade) -> Cascade:
-    """The cascade with the masks that rule out elements for every reduction named as its domain."""
+    """The cascade whose domain is the masks that rule out elements for every reduction."""
     reduced = set(cascade.values)
     scalars = [one for one in cascade.reductions if one.is_scalar]
-    candidates = [node.condition for one in scalars for node in of_kind(Where, one.term)
+    candidates = [node.condition for reduction in scalars for node in of_kind(Where, reduction.term)
                   if not values_of(node.condition) & reduced]  # fmt: skip
     held = [c for c in dict.fromkeys(candidates) if all(
-        collapse(one.term, c) == one.monoid.identity for one in scalars)]  # fmt: skip
+        collapse(reduction.term, c) == reduction.monoid.identity for reduction in scalars)]  # fmt: skip
     return replace(cascade, domain=And(*held)) if held else cascade
 
 
 def live_term(term: Expr, domain: Boolean) -> Expr:
-    """The term inside the domain: its masks that the domain implies are dropped."""
+    """The term inside the domain, without the masks that the domain implies."""
     held = set(And.make_args(domain))
     masks: Mapping[Basic, Basic] = {
         node: node.args[1] for node in of_kind(Where, term) if set(And.make_args(node.condition)) <= held
@@ -41,7 +42,7 @@ def live_term(term: Expr, domain: Boolean) -> Expr:
 
 
 def collapse(node: Basic, fails: Boolean) -> Expr | None:
-    """0, −∞ or +∞ when the node is that wherever `fails` is false; None when unknown."""
+    """0, −∞ or +∞ if the node has that value wherever `fails` is false; None if unknown."""
     if node in (S.Zero, S.NegativeInfinity, S.Infinity):
         return node
     if isinstance(node, Where):
@@ -76,7 +77,7 @@ def _product(node: Mul, parts: list[Expr | None]) -> Expr | None:
 
 
 def _hides(factor: Expr) -> bool:
-    """Tells whether a factor that is 0 hides what stands beside it."""
+    """Tell if a factor that is 0 hides the factors beside it."""
     if factor.is_Mul or factor.is_Pow:
         return any(map(_hides, factor.args if factor.is_Mul else factor.args[:1]))
     return isinstance(factor, exp) or is_indicator(factor)

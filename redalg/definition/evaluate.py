@@ -121,7 +121,7 @@ class Evaluator:
     # ---- arithmetic --------------------------------------------------------------------------------------------------
 
     def alike(self, nodes: Sequence[Basic]) -> list[Any]:
-        """Values of one kind: integers where all are."""
+        """Values of one kind: integers if all are."""
         arrays = [self(one) for one in nodes]
         mixed = any(self.library.is_float(one) for one in arrays)
         return [self.library.float(one) if mixed else self.library.whole(one) for one in arrays]
@@ -129,8 +129,8 @@ class Evaluator:
     def add(self, node: Add) -> Any:
         """Σ of the terms: data first, then reduced values, then parameters, so that (x − mean) + ε keeps ε."""
         first, *rest = self.alike(sorted(node.args, key=standing))
-        for one in rest:
-            first = first + one
+        for term in rest:
+            first = first + term
         return first
 
     def mul(self, node: Mul) -> Any:
@@ -140,8 +140,8 @@ class Evaluator:
 
     def product(self, factors: Sequence[Expr]) -> Any:
         first, *rest = self.alike(factors) if factors else [self.constant(1)]
-        for one in rest:
-            first = first * one
+        for factor in rest:
+            first = first * factor
         return first
 
     def hidden(self, factors: Sequence[Expr], value: Any) -> Any:
@@ -151,23 +151,23 @@ class Evaluator:
         return value
 
     def hiding(self, factors: Sequence[Expr]) -> list[Any]:
-        """Where a factor hides the others: an indicator, an exponential of −∞, or 0 beside log 0."""
+        """Masks, true where a factor hides the others: an indicator, an exponential of −∞, or 0 beside log 0."""
         found = [self.indicated(one) for one in factors if indicator(one) is not None]
         found += [one for factor in factors if isinstance(factor, exp) for one in self.infinite(factor)]
-        for one in (one for one in factors if one.has(log) and one.has(Element)):
-            endless = self.number(one) == -INFINITY
-            others = (other for other in factors if other is not one and other.has(Element))
+        for factor in (factor for factor in factors if factor.has(log) and factor.has(Element)):
+            endless = self.number(factor) == -INFINITY
+            others = (other for other in factors if other is not factor and other.has(Element))
             found += [endless & (self.number(other) == 0) for other in others]
         return found
 
     def indicated(self, factor: Expr) -> Any:
-        """Where an indicator is 0."""
+        """The mask that is true where an indicator is 0."""
         mask = indicator(factor)
         assert mask is not None
         return self(mask.condition) if mask.args[1] is S.Zero else ~self(mask.condition)
 
     def infinite(self, node: exp) -> list[Any]:
-        """Where a term of the exponent is −∞."""
+        """Masks, true where a term of the exponent is −∞."""
         return [self.number(one) == -INFINITY for one in terms_of(node.args[0]) if one.has(Element)]
 
     def exponential(self, node: exp) -> Any:
@@ -200,8 +200,8 @@ class Evaluator:
 
     def extremum(self, node: Max | Min) -> Any:
         first, *rest = self.alike(node.args)
-        for one in rest:
-            first = self.library.functions[type(node).__name__](first, one)
+        for value in rest:
+            first = self.library.functions[type(node).__name__](first, value)
         return first
 
     def function(self, node: Expr) -> Any:
@@ -245,13 +245,13 @@ class Evaluator:
 
     def all_of(self, node: And | Or) -> Any:
         first, *rest = (self(one) for one in node.args)
-        for one in rest:
-            first = first & one if isinstance(node, And) else first | one
+        for truth in rest:
+            first = first & truth if isinstance(node, And) else first | truth
         return first
 
 
 def standing(term: Expr) -> tuple[int, bool]:
-    """The place of a term in a sum; of one kind what is added stands before what is subtracted."""
+    """The place of a term in a sum; within a kind, what is added stands before what is subtracted."""
     return (1 if term.has(Reduce) else 0 if term.has(Element) else 2), term.could_extract_minus_sign()
 
 
@@ -265,26 +265,26 @@ def terms_of(exponent: Expr) -> tuple[Expr, ...]:
 def parted(node: Mul) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """The factors of a numerator and those of a denominator."""
     top, bottom = list[Expr](), list[Expr]()
-    for one in node.args:
-        if one.is_Pow and one.exp.is_Rational and one.exp.is_negative:
-            bottom.append(Pow(one.base, -one.exp))
-        elif one.is_Rational and not one.is_Integer:
-            top, bottom = [*top, *([S(one.p)] if one.p != 1 else [])], [*bottom, S(one.q)]
+    for factor in node.args:
+        if factor.is_Pow and factor.exp.is_Rational and factor.exp.is_negative:
+            bottom.append(Pow(factor.base, -factor.exp))
+        elif factor.is_Rational and not factor.is_Integer:
+            top, bottom = [*top, *([S(factor.p)] if factor.p != 1 else [])], [*bottom, S(factor.q)]
         else:
-            top.append(one)
+            top.append(factor)
     return tuple(top), tuple(bottom)
 
 
 @lru_cache(1 << 12)
 def gathers(node: Basic) -> bool:
-    """Tells whether a tensor is indexed by more than axes."""
+    """Tell if a tensor is indexed by more than axes."""
     if isinstance(node, Element):
         return not all(isinstance(index, Axis) for index in node.indices)
     return any(map(gathers, node.args))
 
 
 def indicator(factor: Expr) -> Where | None:
-    """The mask of 1 and 0 that a factor is, or is a power of."""
+    """The mask of 1 and 0 that a factor is, or is a power of; else None."""
     base = factor.base if factor.is_Pow and factor.exp.is_positive else factor
     return base if isinstance(base, Where) and set(base.args[1:]) == {S.Zero, S.One} else None
 

@@ -59,7 +59,7 @@ def without(at: Evaluator, array: Any, place: int, value: float) -> Any:
 
 
 def contracted(at: Evaluator, term: Mul, axes: Sequence[Axis]) -> Any:
-    """Σ of a product over axes, without the product wherever that gives the same."""
+    """Σ of a product over axes; the product is not written out if the result is the same without it."""
     top, bottom = parted(term)
     values = [at.number(one) for one in top], [at.number(one) for one in bottom]
     places = {at.place(axis) for axis in axes}
@@ -69,45 +69,45 @@ def contracted(at: Evaluator, term: Mul, axes: Sequence[Axis]) -> Any:
     divisors = [one for one in values[1] if varies(one, places)]
     factors = merged(inside or [at.constant(1.0)], divisors)
     value = summed_product(at, factors, axes)
-    for one in values[0]:
-        value = value if varies(one, places) else value * one
-    for one in values[1]:
-        value = value if varies(one, places) else value / one
+    for array in values[0]:
+        value = value if varies(array, places) else value * array
+    for array in values[1]:
+        value = value if varies(array, places) else value / array
     return value
 
 
 def varies(array: Any, places: set[int]) -> bool:
-    """Tells whether an array varies along some dimensions."""
+    """Tell if an array varies along some dimensions."""
     return any(array.shape[place] != 1 for place in places)
 
 
 def is_plain(at: Evaluator, top: Sequence[Expr], bottom: Sequence[Expr]) -> bool:
-    """Tells if all factors are finite: then none can hide another's ∞ or NaN, and a constant one may stand outside."""
+    """Tell if all factors are finite: then none can hide another's ∞ or NaN, and a constant one may stand outside."""
     return all(bool((abs(at.number(one)) < INFINITY).all()) for one in top) and all(
-        bool(((abs(at.number(one)) < INFINITY) & (at.number(one) != 0)).all()) for one in bottom
+        bool(((abs(at.number(divisor)) < INFINITY) & (at.number(divisor) != 0)).all()) for divisor in bottom
     )
 
 
 def merged(factors: Sequence[Any], divisors: Sequence[Any]) -> list[Any]:
-    """Fewer factors: those that make none larger are multiplied or divided at once."""
+    """Fewer factors: one that makes no other larger is multiplied or divided at once."""
     made = list[Any]()
-    for one in sorted(factors, key=lambda array: -prod(array.shape)):
-        fitting = next((number for number, other in enumerate(made) if covers(other, one)), None)
+    for factor in sorted(factors, key=lambda array: -prod(array.shape)):
+        fitting = next((number for number, other in enumerate(made) if covers(other, factor)), None)
         if fitting is None:
-            made.append(one)
+            made.append(factor)
         else:
-            made[fitting] = made[fitting] * one
-    for one in divisors:
-        fitting = next((number for number, other in enumerate(made) if covers(other, one)), None)
+            made[fitting] = made[fitting] * factor
+    for divisor in divisors:
+        fitting = next((number for number, other in enumerate(made) if covers(other, divisor)), None)
         if fitting is None:
-            made.append(1 / one)
+            made.append(1 / divisor)
         else:
-            made[fitting] = made[fitting] / one
+            made[fitting] = made[fitting] / divisor
     return made
 
 
 def covers(array: Any, other: Any) -> bool:
-    """Tells whether an array is as large as its product with another."""
+    """Tell if an array is as large as its product with another."""
     return all(b in (1, a) for a, b in zip(array.shape, other.shape, strict=True))
 
 
@@ -117,12 +117,12 @@ def summed_product(at: Evaluator, factors: Sequence[Any], axes: Sequence[Axis]) 
     if len(factors) == 1:
         return over_axes(at, SCALAR["sum"], factors[0], axes)
     letters, texts, arrays = dict[int, str](), list[str](), list[Any]()
-    for one in factors:
-        long = [place for place, size in enumerate(one.shape) if size != 1]
+    for factor in factors:
+        long = [place for place, size in enumerate(factor.shape) if size != 1]
         for place in long:
             letters.setdefault(place, ascii_letters[len(letters)])
         texts.append("".join(letters[place] for place in long))
-        arrays.append(one.reshape([one.shape[place] for place in long]))
+        arrays.append(factor.reshape([factor.shape[place] for place in long]))
     rest = sorted(set(letters) - places)
     made = at.library.einsum(f"{','.join(texts)}->{''.join(letters[place] for place in rest)}", arrays)
     shape = [1] * len(at.axes)
@@ -137,7 +137,7 @@ LARGEST = 1 << 24
 
 
 def in_slices(at: Evaluator, factors: Any, values: Any, axes: Sequence[Axis]) -> Any:
-    """Σ of a product written out, in slices along the longest dimension that is not summed where it is large."""
+    """Σ of a product written out, in slices along the longest dimension that is not summed, if it is large."""
     arrays = [one for part in values for one in part]
     hiding = at.hiding(factors[0])
     shape = list(spread(at, [*arrays, *hiding, at.constant(1.0)], axes[0])[0].shape)
@@ -158,14 +158,14 @@ def in_slices(at: Evaluator, factors: Any, values: Any, axes: Sequence[Axis]) ->
 def written_out(at: Evaluator, values: Any, hiding: Sequence[Any], axes: Sequence[Axis]) -> Any:
     """Σ of a product, element by element."""
     value = at.constant(1.0)
-    for one in values[0]:
-        value = value * one
+    for factor in values[0]:
+        value = value * factor
     for nothing in hiding:
         value = at.library.where(nothing, at.constant(0.0), value)
     if values[1]:
         below = at.constant(1.0)
-        for one in values[1]:
-            below = below * one
+        for divisor in values[1]:
+            below = below * divisor
         value = value / below
     return over_axes(at, SCALAR["sum"], value, axes)
 
@@ -202,7 +202,7 @@ SCALAR: dict[str, tuple[Callable[..., Any], float]] = {
     "all": (lambda at, array, place: -at.library.largest(-array, place), 1.0),
     "xor": (lambda at, array, place: at.library.sum(array, place) % 2, 0.0),
 }
-"""Kind -> how it is taken along a dimension, and what it is of no elements."""
+"""Kind -> the function that takes it along a dimension, and its value for no elements."""
 
 
 # ---- whole rows ------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def ranked(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
 
 
 def kept(at: Evaluator, array: Any, place: int, axis: Axis) -> Any:
-    """The first elements, as many as a new axis counts: −∞, or the place −1, where there are too few."""
+    """The first elements, as many as a new axis counts: −∞, or the place −1, if there are too few."""
     first, stop = at.ranges[axis.name]
     missing = stop - array.shape[place]
     if missing > 0:
@@ -247,7 +247,7 @@ def attaining(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
 
 
 def is_largest(at: Evaluator, rows: Rows, place: int, *, alone: bool) -> Any:
-    """Where elements attain the largest, all of them or the first alone."""
+    """The mask of the elements that attain the largest: all of them, or the first alone."""
     array = at.library.float(rows[0])
     if not alone:
         return array == at.library.largest(array, place)
@@ -257,7 +257,7 @@ def is_largest(at: Evaluator, rows: Rows, place: int, *, alone: bool) -> Any:
 
 
 def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, Any]]:
-    """⊕ of what attains the largest, or of all others."""
+    """The function that takes ⊕ of what attains the largest, or of all others."""
     reduce, empty = SCALAR[kind]
 
     def made(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, A
 
 
 def counted(last: bool) -> Callable[..., dict[str, Any]]:
-    """The first or the last element of those that count; NaN where none does."""
+    """The function that takes the first or the last element that counts; NaN if none does."""
 
     def made(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
         if not rows[0].shape[place]:

@@ -1,4 +1,4 @@
-"""What `python -m redalg` shows: attention derived and run beside PyTorch; any pattern of the library.
+"""The output of `python -m redalg`: attention derived and run beside PyTorch; any pattern of the library.
 
     tour.py      the demo from top to bottom
     trial.py     one contestant on one shape: error, time and peak memory, in a process of its own

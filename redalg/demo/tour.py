@@ -33,7 +33,7 @@ Results = dict[Trial, Outcome]
 @final
 @dataclass(frozen=True)
 class Options:
-    """What the command line may change: length and number of heads of the run on the CPU, and the kernel's file."""
+    """Settings of the command line: length and number of heads of the run on the CPU, and the kernel's file."""
 
     length: int = 4096
     heads: int = 8
@@ -89,8 +89,8 @@ def table(results: Results) -> Table:
     made.add_column("", no_wrap=True)
     for heading in ("error", "time", "peak memory"):
         made.add_column(heading, justify="right", no_wrap=True)
-    for one, outcome in results.items():
-        made.add_row(one.contestant, *cells(outcome))
+    for measured, outcome in results.items():
+        made.add_row(measured.contestant, *cells(outcome))
     return made
 
 
@@ -111,7 +111,7 @@ def time_text(seconds: float) -> str:
 
 
 def error_bound(trial: Trial, results: Results) -> float:
-    """What a trial's error may be; float16 is held to a multiple of SDPA's error on the same tensors."""
+    """The error that a trial may have; float16 is held to a multiple of SDPA's error on the same tensors."""
     if trial.dtype == "float32":
         return ERROR_BOUND
     peers = [outcome for one, outcome in results.items() if (one.contestant, one.dtype) == (SDPA, trial.dtype)]
@@ -119,7 +119,7 @@ def error_bound(trial: Trial, results: Results) -> float:
 
 
 def complaints(results: Results) -> list[str]:
-    """What went wrong, a sentence each: failures of any contestant, and errors of redalg's beyond their bound."""
+    """The sentences that say what went wrong: failures of any contestant, and errors of redalg's beyond their bound."""
     found = []
     for trial, outcome in results.items():
         where = f"{trial.contestant} ({trial.device}, {trial.dtype})"
@@ -131,7 +131,7 @@ def complaints(results: Results) -> list[str]:
 
 
 def verdict(console: Console, results: Results) -> int:
-    """Print the closing line; the exit code."""
+    """Print the closing line and return the exit code."""
     found = complaints(results)
     console.print()
     console.print(LEGEND, highlight=False)

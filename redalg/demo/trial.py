@@ -53,7 +53,10 @@ class Shape:
 @final
 @dataclass(frozen=True)
 class Trial:
-    """What to measure: a name of `CONTESTANTS`, a shape, a dtype, a device (`cpu`, `cuda`), and how often to call."""
+    """A measurement to make.
+
+    It has a name of `CONTESTANTS`, a shape, a dtype, a device (`cpu`, `cuda`), and the number of calls.
+    """
 
     contestant: str
     shape: Shape
@@ -63,14 +66,17 @@ class Trial:
 
     @property
     def steps(self) -> int:
-        """How often `measure` tells of progress: once when it is ready to start, once a call."""
+        """The number of times that `measure` tells of progress: once when it is ready to start, once a call."""
         return self.calls + 1
 
 
 @final
 @dataclass(frozen=True)
 class Measurement:
-    """Of one trial: max|out - ref| / max|ref| on a few rows, median seconds of a call, peak bytes above the inputs."""
+    """Results of one trial.
+
+    They are max|out - ref| / max|ref| on a few rows, median seconds of a call, and peak bytes above the inputs.
+    """
 
     error: float
     seconds: float
@@ -80,7 +86,7 @@ class Measurement:
 @final
 @dataclass(frozen=True)
 class Failure:
-    """Why a trial gave no measurement."""
+    """The reason that a trial gave no measurement."""
 
     reason: str
 
@@ -192,7 +198,7 @@ def send_outcome(trial: Trial, connection: Connection) -> None:
 
 
 def receive_outcome(connection: Connection, tell: Callable[[], None]) -> Outcome | None:
-    """What the fresh process sends, or None when it ends without an outcome."""
+    """Return what the fresh process sends, or None if it ends without an outcome."""
     with connection:
         while True:
             try:

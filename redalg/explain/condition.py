@@ -4,8 +4,8 @@
     Σ_l |B(x_l; c)| for |a|      where the terms of an accumulator a may differ in sign
 
 About κ·ε of v is lost in a type of unit roundoff ε (Higham 2002, section 4.2). A difference of two numbers that carry
-no rounding, as that of an extremum and a pivot, is left out, and so are displacements: a pivot makes them small, and
-what they stand beside is counted. All of it follows from the form.
+no rounding is left out, such as that of an extremum and a pivot. Displacements are left out too: a pivot makes them
+small, and the values that they stand beside are counted. All of it follows from the form.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Watched:
 
 
 def the_condition(decomposition: Decomposition, form: FusedForm) -> list[Line]:
-    """κ of every difference and of every sum over terms of both signs, with what it is as a rule."""
+    """κ of every difference and of every sum over terms of both signs, with its usual size."""
     conditions = Conditions(decomposition, form)
     found = {one.name: conditions.of(one) for one in form.outputs}
     watched = list(dict.fromkeys(one for several in found.values() for one in several))
@@ -79,28 +79,29 @@ def the_condition(decomposition: Decomposition, form: FusedForm) -> list[Line]:
 
 @final
 class Conditions:
-    """What may cancel in one form."""
+    """The sums of one form that may cancel."""
 
     def __init__(self, decomposition: Decomposition, form: FusedForm) -> None:
         self.form, domain = form, form.cascade.domain
         self.facts = dict(decomposition.separator.facts)
         self.facts |= {one.value: ("sum", live_term(one.term, domain)) for one in form.accumulators}
         self.facts |= {one.value: (one.monoid.name, live_term(one.term, domain)) for one in form.extrema}
-        self.signed = {one.value: one for one in form.accumulators
-                       if not one.droppable and sign_of(one.value, self.facts) is None}  # fmt: skip
-        self.unfollowed = {value for one in form.structures for value in one.values
-                           if not one.monoid.exact and one.monoid.name not in RELATIVE}  # fmt: skip
+        self.signed = {accumulator.value: accumulator for accumulator in form.accumulators
+                       if not accumulator.droppable and sign_of(accumulator.value, self.facts) is None}  # fmt: skip
+        self.unfollowed = {value for structure in form.structures for value in structure.values
+                           if not structure.monoid.exact and structure.monoid.name not in RELATIVE}  # fmt: skip
         self.unrounded = {*form.held, *(one.value for one in form.pivots)}
 
     def of(self, output: FormOutput) -> tuple[Watched, ...]:
-        """What to watch of an output, in the order in which finish makes it."""
+        """The sums to watch of an output, in the order in which finish makes them."""
         reached = self.reached(output)
-        made = [one for step in self.form.assignments if step.value in reached and not step.value.name.startswith(DELTA)
-                for one in self.watched(step.value, step.expr)]  # fmt: skip
+        made = [watched for step in self.form.assignments
+                if step.value in reached and not step.value.name.startswith(DELTA)
+                for watched in self.watched(step.value, step.expr)]  # fmt: skip
         return tuple(dict.fromkeys([*made, *self.watched(Label(output.name), output.expr)]))
 
     def reached(self, output: FormOutput) -> set[Value]:
-        """The values of which an output is made, at any remove."""
+        """The values that an output is made of, directly or through other assignments."""
         meaning = {one.value: one.expr for one in self.form.assignments}
         reached, todo = set[Value](), set(output.expr.atoms(Value))
         while todo:
@@ -109,17 +110,17 @@ class Conditions:
         return reached
 
     def watched(self, value: Expr, expr: Expr) -> Iterator[Watched]:
-        """The sums of an expression, then its sums over terms of both signs that stand in none of them."""
+        """The sums in an expression that may cancel, then the accumulators over terms of both signs outside them."""
         sums = [one for one in sums_of(expr) if self.cancels(one)]
-        for one in sums:
-            yield Watched(value, value if one == expr and isinstance(value, Value) else one, self.magnitude(one))
+        for total in sums:
+            yield Watched(value, value if total == expr and isinstance(value, Value) else total, self.magnitude(total))
         inside = {symbol for one in sums for symbol in one.atoms(Value)}
         for symbol in sorted(factors_of(expr) - inside, key=str):
             if symbol in self.signed:
                 yield Watched(symbol, symbol, self.magnitude(symbol))
 
     def cancels(self, node: Expr) -> bool:
-        """Whether the terms of a sum of rounded numbers may differ in sign."""
+        """Tell if the terms of a sum of rounded numbers may differ in sign."""
         if any(set(self.form.cascade.reduced) & free_axes(one) for one in node.atoms(Element)):
             return False  # a second pass takes it at every element
         if all(one in self.unrounded or -one in self.unrounded for one in node.args):
@@ -138,14 +139,14 @@ class Conditions:
         sign = sign_of(factor, self.facts)
         return factor if sign in ABOVE else -factor if sign in BELOW else Abs(factor)
 
-    def _summed(self, one: Accumulator) -> Expr:
-        term = live_term(one.term, self.form.cascade.domain)
+    def _summed(self, accumulator: Accumulator) -> Expr:
+        term = live_term(accumulator.term, self.form.cascade.domain)
         return Reduce("sum", Mul(*map(self._absolute, Mul.make_args(term))), self.form.cascade.reduced)
 
     # ---- as a rule ---------------------------------------------------------------------------------------------------
 
     def as_a_rule(self, watched: list[Watched]) -> Iterator[tuple[Part, ...]]:
-        """What κ is as a rule, and when it is large."""
+        """The sentences on the usual size of κ, and on when it is large."""
         about = [one.value for one in self.form.shifted]
         moved = {one.value for one in self.form.accumulators if self._holds(one, {*about})}
         differences = [one for one in watched if one.whole not in self.signed]
@@ -161,15 +162,15 @@ class Conditions:
             yield ("Σ|…| over the elements stands for a sum whose terms may differ in sign: no more than that sum ",
                    "where one sign prevails, and large beside it where they cancel.")  # fmt: skip
 
-    def _holds(self, one: Accumulator, values: set[Value]) -> bool:
-        return any(factor.atoms(Value) & values for factor in one.factors)
+    def _holds(self, accumulator: Accumulator, values: set[Value]) -> bool:
+        return any(factor.atoms(Value) & values for factor in accumulator.factors)
 
     def _made_of(self, watched: Watched, values: set[Value]) -> bool:
         return any(one.expr.atoms(Value) & values for one in self.form.assignments if one.value == watched.value)
 
 
 def sums_of(node: Any) -> Iterator[Expr]:
-    """The sums in an expression, the outer before the inner; exponents, conditions and reductions aside."""
+    """The sums in an expression, the outer before the inner, without those in exponents, conditions and reductions."""
     if isinstance(node, exp | Boolean | Reduce | Value):
         return
     if isinstance(node, Add):
@@ -180,7 +181,7 @@ def sums_of(node: Any) -> Iterator[Expr]:
 
 
 def factors_of(node: Any) -> set[Value]:
-    """The values in an expression, exponents and conditions aside."""
+    """The values in an expression, without those in exponents and conditions."""
     if isinstance(node, Value):
         return {node}
     if isinstance(node, exp | Boolean):

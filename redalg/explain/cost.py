@@ -1,4 +1,4 @@
-"""What a form costs, before sizes are known: passes, state, memory, arithmetic, matrix products."""
+"""The costs of a form, before sizes are known: passes, state, memory, arithmetic, matrix products."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def cost(form: FusedForm) -> list[Line]:
 
 
 def longest_chain(cascade: Cascade) -> tuple[Value, ...]:
-    """The longest chain of reductions each of which needs the one before (of equals, the last)."""
+    """The longest chain of reductions in which each needs the one before it (of equally long chains, the last)."""
     chains: dict[Value, tuple[Value, ...]] = {}
-    for one in cascade.reductions:
-        before = [chains[value] for value in cascade.values if value in chains and value in values_of(one.term)]
-        chains[one.value] = (*max(reversed(before), key=len, default=()), one.value)
+    for reduction in cascade.reductions:
+        before = [chains[value] for value in cascade.values if value in chains and value in values_of(reduction.term)]
+        chains[reduction.value] = (*max(reversed(before), key=len, default=()), reduction.value)
     return max(reversed(chains.values()), key=len, default=())
 
 
@@ -55,7 +55,7 @@ def carried(form: FusedForm) -> list[FormOutput]:
 
 
 def passes(form: FusedForm) -> list[Cells]:
-    """One pass, or two where an output carries a reduced axis, against the chain of the definition."""
+    """One pass, or two if an output carries a reduced axis, beside the passes that the definition's chain needs."""
     chain: list[Basic] = list(longest_chain(form.cascade))
     later: list[Basic] = [Label(one.name) for one in carried(form)]
     needed = len(chain) + bool(later)
@@ -72,7 +72,7 @@ def passes(form: FusedForm) -> list[Cells]:
 
 
 def state_size(form: FusedForm) -> tuple[Part, ...]:
-    """`|e| + 2 floats per (b, h, q)`, and what is held once for all."""
+    """The size of the state: `|e| + 2 floats per (b, h, q)`, then the floats held once for all, then the integers."""
     row = row_axes(form)
     floats = [one for one in form.slots if one.kind not in INTEGERS]
     sizes = [Mul(*(axis.extent for axis in one.axes if axis not in row)) for one in floats if one.axes or not row]
@@ -99,7 +99,7 @@ def _amount(number: Expr, unit: str) -> tuple[Part, ...]:
 
 
 def row_axes(form: FusedForm) -> tuple[Axis, ...]:
-    """The axes that every slot of floats has, those with none aside."""
+    """The axes that all slots of floats share; slots without axes are left out."""
     floats = [one.axes for one in form.slots if one.kind not in INTEGERS and one.axes]
     return tuple(axis for axis in (floats[0] if floats else ()) if all(axis in axes for axes in floats))
 
@@ -121,7 +121,7 @@ def reads(form: FusedForm) -> list[Cells]:
 
 
 def memory(form: FusedForm) -> list[Cells]:
-    """Numbers that come from memory and go to it; beside them what the definition's passes read."""
+    """The numbers read from memory and written to it, beside the numbers that the definition's passes read."""
     tensors = {one.name: one for one in form.cascade.elements()}
     both = {one.name for one in of_the_state(form) & of_the_outputs(form)}
     read = Add(*(held(one) * (2 if name in both else 1) for name, one in tensors.items()))
@@ -135,9 +135,9 @@ def memory(form: FusedForm) -> list[Cells]:
     return [(("memory",), (*here, *against)), (("",), ("of 4 bytes each in float32, 2 in 16 bits",))]
 
 
-def held(one: Element) -> Expr:
-    """How many numbers of a tensor are read: as many as its axes have places."""
-    return Mul(*(axis.extent for axis in sorted(free_axes(one), key=str)))
+def held(element: Element) -> Expr:
+    """The count of numbers that are read of a tensor: the product of the extents of its axes."""
+    return Mul(*(axis.extent for axis in sorted(free_axes(element), key=str)))
 
 
 def of_the_state(form: FusedForm) -> set[Element]:
@@ -161,7 +161,7 @@ def _read(form: FusedForm, exprs: list[Expr]) -> set[Element]:
 
 
 def arithmetic(form: FusedForm) -> list[Cells]:
-    """Operations on every element: those of the terms, what they share counted once, and one for every ⊕."""
+    """The operations on every element: those of the terms (shared parts counted once), and one for every ⊕."""
     domain = form.cascade.domain
     sums = [one.term if len(one.factors) == 1 else _factors(one.weight, one.factors)[0] for one in form.accumulators]
     terms: list[Expr] = [*(one.term for one in form.extrema), *(one.term for one in form.structures), *sums]
@@ -177,7 +177,7 @@ def arithmetic(form: FusedForm) -> list[Cells]:
 
 
 def operations(terms: Iterable[Basic]) -> int:
-    """Operations of expressions on data, equal ones counted once; what holds no data is computed beforehand."""
+    """The count of operations on data, equal ones counted once; parts without data are computed beforehand."""
     left, met = list(terms), set[Basic]()
     while left:
         node = left.pop()
@@ -190,7 +190,7 @@ def operations(terms: Iterable[Basic]) -> int:
 
 
 def exponentials(form: FusedForm) -> list[Cells]:
-    """Different exponentials in the loop (among the operations), and in a merge."""
+    """The different exponentials in the loop (counted among the operations too), and in a merge."""
     domain = form.cascade.domain
     terms = [live_term(one.term, domain) for one in form.extrema]
     terms += [live_term(one.term, domain) for one in form.accumulators]
@@ -214,13 +214,13 @@ def _streamed_last(axes: set[Axis], streamed: set[Axis]) -> tuple[Axis, ...]:
 def contractions(form: FusedForm) -> list[Cells]:
     """The sums whose factors share no more than the reduced axis and a batch: matrix products."""
     found = [
-        (one.value, form.cascade.reduced, _factors(one.weight, one.factors))
-        for one in form.accumulators
-        if len(one.factors) > 1
+        (accumulator.value, form.cascade.reduced, _factors(accumulator.weight, accumulator.factors))
+        for accumulator in form.accumulators
+        if len(accumulator.factors) > 1
     ]
     for producer in form.cascade.producers:
-        for one in producer.cascade.reductions:
-            factors = grouped(one.term, ()) if one.monoid.name == "sum" else ()
+        for reduction in producer.cascade.reductions:
+            factors = grouped(reduction.term, ()) if reduction.monoid.name == "sum" else ()
             if len(factors) > 1:
                 found.insert(0, (producer.value, producer.cascade.reduced, factors))
     rows: list[Cells] = []

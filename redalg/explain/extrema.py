@@ -1,4 +1,4 @@
-"""Extrema of terms that mix x and d: which end of whose range gives them, and why.
+"""Extrema of terms that mix x and d: the end of the range of g that gives them, and the reason.
 
 max F = max(φ(max u), φ(min u))        F = φ(u), φ quasiconvex; of a rising or a falling φ one of the two
 """
@@ -25,7 +25,7 @@ TURNED = {"max": "min", "min": "max"}
 
 
 def composed(separation: Separation) -> bool:
-    """Whether an extremum follows from others than the extremum of its g."""
+    """Tell if an extremum follows from others than the extremum of its g."""
     found = separation.extremal
     if found is None or not found.h:
         return False
@@ -33,9 +33,9 @@ def composed(separation: Separation) -> bool:
 
 
 def shown(found: Extremal) -> list[Any]:
-    """The slots that hold an extremum of data, those that only say whether there is an element left out."""
-    return [one for one in found.slots if one.term.xreplace({S.NegativeInfinity: S.Zero}) != S.Zero
-            and not _is_presence(one.term)]  # fmt: skip
+    """The slots that hold an extremum of data, without those that only say if there is an element."""
+    return [slot for slot in found.slots if slot.term.xreplace({S.NegativeInfinity: S.Zero}) != S.Zero
+            and not _is_presence(slot.term)]  # fmt: skip
 
 
 def _is_presence(term: Expr) -> bool:
@@ -43,7 +43,7 @@ def _is_presence(term: Expr) -> bool:
 
 
 def unguarded(expr: Any, symbols: set[Expr]) -> Any:
-    """where(no element, identity, value) → value, of the guards that stand on slots alone."""
+    """Remove the guards that stand on slots alone: where(no element, identity, value) → value."""
     if not isinstance(expr, Expr) or not expr.args:
         return expr
     if isinstance(expr, Where) and isinstance(expr.args[0], StrictLessThan) and expr.args[0].lhs in symbols:
@@ -80,17 +80,17 @@ def named(h: Expr, suffix: str) -> Expr:
 
 
 def reasons(separations: list[Separation], decomposition: Decomposition) -> Iterator[Line]:
-    """Why each extremum lies where it is said to lie."""
-    for one in separations:
-        found, kind = one.extremal, one.reduction.monoid.name
+    """A sentence for each φ: the reason why the extremum lies at the stated end."""
+    for separation in separations:
+        found, kind = separation.extremal, separation.reduction.monoid.name
         pairs = list(dict.fromkeys(zip(found.g, found.h, strict=True))) if found else []
         for number, (g, h) in enumerate(pairs, 1):
             suffix = f"_{number}" if len(pairs) > 1 else ""
-            yield sentence("In ", one.reduction.value, ", ", phi(suffix), *shape(g, h, kind, decomposition))
+            yield sentence("In ", separation.reduction.value, ", ", phi(suffix), *shape(g, h, kind, decomposition))
 
 
 def shape(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tuple[Part, ...]:
-    """How φ varies with g, and what follows for its extremum."""
+    """The shape of φ as a function of g, and what follows for its extremum."""
     variable = Dummy("g", nonnegative=True) if g.is_extended_nonnegative else Dummy("g", extended_real=True)
     found = curvature(h.xreplace({GENERATOR: variable}), variable, decomposition.separator.facts)
     if kind not in WANTED:  # any and all: a bound on every φ is one on its extreme
@@ -108,9 +108,9 @@ def _shaped(shape: AbstractSet[str]) -> str:
 
 
 def guards(form: FusedForm) -> Iterator[Line]:
-    """What the guards of finish are for."""
+    """A sentence for each guard of finish: the value of an extremum if no element was met."""
     held = {one.value for one in form.extrema}
-    found = {node.args[0]: node.args[1] for one in form.assignments for node in one.expr.atoms(Where)
+    found = {node.args[0]: node.args[1] for assignment in form.assignments for node in assignment.expr.atoms(Where)
              if isinstance(node.args[0], StrictLessThan) and node.args[0].lhs in held}  # fmt: skip
     for condition, identity in sorted(found.items(), key=str):
         yield sentence("Where ", condition, ", no element was met, and the extremum is ", identity, ".")

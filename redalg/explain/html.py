@@ -1,4 +1,4 @@
-"""HTML for notebooks: collapsible sections with LaTeX in them, and the text form below for where no MathJax is.
+"""HTML for notebooks: collapsible sections with LaTeX in them, and the text form below in case MathJax is missing.
 
 No script, no style sheet, nothing from outside.
 """
@@ -73,11 +73,11 @@ def prose(parts: Sequence[Part]) -> str:
     return "".join(map(part, parts))
 
 
-def part(one: Part) -> str:
+def part(piece: Part) -> str:
     """One part of prose."""
-    if isinstance(one, Code):
-        return f"<code>{escape(one)}</code>"
-    return escape(one) if isinstance(one, str) else mathematics(WRITER.write(one))
+    if isinstance(piece, Code):
+        return f"<code>{escape(piece)}</code>"
+    return escape(piece) if isinstance(piece, str) else mathematics(WRITER.write(piece))
 
 
 def mathematics(body: str) -> str:

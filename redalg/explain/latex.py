@@ -79,8 +79,8 @@ class LatexWriter(Writer):
 
     def fraction(self, above: Sequence[Expr], below: Sequence[Expr]) -> tuple[str, int]:
         parts = (
-            self.write(one[0]) if len(one) == 1 else self.product([self.write(x, POWER) for x in one])
-            for one in (above, below)
+            self.write(side[0]) if len(side) == 1 else self.product([self.write(x, POWER) for x in side])
+            for side in (above, below)
         )
         return rf"\frac{{{next(parts)}}}{{{next(parts)}}}", PRODUCT
 
@@ -115,7 +115,7 @@ WRITER = LatexWriter()
 
 
 def is_short(word: str) -> bool:
-    """Whether a word is one letter, or names one."""
+    """Tell if a word is one letter, or the name of one."""
     return len(word) == 1 or word in GREEK
 
 
@@ -127,7 +127,7 @@ def upright(word: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Prose and words as LaTeX takes them."""
+    """Escape the characters of a text that have a meaning in LaTeX."""
     return "".join("\\" + one if one in "_%&#{}$" else one for one in text)
 
 
@@ -144,8 +144,8 @@ def render(derived: Derivation) -> str:
 def noticed(notice: Notice) -> str:
     """A block: the heading, and the entries under their labels."""
     rows = list(prose_rows((notice.heading,), r"\textbf"))
-    for label, one in notice.entries:
-        rows += [rf"\textit{{{escaped(label)}}}", *(rf"\quad {row}" for row in prose_rows(one.parts))]
+    for label, sentence in notice.entries:
+        rows += [rf"\textit{{{escaped(label)}}}", *(rf"\quad {row}" for row in prose_rows(sentence.parts))]
     return displayed(rows)
 
 
@@ -180,13 +180,13 @@ def prose(parts: Sequence[Part], style: str = r"\text") -> str:
     return " ".join(written for one in parts if (written := part(one, style)))
 
 
-def part(one: Part, style: str) -> str:
+def part(piece: Part, style: str) -> str:
     """One part of prose."""
-    if isinstance(one, Code):
-        return rf"\texttt{{{escaped(one)}}}"
-    if isinstance(one, str):
-        return rf"{style}{{{escaped(one)}}}" if one else ""
-    return WRITER.write(one)
+    if isinstance(piece, Code):
+        return rf"\texttt{{{escaped(piece)}}}"
+    if isinstance(piece, str):
+        return rf"{style}{{{escaped(piece)}}}" if piece else ""
+    return WRITER.write(piece)
 
 
 def prose_rows(parts: Sequence[Part], style: str = r"\text") -> Iterator[str]:
@@ -216,12 +216,17 @@ def words(parts: Sequence[Part]) -> Iterator[Part]:
 def merged(row: Sequence[Part]) -> list[Part]:
     """Neighbouring strings joined."""
     made = list[Part]()
-    for one in row:
+    for word in row:
         last = made[-1] if made else None
-        if isinstance(one, str) and isinstance(last, str) and not isinstance(one, Code) and not isinstance(last, Code):
-            made[-1] = last + one
+        if (
+            isinstance(word, str)
+            and isinstance(last, str)
+            and not isinstance(word, Code)
+            and not isinstance(last, Code)
+        ):
+            made[-1] = last + word
         else:
-            made.append(one)
+            made.append(word)
     return made
 
 
@@ -249,14 +254,14 @@ def broken(equations: Sequence[Equation]) -> Iterator[str]:
     yield lead + row
 
 
-def equated(one: Equation) -> str:
+def equated(equation: Equation) -> str:
     """left &= right"""
-    return f"{WRITER.write(one.left)} &{relation(one)} {WRITER.write(one.right)}"
+    return f"{WRITER.write(equation.left)} &{relation(equation)} {WRITER.write(equation.right)}"
 
 
-def relation(one: Equation) -> str:
-    """Its sign."""
-    return {"≈": r"\approx", "≤": r"\le"}.get(one.relation, one.relation)
+def relation(equation: Equation) -> str:
+    """The sign of an equation's relation."""
+    return {"≈": r"\approx", "≤": r"\le"}.get(equation.relation, equation.relation)
 
 
 def tabulated(table: Table) -> str:

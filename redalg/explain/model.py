@@ -1,4 +1,4 @@
-"""What an explanation says, free of any medium; text, LaTeX and HTML render this and nothing else.
+"""The content of an explanation, free of any medium; text, LaTeX and HTML render this and nothing else.
 
 Grammar:
 
@@ -24,7 +24,7 @@ Part: TypeAlias = str | Basic
 
 @final
 class Code(str):
-    """What would be typed, within prose."""
+    """Code within prose: text that a user would type."""
 
     __slots__ = ()
 
@@ -105,20 +105,20 @@ class Notice:
 
 
 def sentence(*parts: Part) -> Sentence:
-    """A sentence of its parts; what stands between `…` in prose is code."""
+    """A sentence of its parts; text between `…` in prose is code."""
     return Sentence(tuple(one for part in parts for one in (coded(part) if isinstance(part, str) else (part,))))
 
 
 def coded(prose: str) -> Iterator[Part]:
-    """Prose with its code apart.
+    """Split prose into its text and its code.
 
     >>> list(coded("call `f(x)` twice"))
     ['call ', 'f(x)', ' twice']
     """
     pieces = prose.split("`")
-    for place, one in enumerate(pieces):
-        if one:
-            yield Code(one) if place % 2 and place < len(pieces) - 1 else one
+    for place, piece in enumerate(pieces):
+        if piece:
+            yield Code(piece) if place % 2 and place < len(pieces) - 1 else piece
 
 
 def column(title: tuple[Part, ...], equations: list[Equation], source: str = "") -> Equations:

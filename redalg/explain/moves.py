@@ -29,10 +29,10 @@ from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, 
 from redalg.monoids.peaks import ARGPEAK, PEAK
 
 Naming = Callable[[Value], Expr]
-"""What a slot is called in the state that is meant."""
+"""The name of a slot in the state that is meant."""
 
 CLOSED_FORM_DEGREE = 2
-"""Of sums that move by higher powers of δ, the update in exact arithmetic is no easier to read than the general one."""
+"""The highest power of δ with an update in exact arithmetic: above it, the general update is as easy to read."""
 
 
 def own(value: Value) -> Value:
@@ -51,44 +51,45 @@ def hatted(value: Value) -> Value:
 
 
 def whole(parts: tuple[Expr, ...]) -> Expr:
-    """The components of an element together; the only one by itself."""
+    """The components of an element as a tuple; a single component stands alone."""
     return parts[0] if len(parts) == 1 else Tuple(*parts)
 
 
-def structured(one: Structure, piece: Naming) -> list[Equation]:
-    """a ⊕ b of an element of several components: by name where that says more than its components."""
-    pieces, primes = tuple(map(piece, one.values)), tuple(map(primed, one.values))
-    if one.monoid.name in (*NATIVE, PEAK.name, ARGPEAK.name):
-        return [Equation(whole(primes), Function(one.monoid.name)(whole(one.values), whole(pieces)))]
+def structured(structure: Structure, piece: Naming) -> list[Equation]:
+    """a ⊕ b of elements of several components: by the monoid's name if that says more than the components."""
+    pieces, primes = tuple(map(piece, structure.values)), tuple(map(primed, structure.values))
+    if structure.monoid.name in (*NATIVE, PEAK.name, ARGPEAK.name):
+        return [Equation(whole(primes), Function(structure.monoid.name)(whole(structure.values), whole(pieces)))]
     return [
-        Equation(prime, adopt(part)) for prime, part in zip(primes, one.monoid.join(one.values, pieces), strict=True)
+        Equation(prime, adopt(part))
+        for prime, part in zip(primes, structure.monoid.join(structure.values, pieces), strict=True)
     ]
 
 
-def _degree(one: Accumulator) -> int:
-    return max(displacement_degree(term) for _, c in one.transition for term in Add.make_args(c))
+def _degree(accumulator: Accumulator) -> int:
+    return max(displacement_degree(term) for _, c in accumulator.transition for term in Add.make_args(c))
 
 
 def from_the_piece(expr: Expr) -> Expr:
     """(c − ĉ)^n·… → (−1)^n·(ĉ − c)^n·…, and −(a − b)·… → (b − a)·…: differences as seen from the state at hand."""
     made = []
-    for one in Mul.make_args(expr):
-        base, power = one.as_base_exp()
+    for multiplier in Mul.make_args(expr):
+        base, power = multiplier.as_base_exp()
         turned = len(base.args) == 2 and any(_falls(term) for term in Add.make_args(base))
-        made += [(-1) ** power, (-base) ** power] if turned and power.is_Integer else [one]
+        made += [(-1) ** power, (-base) ** power] if turned and power.is_Integer else [multiplier]
     expr = Mul(*made)
     others = [
-        one
-        for one in Mul.make_args(expr)
-        if one.is_Add
-        and any(map(is_negative, one.args))
-        and not all(isinstance(term, Value) or isinstance(-term, Value) for term in one.args)
+        multiplier
+        for multiplier in Mul.make_args(expr)
+        if multiplier.is_Add
+        and any(map(is_negative, multiplier.args))
+        and not all(isinstance(term, Value) or isinstance(-term, Value) for term in multiplier.args)
     ]
     return -expr / others[0] * -others[0] if others and is_negative(expr) else expr
 
 
 def _unnamed_zeros(expr: Expr) -> Expr:
-    """let(name, 0) → 0: what lies on its own pivot."""
+    """let(name, 0) → 0, for an element that lies on its own pivot."""
     return expr.xreplace({one: one.expr for one in expr.atoms(Let) if one.expr.is_number})
 
 
@@ -109,8 +110,8 @@ class Moves:
         """The state of a segment, from its elements."""
         form = self.form
         made = [Equation(one.value, self._over(one.monoid.name, one.term)) for one in form.extrema]
-        made += [Equation(whole(one.values), Reduce(one.monoid.name, one.term, form.cascade.reduced))
-                 for one in form.structures]  # fmt: skip
+        made += [Equation(whole(structure.values), Reduce(structure.monoid.name, structure.term, form.cascade.reduced))
+                 for structure in form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += [Equation(one.value, self._over("sum", one.term)) for one in self.still]
         made += [Equation(one.value, self._centre(one), "≈") for one in form.shifted]
@@ -151,10 +152,10 @@ class Moves:
         used = {value for one in self.form.accumulators for _, c in one.transition for value in values_of(c)}
         return tuple(one for one in self.form.pivots if one.displacement in used)
 
-    def moves(self, one: Accumulator) -> bool:
-        """Whether a sum depends on where a centre found from the data lies."""
+    def moves(self, accumulator: Accumulator) -> bool:
+        """Tell if a sum depends on the place of a centre that is found from the data."""
         deltas = {pivot.displacement for pivot in self.form.shifted}
-        return any(values_of(c) & deltas for _, c in one.transition)
+        return any(values_of(c) & deltas for _, c in accumulator.transition)
 
     @property
     def still(self) -> list[Accumulator]:
@@ -163,24 +164,24 @@ class Moves:
 
     @property
     def moving(self) -> list[Accumulator]:
-        """Sums that move with such a centre."""
+        """Sums that move with a centre found from the data."""
         return [one for one in self.form.accumulators if self.moves(one)]
 
     # ---- one state moved to other pivots -----------------------------------------------------------------------------
 
-    def moved(self, one: Accumulator, naming: Naming, to: Naming, deltas: dict[Value, Expr]) -> Expr:
+    def moved(self, accumulator: Accumulator, naming: Naming, to: Naming, deltas: dict[Value, Expr]) -> Expr:
         """A(c→c′)·a for the state that `naming` means."""
         known = {**deltas, **ends(self.form.shifted, naming, to)}
-        total = Add(*(c.xreplace(known) * naming(value) for value, c in one.transition))
-        return Mul(total, *(exp(q * (naming(pivot.value) - to(pivot.value))) for pivot, q in one.weight))
+        total = Add(*(c.xreplace(known) * naming(value) for value, c in accumulator.transition))
+        return Mul(total, *(exp(q * (naming(pivot.value) - to(pivot.value))) for pivot, q in accumulator.weight))
 
     def displacements(self, naming: Naming) -> dict[Value, Expr]:
-        """δ and ρ under the names that they have for that state."""
+        """δ and ρ under the names that `naming` gives them."""
         return {
-            one.displacement: S.Zero
-            if naming is own and one.has_slot and not one.is_found
-            else naming(one.displacement)
-            for one in self.displaced
+            pivot.displacement: S.Zero
+            if naming is own and pivot.has_slot and not pivot.is_found
+            else naming(pivot.displacement)
+            for pivot in self.displaced
         } | {one.ratio: naming(one.ratio) for one in self.rescaled}
 
     @property
@@ -189,29 +190,29 @@ class Moves:
         return [one for one in self.form.pivots if one.scales and one.policy is not PivotPolicy.SLOPE]
 
     def _ratios(self, mark: Naming, naming: Naming, to: Naming) -> list[Equation]:
-        """ρ = Π exp(q·(m − m′)), of magnitudes m/m′, of the generators that are scaled."""
+        """ρ of each generator that is scaled: Π exp(q·(m − m′)), or m/m′ if a magnitude scales it."""
         return [
             Equation(
-                mark(one.ratio),
-                naming(one.magnitude.value) / to(one.magnitude.value)
-                if one.magnitude
-                else Mul(*(exp(q * (naming(m.value) - to(m.value))) for m, q in one.scales)),
+                mark(pivot.ratio),
+                naming(pivot.magnitude.value) / to(pivot.magnitude.value)
+                if pivot.magnitude
+                else Mul(*(exp(q * (naming(m.value) - to(m.value))) for m, q in pivot.scales)),
             )
-            for one in self.rescaled
+            for pivot in self.rescaled
         ]
 
     def _deltas(self, mark: Naming, naming: Naming, to: Naming, *, late: bool) -> list[Equation]:
-        """δ = c′ − c of the pivots that are known before the sums, or after (late) those that no centre moves."""
+        """δ = c′ − c of the pivots known before the sums, or (late) after the sums that no centre moves."""
         symbols = {one: one.displacement for one in self.displaced if one.has_slot is late}
         named = self.displacements(mark)
         return [
-            Equation(mark(delta), self._displacement(one, mark, naming, to))
-            for one, delta in symbols.items()
+            Equation(mark(delta), self._displacement(pivot, mark, naming, to))
+            for pivot, delta in symbols.items()
             if named[delta] is not S.Zero
         ]
 
     def _displacement(self, pivot: Pivot, mark: Naming, naming: Naming, to: Naming) -> Expr:
-        """c′ − ρ·c, on a line less what x moves times the slope; of a scale c/c′."""
+        """c′ − ρ·c, on a line less the displacement of x times the slope; of a scale c/c′."""
         if pivot.policy is PivotPolicy.SCALE:
             return naming(pivot.value) / to(pivot.value)
         tilted = {one.value: mark(one.displacement) for one in self.form.pivots if one.slopes}
@@ -230,16 +231,18 @@ class Moves:
     # ---- many segments -----------------------------------------------------------------------------------------------
 
     def level(self) -> list[Equation]:
-        """The state of many segments j, from theirs."""
+        """The state of many segments, from the state of each segment j."""
         each, fold = self.segment, self._fold
         made = [Equation(one.value, fold(one.monoid.name, each(one.value))) for one in self.form.extrema]
-        made += [Equation(whole(one.values), fold(one.monoid.name, whole(tuple(map(each, one.values)))))
-                 for one in self.form.structures]  # fmt: skip
+        made += [Equation(whole(structure.values),
+                          fold(structure.monoid.name, whole(tuple(map(each, structure.values)))))
+                 for structure in self.form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += self._ratios(each, each, own)
         deltas = self.displacements(each)
         sums = {
-            one: Equation(one.value, fold("sum", self.moved(one, each, own, deltas))) for one in self.form.accumulators
+            accumulator: Equation(accumulator.value, fold("sum", self.moved(accumulator, each, own, deltas)))
+            for accumulator in self.form.accumulators
         }
         made += self._deltas(each, each, own, late=False) + [sums[one] for one in self.still]
         made += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.shifted]
@@ -247,7 +250,7 @@ class Moves:
 
     @property
     def index(self) -> str:
-        """The letter that numbers segments: none of the cascade's axes bears it."""
+        """The letter that numbers segments; no axis of the cascade has this name."""
         taken = {axis.name for axis in self.form.cascade.axes()}
         return next((letter for letter in EACH if letter not in taken), "j")
 
@@ -259,7 +262,7 @@ class Moves:
         return Reduce(kind, term, (Axis(self.index),))
 
     def _common_centre(self, pivot: Pivot) -> Expr:
-        """As for one segment: the displacement from 0, with every segment's sums moved to 0."""
+        """The natural centre, as for one segment: its displacement from 0, with every segment's sums moved to 0."""
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
             return self._rescaled(pivot, self.segment, self.segment)
         deltas = self.displacements(self.segment)
@@ -270,7 +273,7 @@ class Moves:
     # ---- one more piece ----------------------------------------------------------------------------------------------
 
     def incremental(self, piece: Naming = hatted) -> list[Equation]:
-        """The state after one more piece: `piece` says what the piece's own slots are."""
+        """The state after one more piece; `piece` gives the piece's own slots."""
         form = self.form
         made = [Equation(primed(one.value), one.monoid.combine(one.value, piece(one.value))) for one in form.extrema]
         made += [equation for one in form.structures for equation in structured(one, piece)]
@@ -279,8 +282,8 @@ class Moves:
         made += self._deltas(own, own, primed, late=False) + self._deltas(hatted, piece, primed, late=False)
         made += [Equation(primed(one.value), self._next(one, piece)) for one in self.still]
         made += [
-            Equation(primed(one.value), self._next_centre(one, piece), "≈" if one in self.centred else "=")
-            for one in form.shifted
+            Equation(primed(pivot.value), self._next_centre(pivot, piece), "≈" if pivot in self.centred else "=")
+            for pivot in form.shifted
         ]
         made += self._deltas(own, own, primed, late=True) + self._deltas(hatted, piece, primed, late=True)
         return made + [Equation(primed(one.value), self._next(one, piece)) for one in self.moving]
@@ -289,12 +292,12 @@ class Moves:
         held = [one.value for one in self.form.extrema] + [one.value for one in self.form.accumulators]
         return {one: primed(one) for one in held}
 
-    def _next(self, one: Accumulator, piece: Naming) -> Expr:
-        theirs = self.moved(one, piece, primed, self.displacements(hatted))
-        return self.moved(one, own, primed, self.displacements(own)) + theirs
+    def _next(self, accumulator: Accumulator, piece: Naming) -> Expr:
+        theirs = self.moved(accumulator, piece, primed, self.displacements(hatted))
+        return self.moved(accumulator, own, primed, self.displacements(own)) + theirs
 
     def _next_centre(self, pivot: Pivot, piece: Naming) -> Expr:
-        """c + the displacement that both pieces together have from c; from 0 of a slope between what is scaled."""
+        """c + the displacement of both pieces together from c; for a slope between scaled generators, from 0."""
         if not pivot.is_found:
             return self._rescaled(pivot, own, own)
         start = {one: S.Zero if one.onto else self._rescaled(one, own, own) for one in self.form.shifted}
@@ -302,7 +305,9 @@ class Moves:
         here |= {one.displacement: c - self._rescaled(one, own, own) for one, c in start.items()}
         there |= {one.displacement: c - self._rescaled(one, hatted, piece) for one, c in start.items()}
         sums = {
-            one.value: self.moved(one, own, primed, here) + self.moved(one, piece, primed, there) for one in self.moving
+            accumulator.value: self.moved(accumulator, own, primed, here)
+            + self.moved(accumulator, piece, primed, there)
+            for accumulator in self.moving
         }
         return start[pivot] + pivot.source.xreplace({**self._primes(), **sums})
 
@@ -311,37 +316,39 @@ class Moves:
     def element(self, value: Value) -> Expr:
         """The slots of a single element's state: each pivot lies on the element itself."""
         form = self.form
-        for one in form.structures:
-            if value in one.values:
-                return lifted(one.monoid, one.operands, form.cascade.axis)[one.values.index(value)]
+        for structure in form.structures:
+            if value in structure.values:
+                return lifted(structure.monoid, structure.operands, form.cascade.axis)[structure.values.index(value)]
         made: dict[Value, Expr] = {one.value: one.term for one in form.extrema}
-        made |= {one.value: Abs(one.base) if one.policy is PivotPolicy.SCALE else one.base for one in form.pivots
-                 if one.policy is not PivotPolicy.SLOPE}  # fmt: skip
+        made |= {pivot.value: Abs(pivot.base) if pivot.policy is PivotPolicy.SCALE else pivot.base
+                 for pivot in form.pivots if pivot.policy is not PivotPolicy.SLOPE}  # fmt: skip
         made |= {one.value: S.Zero for one in form.pivots if one.policy is PivotPolicy.SLOPE}
-        made |= {one.value: S.Zero if one.is_level else _unnamed_zeros(one.generator.xreplace(made))
-                 for one in self.rescaled}  # fmt: skip
+        made |= {pivot.value: S.Zero if pivot.is_level else _unnamed_zeros(pivot.generator.xreplace(made))
+                 for pivot in self.rescaled}  # fmt: skip
         made |= {one.value: _unnamed_zeros(one.term.xreplace(made)) for one in form.accumulators}
         return self.live(made[value])
 
     # ---- in exact arithmetic -----------------------------------------------------------------------------------------
 
     def exact(self, piece: Naming = hatted) -> list[Equation]:
-        """The incremental form with the residuals that are zero in exact arithmetic left out, and δ eliminated."""
+        """The incremental form without the residuals that are zero in exact arithmetic, and with δ eliminated."""
         moving = [one for one in self.moving if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
         if not moving or self.rescaled or len(self.centred) < len(self.displaced):
             return []
         plain = dict.fromkeys((one.displacement for one in self.centred), S.Zero)
         made = [
-            Equation(primed(one.value), self._closed(self._next_centre(one, hatted), one.value, piece))
-            for one in self.centred
+            Equation(primed(pivot.value), self._closed(self._next_centre(pivot, hatted), pivot.value, piece))
+            for pivot in self.centred
         ]
-        for one in moving:
-            still = self.moved(one, own, primed, plain) + self.moved(one, hatted, primed, plain)
-            made.append(Equation(primed(one.value), self._closed(self._next(one, hatted), still, piece)))
+        for accumulator in moving:
+            still = self.moved(accumulator, own, primed, plain) + self.moved(accumulator, hatted, primed, plain)
+            made.append(
+                Equation(primed(accumulator.value), self._closed(self._next(accumulator, hatted), still, piece))
+            )
         return made
 
     def _closed(self, expr: Expr, still: Expr, piece: Naming) -> Expr:
-        """What stays as it is, and the rest as one fraction in factored form."""
+        """The part that stays as it is, and the rest as one fraction in factored form."""
         steps = self._eliminations()
         weights = {one for step in steps for value in step.values() for one in value.atoms(exp)} | expr.atoms(exp)
         opaque = {one: Dummy(f"w{number}") for number, one in enumerate(sorted(weights, key=str))}
@@ -364,14 +371,17 @@ class Moves:
         return {primed(one.value): self._next(one, hatted) for one in self.still}
 
     def _eliminations(self) -> list[dict[Value, Expr]]:
-        """δ, then the new centres, then the sums in their denominators; and the residuals are zero."""
+        """The values of δ, then of the new centres, then of the sums in their denominators; the residuals are zero."""
         deltas = {
-            name(one.displacement): primed(one.value) - name(one.value)
-            for one in self.centred
+            name(pivot.displacement): primed(pivot.value) - name(pivot.value)
+            for pivot in self.centred
             for name in (own, hatted)
         }
         centres: dict[Value, Expr] = {primed(one.value): self._next_centre(one, hatted) for one in self.centred}
         zero: dict[Value, Expr] = {
-            name(one.value): S.Zero for one in self.form.accumulators if one.droppable for name in (own, hatted)
+            name(accumulator.value): S.Zero
+            for accumulator in self.form.accumulators
+            if accumulator.droppable
+            for name in (own, hatted)
         }
         return [deltas, centres, self._unmoved(), zero]

@@ -1,4 +1,4 @@
-"""How mathematics is written, once for every medium: the walk over an expression, and what a `Writer` must know.
+"""Mathematics in writing, once for every medium: the walk over an expression, and the pieces that a `Writer` gives.
 
     name := base mark*        mark := ′ (the state after one more piece) | ̂ (a piece's own state) | ⱼ (of the piece j)
 
@@ -27,7 +27,7 @@ EACH = {"j": "ⱼ", "i": "ᵢ", "s": "ₛ", "t": "ₜ"}
 DELTA, RHO = "delta_", "rho_"
 
 SUM, PRODUCT, POWER, ATOM = range(4)
-"""How tightly a place binds: what binds less stands in parentheses there."""
+"""The binding strength of a place: an expression that binds less stands in parentheses there."""
 
 # ---- names -----------------------------------------------------------------------------------------------------------
 
@@ -47,14 +47,14 @@ def unmarked(name: str) -> tuple[str, str]:
 
 
 def ordered_terms(expr: Add) -> list[Expr]:
-    """Old state before the piece's, powers of δ rising, nothing negative first where something positive can be."""
+    """The terms in order: old state before the piece's, powers of δ rising, a positive term first if there is one."""
     terms = sorted(expr.as_ordered_terms(), key=_term_rank)
     first = next((i for i, term in enumerate(terms) if not is_negative(term)), 0)
     return [terms[first], *terms[:first], *terms[first + 1 :]]
 
 
 def is_negative(expr: Expr) -> bool:
-    """Whether its number is: −(a − b) is, and (b − a) is not, unlike SymPy's canonical sign."""
+    """Tell if the numeric coefficient is negative: −(a − b) is, and (b − a) is not, unlike SymPy's canonical sign."""
     return bool(expr.as_coeff_Mul()[0].is_negative)
 
 
@@ -65,7 +65,7 @@ def _term_rank(term: Expr) -> tuple[bool, int, bool]:
 
 
 def _values(expr: Basic) -> Iterator[Value]:
-    """The values in an expression, exponents aside."""
+    """The values in an expression, without those in exponents."""
     if isinstance(expr, Value):
         yield expr
     elif not isinstance(expr, exp):
@@ -83,7 +83,7 @@ def displacement_degree(term: Expr) -> int:
 
 
 def _factor_rank(factor: Expr) -> int:
-    """δ·state·exp(…)·data·functions·(sums): the order in which a product is written by hand."""
+    """The rank of a factor in a product as written by hand: δ·state·exp(…)·data·functions·(sums)."""
     base, _ = factor.as_base_exp()
     if isinstance(factor, exp):
         return 3
@@ -115,7 +115,7 @@ class Writer(ABC):
     minus: str
 
     def write(self, expr: Basic, place: int = SUM) -> str:
-        """The expression, in parentheses where the place binds more tightly than it does."""
+        """The expression, in parentheses if the place binds more tightly than it does."""
         for kind, rule in RULES:
             if isinstance(expr, kind):
                 body, binds = rule(self, expr)
@@ -140,11 +140,11 @@ class Writer(ABC):
 
     @abstractmethod
     def grouped(self, body: str) -> str:
-        """In parentheses."""
+        """A body in parentheses."""
 
     @abstractmethod
     def product(self, factors: Sequence[str]) -> str:
-        """Factors, multiplied."""
+        """A product of factors."""
 
     @abstractmethod
     def fraction(self, above: Sequence[Expr], below: Sequence[Expr]) -> tuple[str, int]:
@@ -172,7 +172,7 @@ class Writer(ABC):
 
     @abstractmethod
     def foreign(self, expr: Basic) -> str:
-        """Infinity, and whatever else SymPy has."""
+        """Infinity, and all other expressions of SymPy."""
 
 
 # ---- rules: an expression's kind -> (what is written, how tightly it binds) ------------------------------------------

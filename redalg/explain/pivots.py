@@ -1,4 +1,4 @@
-"""Why each pivot is there, how it is chosen and how it moves, read off the form and what was written."""
+"""The reason for each pivot, its choice and its moves, read off the form and the terms as written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def the_pivots(decomposition: Decomposition, form: FusedForm) -> list[Line]:
 
 @final
 class Reasons:
-    """What is said of the pivots of one form."""
+    """The sentences on the pivots of one form."""
 
     def __init__(self, decomposition: Decomposition, form: FusedForm) -> None:
         self.form = form
@@ -43,7 +43,7 @@ class Reasons:
         self.parameters = {one.value for one in decomposition.cascade.parameters}
 
     def of(self, pivot: Pivot) -> Iterator[Parts]:
-        """What a pivot scales, divides, tilts or shifts."""
+        """The sentences on the terms that a pivot scales, divides, tilts or shifts."""
         base = self._live(pivot.base)
         if pivot.value in self.form.scaling:
             extra = ", a maximum that the definition lacks" if self._is_added(pivot) else ""
@@ -66,7 +66,7 @@ class Reasons:
 
     def _shifts(self, pivot: Pivot) -> bool:
         within = {
-            one.generator**k: S.One for one in self.form.pivots if one.scales for k in range(1, DEGREES + 1)
+            other.generator**k: S.One for other in self.form.pivots if other.scales for k in range(1, DEGREES + 1)
         }  # what scales there shifts nothing
         factors = (factor.xreplace(within) for one in self.form.accumulators for factor in one.factors)
         return any(pivot.value in factor.atoms(Value) for factor in factors)
@@ -114,7 +114,7 @@ class Reasons:
         return (f"Block mean: {self._not_the_centre(pivot)} Any value near the data will do.",)
 
     def _not_the_centre(self, pivot: Pivot) -> str:
-        """Why the mean of the first block stands for the natural centre."""
+        """The reason why the mean of the first block stands for the natural centre."""
         centres = self.written.get(pivot.base)
         if centres is None:
             return "the state holds no sum of weights of one sign by which a centre could be found anew."
@@ -142,12 +142,12 @@ def written_beside(decomposition: Decomposition) -> dict[Expr, list[Expr]]:
 
 
 def written_centres(decomposition: Decomposition) -> dict[Expr, list[Expr]]:
-    """The generators that terms are written about a centre of, each with its centres."""
+    """The generators of terms that are written about a centre, each with its centres."""
     separator, made = decomposition.separator, dict[Expr, list[Expr]]()
-    for one in decomposition.separations:
-        if one.reduction.monoid.name != "sum":
+    for separation in decomposition.separations:
+        if separation.reduction.monoid.name != "sum":
             continue
-        found = centre(one, separator)
+        found = centre(separation, separator)
         for atom in found.centres:
             shift = separator.atoms.polynomial_expr(found.shift(atom)) if found.shift(atom) else S.Zero
             made.setdefault(separator.atoms.list[atom].base, []).append(shift)

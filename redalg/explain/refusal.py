@@ -1,4 +1,4 @@
-"""A verdict without a form, in text, LaTeX and HTML: which reduction, why, what was looked at, what to do next."""
+"""A verdict without a form, in text, LaTeX and HTML: the reduction, the reason, the evidence, and what to do next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redalg.explain.model import Notice, Sentence, sentence
 
 
 class Negative(Protocol):
-    """What a refusal and what is undecided have, be they errors or values."""
+    """The properties that a refusal and an undecided verdict share, as errors or as values."""
 
     @property
     def reduction(self) -> str:
@@ -19,26 +19,26 @@ class Negative(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """The reason for the verdict."""
 
     @property
     def hint(self) -> str:
-        """What could be done instead."""
+        """The advice: what could be done instead."""
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """What was looked at."""
+        """The evidence that was looked at."""
 
 
 def explain_refusal(found: Negative, medium: str = "text") -> str:
-    """A refusal, or what is undecided, for a reader.
+    """Explain a refusal or an undecided verdict to a reader.
 
     Args:
         found: `NotFusible` or `Undecided`, as an error or as the value that `analyze` gives.
         medium: "text" (at most 100 columns), "latex" (one displayed block for MathJax) or "html".
 
     Returns:
-        The explanation; what was typed, such as a term, stands in typewriter letters.
+        The explanation; code, such as a term, stands in typewriter letters.
 
     Raises:
         KeyError: the medium is none of the three.
@@ -56,12 +56,12 @@ MEDIA = {"text": text.noticed, "latex": latex.noticed, "html": html.noticed}
 
 
 def notice(found: Negative) -> Notice:
-    """What is said of it."""
+    """The heading and the labelled sentences about a verdict."""
     return Notice(heading(found), tuple(entries(found)))
 
 
 def heading(found: Negative) -> str:
-    """How sure it is: only a refusal says whether a theorem stands behind it."""
+    """The heading, which states how sure the verdict is: only a refusal says if a theorem stands behind it."""
     if not refuses(found):
         return "Undecided: no form found, and none excluded"
     if getattr(found, "certificate", False):
@@ -70,7 +70,7 @@ def heading(found: Negative) -> str:
 
 
 def refuses(found: Negative) -> bool:
-    """Whether it says no, rather than nothing."""
+    """Tell if the verdict is a refusal, not an undecided one."""
     return hasattr(found, "certificate") and not isinstance(found, Undecided)
 
 
@@ -78,9 +78,9 @@ def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:
     """The labelled sentences."""
     yield "reduction", sentence(f"`{found.reduction}`")
     yield "because", sentence(found.reason)
-    for one in found.evidence:
-        if one not in found.reason:
-            yield "looked at", sentence(typed(one))
+    for fact in found.evidence:
+        if fact not in found.reason:
+            yield "looked at", sentence(typed(fact))
     yield "instead" if refuses(found) else "try", sentence(found.hint)
 
 

@@ -1,4 +1,4 @@
-"""What an approximate form rounds otherwise than its definition does, by how much at most, and what is exact."""
+"""The roundings in which an approximate form differs from its definition, their bounds, and the exact forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def the_roundings(decomposition: Decomposition) -> list[Line]:
     found = decomposition.roundings
     lines: list[Line] = [sentence(*said(one)) for _, one in found]
     lines.append(column(("At most, one rounded element differs from the definition's by",), [
-        Equation(Abs(DIFFERENCE(one.cast), evaluate=False), one.bound, "≤") for _, one in found
+        Equation(Abs(DIFFERENCE(rounding.cast), evaluate=False), rounding.bound, "≤") for _, rounding in found
     ]))  # fmt: skip
     lines.append(column(("and a sum by",), list(of_the_sums(decomposition))))
     if any(one.scale is not None for _, one in found):
@@ -33,17 +33,24 @@ def the_roundings(decomposition: Decomposition) -> list[Line]:
 
 
 def of_the_sums(decomposition: Decomposition) -> Iterator[Equation]:
-    """|Δ sum| ≤ Σ of how far its terms may move, by reduction."""
+    """|Δ sum| ≤ Σ of the largest changes of its terms, for each reduction."""
     for reduction, most in bounds(decomposition.cascade, decomposition.roundings).items():
         yield Equation(Abs(DIFFERENCE(reduction.value), evaluate=False), most, "≤")
 
 
-def said(one: Rounding) -> tuple[Part, ...]:
-    """What one pass makes of a rounding."""
-    if one.scale is None:
-        beyond = "" if one.within else f" {overflowing(one)}"
-        return (one.cast, " rounds what one pass knows only at its end: it leaves the rounding out.", beyond)
-    if one.by_power_of_two:
-        return (one.cast, " is rounded at the running scale ", one.scale, ", a power of 2: alike but for underflow.")
-    return (one.cast, " rounds what mixes x and d, and rounding does not commute with a later rescaling: one pass ",
-            "rounds each element at the running scale ", one.scale, ", as it is when the element is met.")  # fmt: skip
+def said(rounding: Rounding) -> tuple[Part, ...]:
+    """The sentence that tells what one pass makes of a rounding."""
+    if rounding.scale is None:
+        beyond = "" if rounding.within else f" {overflowing(rounding)}"
+        return (rounding.cast, " rounds what one pass knows only at its end: it leaves the rounding out.", beyond)
+    if rounding.by_power_of_two:
+        return (
+            rounding.cast,
+            " is rounded at the running scale ",
+            rounding.scale,
+            ", a power of 2: alike but for underflow.",
+        )
+    return (rounding.cast,
+            " rounds what mixes x and d, and rounding does not commute with a later rescaling: one pass ",
+            "rounds each element at the running scale ", rounding.scale,
+            ", as it is when the element is met.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Decomposition and form -> Derivation: what is said about each stage, built once from the algebra."""
+"""Decomposition and form -> Derivation: the content of each stage, built once from the algebra."""
 
 from __future__ import annotations
 
@@ -66,25 +66,25 @@ def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> I
 
 
 def in_passes(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...]) -> Derivation:
-    """Pass after pass: what an earlier one makes is a tensor to those after it."""
+    """The derivation pass after pass: the outputs of an earlier pass are tensors to those after it."""
     number = len(earlier) + 1
     outputs = listed([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
     parts: list[Part] = [said(number).capitalize(), ": "]
-    for place, one in enumerate(earlier, 1):
-        values = listed([_indexed(each.name, each.axes) for each in one.outputs])
-        parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(one), "; "]
+    for place, fused in enumerate(earlier, 1):
+        values = listed([_indexed(each.name, each.axes) for each in fused.outputs])
+        parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(fused), "; "]
     tensors = "it as a tensor" if sum(len(one.outputs) for one in earlier) == 1 else "them as tensors"
     parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(form), "."]
     parts += [rounded(decomposition, earlier)]
     parted = [(decompose(one.cascade), one) for one in earlier] + [(decomposition, form)]
-    sections = (section for place, (separated, one) in enumerate(parted, 1)
-                for section in stages(separated, one, f"Pass {place}: "))  # fmt: skip
+    sections = (section for place, (separated, fused) in enumerate(parted, 1)
+                for section in stages(separated, fused, f"Pass {place}: "))  # fmt: skip
     return Derivation((*outputs, f" in {said(number)} over ", *over(decomposition.cascade)), sentence(*parts),
                       tuple(sections))  # fmt: skip
 
 
 def rounded(decomposition: Decomposition, earlier: tuple[FusedForm, ...]) -> str:
-    """Tells whether the passes round as the definition does, where that rounds."""
+    """The sentence that tells if the passes round as the definition does; empty if it rounds nothing."""
     if decomposition.roundings:
         return f" Approximate: what pass {len(earlier) + 1} rounds otherwise than the definition is told there."
     cascades = (decomposition.cascade, *(one.cascade for one in earlier))
@@ -126,30 +126,31 @@ def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
         made = [Equation(_indexed(one.name, one.axes), one.definition) for one in cascade.producers]
         streamed = " is streamed" if len(cascade.reduced) == 1 else " are streamed"
         lines.append(column(("Computed on other axes, as ", *over(cascade), streamed), made))
-    made = [Equation(_indexed(one.name, one.axes), one.written(live(one, cascade), cascade.reduced))
-            for one in cascade.reductions]  # fmt: skip
+    made = [Equation(_indexed(reduction.name, reduction.axes),
+                     reduction.written(live(reduction, cascade), cascade.reduced))
+            for reduction in cascade.reductions]  # fmt: skip
     lines.append(column(("Reductions, each of which may use those above it",), made))
     lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in cascade.outputs]))
     return lines
 
 
 def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[Line]:
-    """Where the result need not be what IEEE 754 makes of the definition (`decompose.conventions`)."""
+    """The cases in which the result need not be what IEEE 754 makes of the definition (`decompose.conventions`)."""
     if exponents := weights(decomposition):
         product = any(one.weight and len(one.factors) > 1 for one in form.accumulators)
         shared = " In a product of matrices that must be a number." if product else ""
         yield sentence("Where ", *listed([*exponents], " or "), " is −∞ an element has no weight: its terms are 0, "
                        f"whatever stands beside the weight.{shared}")  # fmt: skip
     axes = over(decomposition.cascade)
-    for one in selections(decomposition):
-        of_u = (" are those of ", *one.g, ": the definition's where what ")
+    for separation in selections(decomposition):
+        of_u = (" are those of ", *separation.g, ": the definition's where what ")
         yield sentence(
-            "The places of ", one.reduction.value, *of_u, *axes, " does not vary is finite and not 0, or NaN."
+            "The places of ", separation.reduction.value, *of_u, *axes, " does not vary is finite and not 0, or NaN."
         )
-    for one, factor in factors(decomposition):
-        g = listed([*dict.fromkeys(one.g)], " and ")
-        yield sentence("Where ", factor, " is 0 or infinite, ", one.reduction.value, " is the definition's if ", *g,
-                       " is finite: 0·∞ of an element is not seen.")  # fmt: skip
+    for separation, factor in factors(decomposition):
+        g = listed([*dict.fromkeys(separation.g)], " and ")
+        yield sentence("Where ", factor, " is 0 or infinite, ", separation.reduction.value,
+                       " is the definition's if ", *g, " is finite: 0·∞ of an element is not seen.")  # fmt: skip
     for d, value in ties(decomposition):
         yield sentence(
             "Where ", d, " is not finite, what ", value, " is used for is NaN, though all may be the largest."
@@ -157,7 +158,7 @@ def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[L
 
 
 def live(reduction: Reduction, cascade: Cascade) -> Expr:
-    """The term where elements count; all of it where every element is read."""
+    """The term where elements count, or all of the term if every element is read."""
     return live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
 
 
@@ -169,7 +170,7 @@ def _indexed(name: str, axes: tuple[Axis, ...]) -> Element:
 
 
 def the_decomposition(decomposition: Decomposition) -> list[Line]:
-    """F, g and h of each reduction, and what the ranks mean."""
+    """F, g and h of each reduction, and the meaning of the ranks."""
     separations = decomposition.separations
     lines: list[Line] = [
         sentence(
@@ -184,9 +185,11 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
     ends = [one for one in separations if extrema.composed(one)]
     lines += extrema.reasons(ends, decomposition)
     lines += [
-        sentence("In ", one.reduction.value, ", F rises with g whatever d is, so that the same elements are selected.")
-        for one in separations
-        if selects(one)
+        sentence(
+            "In ", separation.reduction.value, ", F rises with g whatever d is, so that the same elements are selected."
+        )
+        for separation in separations
+        if selects(separation)
     ]
     factored = [one for one in separations if used_values(one) and one not in ends and not selects(one)]
     first = [one.reduction.value for one in factored if one.rank == 1 and any(map(values_of, one.h))]
@@ -200,28 +203,34 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
         )
     met = " stands for what it is when x is met: a running value, and no d to be separated."
     lines += [
-        sentence("In the g of ", one.reduction.value, ", ", *listed(list(running(one))), met)
-        for one in separations
-        if running(one)
+        sentence("In the g of ", separation.reduction.value, ", ", *listed(list(running(separation))), met)
+        for separation in separations
+        if running(separation)
     ]
     counts = {one.value for one in decomposition.cascade.reductions if one.is_count}
     if any(one.times == "^" and one.count in counts for one in separations):
         lines.append(sentence("In a product over n elements, h moves out as its n-th power."))
     lines += [
-        sentence("In ", one.reduction.value, " h moves out as its power ", one.count, ", of the elements that have it.")
-        for one in separations
-        if one.count is not None and one.count not in counts
+        sentence(
+            "In ",
+            separation.reduction.value,
+            " h moves out as its power ",
+            separation.count,
+            ", of the elements that have it.",
+        )
+        for separation in separations
+        if separation.count is not None and separation.count not in counts
     ]
     return lines
 
 
 def used_values(separation: Separation) -> bool:
-    """Whether the term uses earlier results, be it at their running values only."""
+    """Tell if the term uses earlier results, even if only at their running values."""
     return any(values_of(one) for one in (*separation.h, separation.shift)) or bool(running(separation))
 
 
 def selects(separation: Separation) -> bool:
-    """Whether the term is an increasing function of g, among whose elements the reduction selects."""
+    """Tell if the term is an increasing function of g, among whose elements the reduction selects."""
     return separation.times == "∘" and separation.extremal is None
 
 
@@ -256,7 +265,7 @@ def separated(separation: Separation, decomposition: Decomposition) -> Equations
 
 
 def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
-    """Slots, pivots, what waits for `finish`, and the residuals that are kept."""
+    """Slots, pivots, the terms and factors that wait for `finish`, and the residuals that are kept."""
     lines: list[Line] = [slots(form)]
     lines += the_pivots(decomposition, form)
     if form.ordered:
@@ -282,7 +291,7 @@ def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
 
 
 def slots(form: FusedForm) -> Table:
-    """The slots with what they are, the axes for each of which there is one, and what they hold."""
+    """The table of slots: the kind of each, the axes per which there is one, and the term that it holds."""
     terms = {one.value.name: one.term for one in form.accumulators}
     terms |= {one.value.name: one.term for one in form.extrema}
     kinds = {one.value.name: one.monoid.name for one in form.extrema}
@@ -306,7 +315,7 @@ def slots(form: FusedForm) -> Table:
 
 
 def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:
-    """What needs no x: an extremum's v(d), and the factor that all d-monomials share but for exponentials."""
+    """The parts that need no x: an extremum's v(d), and the factor that all d-monomials share but for exponentials."""
     if separation.times == "+" and separation.h[0] is not S.Zero:
         yield "term", separation.h[0]
     if separation.extremal and separation.times == "×":
@@ -327,7 +336,7 @@ def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[t
 
 
 def the_forms(form: FusedForm) -> list[Line]:
-    """One segment, many, one more piece, one more element; and what that is in exact arithmetic."""
+    """The forms of one segment, of many, of one more piece and of one more element; and those in exact arithmetic."""
     moves = Moves(form)
     segment = Symbol(moves.index)
     lines: list[Line] = [
@@ -360,7 +369,7 @@ def the_forms(form: FusedForm) -> list[Line]:
 
 
 def the_finish(form: FusedForm) -> list[Line]:
-    """The assignments, the outputs, and where they are empty."""
+    """The assignments, the outputs, and the cases in which an output is empty."""
     lines: list[Line] = []
     if form.assignments:
         lines.append(column(("From the state",), [Equation(one.value, one.expr) for one in form.assignments]))
@@ -373,9 +382,9 @@ def the_finish(form: FusedForm) -> list[Line]:
         lines.append(column(("Pass 2, at every element of ", *over(form.cascade)), later))
     why = " is 0/0: NaN, or 0 if the call says so."
     lines += [
-        sentence("Where ", absorbed(one.empty), ", as where no element counts, ", Label(one.name), why)
-        for one in form.outputs
-        if one.empty is not S.false
+        sentence("Where ", absorbed(output.empty), ", as where no element counts, ", Label(output.name), why)
+        for output in form.outputs
+        if output.empty is not S.false
     ]
     return lines
 

@@ -108,13 +108,13 @@ WRITER = TextWriter()
 
 def prose(parts: Sequence[Part]) -> str:
     """Parts as one string."""
-    written = (f"`{one}`" if isinstance(one, Code) else one if isinstance(one, str) else WRITER.write(one)
-               for one in parts)  # fmt: skip
+    written = (f"`{part}`" if isinstance(part, Code) else part if isinstance(part, str) else WRITER.write(part)
+               for part in parts)  # fmt: skip
     return "".join(written)
 
 
 def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str, ...]:
-    """The conditions under which the form is the definition, as sentences; none where there is no condition."""
+    """The conditions under which the form is the definition, as sentences; none if there is no condition."""
     lines = the_conventions(decomposition, form)
     return tuple(prose(one.parts) for one in lines if isinstance(one, Sentence))
 
@@ -132,13 +132,13 @@ def render(derived: Derivation) -> str:
 
 
 def noticed(notice: Notice) -> str:
-    """The heading, ruled, and a labelled paragraph for every entry."""
+    """The heading with a rule below it, and a labelled paragraph for every entry."""
     entries = [(label, prose(one.parts)) for label, one in notice.entries]
     return "\n".join([notice.heading, "─" * len(notice.heading), *labelled(entries)])
 
 
 def sectioned(number: int, section: Section) -> Iterator[str]:
-    """A section under its ruled title; prose lines in a row stand together, all else has air around it."""
+    """A section under its ruled title; sentences in a row stand together, an empty line precedes all else."""
     title = f"{number}  {section.title} "
     yield title + "─" * (WIDTH - len(title))
     for kind, group in groupby(section.lines, key=type):
@@ -203,12 +203,12 @@ def width(text: str) -> int:
 
 
 def padded(text: str, size: int) -> str:
-    """Left-aligned in so many columns."""
+    """A text left-aligned in `size` columns."""
     return text + " " * (size - width(text))
 
 
 def wrapped(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
-    """A text after its lead, broken where the fewest brackets are open and then as late as may be."""
+    """A text after its lead, broken where the fewest brackets are open, and then as late as possible."""
     hang = hang if hang is not None else " " * width(lead)
     while width(lead + text) > WIDTH:
         cut = _break(text, WIDTH - width(lead))
@@ -220,15 +220,15 @@ def wrapped(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
 
 
 def _after_a_factor(text: str, room: int) -> list[tuple[int, int]]:
-    """Where there is no space: after the last dot of a product."""
+    """The breaks of a text that has no space: after the dots of a product, of which the last counts."""
     return [(0, -place - 1) for place, one in enumerate(text) if one == "·" and place < room]
 
 
 def _break(text: str, room: int) -> int | None:
     depth, found = 0, list[tuple[int, int]]()
-    for place, one in enumerate(text):
-        depth += (one in "([⌊") - (one in ")]⌋")
-        if one == " " and place <= room:
+    for place, character in enumerate(text):
+        depth += (character in "([⌊") - (character in ")]⌋")
+        if character == " " and place <= room:
             glued = text[place + 1] in GLUE or text[place - 1] in GLUE + "+−"
             found.append((depth + glued, -place))
     late = [one for one in found if -one[1] > room // 4] or found or _after_a_factor(text, room)

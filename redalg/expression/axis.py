@@ -82,7 +82,7 @@ AS_WRITTEN = {
     "Tensor": 'Write `ra.Tensor("x")[b, n]`.',
     "tensors": 'Write `ra.tensors("X[b,n] W[n]")`, and pass arrays when the result is called.',
 }
-"""How the names are given to each function that takes some."""
+"""The way to give names to each function that takes some."""
 
 
 def names_of(text: str, what: str) -> list[str]:
@@ -120,8 +120,8 @@ def axis(name: str, size: int | None = None) -> Axis:
     """
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
         raise ExpressionError(f"axis {name!r}: size must be a non-negative int, not {size!r}.")
-    [one] = names_of(name, "axis")
-    return Axis(one, size)
+    [identifier] = names_of(name, "axis")
+    return Axis(identifier, size)
 
 
 def scalars(names: str, **assumptions: bool) -> Any:

@@ -1,4 +1,4 @@
-"""What an expression holds, remembered node by node: a derivation asks the same of the same parts many times."""
+"""The contents of an expression, remembered node by node: a derivation asks the same of the same parts many times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redalg.expression.reduce import Reduce
 from redalg.expression.tensor import Element, Value
 
 REMEMBERED = 1 << 15
-"""Nodes of which each question is remembered."""
+"""Nodes for which the answer to each question is remembered."""
 WHOLE = 1 << 10
 """Expressions of which all nodes are remembered."""
 N = TypeVar("N", bound=Basic)
@@ -23,7 +23,7 @@ N = TypeVar("N", bound=Basic)
 
 @lru_cache(WHOLE)
 def nodes_of(expr: Basic) -> frozenset[Basic]:
-    """Every node of an expression, once: a cascade is a graph, of which the tree is many times larger.
+    """Every node of an expression, once: a cascade is a graph, and its tree is many times larger.
 
     >>> from redalg import tensor
     >>> x = tensor("x[n]")
@@ -74,7 +74,7 @@ def operations_of(node: Basic) -> int:
 
 
 def _of_product(node: Mul) -> int:
-    """Those of a product: its sign, its division, and the products above and below."""
+    """The operations of a product: its sign, its division, and the products above and below."""
     coefficient, rest = node.as_coeff_Mul(rational=True)
     factors = Mul.make_args(rest)
     below = [one for one in factors if one.is_Pow and one.exp.is_Rational and one.exp.is_negative]
@@ -107,7 +107,7 @@ def elements_of(node: Basic) -> frozenset[Element]:
 
 @lru_cache(REMEMBERED)
 def reductions_of(node: Basic) -> frozenset[Reduce]:
-    """The reductions that stand in an expression, one in another too."""
+    """The reductions that stand in an expression, nested ones too."""
     own = frozenset((node,)) if isinstance(node, Reduce) else frozenset()
     return own.union(*map(reductions_of, node.args))
 
@@ -129,5 +129,5 @@ def free_axes(node: Basic) -> frozenset[Axis]:
 
 
 def is_indicator(node: Basic) -> bool:
-    """Whether a node is 1 where a condition holds and 0 elsewhere, or 0 where it holds and 1 elsewhere."""
+    """Tell if a node is 1 where a condition holds and 0 elsewhere, or 0 where it holds and 1 elsewhere."""
     return isinstance(node, Where) and node.args[1:] in ((S.One, S.Zero), (S.Zero, S.One))

@@ -1,8 +1,8 @@
-"""What SymPy knows of a kind of node, said once for the class.
+"""The facts that SymPy knows of a kind of node, stated once for the class.
 
-SymPy answers a question of a node by asking some twenty others, in random order, and remembers for that one object what
-it did not learn. Of a node that knows no more than its class says, all the answers are known beforehand; they are what
-every sum and product that holds the node asks for.
+To answer a question about a node, SymPy asks some twenty others, in random order. It remembers what it did not learn,
+but for that one object. If a node knows no more than its class says, all the answers are known beforehand. Every sum
+and product that holds the node asks for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ E = TypeVar("E", bound=type[Expr])
 
 
 def no_more_known(cls: E) -> E:
-    """Declare of a class of nodes that SymPy knows no facts of them but those that follow from the class' own.
+    """Declare that SymPy knows no facts of a class of nodes but those that follow from the class' own.
 
     >>> from redalg import tensor
     >>> x = tensor("x[n]")

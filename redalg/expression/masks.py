@@ -68,7 +68,7 @@ def logical_or(*conditions: Any) -> Boolean:
 
 
 def logical_not(condition: Any) -> Boolean:
-    """Where the condition does not hold. Of `x > m` it is `x <= m`, as SymPy writes it: a NaN fulfils neither.
+    """The negation of the condition. Of `x > m` it is `x <= m`, as SymPy writes it: a NaN fulfils neither.
 
     `where(condition, b, a)` has b where the condition holds and a elsewhere, NaN among them.
     """

@@ -1,9 +1,9 @@
-"""The base of redalg's nodes, which answers in words what is done to an expression as if it were an array.
+"""The base of redalg's nodes: it answers in words if an expression is treated as an array.
 
 An expression stands for one element, and its axes have names. SymPy's own sums and products know nothing of this base:
-`np.exp(x)` is answered here, `np.exp(x + 1)` by NumPy. Conditions are SymPy's as well; so that `x > 0 and y > 0` is
-answered too, the truth value of a relation with a node of ours in it is refused here, by the error that SymPy raises
-(a TypeError) with what to write instead.
+`np.exp(x)` is answered here, `np.exp(x + 1)` by NumPy. Conditions are SymPy's as well. The truth value of a relation
+that holds one of our nodes is refused here, so that `x > 0 and y > 0` is answered too. The error is the one that SymPy
+raises (a TypeError), with what to write instead.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Node(Expr):
 
     __slots__ = ()
     _iterable = False
-    """What SymPy asks before it tries to iterate."""
+    """The attribute that SymPy reads before it tries to iterate."""
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse attributes of arrays by what they are called here; SymPy asks for many, whose names begin with `_`."""
+        """Refuse attributes of arrays, with their spelling here; SymPy asks for many, whose names begin with `_`."""
         advice = None if name.startswith("_") else spelling_of(name)
         if advice is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -159,8 +159,8 @@ def _not_a_number(node: Basic, kind: str) -> OperationError:
     )
 
 
-def _library(one: Any) -> str:
-    return type(one).__module__.split(".")[0]
+def _library(operand: Any) -> str:
+    return type(operand).__module__.split(".")[0]
 
 
 def _flat(args: Iterable[Any]) -> list[Any]:
@@ -173,7 +173,7 @@ UNKNOWN_TRUTH = Relational.__bool__
 
 
 def _truth(relation: Relational) -> bool:
-    """Refuse the truth value of a condition on tensors, axes or scalars; of all others SymPy's own refusal."""
+    """Refuse the truth value of a condition on tensors, axes or scalars; for all others SymPy raises its own error."""
     if not relation.has(Node):
         return UNKNOWN_TRUTH(relation)
     raise OperationError(

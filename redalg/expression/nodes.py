@@ -1,6 +1,6 @@
 """Nodes that SymPy lacks: `Where` (a mask that is never rewritten), `Cast` (a rounding) and `Let` (a name).
 
-`RunningCast` is made by the engine only: what a rounding of g(x)·h(d) becomes while d is still running.
+The engine alone makes `RunningCast`: it stands for a rounding of g(x)·h(d) while d is still running.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Where(Node):
 
     @property
     def condition(self) -> Boolean:
-        """Where the first branch holds."""
+        """The condition under which the first branch holds."""
         return self.args[0]
 
     def _eval_derivative(self, symbol: Expr) -> Expr:
@@ -54,7 +54,7 @@ class Where(Node):
 
 @final
 class Undefined(NumberSymbol, metaclass=Singleton):
-    """What is no real number, such as √(−1): NaN, in terms that SymPy sorts (its own NaN compares with nothing)."""
+    """A value that is no real number, such as √(−1): NaN for terms that SymPy sorts (its own compares with nothing)."""
 
     is_commutative = True
     is_number = True
@@ -148,7 +148,7 @@ class Let(Node):
 
     @property
     def expr(self) -> Expr:
-        """What it names."""
+        """The expression that it names."""
         return self.args[1]
 
     def _eval_derivative(self, symbol: Expr) -> Expr:

@@ -1,13 +1,13 @@
 """A node with other arguments, as SymPy writes it.
 
-f(b) is not evaluated where f(a) was, b is of the same kind as a, and no sign moves out of b. Nor is a sum or a product
-of which no two terms are multiples of one, no two factors powers of one: its terms are put into SymPy's order.
+f(b) is not evaluated if f(a) was, b is of the same kind as a, and no sign moves out of b. Nor is a sum evaluated if no
+two terms are multiples of one, nor a product if no two factors are powers of one. Its terms are put into SymPy's order.
 
-What SymPy evaluates depends on the kinds of the arguments and on their signs. A value is as unknown to it as the
-reduction in whose stead it stands, or the slot, so that it would find what it found before, at a cost that grows with
-the arguments.
-The order of terms may differ, and with it which of u and −u SymPy takes for the plain one: such a node is evaluated,
-unless SymPy moves no sign out of it.
+What SymPy evaluates depends on the kinds of the arguments and on their signs. A value is as unknown to SymPy as the
+reduction or the slot that it stands for. SymPy would thus find what it found before, at a cost that grows with the
+arguments.
+The order of terms may differ, and with it the one of u and −u that SymPy takes for the plain one. Such a node is
+evaluated, unless SymPy moves no sign out of it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from redalg.expression.reduce import Reduce
 from redalg.expression.tensor import Value
 
 COMPARED_LIMIT = 16
-"""Operations beyond which parts of a max or min are compared with numbers no more than with each other."""
+"""Operations above which parts of a max or min are compared neither with numbers nor with each other."""
 
 
 def with_args(node: Basic, args: Sequence[Basic]) -> Any:
-    """The node with other arguments; the node itself where they are its own.
+    """The node with other arguments; the node itself if they are its own.
 
     >>> from sympy import Symbol, exp, log
     >>> x = Symbol("x")
@@ -49,7 +49,7 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
 
 
 def replaced(expr: Basic, others: Mapping[Any, Any]) -> Any:
-    """The expression with other nodes in the stead of some, the outermost first."""
+    """The expression with some nodes replaced by others, the outermost first."""
     made: dict[Basic, Basic] = {}
 
     def visit(node: Basic) -> Basic:
@@ -61,7 +61,7 @@ def replaced(expr: Basic, others: Mapping[Any, Any]) -> Any:
 
 
 def uncompared(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
-    """The max or min of parts of which SymPy knows no order, and would compare each two at length to find that out.
+    """The max or min of parts in no known order: SymPy would compare each two at length to find that out.
 
     >>> from sympy import Symbol
     >>> x, y, z = map(Symbol, "xyz")
@@ -88,7 +88,7 @@ def in_order(args: Sequence[Basic]) -> list[Basic]:
 
 
 UNSIGNED = Pow | log | Max | Min | Relational
-"""Out of these SymPy moves the sign of a product, and that of no sum; out of exp it moves none."""
+"""Functions out of which SymPy moves the sign of a product, but not that of a sum; out of exp it moves none."""
 
 
 def _evaluated_alike(node: Basic, args: Sequence[Basic]) -> bool:
@@ -97,9 +97,9 @@ def _evaluated_alike(node: Basic, args: Sequence[Basic]) -> bool:
 
 
 def _alike(old: Basic, new: Basic, signed: type[Expr] | tuple[()]) -> bool:
-    """Whether SymPy, which looks at an argument's head, evaluates a function of one as it did of the other.
+    """Tell if SymPy, which looks at an argument's head, evaluates a function of `new` as it did of `old`.
 
-    `signed` is what kind of argument it moves a sign out of.
+    `signed` is the kind of argument out of which it moves a sign.
     """
     if old is new or (isinstance(old, Reduce | Value | Dummy) and _is_unknown(new)):
         return True
@@ -109,7 +109,7 @@ def _alike(old: Basic, new: Basic, signed: type[Expr] | tuple[()]) -> bool:
 
 
 def _collected_alike(node: Expr, args: Sequence[Any]) -> bool:
-    """Whether there is nothing to collect or to multiply out in a sum or product of the arguments, as in the node."""
+    """Tell if a sum or product of the arguments has nothing to collect or to multiply out, as in the node."""
     if node.is_Mul and any(one.is_Pow and one.base.is_number for one in args):
         return False
     first, distributes = args[0], node.is_Mul and len(args) == 2 and any(one.is_Add for one in args)
@@ -123,19 +123,19 @@ def _collected_alike(node: Expr, args: Sequence[Any]) -> bool:
 
 
 def _collected_by(factor: Expr) -> Any:
-    """What SymPy collects factors by: their bases, and those of exp(c·u) by u."""
+    """The key by which SymPy collects a factor: its base, and u for exp(c·u)."""
     return (exp, factor.args[0].as_coeff_Mul()[1]) if isinstance(factor, exp) else factor.as_base_exp()[0]
 
 
 def _stands_for(old: Any, new: Any) -> bool:
-    """Whether one term or factor is of the same kind as the other, or a value in the stead of what is as unknown."""
+    """Tell if one term or factor is of the same kind as the other, or a value in place of an equally unknown node."""
     if old is new or (isinstance(old, Reduce | Extent | Value | Dummy) and _is_unknown(new)):
         return True
     return new.func is old.func and bool(new.args) and not (new.is_Pow and new.base.is_number)
 
 
 def _is_unknown(node: Any) -> bool:
-    """Whether SymPy knows no more of a node than that it is an extended real number."""
+    """Tell if SymPy knows no more of a node than that it is an extended real number."""
     return isinstance(node, Value) or (isinstance(node, Dummy) and node.assumptions0 == UNKNOWN)
 
 

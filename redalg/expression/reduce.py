@@ -27,9 +27,9 @@ OF_TWO = {"max": " The larger of two is `sympy.Max(x, y)`.", "min": " The smalle
 class Reduce(Node):
     """`args = (kind, expr, axes)`. The axes are bound: they are not among the free symbols.
 
-    A reduction of several operands has a Tuple of them for `expr`. One that gives several results names the one that
-    is meant by a fourth argument, `result`; one that gives several elements numbers them by a new axis, the fifth,
-    `place`, which is free.
+    A reduction of several operands has a Tuple of them for `expr`. If it gives several results, a fourth argument,
+    `result`, names the one that is meant. If it gives several elements, a fifth argument, `place`, is the new axis that
+    numbers them; this axis is free.
 
     `subs` respects the binder: a bound axis stays, and is renamed where it would capture a free one. An element that
     holds it (`x[b, n]`) is matched inside, and so are its axes in what replaces it. `xreplace` is structural.
@@ -72,12 +72,12 @@ class Reduce(Node):
 
     @property
     def operands(self) -> tuple[Expr, ...]:
-        """The terms that are reduced together, one as a rule."""
+        """The terms that are reduced together, usually one."""
         return tuple(self.expr.args) if isinstance(self.expr, Tuple) else (self.expr,)
 
     @property
     def result(self) -> str:
-        """Which of several results is meant; empty where there is one."""
+        """The name of the result that is meant, if there are several; else empty."""
         return str(self.args[3].name) if len(self.args) > 3 else ""
 
     @property
@@ -137,7 +137,7 @@ class Reduce(Node):
 
 
 def all_zero(exprs: list[Expr]) -> bool:
-    """Whether every expression is 0."""
+    """Tell if every expression is 0."""
     return {*exprs} <= {S.Zero}
 
 

@@ -64,7 +64,7 @@ SCANS = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 
 
 def spelling_of(name: str) -> str | None:
-    r"""How redalg writes that which array libraries give a name; None for a name that they do not have.
+    r"""The spelling in redalg of a name of array libraries; None for a name that they do not have.
 
     >>> spelling_of("relu")
     "Functions of expressions are SymPy's: write `Max(x, 0)`, with `from sympy import Max`."
@@ -101,7 +101,7 @@ OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def missing(name: str) -> AttributeError:
-    """The error of a name that redalg does not have, with how it is written if array libraries have it."""
+    """The error for a name that redalg does not have, with its spelling here if array libraries have it."""
     advice = spelling_of(name)
     if advice is None and hasattr(sympy, name):
         advice = _function(f"{name}(x)")

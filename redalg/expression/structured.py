@@ -62,7 +62,7 @@ def topk(expr: Any, axis: Any = None, place: Any = None, **options: Any) -> tupl
 
 
 def _misspelt_topk(axis: Any, place: Any, options: Mapping[str, Any]) -> ExpressionError:
-    """The error of a selection that is called as another library's."""
+    """The error for a `topk` that is called as in another library."""
     given = {"axis": axis, "place": place, **options}
     size = next((one for one in given.values() if isinstance(one, int)), 4)
     said = ", ".join(f"{name}={one!r}" for name, one in given.items() if one is not None)
@@ -127,7 +127,7 @@ def affine(scale: Any, shift: Any, axis: Any = None, **options: Any) -> tuple[Re
 
 
 def compensated_sum(expr: Any, axis: Any = None, **options: Any) -> Reduce:
-    """Σ of `expr` along `axis` that carries what rounding loses beside the sum: nearly twice the digits.
+    """Σ of `expr` along `axis`, with the rounding error carried beside the sum: nearly twice the digits.
 
     Source: Knuth, The Art of Computer Programming 2, section 4.2.2 (TwoSum), within blocks as a tree.
 
@@ -188,5 +188,5 @@ def _check(kind: Monoid, terms: list[Expr], bound: list[Axis], place: Axis | Non
 
 
 def _only(made: tuple[Reduce, ...]) -> Reduce:
-    [one] = made
-    return one
+    [reduction] = made
+    return reduction

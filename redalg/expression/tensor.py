@@ -21,7 +21,7 @@ ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 class Label(Symbol):
     """The name of a tensor, an argument of its elements so that it can be substituted.
 
-    `sign` is `positive` or `nonnegative` where the elements are declared so, else empty.
+    `sign` is `positive` or `nonnegative` if the elements are declared so, else empty.
     """
 
     __slots__ = ("sign",)
@@ -36,7 +36,7 @@ class Label(Symbol):
 
 @lru_cache(1 << 10)
 def _label(name: str, sign: str) -> Label:
-    """One label for a name: SymPy deduces a symbol's facts anew for each that is made."""
+    """One label for a name: SymPy deduces a symbol's facts anew for each symbol that is made."""
     declared = {f"extended_{sign}": True} if sign else {}
     made: Label = Symbol.__xnew__(Label, name, extended_real=True, **declared)
     made.sign = sign
@@ -97,7 +97,7 @@ class Element(_Indexed):
 
     @property
     def is_plain(self) -> bool:
-        """Whether every index is an axis or a number: another is computed, and may leave the tensor."""
+        """Tell if every index is an axis or a number: any other index is computed, and may leave the tensor."""
         return all(isinstance(one, Axis) or one.is_Integer for one in self.indices)
 
 
@@ -133,8 +133,8 @@ class Tensor:
     __slots__ = ("label",)
 
     def __init__(self, name: str, *, positive: bool = False, nonnegative: bool = False) -> None:
-        [one] = names_of(name, "Tensor")
-        self.label = Label(one, declared(positive=positive, nonnegative=nonnegative))
+        [identifier] = names_of(name, "Tensor")
+        self.label = Label(identifier, declared(positive=positive, nonnegative=nonnegative))
 
     def __getitem__(self, index: Any) -> Element:
         indices = index if isinstance(index, tuple) else (index,)

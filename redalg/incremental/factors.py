@@ -1,4 +1,4 @@
-"""Which accumulators are contractions: their factors, grouped by the axes on which they depend.
+"""Find the accumulators that are contractions: factors are grouped by the axes on which they depend.
 
 A sum Σ_k f(q,k)·g(k,e) whose factors share no more than the reduced axis is a matrix product; the groups say so, to the
 array backends and to lowering alike. A factor joins a group whose axes include its own.
@@ -37,12 +37,12 @@ def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr
 
 
 def _order(factor: Expr) -> tuple[bool, int, str]:
-    """What is computed before what is read, then the widest first: a later group is the one that is only loaded."""
+    """Sort key: computed factors before read ones, then the widest first; a later group is the one only loaded."""
     return not values_of(factor), -len(free_axes(factor)), text_of(factor)
 
 
 def _merged_into_weight(groups: list[Group]) -> list[Group]:
-    """A group whose axes include the weight's takes the weight in: it is one elementwise tile."""
+    """Merge the weight into a group whose axes include its axes: together they are one elementwise tile."""
     axes, factors = groups[0]
     for other, extra in groups[1:]:
         if axes <= other:

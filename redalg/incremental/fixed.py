@@ -2,7 +2,7 @@
 
     Σ f(x; c)·g,  c moving   →   Σ f(x; u₀)·g,  u₀ = u of element 0, or 0 where that is not finite      δ = 0
 
-Exact: every finite c is (THEORY, section 1). All blocks and segments share it, so nothing moves when they merge. Where
+Exact, as every finite c is (THEORY, section 1). All blocks and segments share it, so nothing moves when they merge. If
 u₀ lies far from the rest, digits are lost as by any pivot that lags.
 
     Σ f(x; β)·g,  β a slope that no sum finds   →   Σ f(x; 0)·g          δ = 0
@@ -24,9 +24,9 @@ from redalg.incremental.mapped import mapped_output
 
 
 def fixed(form: FusedForm, column: Axis | None) -> FusedForm:
-    """The form with every shift pivot along `column`, or within a second factor, fixed: its slot and its moves gone.
+    """Fix every shift pivot along `column`, or within a second factor: its slot and its moves are gone.
 
-    So is every slope that stays 0.
+    Every slope that stays 0 is fixed too.
     """
     level = [one for one in form.shifted if one.policy is PivotPolicy.SLOPE and not one.is_found]
     form = still(form, {one.value: S.Zero for one in level})
@@ -51,7 +51,7 @@ def still(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
 
 
 def fixable(pivot: Pivot, form: FusedForm) -> bool:
-    """Whether a pivot only shifts what is read from inputs: it scales nothing, and no other pivot is found from it."""
+    """Tell if a pivot only shifts values read from inputs: it scales nothing, and no other pivot is found from it."""
     scales = form.scaling
     found_from = any(pivot.value in values_of(other.source) for other in form.pivots if other is not pivot)
     plain = not values_of(pivot.base) and not pivot.slopes and not pivot.scales and pivot.value not in scales
@@ -59,17 +59,17 @@ def fixable(pivot: Pivot, form: FusedForm) -> bool:
 
 
 def first_of(pivot: Pivot, axis: Axis) -> Expr:
-    """u at element 0, where that is finite."""
+    """u at element 0; 0 if it is not finite."""
     first: Expr = pivot.base.xreplace({axis: S.Zero})
     return Where(And(Gt(first, S.NegativeInfinity), Lt(first, S.Infinity)), first, S.Zero)
 
 
-def _upright(one: Pivot, at: Mapping[Expr, Expr]) -> Pivot:
-    slopes = tuple((slope, S(centre).xreplace(at)) for slope, centre in one.slopes if slope not in at)
-    return replace(one, slopes=slopes, source=one.source.xreplace(at))
+def _upright(pivot: Pivot, at: Mapping[Expr, Expr]) -> Pivot:
+    slopes = tuple((slope, S(centre).xreplace(at)) for slope, centre in pivot.slopes if slope not in at)
+    return replace(pivot, slopes=slopes, source=pivot.source.xreplace(at))
 
 
-def _held(one: Accumulator, at: Mapping[Expr, Expr], still: Mapping[Expr, Expr]) -> Accumulator:
-    moves: list[tuple[Value, Expr]] = [(value, c.xreplace(still)) for value, c in one.transition]
-    factors = tuple(factor.xreplace(at) for factor in one.factors)
-    return replace(one, factors=factors, transition=tuple(move for move in moves if move[1] is not S.Zero))
+def _held(accumulator: Accumulator, at: Mapping[Expr, Expr], still: Mapping[Expr, Expr]) -> Accumulator:
+    moves: list[tuple[Value, Expr]] = [(value, c.xreplace(still)) for value, c in accumulator.transition]
+    factors = tuple(factor.xreplace(at) for factor in accumulator.factors)
+    return replace(accumulator, factors=factors, transition=tuple(move for move in moves if move[1] is not S.Zero))

@@ -30,7 +30,7 @@ from redalg.monoids import Monoid
 
 @final
 class PivotPolicy(Enum):
-    """How a pivot's value is chosen; every finite value is algebraically exact."""
+    """The rules by which a pivot's value is chosen; every finite value is algebraically exact."""
 
     RUNNING = "running"
     """A function of the extrema and of parameters: known before the accumulators are."""
@@ -39,7 +39,7 @@ class PivotPolicy(Enum):
     BLOCK_MEAN = "block-mean"
     """The mean of u over the first block: for centres with more axes than u, which would destroy a contraction."""
     MEMBER = "member"
-    """The element of the first block nearest to its mean: of most u, u − c loses no digit, however far one lies."""
+    """The element of the first block nearest to its mean: for most u, u − c loses no digit, however far u lies."""
     SCALE = "scale"
     """Not a shift of u but its largest magnitude so far: (u/c)^p neither overflows nor vanishes where u^p does."""
     SLOPE = "slope"
@@ -85,9 +85,9 @@ class Structure:
 
     Attributes:
         values: a symbol for each component.
-        monoid: what joins them.
+        monoid: the monoid that joins them.
         term: the operand, a Tuple of several.
-        place: the axis that numbers the elements of a component, where each holds several.
+        place: the axis that numbers the elements of a component, if each holds several.
     """
 
     values: tuple[Value, ...]
@@ -97,12 +97,12 @@ class Structure:
 
     @property
     def ranked(self) -> bool:
-        """Whether its elements are ranked."""
+        """Tell if its elements are ranked."""
         return self.monoid.name in RANKED
 
     @property
     def placed(self) -> bool:
-        """Tells if a component is a place."""
+        """Tell if a component is a place."""
         return self.monoid.name in PLACED
 
     @property
@@ -119,7 +119,7 @@ class Structure:
 @final
 @dataclass(frozen=True)
 class Pivot:
-    """c: what is subtracted from `base` (u) in exponents and in shifted factors.
+    """c: the number that is subtracted from `base` (u) in exponents and in shifted factors.
 
     Attributes:
         value: the symbol c.
@@ -128,9 +128,9 @@ class Pivot:
         source: RUNNING: c as an expression of extrema and parameters. TILE_LOCAL: the displacement from c to the
             natural centre, as an expression of slots. SLOPE: the same for the slope. BLOCK_MEAN: 0. MEMBER: 0, or the
             displacement to the line on which residuals have mean 0.
-        slopes: (β, c') pairs: u − c − Σ β·(u' − c') is what is summed; c' is 0 where u' is not shifted.
+        slopes: (β, c') pairs: u − c − Σ β·(u' − c') is summed; c' is 0 if u' is not shifted.
         scales: (pivot m, q) pairs of the exponentials exp(q·v) that u has for factors, v the base of m, and `rest` the
-            other factors: y = Π exp(q·(v − m))·rest − c is what is summed, scaled first and then shifted. SLOPE: those
+            other factors: y = Π exp(q·(v − m))·rest − c is summed, scaled first and then shifted. SLOPE: those
             of the generator that the line is taken from, and `onto` those of the generator that it is along. Or
             one pair (m, 1) of a magnitude m near the largest |u|, and y = rest/m − c.
     """
@@ -148,23 +148,23 @@ class Pivot:
     def displacement(self) -> Value:
         """The symbol δ = c' − ρ·c that stands for the pivot's move in transitions, ρ = 1 unscaled.
 
-        Of a scale it is c/c', of a slope along what is scaled itself ρ_x·c' − ρ·c.
+        For a scale it is c/c'; for a slope along a generator that is scaled itself, ρ_x·c' − ρ·c.
         """
         return Value(Label(f"delta_{self.value.name}"), *self.value.indices)
 
     @cached_property
     def ratio(self) -> Value:
-        """The symbol ρ = Π exp(q·(m − m')), of a magnitude m/m', by which u is scaled anew where the pivot moves."""
+        """The symbol ρ = Π exp(q·(m − m')), or m/m' for a magnitude, by which u is scaled anew if the pivot moves."""
         return Value(Label(f"rho_{self.value.name}"), *self.value.indices)
 
     @cached_property
     def departure(self) -> Value:
-        """The symbol of c where a transition is no polynomial in δ: where the pivot moves from."""
+        """The symbol of c, from which the pivot moves, if a transition is no polynomial in δ."""
         return Value(Label(f"from_{self.value.name}"), *self.value.indices)
 
     @cached_property
     def arrival(self) -> Value:
-        """The symbol of c' there: where the pivot moves to."""
+        """The symbol of c', to which the pivot moves, if a transition is no polynomial in δ."""
         return Value(Label(f"to_{self.value.name}"), *self.value.indices)
 
     @cached_property
@@ -177,12 +177,12 @@ class Pivot:
 
     @property
     def magnitude(self) -> Pivot | None:
-        """The scale that u is divided by before it is shifted, where that is a magnitude and no exponential."""
+        """The scale that u is divided by before it is shifted, if that is a magnitude and no exponential."""
         return magnitude_of(self.scales)
 
     @property
     def shifted(self) -> Expr:
-        """u − c, or u where it is scaled alone."""
+        """u − c, or u if it is only scaled."""
         return self.generator if self.is_level else self.generator - self.value
 
     def about(self, c: Expr) -> Expr:
@@ -191,22 +191,22 @@ class Pivot:
 
     @property
     def is_level(self) -> bool:
-        """Whether u is scaled and not shifted: c is 0."""
+        """Tell if u is scaled and not shifted: c is 0."""
         return not self.has_slot and self.source is S.Zero
 
     @property
     def is_found(self) -> bool:
-        """Whether c is found anew from the slots, of a block and of a merged state."""
+        """Tell if c is found anew from the slots, of a block and of a merged state."""
         return self.has_slot and self.source is not S.Zero
 
     @property
     def has_slot(self) -> bool:
-        """Whether the state must hold c (a running pivot or scale is recomputed from the extrema)."""
+        """Tell if the state must hold c (a running pivot or scale is recomputed from the extrema)."""
         return self.policy not in (PivotPolicy.RUNNING, PivotPolicy.SCALE)
 
 
 def magnitude_of(scales: tuple[tuple[Pivot, Expr], ...]) -> Pivot | None:
-    """The magnitude among scales; None where they are of exponentials."""
+    """The magnitude among scales; None if they are of exponentials."""
     return next((m for m, _ in scales if m.policy is PivotPolicy.SCALE), None)
 
 
@@ -231,12 +231,12 @@ class Accumulator:
 
     @property
     def is_count(self) -> bool:
-        """Whether it counts elements (kept as an integer)."""
+        """Tell if it counts elements (kept as an integer)."""
         return not self.weight and self.factors == (S.One,)
 
     @property
     def bounded(self) -> bool:
-        """Whether the first factor is a weight at its maximum, in [0, 1], so that 16 bits hold it."""
+        """Tell if the first factor is a weight at its maximum, in [0, 1], so that 16 bits hold it."""
         return bool(self.weight) and self.factors[0] is S.One
 
     @property
@@ -260,7 +260,7 @@ class Assignment:
 class FormOutput:
     """An output of `finish`; `empty` holds where its denominator and all that it uses are exactly zero.
 
-    One that `carries` a reduced axis is made in a second pass, from the data and the finished values. Where lowering
+    One that `carries` a reduced axis is made in a second pass, from the data and the finished values. If lowering
     has one axis stand for several, `given` are the axes as the caller has them, `places` the index along each of those
     (empty: the axes themselves), and `once` holds at one of the elements that share a place.
     """
@@ -283,7 +283,7 @@ class FormOutput:
 @final
 @dataclass(frozen=True)
 class FusedForm:
-    """See the module.
+    """The slots of a state, and the expressions that make, merge and finish it (see the module).
 
     A kernel may need other forms beside (`stages`): `ahead` are computed first, `after` next, each reading outputs of
     those before it as tensors. `derived` is then the form that they make together, as it was before. `unscaled` is the
@@ -323,18 +323,18 @@ class FusedForm:
 
     @property
     def summed_axes(self) -> tuple[Axis, ...]:
-        """The axes over which outputs sum reduced values, in order of name."""
+        """The axes over which outputs sum reduced values, in the order of their names."""
         return tuple(sorted({axis for one in self.outputs for axis in bound_axes(one.expr)}, key=str))
 
     @property
     def whole(self) -> dict[str, str]:
-        """What one stage makes for another that is no number of the arithmetic: name -> `int64` or `bool`."""
+        """The outputs handed on that are no numbers of the arithmetic: name -> `int64` or `bool`."""
         found = dict[str, str]()
-        for one in self.stages:
-            known = {value: "int64" for part in one.structures for value in part.integers}
-            known |= {part.value: part.dtype for part in one.cascade.reductions}
-            found |= {output.name: dtype_of(output.expr, known) for output in one.outputs}
-            found |= {output.name: dtype_of(output.expr, known) for output in one.cascade.outputs}
+        for stage in self.stages:
+            known = {value: "int64" for part in stage.structures for value in part.integers}
+            known |= {part.value: part.dtype for part in stage.cascade.reductions}
+            found |= {output.name: dtype_of(output.expr, known) for output in stage.outputs}
+            found |= {output.name: dtype_of(output.expr, known) for output in stage.cascade.outputs}
         return {one.name: found[one.name] for one in self.handed_on if found.get(one.name)}
 
     @property
@@ -342,11 +342,11 @@ class FusedForm:
         """The state, in order: extrema, structures, pivots, accumulators."""
         made = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]
         made += [Slot(value.name, "index" if part.integer else "component", value.indices)
-                 for one in self.structures
-                 for value, part in zip(one.values, one.monoid.components, strict=True)]  # fmt: skip
+                 for structure in self.structures
+                 for value, part in zip(structure.values, structure.monoid.components, strict=True)]  # fmt: skip
         made += [Slot(one.value.name, "pivot", one.value.indices) for one in self.pivots if one.has_slot]
-        made += [Slot(one.value.name, "count" if one.is_count else "accumulator", one.value.indices)
-                 for one in self.accumulators]  # fmt: skip
+        made += [Slot(accumulator.value.name, "count" if accumulator.is_count else "accumulator",
+                      accumulator.value.indices) for accumulator in self.accumulators]  # fmt: skip
         return tuple(made)
 
     @property
@@ -361,7 +361,7 @@ class FusedForm:
 
     @property
     def ordered(self) -> bool:
-        """Whether pieces must be merged in the order of the streamed axis."""
+        """Tell if pieces must be merged in the order of the streamed axis."""
         return not all(one.monoid.commutative for one in self.structures)
 
     @property
@@ -378,22 +378,22 @@ class FusedForm:
 
     @property
     def is_tilted(self) -> bool:
-        """Whether a slope is found from the data of each block."""
+        """Tell if a slope is found from the data of each block."""
         return any(one.is_found for one in self.shifted if one.policy is PivotPolicy.SLOPE)
 
     @property
     def links(self) -> int:
-        """How many slopes the longest chain has beyond its first."""
+        """The number of slopes that the longest chain has beyond its first."""
         return max((len(one.slopes) for one in self.pivots if one.policy is PivotPolicy.SLOPE), default=0)
 
     @property
     def shares_slopes(self) -> bool:
-        """Whether lanes may share every slope: none is between generators that each lane scales in its own way."""
+        """Tell if lanes may share every slope: none is between generators that each lane scales in its own way."""
         return not any(one.scales or one.onto for one in self.shifted if one.policy is PivotPolicy.SLOPE)
 
     @property
     def is_lanewise(self) -> bool:
-        """Tells if lanes keep states of their own pivots: not of a slope, nor of a scaled shift that no sum finds."""
+        """Tell if lanes keep states of their own pivots: not with a slope, nor a scaled shift that no sum finds."""
         scaled = (one for one in self.shifted if one.scales)
         return not self.is_tilted and all(one.policy is PivotPolicy.TILE_LOCAL for one in scaled)
 
@@ -411,11 +411,11 @@ class FusedForm:
         lines += [f"  {one.value} = {one.monoid} {one.term}" for one in self.extrema]
         lines += [f"  {', '.join(map(str, one.values))} = {one.monoid} {one.term}" for one in self.structures]
         lines += [f"  {one.value} := {one.policy.value} pivot of {one.base}: {one.source}" for one in self.pivots]
-        for one in self.accumulators:
-            moved = " + ".join(f"({c})*{value}" for value, c in one.transition)
-            rescale = "".join(f" * exp({q}*({pivot.value}_old - {pivot.value}))" for pivot, q in one.weight)
-            lines.append(f"  {one.value} = sum {one.term}" + (" (droppable)" if one.droppable else ""))
-            lines.append(f"    moves as {one.value}' = ({moved}){rescale}")
+        for total in self.accumulators:
+            moved = " + ".join(f"({c})*{value}" for value, c in total.transition)
+            rescale = "".join(f" * exp({q}*({pivot.value}_old - {pivot.value}))" for pivot, q in total.weight)
+            lines.append(f"  {total.value} = sum {total.term}" + (" (droppable)" if total.droppable else ""))
+            lines.append(f"    moves as {total.value}' = ({moved}){rescale}")
         lines += [f"  finish {one.value} = {one.expr}" for one in self.assignments]
         lines += [f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in self.outputs]
         return "\n".join(lines)

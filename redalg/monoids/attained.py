@@ -1,11 +1,12 @@
-"""Monoids of what attains a maximum, and of what does not, each with its own value w, by a commutative ⊕ of numbers.
+"""Monoids of the elements that attain a maximum, and of those that do not: a commutative ⊕ joins their values w.
 
     ⊕_at_max        (m, s) ⊕ (n, t)  =  (m, s) where m > n, (n, t) where n > m, (m, s ⊕ t) where they are equal
     ⊕_below_max     the same, with ⊕ of w over all other elements beside it
     at_argmax       (m, i, w) ⊕ (n, j, v)  =  that of the larger value; of equal ones that of the lower index
     ⊕_beside_argmax the same, with ⊕ of w over all other elements beside it
 
-⊕ is sum, max or min. Beside a NaN what is at or below a maximum is NaN; argmax has the first NaN for the largest.
+⊕ is sum, max or min. If a NaN is among the elements, the value at or below a maximum is NaN. argmax takes the first
+NaN for the largest.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ LARGEST = Component("max", S.NegativeInfinity)
 
 
 def at_max(plus: Monoid, a: Parts, b: Parts) -> Parts:
-    """a ⊕ b of what attains the maximum."""
+    """a ⊕ b of the elements that attain the maximum."""
     (m, s), (n, t) = a, b
     return Max(m, n), pick(m > n, s, pick(n > m, t, plus.combine(s, t)))
 
 
 def below_max(plus: Monoid, a: Parts, b: Parts) -> Parts:
-    """a ⊕ b of what does not: what attained the smaller maximum is below the larger one."""
+    """a ⊕ b of the elements that do not: those that attained the smaller maximum are below the larger one."""
     (m, s, below), (n, t, under) = a, b
     total = plus.combine(below, under)
     largest, at = at_max(plus, (m, s), (n, t))
@@ -40,7 +41,7 @@ def below_max(plus: Monoid, a: Parts, b: Parts) -> Parts:
 
 
 def precedes(a: Parts, b: Parts) -> Boolean:
-    """Whether a stands before b as argmax has it; of one place, which two elements never share, the larger w."""
+    """Tell if a precedes b in argmax's order; of one place, which two elements never share, the larger w precedes."""
     (m, i, w), (n, j, v) = a, b
     unordered_m, unordered_n = IsNaN(m), IsNaN(n)
     earlier = Or(And(Eq(i, j), w >= v), And(before(i, j), Or(i < j, j < 0)))
@@ -52,7 +53,7 @@ def precedes(a: Parts, b: Parts) -> Boolean:
 
 
 def at_argmax(a: Parts, b: Parts) -> Parts:
-    """a ⊕ b of the one that comes first."""
+    """a ⊕ b of argmax: the one that comes first."""
     first = precedes(a, b)
     return tuple(pick(first, one, other) for one, other in zip(a, b, strict=True))
 
@@ -80,7 +81,7 @@ def placed_alone(rest: Expr, x: Expr, w: Expr, n: Expr) -> Parts:
 
 
 def beside_nan(m: Expr, *parts: Expr) -> Parts:
-    """The last part, or NaN beside one."""
+    """The last part, or NaN if the maximum is NaN."""
     return (pick(Eq(IsNaN(m), 1), S.NaN, parts[-1]),)
 
 

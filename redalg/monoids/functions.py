@@ -45,7 +45,7 @@ class Exponent(Function):
 
 @final
 class Scaled(Function):
-    """m·2^e, which is finite where the product is, whatever 2^e alone may be."""
+    """m·2^e, which is finite if the product is, even if 2^e alone is not."""
 
     is_extended_real = True
 
@@ -56,14 +56,14 @@ class Scaled(Function):
 
 @final
 class Powered(Function):
-    """m·2^e·h^n, which is finite where the product is, whatever its factors may be."""
+    """m·2^e·h^n, which is finite if the product is, even if a factor is not."""
 
     is_extended_real = True
 
 
 @final
 class Lost(Function):
-    """What rounding loses of a + b, itself a number of the arithmetic."""
+    """The part of a + b that rounding loses, itself a number of the arithmetic."""
 
     is_extended_real = True
 

@@ -48,13 +48,13 @@ DOMAINS: dict[str, Callable[[Random], Expr]] = {
     "natural": lambda random: Integer(random.randint(0, 60)),
     "truth": lambda random: Integer(random.randint(0, 1)),
 }
-"""What operands may be: name -> a sample."""
+"""The domains of operands: name -> a sample."""
 
 
 @final
 @dataclass(frozen=True)
 class Violation:
-    """A law that fails: for which elements, and what its two sides are there."""
+    """A law that fails, with the elements for which it fails and its two sides there."""
 
     law: str
     elements: tuple[Parts, ...]
@@ -72,7 +72,7 @@ def shown(element: Parts) -> str:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two elements agree, exactly or (where they are irrational) to many digits."""
+    """Tell if two elements agree: exactly, or to many digits if they are irrational."""
     if isinstance(a, tuple) or a == b:
         return a == b or (isinstance(a, tuple) and len(a) == len(b) and all(map(same, a, b)))
     finite_numbers = all(getattr(one, "is_number", False) and one.is_finite for one in (a, b))
@@ -90,47 +90,47 @@ LAWS: dict[str, tuple[int, Sides]] = {
     "a ⊕ b = b ⊕ a (commutativity)": (2, lambda one, a, b, *_: (one.join(a, b), one.join(b, a))),
     "a ⊕ a = a (idempotence)": (1, lambda one, a, *_: (one.join(a, a), a)),
 }  # fmt: skip
-"""Law -> (how many elements it is about, its two sides)."""
+"""Law -> (the number of elements that it is about, its two sides)."""
 
 
-def declared(one: Monoid) -> list[str]:
-    """The laws that a monoid declares, those of every monoid among them."""
-    kept = {"commutativity": one.commutative, "idempotence": one.idempotent}
+def declared(kind: Monoid) -> list[str]:
+    """The laws that a monoid declares, and those of every monoid."""
+    kept = {"commutativity": kind.commutative, "idempotence": kind.idempotent}
     return [law for law in LAWS if all(held for word, held in kept.items() if word in law) or
             not any(word in law for word in kept)]  # fmt: skip
 
 
-def element(one: Monoid, random: Random) -> Parts:
+def element(kind: Monoid, random: Random) -> Parts:
     """An element: the identity, a lifted place, or several of them joined."""
     chance = random.random()
     if chance < 0.1:
-        return one.empty
+        return kind.empty
     if chance < 0.4:
-        return one.join(element(one, random), element(one, random))
-    operands = [DOMAINS[name](random) for name in one.domains]
-    if one.edges and random.random() < 0.3:
-        operands = list(random.choice(one.edges))
-    return tuple(one.lift(*operands, Integer(random.randint(0, 20))))
+        return kind.join(element(kind, random), element(kind, random))
+    operands = [DOMAINS[name](random) for name in kind.domains]
+    if kind.edges and random.random() < 0.3:
+        operands = list(random.choice(kind.edges))
+    return tuple(kind.lift(*operands, Integer(random.randint(0, 20))))
 
 
-def violation(one: Monoid, laws: list[str] | None = None, seed: int = 0, cases: int = CASES) -> Violation | None:
+def violation(kind: Monoid, laws: list[str] | None = None, seed: int = 0, cases: int = CASES) -> Violation | None:
     """The first case in which a declared law (or one of those named) fails."""
-    for law in declared(one) if laws is None else laws:
+    for law in declared(kind) if laws is None else laws:
         number, sides = LAWS[law]
-        for elements in _samples(one, number, seed, cases):
-            left, right = sides(one, *elements)
+        for elements in _samples(kind, number, seed, cases):
+            left, right = sides(kind, *elements)
             if not same(tuple(left), tuple(right)):
                 return Violation(law, elements, tuple(left), tuple(right))
     return None
 
 
-def _samples(one: Monoid, number: int, seed: int, cases: int) -> Iterator[tuple[Parts, ...]]:
-    lifted = [tuple(one.lift(*edge, Integer(place))) for place, edge in enumerate(one.edges)]
+def _samples(kind: Monoid, number: int, seed: int, cases: int) -> Iterator[tuple[Parts, ...]]:
+    lifted = [tuple(kind.lift(*edge, Integer(place))) for place, edge in enumerate(kind.edges)]
     for place in range(len(lifted)):
         yield tuple((lifted * 3)[place : place + number])
     random = Random(seed)
     for _ in range(cases):
-        yield tuple(element(one, random) for _ in range(number))
+        yield tuple(element(kind, random) for _ in range(number))
 
 
 # ---- semirings -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A monoid of one's own: its laws are checked where it is registered, and a failing law is an error with its case."""
+"""Monoids of the user: their laws are checked at registration, and a law that fails is an error with its case."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def register_monoid(
 
 @final
 class Checked:
-    """A user's function that gives so many expressions (one may stand alone)."""
+    """A user's function that gives `number` expressions (one may stand without a tuple)."""
 
     def __init__(self, what: str, function: Callable[..., Any], number: int) -> None:
         self.what, self.function, self.number = what, function, number
@@ -103,7 +103,7 @@ def _first(domains: tuple[str, ...]) -> list[Any]:
 
 
 def _results(
-    name: str, lower: Callable[..., Any] | None, results: tuple[str, ...], parts: tuple[Component, ...], one: Parts
+    name: str, lower: Callable[..., Any] | None, results: tuple[str, ...], parts: tuple[Component, ...], sample: Parts
 ) -> tuple[Callable[..., Parts], tuple[Result, ...]]:
     """The map to results, and their names."""
     if lower is None:
@@ -111,7 +111,7 @@ def _results(
         lowering: Callable[..., Parts] = as_held
         number = len(parts)
     else:
-        made = lower(*one)
+        made = lower(*sample)
         number = len(made) if isinstance(made, tuple | list | Tuple) else 1
         names = results or (("",) if number == 1 else tuple(f"result_{place}" for place in range(number)))
         lowering = Checked(f"{name}: lower", lower, number)
@@ -123,9 +123,9 @@ def _results(
 
 
 def _check_name(name: str, components: Mapping[str, Any], integers: Sequence[str]) -> None:
-    for one in (name, *components):
-        if not isinstance(one, str) or not one.isidentifier():
-            raise ExpressionError(f"register_monoid: {one!r} is not a name. Write an identifier.")
+    for word in (name, *components):
+        if not isinstance(word, str) or not word.isidentifier():
+            raise ExpressionError(f"register_monoid: {word!r} is not a name. Write an identifier.")
     if name in {one.name for one in KNOWN}:
         raise ExpressionError(f"register_monoid: {name} is redalg's own. Give the monoid another name.")
     unknown = [one for one in integers if one not in components]

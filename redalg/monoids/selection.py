@@ -43,7 +43,7 @@ def index_of(_value: Expr, index: Expr) -> Parts:
 
 
 def before(a: Expr, b: Expr) -> Any:
-    """Whether an index comes first; no element comes last."""
+    """The condition that index a comes before b or equals it; a place without an element comes last."""
     return And(a >= 0, Or(b < 0, a <= b))
 
 

@@ -1,4 +1,4 @@
-"""Which ⊗ distributes over which ⊕: the pairs by which a factor of d moves out of a reduction.
+"""The pairs of ⊕ and a ⊗ that distributes over it: by them a factor of d moves out of a reduction.
 
 (a ⊕ b) ⊗ c = (a ⊗ c) ⊕ (b ⊗ c)          (RedFuser, Eq. 5)
 """

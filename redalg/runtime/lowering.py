@@ -39,8 +39,7 @@ from redalg.unfused.standalone import Example, checked
 
 Made = TypeVar("Made")
 UNRULED = (*TUNED, "model")
-"""Origins of plans that give way to the rules' where they have no program, or none that fits."""
-"""What a kernel's inputs may be."""
+"""Origins of plans that give way to the rules' plans if they have no program, or none that fits."""
 
 
 @final
@@ -100,7 +99,7 @@ def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -
 
 
 def check_plan(plan: Plan | None, target: str) -> None:
-    """Refuse what is no plan, and a plan for another target."""
+    """Refuse anything but a plan, and a plan for another target."""
     if plan is not None and not isinstance(plan, Plan):
         raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
     if plan is not None and plan.device.target != device_for(target).target:
@@ -108,10 +107,10 @@ def check_plan(plan: Plan | None, target: str) -> None:
 
 
 def unfused_at(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Unfused | None:
-    """The unfused form where a call takes it, None where it takes a kernel.
+    """The unfused form if a call takes it, None if it takes a kernel.
 
-    It takes it where the plan asks for it (`PlanError` where it is not admitted), where it is the fastest that is
-    remembered of these sizes, or where nothing is and the model promises more than it errs by.
+    A call takes it if the plan asks for it (`PlanError` if it is not admitted), or if it is the fastest remembered at
+    these sizes. If nothing is remembered, a call takes it if the model promises more gain than the model errs by.
     """
     check_plan(plan, target)
     if (plan is not None and plan.form != UNFUSED) or (plan is None and refusal(form, problem, device_for(target))):
@@ -133,7 +132,7 @@ def unfused_for(
     shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee",
     varying: Collection[str] = (), result: str | None = None,
 ) -> Unfused | None:  # fmt: skip
-    """The unfused form where a call of these sizes takes it, None where it takes a kernel."""
+    """The unfused form if a call of these sizes takes it, None if it takes a kernel."""
     if varying:
         return None
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
@@ -159,8 +158,10 @@ def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
 
 
 def in_stages(form: FusedForm, sizes: Mapping[str, int], *, together: bool = False) -> FusedForm:
-    """The same for sizes, without dtypes; the stages of stages in one row. `together` where sizes are to vary, which
-    those of stages do not: what may stay in the loop does."""
+    """The form of `plannable` for sizes, without dtypes; the stages of stages stand in one row.
+
+    `together` is True if sizes are to vary. Sizes of stages do not vary, so all that may stay in the loop does.
+    """
     for axis in form.summed_axes:
         if may_unroll(form, axis, sizes[axis.name]):
             form = unrolled(form, axis, sizes[axis.name])
@@ -175,13 +176,13 @@ def in_stages(form: FusedForm, sizes: Mapping[str, int], *, together: bool = Fal
 
 
 def is_held(form: FusedForm, sizes: Mapping[str, int]) -> bool:
-    """Whether one loop holds a form's products as matrix products."""
+    """Tell if one loop holds a form's products as matrix products."""
     binding = bound(form, sizes)
     return binding is not None and not binding.plain
 
 
 def tile_of(form: FusedForm, sizes: Mapping[str, int]) -> tuple[frozenset[Axis], Axis | None]:
-    """The axes of a tile's rows, where it has many (matrix products take 16 and more), and the axis of its columns."""
+    """The axes of a tile's rows if it has many (matrix products take 16 and more), and the axis of its columns."""
     binding = bound(form, sizes)
     if binding is None or binding.row is None:
         return frozenset(), binding.column if binding is not None else None
@@ -190,7 +191,7 @@ def tile_of(form: FusedForm, sizes: Mapping[str, int]) -> tuple[frozenset[Axis],
 
 
 def bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:
-    """The binding of a form's axes in the loop; None where there is none."""
+    """The binding of a form's axes in the loop; None if there is none."""
     try:
         return bind_axes(arranged(form, sizes), sizes)
     except PlanError:
@@ -198,7 +199,7 @@ def bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:
 
 
 def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
-    """Program and source, by the first plan that fits."""
+    """Make program and source by the first plan that fits."""
     check_varying(problem.varying, form, plans[0], problem)
     form, problem = in_one_row(form, problem)
     chosen, program = fitting(programs(form, plans, problem))
@@ -209,7 +210,7 @@ def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
 
 
 def in_one_row(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
-    """The form with the axes that a tensor's dimensions allow made one, unless sizes vary or stages share them."""
+    """Merge the axes that a tensor's dimensions allow to merge, unless sizes vary or stages share them."""
     return (form, problem) if problem.varying or len(form.stages) > 1 else flattened(form, problem)
 
 
@@ -219,7 +220,7 @@ def results(form: FusedForm, problem: Problem) -> dict[str, str]:
 
 
 def programs(form: FusedForm, plans: Iterable[Plan], problem: Problem) -> Iterator[tuple[Plan, TileProgram]]:
-    """The program of every plan; one that the rules did not make, and that has none, is passed over."""
+    """The program of every plan; a plan without one is passed over, unless the rules made it."""
     symbolic, made = with_symbols(problem, form), results(form, problem)
     for plan in plans:
         dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in made.items()}
@@ -268,13 +269,13 @@ def sources(passes: Sequence[Lowered]) -> str:
     if len(passes) == 1:
         return str(passes[0].source)
     ruled = (f"# ==== pass {number} of {len(passes)} ".ljust(79, "=") for number in range(1, len(passes) + 1))
-    texts = (f"{rule}\n{str(one.source).rstrip()}\n\npass_{number}, target_{number} = main, TARGET\n"
-             for number, (rule, one) in enumerate(zip(ruled, passes, strict=True), 1))  # fmt: skip
+    texts = (f"{rule}\n{str(lowered.source).rstrip()}\n\npass_{number}, target_{number} = main, TARGET\n"
+             for number, (rule, lowered) in enumerate(zip(ruled, passes, strict=True), 1))  # fmt: skip
     return "\n\n".join(texts)
 
 
 def sizes_of(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes that a form has, or whose extents it holds."""
+    """The sizes of the axes that a form has, or whose extents it holds."""
     names = {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
     return {name: size for name, size in sizes.items() if name in names}
 
@@ -284,7 +285,7 @@ def space_for(
     shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee",
     result: str | None = None, **_: None,
 ) -> Space:  # fmt: skip
-    """The plans that a pass could have (none is given)."""
+    """The space of plans that a pass could have (no plan is given)."""
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
                          result=result)  # fmt: skip
     return Space(*plannable(form, problem), target)
@@ -305,7 +306,7 @@ def standalone(
     dtypes: Mapping[str, str],
     **options: Any,
 ) -> str:
-    """The text of a file that runs on its own and holds its kernel (the last pass's) to the definition in PyTorch."""
+    """The text of a file that runs on its own and checks its kernel (the last pass's) by the definition in PyTorch."""
     lowered, (*earlier, form) = lower_passes(forms, target, sizes, dtypes, lower, **options)[-1], forms
     program, plan, problem = lowered.program, lowered.plan, lowered.problem
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
@@ -318,14 +319,14 @@ def standalone(
 def candidates(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
 ) -> Candidates:
-    """The plans that a pass could have, best first by predicted time; the unfused form too where it is admitted."""
+    """The plans that a pass could have, best first by predicted time; the unfused form too if it is admitted."""
     space = space_for(form, target, sizes, dtypes, **options)
     plain = offered(form, space)
     return ranked(space, [plain.candidate] if plain is not None else [], partial(builds, space.form, space.problem))
 
 
 def builds(form: FusedForm, problem: Problem, plan: Plan) -> bool:
-    """Tells whether a plan has a program that keeps every rule and fits its device (PyTorch's operations need none)."""
+    """Tell if a plan has a program that keeps every rule and fits its device (PyTorch's operations need none)."""
     if plan.form == UNFUSED:
         return True
     form, problem = in_one_row(form, problem)
@@ -358,7 +359,7 @@ def problem_of(
     precision: str,
     result: str | None = None,
 ) -> Problem:
-    """The problem, with masks as bytes and, on the C target, bfloat16 as float32; `result`: the outputs' dtype where it
+    """The problem, with masks as bytes and, on the C target, bfloat16 as float32; `result`: the outputs' dtype if it
     is not that of these tensors."""
     missing = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
     if missing:
@@ -391,7 +392,7 @@ def sized_axes(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def kernel_dtype(dtype: str, target: str) -> str:
-    """How a kernel declares a dtype: masks are bytes; the C target has no bfloat16 and no floats of 8 bits."""
+    """The dtype that a kernel declares: masks are bytes; the C target has no bfloat16 and no floats of 8 bits."""
     if dtype == "bool":
         return "uint8"
     return "float32" if is_emulated(dtype) and target == "c" else dtype
@@ -399,7 +400,7 @@ def kernel_dtype(dtype: str, target: str) -> str:
 
 @cache
 def target_of(device: str) -> str:
-    """The target of a device: `c` on the CPU; a GPU's card, or its architecture where the card is not known."""
+    """The target of a device: `c` on the CPU; a GPU's card, or its architecture if the card is not known."""
     if not device.startswith("cuda"):
         return "c"
     import torch

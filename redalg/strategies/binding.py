@@ -25,8 +25,8 @@ from redalg.strategies.packing import Packing, pack
 @dataclass(frozen=True)
 class Binding:
     """The role of every axis: `streamed` along the loop, `row` and `column` within a tile (None: length 1), the rest on
-    the grid; `contracted` says whether any accumulator is a matrix product, `plain` whether one could be for other
-    axes and is summed element by element; where several axes are packed into rows, `row` stands for them."""
+    the grid. `contracted` tells if any accumulator is a matrix product. `plain` tells if one could be a matrix product
+    for other axes, but is summed element by element. If several axes are packed into rows, `row` stands for them."""
 
     streamed: Axis
     row: Axis | None
@@ -37,18 +37,18 @@ class Binding:
     plain: bool = False
 
     def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Extents, with those of the axes that packing makes."""
+        """The extents, and those of the axes that packing makes."""
         return dict(sizes) if self.packing is None else {**sizes, **self.packing.sizes(sizes)}
 
     @property
     def rows(self) -> frozenset[Axis]:
-        """The axes along which rows of a tile differ."""
+        """The axes along which the rows of a tile differ."""
         packed = self.packing.axes if self.packing is not None else ()
         return frozenset(axis for axis in (self.row, *packed) if axis is not None)
 
 
 def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
-    """The binding of a form's axes; raises `PlanError` for what the tile program has no place for."""
+    """Bind the axes of a form; raise `PlanError` if the tile program has no place for one of its parts."""
     refuse(form)
     free, (rows, columns) = ordered_free(form), sides(form)
     plain = any(is_plain(one) for one in form.accumulators)
@@ -71,38 +71,38 @@ def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
 
 
 def sides(form: FusedForm) -> tuple[list[Axis], list[Axis]]:
-    """The axes that may be rows, and those that may be columns, of every matrix product of a form."""
+    """The axes that may be rows, and those that may be columns, in every matrix product of a form."""
     free = ordered_free(form)
     pairs = [_sides(one, form.cascade.axis) for one in form.accumulators if len(one.factors) > 1]
     rows = [axis for axis in free if all(axis in a and axis not in b for a, b in pairs)]
     return rows, [axis for axis in free if pairs and all(axis in b and axis not in a for a, b in pairs)]
 
 
-def is_plain(one: Accumulator) -> bool:
-    """Whether a sum of products of factors over different axes is written as one of single terms (`arranged`)."""
-    return len(one.factors) == 1 and len(grouped(one.factors[0], one.weight)) > 1
+def is_plain(accumulator: Accumulator) -> bool:
+    """Tell if a sum of products of factors over different axes is written as a sum of single terms (`arranged`)."""
+    return len(accumulator.factors) == 1 and len(grouped(accumulator.factors[0], accumulator.weight)) > 1
 
 
 def column_axis(form: FusedForm, sizes: Mapping[str, int]) -> Axis | None:
-    """The longest axis that may be columns; None where no product has one."""
+    """The longest axis that may be columns; None if no product has one."""
     free, (_, columns) = ordered_free(form), sides(form)
     return max(columns, key=lambda axis: (sizes[axis.name], free.index(axis))) if columns else None
 
 
 def packed(binding: Binding, packing: Packing) -> Binding:
-    """The binding with several axes as its rows."""
+    """Return the binding with the axes of a packing as its rows."""
     grid = [packing.outer if axis == packing.grouped else axis for axis in binding.grid]
     left = tuple(axis for axis in grid if axis is not None and axis not in packing.axes)
     return replace(binding, row=packing.row, grid=left, packing=packing)
 
 
 def refuse(form: FusedForm) -> None:
-    """What the tile program does not hold yet, refused by name."""
-    for one in form.accumulators:
-        if len(one.factors) > 2:
+    """Refuse a product of more than two factors, which the tile program does not hold yet; the error names it."""
+    for accumulator in form.accumulators:
+        if len(accumulator.factors) > 2:
             raise PlanError(
-                f"accumulator `{one.value}` is a product of {len(one.factors)} factors over different axes; the "
-                'tile program holds contractions of two. Run it with backend="torch".'
+                f"accumulator `{accumulator.value}` is a product of {len(accumulator.factors)} factors over different "
+                'axes; the tile program holds contractions of two. Run it with backend="torch".'
             )
 
 
@@ -116,13 +116,13 @@ def ordered_free(form: FusedForm) -> list[Axis]:
     return [axis for axis in found if axis not in form.places]
 
 
-def _sides(one: Accumulator, streamed: Axis) -> tuple[AbstractSet[Axis], AbstractSet[Axis]]:
-    first = {axis for pivot, _ in one.weight for axis in free_axes(pivot.base)} | free_axes(one.factors[0])
-    return first - {streamed}, free_axes(one.factors[1]) - {streamed}
+def _sides(product: Accumulator, streamed: Axis) -> tuple[AbstractSet[Axis], AbstractSet[Axis]]:
+    first = {axis for pivot, _ in product.weight for axis in free_axes(pivot.base)} | free_axes(product.factors[0])
+    return first - {streamed}, free_axes(product.factors[1]) - {streamed}
 
 
 def _row_without_contraction(form: FusedForm, free: list[Axis]) -> Axis | None:
-    """The axis along which neighbours are contiguous, if it is not the streamed one; else the innermost free axis."""
+    """The axis along which neighbours are contiguous if it is not the streamed one; else the innermost free axis."""
     carried = [axis for axis in free if all(axis in one.value.indices for one in form.accumulators if not one.is_count)]
     for element in form.cascade.elements():
         last = element.indices[-1] if element.indices else None
@@ -138,10 +138,10 @@ def _check_columns(form: FusedForm, binding: Binding) -> None:
                 f"output `{output.name}` carries {binding.streamed} and the contraction's column axis "
                 f'{binding.column}, of which a tile of rows has no place. Run it with backend="torch".'
             )
-    for one in form.extrema:
-        if binding.column in free_axes(one.term):
+    for extremum in form.extrema:
+        if binding.column in free_axes(extremum.term):
             raise PlanError(
-                f"`{one.value}` is an extremum along the contraction's column axis {binding.column}, which the "
+                f"`{extremum.value}` is an extremum along the contraction's column axis {binding.column}, which the "
                 'tile program does not hold yet. Run it with backend="torch".'
             )
     for accumulator in form.accumulators:

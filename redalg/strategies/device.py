@@ -1,4 +1,4 @@
-"""What chips allow, as data: compute capabilities, and the cards that have them.
+"""Limits of chips, as data: compute capabilities, and the cards that have them.
 
 Shared memory of a block, warpgroup instructions, 8-bit floats: NVIDIA's CUDA C++ Programming Guide, table "Technical
 specifications per compute capability". Cards (multiprocessors, GB/s of memory, TFLOP/s of dense float16 products that
@@ -31,8 +31,8 @@ class DeviceSpec:
         target: its name, `sm_90a` … or `c`.
         multiprocessors: number of SMs of the part named in `part`.
         smem_bytes: shared memory that one block may use.
-        wgmma: whether warpgroup matrix instructions and the bulk copy engine exist.
-        fp8: whether matrix instructions take 8-bit floats.
+        wgmma: True if the target has warpgroup matrix instructions and the bulk copy engine.
+        fp8: True if matrix instructions take 8-bit floats.
         part: the card whose SM count is given.
         memory_gb_s: bandwidth of its memory, in 10⁹ bytes a second (0: not said).
         product_tflops: rate of dense float16 products that accumulate in float32, in 10¹² a second (0: not said).
@@ -73,14 +73,14 @@ ARCHITECTURES = {
 
 
 def card(target: str, part: str, multiprocessors: int, memory_gb_s: int, product_tflops: int) -> DeviceSpec:
-    """A card, by the target of its compute capability."""
+    """Return the limits of a card, from the target of its compute capability."""
     of = ARCHITECTURES[target]
     return DeviceSpec(target, multiprocessors, of.smem_bytes, of.wgmma, part, of.fp8, memory_gb_s, product_tflops)
 
 
 CARDS = {
-    one.part: one
-    for one in (
+    device.part: device
+    for device in (
         card("sm_90a", "H200", 132, 4800, 989),
         card("sm_90a", "H100", 132, 3350, 989),
         card("sm_90a", "H800", 132, 3350, 989),
@@ -116,9 +116,9 @@ def device_for(target: str) -> DeviceSpec:
 
 
 def card_of(name: str, capability: tuple[int, int]) -> str | None:
-    """The card, or else the target, of a GPU by the name that its driver gives and its compute capability.
+    """The card of a GPU, from the name that its driver gives and its compute capability; its target if none is known.
 
-    None where no target has that capability.
+    None if no target has that capability.
 
     >>> card_of("NVIDIA H800", (9, 0)), card_of("NVIDIA RTX A6000", (8, 6)), card_of("NVIDIA B200", (10, 0))
     ('H800', 'sm_86', None)

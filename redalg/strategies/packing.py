@@ -30,9 +30,9 @@ class Packing:
     """The axes of a tile's rows.
 
     Attributes:
-        row: stands for the rows, as one axis.
+        row: one axis that stands for all rows.
         digits: (axis, length), the last varying fastest; the length of the grouped axis is the group's.
-        grouped: the axis of which a row holds a part, if any, and `outer`, which numbers its groups.
+        grouped: the axis of which a row holds a part, if any; outer: the axis that numbers its groups.
     """
 
     row: Axis
@@ -53,7 +53,7 @@ class Packing:
         return made
 
     def places(self, row: Expr, outer: Expr) -> dict[Axis, Expr]:
-        """Where a row stands along every packed axis."""
+        """The place of a row along every packed axis."""
         found, stride = dict[Axis, Expr](), 1
         total = prod(length for _, length in self.digits)
         for axis, length in reversed(self.digits):
@@ -69,12 +69,12 @@ class Packing:
         return {axis: (outer * n if axis == self.grouped else S.Zero, n) for axis, n in self.digits}
 
     def quotient(self) -> Expr | None:
-        """What numbers the groups, as the expression has it."""
+        """The index that numbers the groups, as the expression has it: ⌊a / g⌋; None if no axis is grouped."""
         return None if self.grouped is None else floor(self.grouped / dict(self.digits)[self.grouped])
 
 
 def pack(form: FusedForm, sizes: Mapping[str, int], free: list[Axis], rows: list[Axis], column: Axis) -> Packing | None:
-    """The packing of a form whose row axes are `rows`; None where one axis is enough, or the only one."""
+    """The packing of a form whose row axes are `rows`; None if one axis is enough, or the only one."""
     if any(sizes[axis.name] >= ENOUGH_ROWS for axis in rows):
         return None
     digits = [(axis, sizes[axis.name]) for axis in rows]
@@ -91,14 +91,14 @@ def pack(form: FusedForm, sizes: Mapping[str, int], free: list[Axis], rows: list
 
 
 def group(form: FusedForm, sizes: Mapping[str, int], axis: Axis) -> int:
-    """g where all that is streamed into contractions depends on an axis through ⌊axis / g⌋ alone; else 1."""
+    """Return g if all elements streamed into contractions depend on an axis through ⌊axis / g⌋ alone; else 1."""
     found = {quotient_of(index, axis) for one in operands(form) for index in one.indices if axis in free_axes(index)}
     g = found.pop() if len(found) == 1 else 1
     return g if sizes[axis.name] % g == 0 else 1
 
 
 def quotient_of(index: Expr, axis: Axis) -> int:
-    """g of an index ⌊axis / g⌋; 1 for any other."""
+    """Return g of an index ⌊axis / g⌋; 1 of any other index."""
     if isinstance(index, floor):
         above, below = index.args[0].as_numer_denom()
         if above == axis and below.is_Integer:
@@ -107,14 +107,14 @@ def quotient_of(index: Expr, axis: Axis) -> int:
 
 
 def operands(form: FusedForm) -> Iterable[Element]:
-    """What is streamed into contractions: right factors of accumulators, and what producers read along the axis."""
+    """The elements streamed into contractions: of accumulators' right factors, and of producers along the axis."""
     terms = [one.factors[1] for one in form.accumulators if len(one.factors) > 1]
     terms += [one.term for producer in form.cascade.producers for one in producer.cascade.reductions]
     return [one for term in terms for one in elements_of(term) if form.cascade.axis in free_axes(one)]
 
 
 def fresh(name: str, sizes: Mapping[str, int]) -> Axis:
-    """An axis of a name that none bears."""
+    """Return an axis with a name that is not in `sizes` (`name`, with underscores added if needed)."""
     while name in sizes:
         name += "_"
     return Axis(name)

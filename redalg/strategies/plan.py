@@ -16,19 +16,19 @@ from redalg.strategies.device import DeviceSpec
 @final
 @dataclass(frozen=True)
 class Problem:
-    """What is to be planned for: sizes by axis, dtypes by tensor, the arithmetic's and the result's dtype, the policy.
+    """The problem to plan for: sizes by axis, dtypes by tensor, the arithmetic's and the result's dtype, the policy.
 
     Attributes:
-        sizes: axis name -> extent (a symbol where it is a run-time size and the program is being built).
+        sizes: axis name -> extent (a symbol if it is a run-time size and the program is being built).
         shapes: tensor name -> shape (likewise).
         dtypes: tensor name -> dtype (masks as `uint8`).
         compute: dtype of arithmetic and of the state.
         result: dtype of outputs (before logarithms and extrema are widened).
-        empty: what a ratio over no elements is: `nan` or `zero`.
+        empty: the value of a ratio over no elements: `nan` or `zero`.
         precision: `ieee`, `tf32` or `wide`.
-        varying: axes whose size is a run-time one: `sizes` then gives an example, which plans are chosen by.
-        views: tensor name -> how many of the caller's dimensions each of the kernel's takes, where it takes several.
-        together: axis name -> the caller's axes along all of which it numbers the elements, the last fastest.
+        varying: axes with a run-time size: `sizes` then gives an example, by which plans are chosen.
+        views: tensor name -> the number of the caller's dimensions in each of the kernel's, if one holds several.
+        together: axis name -> the caller's axes whose elements it numbers together, the last varying fastest.
     """
 
     sizes: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Problem:
 
 
 def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
-    """A tensor's shape from how it is indexed: an axis gives its extent, constants their largest plus one."""
+    """Return a tensor's shape, from its indices: an axis gives its extent, constants give their largest plus one."""
     elements = [one for stage in form.stages for one in stage.cascade.elements() if one.name == name]
     extents = []
     for place, indices in enumerate(zip(*(one.indices for one in elements), strict=True)):
@@ -66,11 +66,11 @@ RESIDENT = 32
 """Most blocks that live on a multiprocessor together, of any chip that redalg knows."""
 CHOICES = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
            "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge", "persistent")  # fmt: skip
-"""What is chosen of a plan: the rest follows from form, sizes and device."""
+"""The choices of a plan; its other fields follow from form, sizes and device."""
 UNFUSED = "unfused"
-"""The form that is no kernel: the definition, as operations of PyTorch."""
+"""The form without a kernel of its own: the definition, as operations of PyTorch."""
 TUNED = ("pack", "cache")
-"""Where remembered plans come from: such a plan gives way to the rules' where it has no program."""
+"""The origins of remembered plans: such a plan gives way to the rules' plan if it has no program."""
 
 
 @final
@@ -81,31 +81,31 @@ class Plan:
     Attributes:
         device: the target's limits.
         binding: the role of every axis.
-        form: `online`; or `unfused`, of which the fields of a kernel say nothing (`unfused_plan` makes it).
+        form: `online`; or `unfused`, for which the fields of a kernel have no meaning (`unfused_plan` makes it).
         strategy: `single-segment` (one block streams a row) or `multi-segment` (parts in parallel, then the merge).
         block_row, block_streamed, block_column: tile lengths (elements).
         stages: depth of the load pipeline.
         threads: threads of a block.
         segments: parts of the streamed axis.
-        warp_specialized: whether loads get warps of their own (sm_90a).
-        multiplies: whether any tile is a matrix product (a contraction, or a producer that is one).
-        tensor_cores: whether contractions use matrix instructions (otherwise true float32 on CUDA cores).
-        warps: whether the warps of a contraction share out its `rows` (a row's weights stay in registers) or its
-            `columns` (which a warp of whole rows could not hold).
-        block_inner: elements of a producer's own axis that a tile holds, a multiple of 16; 0 where it holds all.
+        warp_specialized: True if loads have warps of their own (sm_90a).
+        multiplies: True if any tile is a matrix product (a contraction, or a producer that is one).
+        tensor_cores: True if contractions use matrix instructions (otherwise true float32 on CUDA cores).
+        warps: the side that the warps of a contraction share out: its `rows` (a row's weights stay in registers) or
+            its `columns` (which a warp of whole rows could not hold).
+        block_inner: elements of a producer's own axis that a tile holds, a multiple of 16; 0 if it holds all.
         splits: parts of the producers' own axes that blocks sum at once, for another kernel to add (1: none).
-        level: where tiles become one state (RedFuser, section 5.3): `thread` (every lane of the tile keeps a state of
-            its own, merged once at the end), `warp` (each tile is reduced by one warp), `block` (by all threads), or
-            `row` (one tile holds the whole row: nothing is merged, the non-incremental form of section 5.4).
+        level: the place where tiles become one state (RedFuser, section 5.3): `thread` (every lane of the tile keeps
+            a state of its own, merged once at the end), `warp` (one warp reduces each tile), `block` (all threads do),
+            or `row` (one tile holds the whole row: nothing is merged, the non-incremental form of section 5.4).
         block_merged: most rows that a block merges at a time, of parts of the streamed axis.
-        merge: where parts are merged: by a `kernel` of its own, or in the same `launch`, by the block of a tile that is
-            done last (which saves a launch; a tile's parts are then merged by one block).
+        merge: the place where parts are merged: a `kernel` of its own, or the same `launch`, in the block of a tile
+            that is done last (this saves a launch; one block then merges the parts of a tile).
         persistent: blocks of a multiprocessor that stay and take one tile after another until none is left; 0: a block
             for every tile.
-        operations: of the unfused form, how many operations of PyTorch it is; equality does not see it.
-        predicted_us: predicted time in microseconds, None while no model is asked; equality does not see it.
-        origin: who chose it: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans; equality
-            does not see it.
+        operations: of the unfused form, the number of its operations of PyTorch; equality does not see it.
+        predicted_us: predicted time in microseconds, None if no model was asked; equality does not see it.
+        origin: the source of the plan: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans;
+            equality does not see it.
     """
 
     device: DeviceSpec
@@ -137,7 +137,7 @@ class Plan:
         return "single-segment" if self.segments == 1 else "multi-segment"
 
     def choices(self) -> dict[str, int | str | bool]:
-        """What was chosen, by name: `replace` on another plan of the form makes this one of it."""
+        """The choices of the plan, by name: `replace` with them turns another plan of the form into this one."""
         if self.form == UNFUSED:
             return {"form": UNFUSED}
         return {name: getattr(self, name) for name in CHOICES}
@@ -168,12 +168,12 @@ class Plan:
         return "; ".join(parts)
 
     def verify(self) -> None:
-        """Refuse what no kernel can have."""
+        """Raise `PlanError` if no kernel can have this plan."""
         self._verify_parts()
         self._verify_tiles()
 
     def _verify_parts(self) -> None:
-        """Levels, parts, and the blocks that take them."""
+        """Check the levels, the parts, and the blocks that take them."""
         if self.level not in LEVELS:
             raise PlanError(f"plan `{self}` asks for level {self.level!r}. Use one of {', '.join(map(repr, LEVELS))}.")
         if self.level in ("row", "thread", "warp") and self.multiplies:
@@ -197,7 +197,7 @@ class Plan:
             )
 
     def _verify_tiles(self) -> None:
-        """Tiles, and the threads that work on one."""
+        """Check the tiles, and the threads that work on one."""
         if self.level == "warp" and self.threads != 32 and self.device.target != "c":
             raise PlanError(f"plan `{self}` gives a tile to one warp and has {self.threads} threads. Use 32.")
         if self.segments < 1 or self.block_row < 1 or self.block_streamed < 1 or self.stages < 0:
@@ -219,5 +219,5 @@ class Plan:
 
 
 def unfused_plan(device: DeviceSpec, binding: Binding, operations: int = 0, **said: Any) -> Plan:
-    """The definition as so many operations of PyTorch; `said` are `predicted_us` and `origin`."""
+    """The plan of a definition as `operations` operations of PyTorch; `said` are `predicted_us` and `origin`."""
     return Plan(device, binding, 1, 1, 1, 0, 0, 1, False, False, False, form=UNFUSED, operations=operations, **said)

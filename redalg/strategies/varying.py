@@ -1,4 +1,4 @@
-"""Sizes that may change from call to call without another kernel, and how a problem says so.
+"""Sizes that may change from call to call without another kernel, and their symbols in a problem.
 
     axis → run-time size      where no tile's layout depends on it:
         it lies on the grid, along the rows, or is streamed          (tiles hold columns and producers' axes whole)
@@ -30,7 +30,7 @@ GRID_LIMIT = 65535
 
 
 def may_vary(form: FusedForm, binding: Binding, dtypes: Mapping[str, str]) -> frozenset[str]:
-    """Names of the axes whose size may be a run-time one: none of a form in several stages, each planned for itself."""
+    """The names of the axes that may have a run-time size; none if the form has several stages, each planned apart."""
     if len(form.stages) > 1:
         return frozenset()
     multiplies = bool(binding.contracted or form.cascade.producers)
@@ -39,15 +39,15 @@ def may_vary(form: FusedForm, binding: Binding, dtypes: Mapping[str, str]) -> fr
     plain = {index for one in form.cascade.elements() for index in one.indices if isinstance(index, Axis)}
     fixed = {axis for producer in form.cascade.producers for axis in producer_axes(producer.cascade)}
     fixed |= set(form.summed_axes) | {axis for axis in plain if axis.size is not None}
-    for one in form.cascade.elements():
-        read_singly = multiplies and both <= free_axes(one)  # a mask or a bias, read where it is used
-        if len(one.indices) > 1 and "float" in dtypes[one.name] and not read_singly:
-            fixed |= free_axes(one.indices[-1])
+    for element in form.cascade.elements():
+        read_singly = multiplies and both <= free_axes(element)  # a mask or a bias, read where it is used
+        if len(element.indices) > 1 and "float" in dtypes[element.name] and not read_singly:
+            fixed |= free_axes(element.indices[-1])
     return frozenset(str(axis.name) for axis in (bound & plain) - fixed)
 
 
 def fits_launch(binding: Binding, problem: Problem) -> bool:
-    """Whether the run-time extents of a grid fit a launch's dimensions: the first holds any, the others few."""
+    """Tell if a grid's run-time extents fit a launch's dimensions: the first takes any, others up to `GRID_LIMIT`."""
     others = binding.grid if binding.row is not None else binding.grid[:-1]
     return all(problem.sizes[axis.name] <= GRID_LIMIT for axis in others if axis.name in problem.varying)
 
@@ -79,31 +79,31 @@ def with_symbols(problem: Problem, form: FusedForm) -> Problem:
     taken = {*problem.dtypes, *(one.name for one in form.cascade.scalars()), *(one.name for one in form.outputs)}
     symbols = {name: size_symbol(name, taken) for name in sorted(problem.varying)}
     at = {place: size_symbol("_".join(map(str, place)), taken) for place in (unnamed(form, problem) if symbols else ())}
-    for one in form.cascade.elements():
-        indices = enumerate(map(str, one.indices))
-        at.update({(one.name, place): symbols[axis] for place, axis in indices if axis in symbols})
+    for element in form.cascade.elements():
+        indices = enumerate(map(str, element.indices))
+        at.update({(element.name, place): symbols[axis] for place, axis in indices if axis in symbols})
     shapes = {name: tuple(at.get((name, place), size) for place, size in enumerate(shape))
               for name, shape in problem.shapes.items()}  # fmt: skip
     return replace(problem, sizes={**problem.sizes, **symbols}, shapes=shapes)
 
 
 def unnamed(form: FusedForm, problem: Problem) -> dict[tuple[str, int], int]:
-    """Dimensions, (tensor, place) -> size, that gathers and shifts index and no axis does; strides stay constant."""
+    """The dimensions, (tensor, place) -> size, that gathers and shifts index and no axis does; strides are constant."""
     found = {}
-    for one in form.cascade.elements():
-        last = len(one.indices) - 1 if "float" in problem.dtypes[one.name] else len(one.indices)
-        for place, index in enumerate(one.indices[:last]):
-            if not isinstance(index, Axis) and one.name in problem.shapes:
-                found[one.name, place] = problem.shapes[one.name][place]
-    for one in form.cascade.elements():
-        for place, index in enumerate(one.indices):
+    for element in form.cascade.elements():
+        last = len(element.indices) - 1 if "float" in problem.dtypes[element.name] else len(element.indices)
+        for place, index in enumerate(element.indices[:last]):
+            if not isinstance(index, Axis) and element.name in problem.shapes:
+                found[element.name, place] = problem.shapes[element.name][place]
+    for element in form.cascade.elements():
+        for place, index in enumerate(element.indices):
             if isinstance(index, Axis):
-                found.pop((one.name, place), None)
+                found.pop((element.name, place), None)
     return found
 
 
 def size_symbol(axis: str, taken: Collection[str]) -> Symbol:
-    """The name of a run-time size: `k_size`."""
+    """The symbol of a run-time size: `k_size`, with underscores added if the name is taken."""
     name = f"{axis}_size"
     while name in taken:
         name += "_"
@@ -111,7 +111,7 @@ def size_symbol(axis: str, taken: Collection[str]) -> Symbol:
 
 
 def tiles_of(size: Any, length: Any) -> Any:
-    """How many tiles of a length cover a size: a number, or an expression of a run-time size.
+    """The number of tiles of a length that cover a size: a number, or an expression of a run-time size.
 
     >>> tiles_of(65, 64), tiles_of(Symbol("k_size"), 64)
     (2, ceiling(k_size/64))

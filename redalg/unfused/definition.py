@@ -42,9 +42,9 @@ from redalg.unfused.torch_terms import (
 
 ALONG = {"sum": "sum", "prod": "prod", "scaled_product": "prod", "compensated_sum": "sum", "max": "amax",
          "min": "amin", "any": "amax", "all": "amin"}  # fmt: skip
-"""What reduces along a dimension."""
+"""The methods that reduce along a dimension."""
 TAKEN = ("definition", "exponential", "first_pass", "check", "in_parts", "dtype")
-"""What else a file defines."""
+"""The other names that a file defines."""
 
 EXPONENTIAL = '''
 def exponential(x, *terms):
@@ -58,7 +58,7 @@ def exponential(x, *terms):
 @final
 @dataclass(frozen=True)
 class Definition:
-    """A function of PyTorch, and how it may be called part by part where its tensors are large.
+    """A function of PyTorch, and how it may be called part by part if its tensors are large.
 
     Attributes:
         text: `def name(…)`: tensors and scalars in the cascade's order -> a tuple of the outputs in theirs.
@@ -121,12 +121,12 @@ class _Definition:
                 self.assign(producer.value, self.values[made], [made])
             else:
                 self.assign(producer.value, self.line(producer.name, self.visit(made)), [made])
-        for one in cascade.reductions:
-            name = (alone or {}).get(one.value, one.name)
-            self.assign(one.value, self.line(name, self.reduction(one, cascade.reduced)), [one.term])
+        for reduction in cascade.reductions:
+            name = (alone or {}).get(reduction.value, reduction.name)
+            self.assign(reduction.value, self.line(name, self.reduction(reduction, cascade.reduced)), [reduction.term])
 
     def assign(self, value: Value, made: Term, of: Iterable[Expr]) -> None:
-        """What a value's name stands for from here on: producers may use one name for different values."""
+        """Bind a value's name from here on: producers may use one name for different values."""
         if value in self.values:
             self.known = {node: term for node, term in self.known.items() if not node.has(value)}
         self.values[value] = made
@@ -139,41 +139,42 @@ class _Definition:
         return Term(name, made.axes)
 
     def is_masked(self, node: Basic) -> bool:
-        """Whether an expression is -inf by what is written, not by the data."""
+        """Tell if an expression is -inf by what is written, not by the data."""
         return bool(node.has(S.NegativeInfinity)) or bool(values_of(node) & self.masked)
 
     # ---- reductions --------------------------------------------------------------------------------------------------
 
-    def reduction(self, one: Reduction, reduced: tuple[Axis, ...]) -> Term:
-        """What a reduction is, by the word that PyTorch has for it; what selects or follows an order has one axis."""
-        name, axis = one.monoid.name, reduced[0]
+    def reduction(self, reduction: Reduction, reduced: tuple[Axis, ...]) -> Term:
+        """The term of a reduction, by PyTorch's word for it; what selects or follows an order has one axis."""
+        name, axis = reduction.monoid.name, reduced[0]
         if name in ("argmax", "argmin", "topk"):
-            return self.selected(one, axis)
+            return self.selected(reduction, axis)
         if name in ("first", "last"):
-            return self.placed(one, axis)
+            return self.placed(reduction, axis)
         if name == "sum_at_max":
-            return self.at_max(one, axis)
+            return self.at_max(reduction, axis)
         if name == "affine":
-            return self.recurrence(one, axis)
+            return self.recurrence(reduction, axis)
         if name == "logsumexp":
-            return self.lay.along("logsumexp", self.visit(one.term), reduced)
+            return self.lay.along("logsumexp", self.visit(reduction.term), reduced)
         if name not in ALONG:
             raise PlanError(
-                f"`{one.name}` is reduced by {one.monoid}, of which PyTorch has no word. Save no file of it."
+                f"`{reduction.name}` is reduced by {reduction.monoid}, of which PyTorch has no word. Save no file of "
+                "it."
             )
         if name == "sum":
-            return self.summed(one.term, reduced)
-        return self.lay.along(ALONG[name], self.visit(one.term), reduced)
+            return self.summed(reduction.term, reduced)
+        return self.lay.along(ALONG[name], self.visit(reduction.term), reduced)
 
     def summed(self, term: Expr, reduced: tuple[Axis, ...]) -> Term:
-        """A sum: of a product of several tensors, a contraction."""
+        """A sum; if its term is a product of several tensors, a contraction."""
         plain = term.is_Mul and not term.has(log) and not any(map(is_indicator, Mul.make_args(term)))
         factors = grouped(term, ()) if plain else ()
         if len(factors) < 2:
             return self.lay.along("sum", self.visit(term), reduced)
         made = [(one, self.visit(one)) for one in factors]
-        operands = [part if one.has(Element, Value) else replace(part, text=f"{part.atom}.to(dtype)", level=ATOM)
-                    for one, part in made if part.tensor]  # fmt: skip
+        operands = [part if factor.has(Element, Value) else replace(part, text=f"{part.atom}.to(dtype)", level=ATOM)
+                    for factor, part in made if part.tensor]  # fmt: skip
         numbers = [part for _, part in made if not part.tensor]
         if not all(any(axis in one.axes for one in operands) for axis in reduced):
             return self.lay.along("sum", self.visit(term), reduced)
@@ -185,28 +186,28 @@ class _Definition:
         product = Term(f'torch.einsum("{spec}->{result}", {texts})', kept)
         return self.lay.combined(" * ", [product, *numbers], PRODUCT) if numbers else product
 
-    def selected(self, one: Reduction, axis: Axis) -> Term:
-        """By a stable sort: of equal elements the first."""
-        axes = ({*one.axes} - {one.place}) | {axis}
-        made = self.lay.spread(self.visit(one.term), tuple(a for a in self.lay.order if a in axes))
-        dim, falling = made.axes.index(axis), one.monoid.name != "argmin"
-        field = "values" if one.result == "values" else "indices"
+    def selected(self, reduction: Reduction, axis: Axis) -> Term:
+        """Select by a stable sort: of equal elements the first."""
+        axes = ({*reduction.axes} - {reduction.place}) | {axis}
+        made = self.lay.spread(self.visit(reduction.term), tuple(a for a in self.lay.order if a in axes))
+        dim, falling = made.axes.index(axis), reduction.monoid.name != "argmin"
+        field = "values" if reduction.result == "values" else "indices"
         best = f"torch.sort({made.text}, dim={dim}, descending={falling}, stable=True).{field}"
-        if one.place is None:
+        if reduction.place is None:
             return Term(f"{best}.select({dim}, 0)", tuple(a for a in made.axes if a != axis))
-        k, length = self.sizes[one.place.name], self.sizes[axis.name]
-        numbered = tuple(one.place if a == axis else a for a in made.axes)
+        k, length = self.sizes[reduction.place.name], self.sizes[axis.name]
+        numbered = tuple(reduction.place if a == axis else a for a in made.axes)
         if length >= k:
             return Term(f"{best}.narrow({dim}, 0, {k})", numbered)
         pad = ", ".join(["0, 0"] * (len(numbered) - 1 - dim) + [f"0, {k - length}"])
         nothing = "-torch.inf" if field == "values" else "-1"
         return Term(f"torch.nn.functional.pad({best}, ({pad}), value={nothing})", numbered)
 
-    def placed(self, one: Reduction, axis: Axis) -> Term:
-        """The first or last element that counts; NaN where none does."""
-        x, counts = (self.visit(part) for part in one.term.args)
+    def placed(self, reduction: Reduction, axis: Axis) -> Term:
+        """The first or last element that counts; NaN if none does."""
+        x, counts = (self.visit(part) for part in reduction.term.args)
         axes = self.lay.union([x, counts, Term("", (axis,))])
-        dim, length, first = axes.index(axis), self.sizes[axis.name], one.monoid.name == "first"
+        dim, length, first = axes.index(axis), self.sizes[axis.name], reduction.monoid.name == "first"
         row, holds = (self.line(name, self.lay.spread(part, axes)) for name, part in (("row", x), ("counts", counts)))
         place = self.lay.lined(self.visit(axis), axes)
         none, word = (length, "amin") if first else (-1, "amax")
@@ -216,19 +217,19 @@ class _Definition:
         made = f"torch.where({at} == {none}, torch.nan, {picked}).squeeze({dim})"
         return Term(made, tuple(a for a in axes if a != axis))
 
-    def at_max(self, one: Reduction, axis: Axis) -> Term:
+    def at_max(self, reduction: Reduction, axis: Axis) -> Term:
         """Σ of the weights at the largest values."""
-        value, weight = (self.visit(part) for part in one.term.args)
+        value, weight = (self.visit(part) for part in reduction.term.args)
         dim = value.axes.index(axis)
         top = Term(f"{value.atom} == {value.atom}.amax({dim}, keepdim=True)", value.axes, RELATION)
         axes = self.lay.union([top, weight])
         made = Term(f"torch.where({self.lay.lined(top, axes)}, {self.lay.lined(weight, axes)}, 0.0)", axes)
         return self.lay.along("sum", made, (axis,))
 
-    def recurrence(self, one: Reduction, axis: Axis) -> Term:
+    def recurrence(self, reduction: Reduction, axis: Axis) -> Term:
         """h = scale·h + shift, step by step; the product of the scales is its own closed form."""
-        scale, shift = (self.visit(part) for part in one.term.args)
-        if one.result == "scale":
+        scale, shift = (self.visit(part) for part in reduction.term.args)
+        if reduction.result == "scale":
             return self.lay.along("prod", scale, (axis,))
         axes = self.lay.union([scale, shift, Term("", (axis,))])
         dim, kept = axes.index(axis), tuple(a for a in axes if a != axis)
@@ -241,7 +242,7 @@ class _Definition:
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def visit(self, node: Basic) -> Term:
-        """The text of an expression; of one that stands twice, its name."""
+        """The text of an expression; its name, if it stands twice."""
         if isinstance(node, Value) and node in self.values:
             return self.values[node]
         if node in self.known:
@@ -282,9 +283,9 @@ class _Definition:
         signs = [one.could_extract_minus_sign() for one in terms]
         parts = [self.visit(-one if sign else one) for one, sign in zip(terms, signs, strict=True)]
         axes, text = self.lay.union(parts), "-" if signs[0] else ""
-        for place, (one, sign) in enumerate(zip(parts, signs, strict=True)):
+        for place, (part, sign) in enumerate(zip(parts, signs, strict=True)):
             text += (" - " if sign else " + ") if place else ""
-            text += self.lay.lined(one, axes, SUM if sign else RELATION)
+            text += self.lay.lined(part, axes, SUM if sign else RELATION)
         return Term(text, axes, SUM, any(one.tensor for one in parts))
 
     def _mul(self, node: Mul) -> Term:
@@ -306,14 +307,14 @@ class _Definition:
         return made
 
     def product(self, factors: list[Expr]) -> Term:
-        """A product, which is 0 where a factor is 0 beside a logarithm of 0."""
+        """A product; it is 0 where a factor is 0 beside a logarithm of 0."""
         if not factors:
             return Term("1.0", tensor=False)
         terms = [self.visit(one) for one in factors]
         made = self.lay.combined(" * ", terms, PRODUCT) if len(terms) > 1 else terms[0]
         if any(one.has(log) and one.has(Element, Value) for one in factors):
-            for one, term in zip(factors, terms, strict=True):
-                if term.tensor and not one.has(log):
+            for factor, term in zip(factors, terms, strict=True):
+                if term.tensor and not factor.has(log):
                     none = Term(f"{term.atom} == 0", term.axes, RELATION)
                     made = self.lay.chosen(none, Term("0.0", tensor=False), made)
         return made
@@ -325,8 +326,8 @@ class _Definition:
         x = self.visit(node.args[0])
         if not x.tensor:
             return self._number(self.sized(node))
-        vanishing = [one for one in infinite_terms(node.args[0])
-                     if self.is_masked(one) and not one.could_extract_minus_sign()]  # fmt: skip
+        vanishing = [term for term in infinite_terms(node.args[0])
+                     if self.is_masked(term) and not term.could_extract_minus_sign()]  # fmt: skip
         if not vanishing:
             return Term(f"torch.exp({x.text})", x.axes)
         terms = ", ".join(self.lay.lined(self.visit(one), x.axes) for one in vanishing)
@@ -411,9 +412,9 @@ class _Definition:
         if len(index.axes) != 1 or index.axes[0] in plain:
             return self.gathered(node)
         key, axes = list[str](), list[Axis]()
-        for one in node.indices:
-            key.append(":" if isinstance(one, Axis) else index.text if one is computed[0] else str(one))
-            axes += [one] if isinstance(one, Axis) else [] if one.is_Integer else [index.axes[0]]
+        for place in node.indices:
+            key.append(":" if isinstance(place, Axis) else index.text if place is computed[0] else str(place))
+            axes += [place] if isinstance(place, Axis) else [] if place.is_Integer else [index.axes[0]]
         if any(one.is_Integer for one in node.indices):
             return self.gathered(node)
         return Term(f"{name}[{', '.join(key)}]", tuple(axes))
@@ -425,13 +426,13 @@ class _Definition:
         key = ", ".join(self.lay.lined(one, axes) for one in indices)
         return Term(f"{self.given[node.name]}[{key}]", axes)
 
-    def index(self, node: Element, one: Expr) -> Term:
-        """One index; it is kept within its dimension where arithmetic may lead out of it (there a mask hides it)."""
-        made = self.visit(one)
-        within = isinstance(one, Axis | Element | floor | Mod) or one.is_Integer
+    def index(self, node: Element, place: Expr) -> Term:
+        """One index; it is kept within its dimension if arithmetic may lead out of it (there a mask hides it)."""
+        made = self.visit(place)
+        within = isinstance(place, Axis | Element | floor | Mod) or place.is_Integer
         if within:
             return made
-        size = self.shapes[node.name][node.indices.index(one)]
+        size = self.shapes[node.name][node.indices.index(place)]
         return replace(made, text=f"{made.atom}.clamp(0, {size - 1})", level=ATOM)
 
 

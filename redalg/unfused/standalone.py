@@ -80,16 +80,16 @@ def check(name, made, exact, plain, moved):
     print(f"{name} {tuple(made.shape)}: {said}, allowed {allowed:.2e}: {'ok' if right else 'WRONG'}")
     return right
 '''.strip()
-"""What a file holds beside the definition."""
+"""The functions that a file holds beside the definition."""
 
 
 @final
 @dataclass(frozen=True)
 class Example:
-    """What a check is made of: a program, the form as it was derived, and the sizes, shapes and draws of its inputs.
+    """The material of a check: a program, the form as it was derived, and the sizes, shapes and draws of its inputs.
 
     Attributes:
-        program: what runs.
+        program: the program that runs.
         form: of the last pass, before lowering changed it.
         earlier: those of the passes before it, in order.
         problem: with the sizes that `main` uses.
@@ -128,7 +128,7 @@ def checked(example: Example, seed: int = 0) -> str:
 
 
 def in_parts(made: Definition, cascade: Cascade, sizes: Mapping[str, int]) -> str:
-    """The definition along one of its axes, a few at a time; nothing where its tensors are small."""
+    """The definition along one of its axes, a few at a time; empty if its tensors are small."""
     found = [(axis, places_of(axis, cascade)) for axis in made.free]
     usable = [(axis, places) for axis, places in found if places is not None and sizes[axis.name] > 1]
     if made.elements <= LARGEST or not usable:
@@ -150,7 +150,7 @@ def in_parts(made: Definition, cascade: Cascade, sizes: Mapping[str, int]) -> st
 
 
 def places_of(axis: Axis, cascade: Cascade) -> list[int | None] | None:
-    """Of every input the dimension that an axis indexes (None: no such); None where one tensor has two."""
+    """For every input, the dimension that an axis indexes (None: no such); None if one tensor has two."""
     made: list[int | None] = []
     for name in cascade.inputs():
         indices = [one.indices for one in cascade.elements() if one.name == name]
@@ -165,7 +165,7 @@ def places_of(axis: Axis, cascade: Cascade) -> list[int | None] | None:
 
 
 def main(example: Example, define: str, seed: int) -> str:
-    """Draws inputs, runs the kernel, evaluates the definition, compares, and exits with 1 where an output is wrong."""
+    """Text of `main`: draw inputs, run the kernel and the definition, compare, exit with 1 if an output is wrong."""
     program, cascade = example.program, example.form.cascade
     parameters = [replace(one, shape=sized(one.shape, example.run_time)) for one in program.parameters]
     inputs = {one.key: one for one in parameters if one.role in ("input", "scalar")}
@@ -175,8 +175,8 @@ def main(example: Example, define: str, seed: int) -> str:
     lines += ["arguments = {", *(f'    "{one.name}": {drawn(one, example)},' for one in parameters), "}"]
     lines += ["compiled()(*arguments.values())", ""]
     lines += ["inputs = (", *(f"    {given(inputs[name], example)}," for name in cascade.inputs())]
-    lines += [f'    torch.tensor(arguments["{inputs[str(one.name)].name}"], device=device),'
-              for one in cascade.scalars()]  # fmt: skip
+    lines += [f'    torch.tensor(arguments["{inputs[str(number.name)].name}"], device=device),'
+              for number in cascade.scalars()]  # fmt: skip
     lines += [")", f"moves = ({', '.join(moves(example))},)  # how far each input is moved"]
     lines += [f"plain = in_dtype(torch.{example.problem.compute}, {define}, inputs)  # in the kernel's arithmetic"]
     lines += [f"exact = in_dtype(torch.float64, {define}, inputs)"]
@@ -205,45 +205,45 @@ def before(example: Example) -> list[str]:
     return lines
 
 
-def drawn(one: Parameter, example: Example) -> str:
-    """What an argument is at first."""
+def drawn(parameter: Parameter, example: Example) -> str:
+    """The text of an argument's first value."""
     before = {name for form in example.earlier
               for name in (*form.cascade.inputs(), *(output.name for output in form.outputs))}  # fmt: skip
-    if one.role == "scalar":
-        return scalar(next(each for each in example.form.cascade.scalars() if each.name == one.key))
-    if one.role == "counter":
-        return f"torch.zeros({one.shape}, dtype=torch.{one.dtype}, device=device)"
-    if one.role in ("output", "workspace"):
-        nothing = "-2" if "int" in one.dtype else 'float("nan")'
-        return f"torch.full({one.shape}, {nothing}, dtype=torch.{one.dtype}, device=device)"
-    if one.key in before:
-        return f'before["{one.key}"].to(torch.{one.dtype}).reshape({one.shape})'
-    return random(one, example)
+    if parameter.role == "scalar":
+        return scalar(next(each for each in example.form.cascade.scalars() if each.name == parameter.key))
+    if parameter.role == "counter":
+        return f"torch.zeros({parameter.shape}, dtype=torch.{parameter.dtype}, device=device)"
+    if parameter.role in ("output", "workspace"):
+        nothing = "-2" if "int" in parameter.dtype else 'float("nan")'
+        return f"torch.full({parameter.shape}, {nothing}, dtype=torch.{parameter.dtype}, device=device)"
+    if parameter.key in before:
+        return f'before["{parameter.key}"].to(torch.{parameter.dtype}).reshape({parameter.shape})'
+    return random(parameter, example)
 
 
-def random(one: Parameter, example: Example) -> str:
-    """Normal numbers, positive where their sum divides; integers within what they index or bound, 0 and 1 of masks."""
-    if "int" in one.dtype:
-        high = 2 if one.dtype == "uint8" else bound(one.key, example)
-        return f"torch.randint(0, {high}, {one.shape}, dtype=torch.{one.dtype}).to(device)"
-    made = f"torch.randn({one.shape})" + ".abs().add(0.1)" * (one.key in divisors(example))
-    return f"{made}.to(torch.{one.dtype}).to(device)"
+def random(parameter: Parameter, example: Example) -> str:
+    """Normal numbers, positive if their sum divides; integers within what they index or bound, 0 and 1 of masks."""
+    if "int" in parameter.dtype:
+        high = 2 if parameter.dtype == "uint8" else bound(parameter.key, example)
+        return f"torch.randint(0, {high}, {parameter.shape}, dtype=torch.{parameter.dtype}).to(device)"
+    made = f"torch.randn({parameter.shape})" + ".abs().add(0.1)" * (parameter.key in divisors(example))
+    return f"{made}.to(torch.{parameter.dtype}).to(device)"
 
 
 def divisors(example: Example) -> set[str]:
-    """The tensors that are weights: the sum of one alone divides something, and about 0 that would be noise."""
+    """The tensors that are weights: the sum of one alone divides something, and a sum about 0 would be noise."""
     cascade = example.form.cascade
     below = {power.base for power in of_kind(Pow, *cascade.expressions()) if power.exp.could_extract_minus_sign()}
     values = {value for base in below for value in values_of(base)}
-    return {one.term.name for one in cascade.reductions
-            if one.monoid.name == "sum" and one.value in values and isinstance(one.term, Element)}  # fmt: skip
+    return {reduction.term.name for reduction in cascade.reductions if reduction.monoid.name == "sum"
+            and reduction.value in values and isinstance(reduction.term, Element)}  # fmt: skip
 
 
 def bound(name: str, example: Example) -> int:
-    """The integers of a tensor lie below this: it stays within the dimensions that it indexes, or among those axes."""
+    """The bound below which a tensor's integers lie: within the dimensions that it indexes, or among those axes."""
     forms = (*example.earlier, example.form)
-    indexed = [example.shape(one.name, form)[place]
-               for form in forms for one in form.cascade.elements() for place, index in enumerate(one.indices)
+    indexed = [example.shape(element.name, form)[place]
+               for form in forms for element in form.cascade.elements() for place, index in enumerate(element.indices)
                if isinstance(index, Element) and index.name == name]  # fmt: skip
     if indexed:
         return min(indexed)
@@ -260,20 +260,20 @@ def beside_elements(node: Basic) -> set[Axis]:
     return {node} if isinstance(node, Axis) else set().union(*map(beside_elements, node.args))
 
 
-def scalar(one: Scalar) -> str:
-    """A run-time scalar that is not 1, which would hide that it is left out."""
-    return "2.0" if one.is_integer else "0.75"
+def scalar(symbol: Scalar) -> str:
+    """The value of a run-time scalar: not 1, which would hide a scalar that is left out."""
+    return "2.0" if symbol.is_integer else "0.75"
 
 
-def given(one: Parameter, example: Example) -> str:
+def given(parameter: Parameter, example: Example) -> str:
     """An argument as the definition takes it: in the user's shape, in float64 or 64-bit integers."""
-    shape = example.shape(one.key, example.form)
-    shaped = "" if shape == sized(one.shape, example.run_time) else f".reshape({shape})"
-    return f'arguments["{one.name}"]{shaped}.{"long" if "int" in one.dtype else "double"}()'
+    shape = example.shape(parameter.key, example.form)
+    shaped = "" if shape == sized(parameter.shape, example.run_time) else f".reshape({shape})"
+    return f'arguments["{parameter.name}"]{shaped}.{"long" if "int" in parameter.dtype else "double"}()'
 
 
 def moves(example: Example) -> list[str]:
-    """By input how far it moves: by the widest rounding of any, for operands are rounded to one another's dtypes."""
+    """The move of each input: the widest rounding of any, as operands are rounded to one another's dtypes."""
     cascade, dtypes = example.form.cascade, example.problem.dtypes
     floats = [unit(dtype) for dtype in dtypes.values() if is_float(dtype) and not is_eight_bits(dtype)]
     base = max(floats, default=unit("float32")) + 4
@@ -285,7 +285,7 @@ def moves(example: Example) -> list[str]:
 
 
 def empties(example: Example) -> list[str]:
-    """Ratios over no elements, where they are to be 0."""
+    """Lines that set ratios over no elements to 0, if they are to be 0."""
     if example.problem.empty != "zero":
         return []
     return ["exact, plain, *moved = (  # a ratio over no elements is 0 here",
@@ -293,7 +293,7 @@ def empties(example: Example) -> list[str]:
             ")"]  # fmt: skip
 
 
-def verdict(one: Parameter, place: int) -> str:
+def verdict(parameter: Parameter, place: int) -> str:
     """The check of one output."""
     parts = f"exact[{place}], plain[{place}], [one[{place}] for one in moved]"
-    return f'check("{one.name}", arguments["{one.name}"], {parts})'
+    return f'check("{parameter.name}", arguments["{parameter.name}"], {parts})'

@@ -21,13 +21,13 @@ from redalg.decompose.cascade import Cascade
 from redalg.expression import Axis, Element, Value
 
 RELATION, SUM, PRODUCT, POWER, ATOM = range(5)
-"""How tightly a text binds."""
+"""The levels at which texts bind; a higher level binds more tightly."""
 
 
 @final
 @dataclass(frozen=True)
 class Term:
-    """A text, the axes of its dimensions in order, how tightly it binds, and whether it is a tensor or a number."""
+    """A text, the axes of its dimensions in order, its level of binding, and True if it is a tensor, not a number."""
 
     text: str
     axes: tuple[Axis, ...] = ()
@@ -36,18 +36,18 @@ class Term:
 
     @property
     def atom(self) -> str:
-        """The text as what a dot, a power or an index may follow."""
+        """The text in a form that a dot, a power or an index may follow."""
         return self.text if self.level == ATOM else f"({self.text})"
 
     def above(self, level: int) -> str:
-        """The text as an operand of what binds that tightly."""
+        """The text as an operand of what binds at that level."""
         return self.text if self.level > level else f"({self.text})"
 
 
 @final
 @dataclass(frozen=True)
 class Layout:
-    """One order of all axes, and their sizes: what joins terms."""
+    """One order of all axes, and their sizes: it joins terms."""
 
     order: tuple[Axis, ...]
     sizes: Mapping[str, int]
@@ -57,12 +57,12 @@ class Layout:
         found = {axis for one in terms for axis in one.axes}
         return tuple(axis for axis in self.order if axis in found)
 
-    def lined(self, one: Term, axes: Sequence[Axis], level: int = -1) -> str:
+    def lined(self, term: Term, axes: Sequence[Axis], level: int = -1) -> str:
         """A text that broadcasts against tensors of these axes."""
-        own = tuple(axis for axis in axes if axis in one.axes)
-        made = one
-        if own != one.axes:
-            made = Term(f"{one.atom}.permute({', '.join(str(one.axes.index(axis)) for axis in own)})", own)
+        own = tuple(axis for axis in axes if axis in term.axes)
+        made = term
+        if own != term.axes:
+            made = Term(f"{term.atom}.permute({', '.join(str(term.axes.index(axis)) for axis in own)})", own)
         if own and own != tuple(axes[-len(own) :]):
             start = axes.index(own[0])
             marks = [":" if axis in own else "None" for axis in axes[start:]]
@@ -75,15 +75,15 @@ class Layout:
         return Term(sign.join(self.lined(one, axes, level - (not place)) for place, one in enumerate(terms)), axes,
                     level, any(one.tensor for one in terms))  # fmt: skip
 
-    def spread(self, one: Term, axes: tuple[Axis, ...]) -> Term:
+    def spread(self, term: Term, axes: tuple[Axis, ...]) -> Term:
         """A tensor of exactly these axes, in their order."""
-        ordered = self.lined(one, [axis for axis in axes if axis in one.axes])
-        if len(one.axes) == len(axes) and one.tensor:
-            return Term(ordered, axes, one.level if ordered == one.text else ATOM)
-        sizes = ", ".join("-1" if axis in one.axes else str(self.sizes[axis.name]) for axis in axes)
-        if not one.tensor:
-            return Term(f"torch.full(({sizes}{',' * (len(axes) == 1)}), {one.text}, device=device)", axes)
-        kept = Term(self.lined(one, axes), axes, one.level if self.lined(one, axes) == one.text else ATOM)
+        ordered = self.lined(term, [axis for axis in axes if axis in term.axes])
+        if len(term.axes) == len(axes) and term.tensor:
+            return Term(ordered, axes, term.level if ordered == term.text else ATOM)
+        sizes = ", ".join("-1" if axis in term.axes else str(self.sizes[axis.name]) for axis in axes)
+        if not term.tensor:
+            return Term(f"torch.full(({sizes}{',' * (len(axes) == 1)}), {term.text}, device=device)", axes)
+        kept = Term(self.lined(term, axes), axes, term.level if self.lined(term, axes) == term.text else ATOM)
         return Term(f"{kept.atom}.expand({sizes})", axes) if sizes else kept
 
     def along(self, word: str, made: Term, axes: tuple[Axis, ...]) -> Term:
@@ -124,25 +124,25 @@ class Layout:
         word, bound = ("maximum", "min") if name == "Max" else ("minimum", "max")
         tensors = [one for one in parts if one.tensor]
         axes, made = self.union(parts), tensors[0]
-        for one in tensors[1:]:
-            made = Term(f"torch.{word}({self.lined(made, axes)}, {self.lined(one, axes)})", axes)
-        for one in parts:
-            made = made if one.tensor else Term(f"{made.atom}.clamp({bound}={one.text})", made.axes)
+        for tensor in tensors[1:]:
+            made = Term(f"torch.{word}({self.lined(made, axes)}, {self.lined(tensor, axes)})", axes)
+        for part in parts:
+            made = made if part.tensor else Term(f"{made.atom}.clamp({bound}={part.text})", made.axes)
         return made
 
 
 def lettered(axes: Iterable[Axis]) -> dict[Axis, str]:
-    """A letter for each axis: its own where it has one."""
+    """A letter for each axis: its own if it has one."""
     made: dict[Axis, str] = {}
     for axis in axes:
         wanted = [str(axis)] if len(str(axis)) == 1 and str(axis).isascii() else []
-        made[axis] = next(one for one in (*wanted, *str(axis).lower()[:1], *ascii_letters)
-                          if one in ascii_letters and one not in made.values())  # fmt: skip
+        made[axis] = next(letter for letter in (*wanted, *str(axis).lower()[:1], *ascii_letters)
+                          if letter in ascii_letters and letter not in made.values())  # fmt: skip
     return made
 
 
 def repeated(cascade: Cascade) -> frozenset[Basic]:
-    """What of data and values stands at more than one place."""
+    """The expressions of data and values that stand at more than one place."""
     seen, twice = set[Basic](), set[Basic]()
 
     def look(node: Basic) -> None:
@@ -160,11 +160,11 @@ def repeated(cascade: Cascade) -> frozenset[Basic]:
     return frozenset(one for one in twice if isinstance(one, Expr) and worth_a_name(one))
 
 
-def worth_a_name(one: Expr) -> bool:
-    """Whether an expression of tensors is more than one step."""
-    return bool((one.count_ops() > 1 or one.is_Function) and one.has(Element, Value) and not is_reciprocal(one))
+def worth_a_name(expr: Expr) -> bool:
+    """Tell if an expression of tensors is more than one step."""
+    return bool((expr.count_ops() > 1 or expr.is_Function) and expr.has(Element, Value) and not is_reciprocal(expr))
 
 
 def is_reciprocal(node: Expr) -> bool:
-    """1 / something."""
+    """Tell if a node is 1 / something."""
     return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)

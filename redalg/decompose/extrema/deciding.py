@@ -2,8 +2,8 @@
 
     decides(f, F)    f, a part of F, gives max F by three elements in turn, in data sets where it is another without f
 
-A term is read as choices, of max, min and where, among parts; what multiplies or shifts a choice stands in its parts,
-and what takes few values is a choice.
+A term is read as choices (max, min and where) among parts. Factors and addends of a choice are moved into its parts,
+and a function of few values is a choice.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ SIZE_LIMIT = 60
 
 
 def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
-    """Tells if a part of a term gives its extremum, by at least three elements in turn.
+    """Tell if a part of a term gives its extremum, by at least three elements in turn.
 
     Args:
         node: the part, or the condition of a choice.
-        term, kind: what is compared, and by which of max and min.
+        term, kind: the compared term, and the extremum: max or min.
         separator: tells x from d.
     """
     finder, none = Finder(separator), monoid(kind).identity
     written_out = expanded(node) if isinstance(node, Expr) and operations_of(node) <= SIZE_LIMIT else None
 
-    def is_part(one: Expr) -> bool:
-        if one == node or (isinstance(one, Where) and one.condition == node):
+    def is_part(part: Expr) -> bool:
+        if part == node or (isinstance(part, Where) and part.condition == node):
             return True
-        return operations_of(one) <= SIZE_LIMIT and expanded(one) == written_out
+        return operations_of(part) <= SIZE_LIMIT and expanded(part) == written_out
 
     whole = _choices(term, finder, lambda one: one)
     without = _choices(term, finder, lambda one: none if is_part(one) else one)
@@ -52,7 +52,7 @@ def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
 
 
 def _choices(node: Expr, finder: Finder, part: Callable[[Expr], Expr], opened: int = 0) -> Expr:
-    """A term as choices of parts, each replaced by another."""
+    """A term as choices of parts, each replaced by `part` of it."""
     if finder.separator.side(node) != X | D or part(node) != node:
         return part(node)
     made = finder.inward(node)

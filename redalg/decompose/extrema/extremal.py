@@ -13,8 +13,8 @@
                                 → max(max_l where(u > d, a, −∞), max_l where(u > d, −∞, b))       otherwise
     argmax_l, topk_l φ_d(u_l)   → those of u, their values φ_d(…)     φ strictly rising in u
 
-and the same for min with the order turned. Over no element an extremum is its identity, which φ need not give: there
-max u < min u, or a slot of its own, the maximum of 0 over the elements, is −∞.
+and the same for min with the order turned. Over no element an extremum is its identity, which φ need not give. That
+case is seen by max u < min u, or by a slot of its own: the maximum of 0 over the elements, which is −∞ there.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ MIXED = X | D
 LATTICE = {"max": Max, "min": Min}
 OTHER = {"max": "min", "min": "max"}
 SELECTED = "where(u == max u, w, z)"
-"""What `ties` knows, as a reader would write it."""
+"""The form that `ties` knows, as a user would write it."""
 ADDENDS_LIMIT = 32
 """Addends beyond which a term is not written out."""
 GENERATOR = Symbol("g")
-"""What stands for g(x) where h is printed as a function of it."""
+"""The symbol of g(x) in h, which is printed as a function of it."""
 
 
 @final
@@ -90,8 +90,8 @@ class Slot:
 class Extremal:
     """A reduction's value as an expression of slots: `final` holds their symbols.
 
-    For the reader g are the functions of x of which it holds extrema, and `functions` what their values are put into:
-    each φ with the symbol that stands for g in it.
+    Two attributes are for the reader: `g` holds the functions of x whose extrema the state holds, and `functions`
+    holds each φ that takes such an extremum, with the symbol that stands for g in φ.
     """
 
     slots: tuple[Slot, ...]
@@ -114,7 +114,7 @@ def extremal(kind: str, term: Expr, separator: Separator) -> Extremal:
 
 @final
 class Finder:
-    """Collects the slots that one reduction needs, of `numbers` alone where a NaN does not count."""
+    """The finder of the slots that one reduction needs; with `numbers`, a NaN does not count."""
 
     def __init__(self, separator: Separator, *, numbers: bool = False) -> None:
         self.separator, self.numbers = separator, numbers
@@ -130,7 +130,7 @@ class Finder:
         return self.slots[kind, term].symbol
 
     def present(self, value: Expr, kind: str, where: Boolean) -> Expr:
-        """A value that holds only if there is an element, and the identity where there is none."""
+        """A value if there is an element, and the identity if there is none."""
         return Where(self.slot("max", S.Zero, where) < 0, monoid(kind).identity, value)  # a NaN is a value
 
     def extremum(self, node: Expr, kind: str, where: Boolean) -> Expr:
@@ -150,12 +150,12 @@ class Finder:
         return self._composed(node, kind, where)
 
     def _several(self, node: Expr) -> bool:
-        """Tells whether a node holds several functions of x, of which no one is known to give the others."""
+        """Tell if a node holds several functions of x, none of which is known to give the others."""
         generators: dict[Expr, Dummy] = {}
         return self._of_one(self.opened(node, generators), generators) is None
 
     def inward(self, node: Expr) -> Expr:
-        """k·max(a, b) + v as max(k·a + v, k·b + v), or a min for k < 0; of a `where` alike, for any k and v."""
+        """k·max(a, b) + v as max(k·a + v, k·b + v), or a min for k < 0; a `where` alike, for any k and v."""
         if isinstance(node, Max | Min | Where) or not (node.is_Add or node.is_Mul):
             return node
         mixed = [arg for arg in node.args if self.separator.side(arg) == MIXED]
@@ -187,7 +187,7 @@ class Finder:
         return uncompared(LATTICE[kind], made)
 
     def _crossed(self, node: Where, kind: str, where: Boolean) -> Expr:
-        """The extremum of a choice by what compares x with d, as a whole or by its branches."""
+        """The extremum of a choice whose condition compares x with d, as a whole or by its branches."""
         condition, a, b = node.args
         if (value := self._stepped(node, kind, where)) is not None:
             return value
@@ -219,16 +219,17 @@ class Finder:
         return uncompared(LATTICE[kind], [value, self.present(b, kind, And(where, Not(is_number(u))))])
 
     def _of_one(self, opened: Expr, generators: dict[Expr, Dummy]) -> tuple[Expr, Dummy, Expr] | None:
-        """The function of x of which all generators are functions, its symbol, and the node as a function of it."""
+        """The function of x that gives all generators, its symbol, and the node as a function of it; or None."""
         if len(generators) == 1:
             [(u, variable)] = generators.items()
             return u, variable, opened
-        parts = {one for u in generators for one in preorder_traversal(u)
-                 if isinstance(one, Expr) and self.separator.side(one) == X and not isinstance(one, Axis)}  # fmt: skip
+        parts = {part for u in generators for part in preorder_traversal(u)
+                 if isinstance(part, Expr) and self.separator.side(part) == X
+                 and not isinstance(part, Axis)}  # fmt: skip
         for u in sorted(parts, key=lambda one: (-operations_of(one), text_of(one))):
             variable, written = _variable(u), dict[Dummy, Expr]()
-            for one, symbol in generators.items():
-                if (made := self._in_terms_of(u, variable, one)) is None:
+            for generator, symbol in generators.items():
+                if (made := self._in_terms_of(u, variable, generator)) is None:
                     break
                 written[symbol] = made
             else:
@@ -236,7 +237,7 @@ class Finder:
         return None
 
     def _in_terms_of(self, u: Expr, variable: Dummy, node: Expr) -> Expr | None:
-        """A node as a function of u, None where it is not seen to be one."""
+        """A node as a function of u; None if it is not seen to be one."""
         if not self.separator.side(written := node.xreplace({u: variable})) & X:
             return written
         if not isinstance(node, Pow | Mul | exp):
@@ -244,7 +245,7 @@ class Finder:
         return next((variable**power for power in (2, 3, 4) if node == u**power), None)
 
     def _is_staircase(self, node: Where, kind: str) -> bool:
-        """Tells if the theorem of the staircase speaks: w and u fill a plane, or w rises to the edge."""
+        """Tell if the theorem of the staircase applies: w and u fill a plane, or w rises to the edge."""
         if not speaks(node.args[0], self.separator) or attaining(node, kind, self.separator) < CORNERS:
             return False
         of_u, of_w = dict[Expr, Dummy](), dict[Expr, Dummy]()
@@ -256,7 +257,7 @@ class Finder:
         return len(of_u) == 1 and of_u.keys() == of_w.keys() and any(strict)
 
     def _threshold(self, node: Where, kind: str) -> NotSeparable:
-        """Why a condition that compares x with d has no extrema: no theorem speaks of u beside its own extremum."""
+        """The finding on a condition that compares x with d; no theorem covers u beside its own extremum."""
         condition = node.args[0]
         mixed = [one for one in condition.atoms(Relational) if self.separator.side(one) == MIXED]
         if any(self.separator.sign(one.lhs - one.rhs) for one in mixed) or not self._speaks_of_numbers(mixed):
@@ -269,7 +270,7 @@ class Finder:
                             certain=isinstance(condition, Relational) and self._is_staircase(node, kind))  # fmt: skip
 
     def _speaks_of_numbers(self, relations: list[Relational]) -> bool:
-        """Whether x is compared with sums, extrema and the like; an index is one of finitely many."""
+        """Tell if x is compared with sums, extrema and the like; an index is one of finitely many."""
         held = {value for one in relations for value in values_of(one)} & self.separator.values
         return held <= self.separator.facts.keys()
 
@@ -288,21 +289,21 @@ class Finder:
         return self._generated(u, kind, where, phi, variable)
 
     def _written_out(self, node: Expr) -> Expr:
-        """A node with its products of sums written out, but those in functions of d alone, which are no generators."""
+        """A node with its products of sums written out, except in functions of d alone, which are no generators."""
         if addends_of(node) > ADDENDS_LIMIT:
             return node
         plain: dict[Basic, Basic] = {}
 
-        def visit(one: Any) -> Any:
-            if one not in plain:
-                side = self.separator.side(one)
-                if not side & X and isinstance(one, Function):
-                    known = "extended_nonnegative" if sign_of(one, self.separator.facts) in UP else "extended_real"
-                    plain[one] = Dummy(f"d{len(plain)}", **{known: True})
+        def visit(part: Any) -> Any:
+            if part not in plain:
+                side = self.separator.side(part)
+                if not side & X and isinstance(part, Function):
+                    known = "extended_nonnegative" if sign_of(part, self.separator.facts) in UP else "extended_real"
+                    plain[part] = Dummy(f"d{len(plain)}", **{known: True})
                 else:
-                    opens = side == MIXED or (side != X and isinstance(one, Add | Mul | Pow))
-                    plain[one] = with_args(one, [visit(arg) for arg in one.args]) if opens else one
-            return plain[one]
+                    opens = side == MIXED or (side != X and isinstance(part, Add | Mul | Pow))
+                    plain[part] = with_args(part, [visit(arg) for arg in part.args]) if opens else part
+            return plain[part]
 
         made = expanded(visit(node))
         return node if made == plain[node] else replaced(made, {new: old for old, new in plain.items()})
@@ -330,7 +331,7 @@ class Finder:
         return value if safe else self.present(value, kind, where)
 
     def opened(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
-        """The node with its maximal parts of x alone replaced by symbols, equal ones by one."""
+        """The node with its maximal parts of x alone replaced by symbols; equal parts share one."""
         if self.separator.side(node) == X:
             factor, number, u = _without_numbers(node)
             if u not in generators:
@@ -348,14 +349,14 @@ class Finder:
         return absolute(args[0], self.separator.facts) if isinstance(node, Abs) else node.func(*args)
 
     def _separated(self, node: Expr) -> Polynomial:
-        """The polynomial of a node; a theorem that says that it has none speaks of sums, not of extrema."""
+        """The polynomial of a node; a theorem that it has none is about sums, so it is not certain for extrema."""
         try:
             return self.separator.separate(node)
         except NotSeparable as finding:
             raise NotSeparable(finding.node, finding.reason, certain=False) from None
 
     def _scaled(self, node: Expr, kind: str, where: Boolean) -> Expr:
-        """g(x)·h(d) + v(d) with several generators in g."""
+        """The extremum of g(x)·h(d) + v(d) with several generators in g."""
         free = [arg for arg in (node.args if node.is_Add else ()) if not self.separator.side(arg) & X]
         moving = node.func(*(arg for arg in node.args if arg not in free)) if free else node
         columns = laurent.columns(self._separated(moving))
@@ -382,7 +383,7 @@ class Finder:
         return [Add(*(laurent.number(c) * atoms.expr(x) for x, c in vector.items())) for vector in span.basis]
 
     def _is_hull(self, node: Expr, span: Span, kind: str) -> bool:
-        """Tells whether the theorem of the hull speaks: of functions that fill a plane, weighed by what moves."""
+        """Tell if the theorem of the hull applies: the functions fill a plane, and their weights move with d."""
         kinks = of_kind(Max, node) | of_kind(Min, node) | of_kind(Where, node) | of_kind(Abs, node)
         if any(self.separator.side(one) == MIXED for one in kinks) or not moves(node, D, self.separator):
             return False
@@ -390,7 +391,7 @@ class Finder:
 
 
 def _without_numbers(node: Expr) -> tuple[Expr, Expr, Expr]:
-    """A part of x as k·u + c, k and c numbers, so that one u is met in 2·u, u + 1 and −u; of a sum k is no fraction."""
+    """A part of x as k·u + c with numbers k and c: 2·u, u + 1 and −u give one u; if u is a sum, k is no fraction."""
     c, u = node.as_coeff_Add() if node.is_Add else (S.Zero, node)
     k, rest = u.as_coeff_Mul() if u.is_Mul else u.primitive() if u.is_Add else (S.One, u)
     k, u = (k, rest) if not u.is_Add or k.is_Integer else (S.One, u)
@@ -398,7 +399,7 @@ def _without_numbers(node: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def otherwise(condition: Boolean) -> Boolean:
-    """Where a condition does not hold: not where its opposite does, as an order of NaN has none."""
+    """The negation of a condition; for an order it is not the opposite order, since both fail for NaN."""
     ordered = any(elements_of(one) for one in of_kind(Relational, condition) if one.rel_op not in ("==", "!="))
     return Eq(Where(condition, S.One, S.Zero), 0) if ordered else Not(condition)
 
@@ -411,7 +412,7 @@ def _variable(u: Expr) -> Dummy:
 def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
     """A term as φ_d(u(x)) with φ strictly rising in u for every d: (u, φ of `GENERATOR`), or `NotSeparable`.
 
-    Which elements are selected, and in which order, is then known from u alone.
+    Then u alone tells which elements are selected, and in which order.
     """
     generators: dict[Expr, Dummy] = {}
     opened = Finder(separator).opened(term, generators)
@@ -428,14 +429,14 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
 
 
 def _is_total(phi: Expr, variable: Expr, separator: Separator) -> bool:
-    """Tells if φ of every number u is a number: a root or logarithm of less than 0 is NaN, which comes first."""
+    """Tell if φ of every number u is a number: a root or logarithm of less than 0 is NaN, which comes first."""
     partial = [one.args[0] for one in of_kind(log, phi) | of_kind(acosh, phi)]
     partial += [one.base for one in of_kind(Pow, phi) if not one.exp.is_Integer]
     return all(constant_sign(one, separator.facts) in UP for one in partial if one.has(variable))
 
 
 def _keeps_infinity(phi: Expr, variable: Expr, separator: Separator) -> bool:
-    """Whether φ(±∞) = ±∞ for every finite d: φ = k·u + v with k positive."""
+    """Tell if φ(±∞) = ±∞ for every finite d: φ = k·u + v with k positive."""
     terms = [one for one in (phi.args if phi.is_Add else (phi,)) if one.has(variable)]
     if len(terms) != 1:
         return False

@@ -15,8 +15,8 @@
     Σ (A + where(…))         → Σ A + Σ where(…)                           where the second sum is one of those above
 
 Exact, ties included: the state holds the maximum, the sum of w over the elements that attain it, and the sum of w over
-those that do not, which is never found by subtraction (nor is Σ (w − d), which stays as it is). w and z are of x alone.
-Beside a NaN in u the first are NaN; argmax has the first NaN for the largest.
+those that do not. The last is never found by subtraction (nor is Σ (w − d), which stays as it is). w and z are of x
+alone. If u holds a NaN, the values at or below a maximum are NaN; argmax takes the first NaN for the largest.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from redalg.expression.contents import free_axes, of_kind, text_of, values_of
 
 EXTREMA, PLACES, SECONDS = ("max", "min"), ("argmax", "argmin"), ("max_below_max", "min_below_max")
 Part: TypeAlias = tuple[Expr, str, Tuple, Expr | None]
-"""A factor of d, the monoid, its operands (u, w) and the argmax of u; only what is at one place may have d in w."""
+"""A factor of d, the monoid, its operands (u, w) and the argmax of u; w may hold d only if it is taken at one place."""
 
 
 @final
 @dataclass(frozen=True)
 class Selector:
-    """What a condition says of an element: its u is the largest, or (not `at`) is not.
+    """The meaning of a condition on an element: its u is the largest, or (not `at`) is not.
 
-    `place` is the argmax of u where one element alone is meant, the first of the largest. `but` is of x: a largest
-    that fails it is taken for another.
+    `place` is the argmax of u if a single element is meant, the first of the largest. `but` is a condition of x: a
+    largest element that fails it counts among the others.
     """
 
     u: Expr
@@ -63,20 +63,20 @@ class Selector:
         return f"{plus}_{'at' if at else 'below'}_max", Tuple(self.u, w)
 
     def of_some(self, kind: str, made: Expr, identity: Expr) -> Expr:
-        """What is at the argmax, the identity where there is none."""
+        """The value at the argmax, or the identity if there is no argmax."""
         alone = kind == "at_argmax" and identity is not S.Zero
         return Where(self.place >= 0, made, identity) if alone and self.place is not None else made
 
 
 @final
 class Attained:
-    """Finds what attains an extremum in a term, given the reductions before it and the axes that are reduced."""
+    """The finder of what attains an extremum in a term, given the reductions before it and the reduced axes."""
 
     def __init__(self, reductions: Iterable[Reduction], axes: AbstractSet[Axis]) -> None:
         self.axes, self.made = axes, {one.value: one for one in reductions}
 
     def sums(self, term: Expr) -> tuple[list[Part], Expr] | None:
-        """The sums of which a sum of this term is made, and the term of the rest; or None."""
+        """The sums that make up a sum of this term, and the term of the rest; or None."""
         if self.made.keys().isdisjoint(values_of(term)) or not term.has(Where, sign, Max, Min):
             return None
         parts, rest = list[Part](), list[Expr]()
@@ -87,7 +87,7 @@ class Attained:
         return (parts, Add(*rest)) if parts else None
 
     def extremum(self, kind: str, term: Expr, identity: Expr) -> tuple[Selector, list[tuple[str, Tuple]]] | None:
-        """The reductions of which a max or min of this term is the max or min; or None."""
+        """The selector, and the reductions whose max or min is that of this term; or None."""
         found = self._opened(term) if isinstance(term, Where) else None
         if found is None or any(map(self._holds_d, found[1])):
             return None
@@ -95,9 +95,9 @@ class Attained:
         return selector, [selector.part(kind, branch, w) for branch, w in enumerate(branches) if w != identity]
 
     def _opened(self, node: Where, *, meets: bool = False) -> tuple[Selector, tuple[Expr, Expr]] | None:
-        """What the condition of a mask says of extrema, and the branches, which take in what else it says; or None.
+        """The selector in the condition of a mask, and the branches, which take in the rest of the condition; or None.
 
-        Where the branches meet, as those of max(u, d) do at u = d, it does not matter which of two equal ones is taken.
+        If the branches meet, as those of max(u, d) do at u = d, it does not matter which of two equal ones is taken.
         """
         condition, a, b = node.args
         parts = condition.args if isinstance(condition, And | Or) else (condition,)
@@ -141,7 +141,7 @@ class Attained:
         return found
 
     def _split(self, expr: Expr) -> list[tuple[Expr, Expr]] | None:
-        """h·g as the pair, h of d alone and g of what is not, or none of 0; None where they are not a product."""
+        """The pair (h, g) of h·g, h of d alone and g free of d; no pair for 0, and None if there is no such product."""
         of_d = [one for one in Mul.make_args(expr) if self._holds_d(one)]
         if any(free_axes(one) & self.axes for one in of_d):
             return None
@@ -152,26 +152,26 @@ class Attained:
         return not self.made.keys().isdisjoint(values_of(expr))
 
     def selector(self, condition: Boolean) -> Selector | None:
-        """What a condition says of extrema; or None."""
+        """The selector that a condition stands for; or None."""
         if not isinstance(condition, Eq | Ne | Ge | Le | Gt | Lt):
             return None
         for value in sorted(values_of(condition) & self.made.keys(), key=text_of):
-            one = self.made[value]
-            if self._holds_d(one.term):
+            reduction = self.made[value]
+            if self._holds_d(reduction.term):
                 continue
-            if one.monoid.name in PLACES and isinstance(condition, Eq | Ne):
-                way = one.term if one.monoid.name == "argmax" else -one.term
+            if reduction.monoid.name in PLACES and isinstance(condition, Eq | Ne):
+                way = reduction.term if reduction.monoid.name == "argmax" else -reduction.term
                 if any(compared(condition, axis, value) is not None for axis in self.axes):
                     return Selector(way, isinstance(condition, Eq), value)
-            if (found := _of_extremum(condition, one)) is not None:
+            if (found := _of_extremum(condition, reduction)) is not None:
                 return found
         return None
 
 
 def compared(condition: Relational, u: Expr, value: Expr) -> tuple[type[Relational], bool] | None:
-    """A comparison of k·u + c with k·value + c, k and c numbers, as the relation of u to the value; or None.
+    """A comparison of k·u + c with k·value + c (numbers k and c) as the relation of u to the value; or None.
 
-    The second tells whether k·(u − value) is compared with 0, which is NaN where both are ∞.
+    The second is True if k·(u − value) is compared with 0; this is NaN if both are ∞.
 
     >>> from redalg.expression import Label, Value, axes, tensor
     >>> x, m = tensor("x[n]"), Value(Label("m"))
@@ -199,20 +199,20 @@ def as_choice(factor: Expr) -> Expr:
     return Where(u > d if isinstance(factor, Max) else u < d, u, d)
 
 
-def _of_extremum(condition: Relational, one: Reduction) -> Selector | None:
-    """What a comparison with an extremum says, or with the second largest or least; or None."""
-    if one.monoid.name in EXTREMA and (found := compared(condition, one.term, one.value)) is not None:
+def _of_extremum(condition: Relational, reduction: Reduction) -> Selector | None:
+    """The selector of a comparison with an extremum, or with the second largest or least; or None."""
+    if reduction.monoid.name in EXTREMA and (found := compared(condition, reduction.term, reduction.value)) is not None:
         relation, parted = found
-        largest = one.monoid.name == "max"
-        way = one.term if largest else -one.term
+        largest = reduction.monoid.name == "max"
+        way = reduction.term if largest else -reduction.term
         if relation in (Eq, Ge if largest else Le):
-            return Selector(way, True, but=is_finite(one.term) if parted else S.true)
+            return Selector(way, True, but=is_finite(reduction.term) if parted else S.true)
         if relation in (Ne, Lt if largest else Gt):
-            return Selector(way, False, but=is_finite(one.term) if parted and relation is Ne else S.true)
-    if one.monoid.name in SECONDS:
-        way, u = one.term.args
-        largest = one.monoid.name == "max_below_max"
-        found = compared(condition, u, one.value) if way == (u if largest else -u) else None
+            return Selector(way, False, but=is_finite(reduction.term) if parted and relation is Ne else S.true)
+    if reduction.monoid.name in SECONDS:
+        way, u = reduction.term.args
+        largest = reduction.monoid.name == "max_below_max"
+        found = compared(condition, u, reduction.value) if way == (u if largest else -u) else None
         for at, relation in ((True, Gt if largest else Lt), (False, Le if largest else Ge)):
             if found == (relation, False):
                 return Selector(way, at, but=way > S.NegativeInfinity)
@@ -222,10 +222,10 @@ def _of_extremum(condition: Relational, one: Reduction) -> Selector | None:
 def _deviation(difference: Expr, made: Mapping[Expr, Reduction]) -> tuple[Expr, Expr] | None:
     """u − max u as (u, −1), max u − u as (u, 1); of a minimum (−u, 1) and (−u, −1)."""
     for value in values_of(difference) & made.keys():
-        one = made[value]
-        if one.monoid.name not in EXTREMA:
+        reduction = made[value]
+        if reduction.monoid.name not in EXTREMA:
             continue
         for way in (1, -1):
-            if difference == way * (one.term - value):
-                return (one.term, S(-way)) if one.monoid.name == "max" else (-one.term, S(way))
+            if difference == way * (reduction.term - value):
+                return (reduction.term, S(-way)) if reduction.monoid.name == "max" else (-reduction.term, S(way))
     return None

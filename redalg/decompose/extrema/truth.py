@@ -9,7 +9,7 @@
     any_l (u = max u)  → any u ≥ max u                 of a minimum any u ≤ min u; all (u ≠ max u) is its contrary
     any_l (k·u = k·max u), any_l (u − max u = 0) → any_l (u = max u)      k a number; of the second where u is finite
 
-Exact for NaN too: it fails every comparison but ≠, so that the extrema of any pass it over and those of all keep it.
+Exact for NaN too: NaN fails every comparison but ≠, so the extrema of any skip it and those of all keep it.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def truth(kind: str, term: Expr, separator: Separator) -> Extremal:
 
 
 def fails(condition: Boolean) -> Boolean:
-    """Where a condition does not hold, which a comparison with NaN does not, nor does its opposite."""
+    """The negation of a condition: it holds for a comparison with NaN, as it does for the opposite comparison."""
     return Eq(Where(condition, S.One, S.Zero), 0)
 
 
 @final
 class _Truth:
-    """The truth of one kind of conditions, over the elements where another, of x, holds."""
+    """The truth of conditions under any or under all, over the elements where another condition, of x, holds."""
 
     def __init__(self, kind: str, finder: Finder, separator: Separator) -> None:
         self.some, self.finder, self.separator = kind == "any", finder, separator
         self.together, self.apart = (Or, And) if self.some else (And, Or)
 
     def of_term(self, term: Expr) -> Boolean:
-        """The truth of a term that is 1 where a condition holds and 0 elsewhere, or of a choice of such by d."""
+        """The truth of a term that is 1 where a condition holds and 0 elsewhere, or of a choice of such terms by d."""
         if isinstance(term, Where) and term.args[1:] == (S.One, S.Zero):
             return self.of(term.condition, S.true)
         if isinstance(term, Where) and not self.separator.side(term.condition) & X:
@@ -81,7 +81,7 @@ class _Truth:
         raise NotSeparable(condition, "is no comparison whose truth an extremum decides", certain=False)
 
     def _pure(self, condition: Boolean, where: Boolean, side: int) -> Boolean:
-        """What is of x alone, or of d alone."""
+        """The truth of a condition of x alone, or of d alone."""
         if not side & X:
             return And(condition, self._present(where)) if self.some else Or(condition, Not(self._present(where)))
         kind, met = ("max", S.One) if self.some else ("min", S.One)
@@ -92,7 +92,7 @@ class _Truth:
         return self.finder.slot("max", S.Zero, where) >= 0
 
     def _guarded(self, condition: Boolean, where: Boolean) -> Boolean:
-        """c ∧ p under any, c ∨ p under all: where c decides nothing, p does."""
+        """The truth of c ∧ p under any, or of c ∨ p under all: p decides over the elements where c does not."""
         by_side: dict[int, list[Boolean]] = {X: [], D: [], X | D: []}
         for part in condition.args:
             by_side[self.separator.side(part) or D].append(part)
@@ -117,7 +117,7 @@ class _Truth:
         return fails(same) if self.some else same
 
     def _attained(self, condition: Eq | Ne) -> tuple[Relational, Boolean] | None:
-        """u ≥ max u, or u ≤ min u, which u = max u and u = min u are, and where; or None."""
+        """u ≥ max u for u = max u, or u ≤ min u for u = min u, and the condition under which they agree; or None."""
         for value in sorted(values_of(condition) & self.separator.facts.keys(), key=text_of):
             kind, u = self.separator.facts[value]
             found = compared(condition, u, value) if kind in EXTREMA else None

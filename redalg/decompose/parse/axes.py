@@ -1,4 +1,4 @@
-"""Which axes are reduced together, which of them is streamed, and names that make this plain.
+"""The axes that are reduced together, the streamed one of them, and names that make this plain.
 
 Rewrites, each exact:
 
@@ -38,9 +38,9 @@ def outermost(expr: Basic) -> Iterator[Reduce]:
 
 
 def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
-    """The axes over which the outputs are reduced, the streamed one first; see `streams` for epilogues.
+    """The axes over which the outputs are reduced, the streamed one first (`streams` treats epilogues).
 
-    Reductions over other axes that carry one of these are data for a second pass.
+    A reduction over other axes that carries one of these is data for a second pass.
     """
     tops = [node for expr in exprs for node in outermost(expr)]
     if not tops:
@@ -61,14 +61,14 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
 
 
 def _over_which(over: Mapping[Reduce, Axes]) -> Axes | None:
-    """The widest axes, of those that reductions stream, over which all of them are reduced or that they carry."""
-    fits = [one for one in dict.fromkeys(over.values())
-            if all(other <= one or free_axes(node) & one for node, other in over.items())]  # fmt: skip
+    """The widest of the streamed sets of axes that every reduction reduces over or carries; or None."""
+    fits = [axes for axes in dict.fromkeys(over.values())
+            if all(other <= axes or free_axes(node) & axes for node, other in over.items())]  # fmt: skip
     return max(fits, key=len, default=None)
 
 
 def _streamed_first(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
-    """Of the reduced axes, in order, the first that no reduction over a part of them reduces over is streamed."""
+    """The reduced axes, the streamed one first: the first in order over which no reduction over a part of them goes."""
     if len(together) == 1:
         return tuple(together)
     order = in_order(together, exprs)
@@ -103,9 +103,9 @@ def in_order(axes: Iterable[Axis], exprs: Iterable[Expr]) -> tuple[Axis, ...]:
 
 
 def streams(node: Reduce) -> Axes:
-    """The axes that a reduction streams: its own, or those of the reduced values when it sums nothing else.
+    """The axes that a reduction streams: its own, or those of the reduced values if it sums nothing else.
 
-    A part of what its values are reduced over is the axis of an epilogue too, as in the marginals of a joint weight.
+    A reduction over a part of its values' axes is an epilogue too, as in the marginals of a joint weight.
     """
     wider = [frozenset(one.bound) for one in reductions_of(node.expr) if set(one.bound) > set(node.bound)]
     if wider:
@@ -140,7 +140,7 @@ def same_names(expr: Expr) -> Expr:
         return expr
 
     def visit(node: Basic, outer: Mapping[tuple[str, int], Axis], known: dict[Basic, Basic]) -> Basic:
-        """The node under the axes outside it; `known`: the nodes that were visited under these."""
+        """Rename a node under the axes outside it; `known` holds the nodes that were visited under these."""
         if node not in known:
             here, below = node, known
             if isinstance(node, Reduce):
@@ -166,12 +166,12 @@ def _renamed(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
 
 
 def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
-    return sorted({(one.name, place) for one in elements_of(expr) for place, index in enumerate(one.indices)
+    return sorted({(element.name, place) for element in elements_of(expr) for place, index in enumerate(element.indices)
                    if index == axis})  # fmt: skip
 
 
 def joined(exprs: dict[str, Expr]) -> dict[str, Expr]:
-    """Nested sums over axes that other reductions reduce over at once, as one sum (see the module)."""
+    """Write nested sums as one sum if other reductions reduce over their axes at once (joining, in the module)."""
     reductions = _reductions(exprs.values())
     several = {frozenset(node.bound) for node in reductions if len(node.bound) > 1}
     nests = {node: nest[0] for node in reductions if (nest := _nest(node)) is not None}
@@ -210,7 +210,7 @@ def total_extent(reduced: Iterable[Axis]) -> Extent:
 
 
 def with_totals(node: Any, reduced: tuple[Axis, ...]) -> Any:
-    """Products of the reduced axes' extents as their total, outside of what is reduced over other axes alone."""
+    """Write products of the reduced axes' extents as their total, except in reductions over other axes alone."""
     unknown = [Extent(axis.name) for axis in reduced if axis.size is None]
     if len(reduced) == 1 or not unknown:
         return node
@@ -225,7 +225,7 @@ def with_totals(node: Any, reduced: tuple[Axis, ...]) -> Any:
 
 def _outside(node: Any, reduced: tuple[Axis, ...], rule: Any) -> Any:
     if isinstance(node, Reduce) and set(node.bound) != set(reduced) and not any(
-            set(one.bound) == set(reduced) for one in reductions_of(node.expr)):  # fmt: skip
+            set(inner.bound) == set(reduced) for inner in reductions_of(node.expr)):  # fmt: skip
         return node
     if isinstance(node, Tuple | Element):
         return node

@@ -5,8 +5,8 @@
     sum_at_max(u + v, w·h) → h·sum_at_max(u, w)            v and h of d alone, v finite; sum_below_max alike
     sum_at_max(φ(u, d), w·h) → h·sum_at_max(u, w)          φ strictly rising in u, its parts of d finite; falling: of −u
 
-and last as first. Where v is not finite u + v is tied or NaN whatever u is, and NaN stands for what is asked. What is
-a difference of large sums, as affine(a, b − d) is, stays undecided rather than cancel.
+and last as first. If v is not finite, u + v is tied or NaN for every u, and the result is NaN. A difference of large
+sums, such as affine(a, b − d), stays undecided: it would cancel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUMS = ("affine", "sum_at_max", "sum_below_max")
 @final
 @dataclass(frozen=True)
 class Sides:
-    """The side of an expression: `facts` say what was reduced before, over `axes`."""
+    """The sides of expressions, x and d: `facts` holds the values reduced before, over `axes`."""
 
     facts: Facts
     axes: frozenset[Axis]
@@ -41,16 +41,16 @@ class Sides:
         return frozenset(self.facts)
 
     def has_d(self, node: Expr) -> bool:
-        """Whether a value stands in it."""
+        """Tell if a value stands in a node."""
         return not values_of(node).isdisjoint(self.values)
 
     def has_x(self, node: Expr) -> bool:
-        """Whether it varies along the reduced axes."""
+        """Tell if a node varies along the reduced axes."""
         return not free_axes(node).isdisjoint(self.axes)
 
 
 def distributed(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
-    """The reduction as an expression of symbols, each for the same kind of reduction of a term of x alone; or None."""
+    """The reduction as an expression of symbols, each of which stands for such a reduction of x alone; or None."""
     if not isinstance(term, Tuple) or len(term.args) != 2 or not sides.has_d(term):
         return None
     first, second = term.args
@@ -115,7 +115,7 @@ def _at_extremum(term: Expr, weight: Expr, sides: Sides) -> tuple[Expr, dict[Dum
 
 
 def _free_parts(node: Expr, symbol: Dummy, sides: Sides) -> list[Expr]:
-    """The maximal parts of d alone in what holds a symbol."""
+    """The maximal parts of d alone in a node that holds a symbol."""
     if not node.has(symbol):
         return [node] if sides.has_d(node) else []
     free = [one for one in node.args if not one.has(symbol)] if node.is_Add or node.is_Mul else []

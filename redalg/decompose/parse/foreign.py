@@ -9,7 +9,7 @@ exp2(u), log2(u), hypot(a, b), fma(a, b, c), sec(u) … → 2**u, log(u)/log(2),
 Heaviside(u, h)              → where(u > 0, 1, where(u < 0, 0, h))
 a ⇒ b, a ⊻ b, ITE(c, a, b)   → ¬a ∨ b, (a ∧ ¬b) ∨ (¬a ∧ b), (c ∧ a) ∨ (¬c ∧ b)
 
-What is left and no backend can evaluate is refused here, by name.
+A node that is left and that no backend can evaluate is refused here, by name.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ RESPELLED: Mapping[str, Callable[..., Any]] = {
     "Xor": _xor,
     "ITE": lambda c, a, b: Or(And(c, a), And(Not(c), b)),
 }
-"""SymPy's other functions, in terms of those."""
+"""SymPy's other functions, in terms of those that redalg reads."""
 
 
 def adopt(expr: Any) -> Expr:
@@ -106,7 +106,7 @@ def adopt(expr: Any) -> Expr:
 
 
 def as_expression(given: Any) -> Expr:
-    """Returns an expression as it was given; of anything else raises an error that says what to give."""
+    """Return an expression as it was given; for anything else raise an error that says what to give."""
     kind = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
     if isinstance(given, list | tuple | Tuple | set | frozenset):
         raise ExpressionError(
@@ -141,11 +141,12 @@ def in_own_nodes(expr: Any) -> Expr:
 
 
 def _known_axes(expr: Expr) -> dict[Basic, Expr]:
-    """The axes that SymPy's indices, and the extents that the ends of their ranges stand for."""
+    """The axes that SymPy's indices stand for, and the extents that the ends of their ranges stand for."""
     indices = {symbol for one in of_kind(Indexed, expr) for index in one.indices for symbol in index.free_symbols}
     limits = [limit for node in of_kind(Sum | Product, expr) for limit in node.limits]
-    known: dict[Basic, Expr] = {one: Axis(str(one.name)) for one in {*indices, *(limit[0] for limit in limits)}
-                                if not isinstance(one, Axis)}  # fmt: skip
+    known: dict[Basic, Expr] = {variable: Axis(str(variable.name))
+                                for variable in {*indices, *(limit[0] for limit in limits)}
+                                if not isinstance(variable, Axis)}  # fmt: skip
     for index, *edges in sorted(limits, key=str):
         if len(edges) == 2 and (edges[1] + 1).is_Symbol:  # n of (i, 0, n − 1) is |i|, wherever it stands
             known.setdefault(edges[1] + 1, Axis(str(index.name)).extent)
@@ -153,20 +154,20 @@ def _known_axes(expr: Expr) -> dict[Basic, Expr]:
 
 
 def _is_ours(node: Basic) -> bool:
-    """Whether a node stays as it is."""
+    """Tell if a node stays as it is."""
     kind: Any = type(node)  # whose metaclass mypy takes for unhashable
     return _is_our_kind(kind) and not _has_plain_exponent(node)
 
 
 @lru_cache(1 << 8)
 def _is_our_kind(kind: type[Basic]) -> bool:
-    """Whether nodes of a kind stay as they are, save for what their arguments are."""
+    """Tell if nodes of a kind stay as they are, apart from their arguments."""
     foreign = issubclass(kind, Indexed | Piecewise) or (issubclass(kind, Symbol) and not issubclass(kind, OURS))
     return not foreign and kind.__name__ not in RESPELLED and _readable(kind)
 
 
 def _has_plain_exponent(node: Basic) -> bool:
-    """Whether a node is a power by a float that is an integer or half of one."""
+    """Tell if a node is a power by a float that is an integer or half of one."""
     return isinstance(node, Pow) and bool(node.exp.is_Float) and float(2 * node.exp).is_integer()
 
 
@@ -243,7 +244,7 @@ def _reduce(node: Any, axes: dict[Basic, Expr]) -> Expr:
 
 
 def one_axis_per_name(exprs: Sequence[Expr]) -> list[Expr]:
-    """Axes of one name become one axis, of the size that any of them states; two sizes are refused."""
+    """Make axes of one name one axis, of the size that any of them states; refuse two sizes."""
     axes, known = of_kind(Axis, *exprs), dict[str, int | None]()
     for axis in sorted(axes, key=lambda one: (one.name, one.size or 0)):
         if axis.size is not None and known.get(axis.name) not in (None, axis.size):

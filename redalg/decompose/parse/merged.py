@@ -1,10 +1,10 @@
-"""Sums and products that outputs hold together, as one reduction: what has no state in each may cancel in all. Exact:
+"""Sums and products that outputs hold together, as one reduction: terms without a state may cancel there. Exact:
 
     Σ F·a + Σ G·b → a·Σ (F + G·b/a)                  b/a a number
                   → Σ (a·F + b·G)                    a and b of d alone
     Π F · Π G     → Π F·G
 
-It serves where samples show that an output moves in few ways with terms that have no state (`needs`).
+It serves if samples show that an output moves in few ways with terms that have no state (`needs`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redalg.expression.expanded import expanded
 
 
 def merged(cascade: Cascade, parts: Sequence[Reduction]) -> Cascade | None:
-    """The cascade with one reduction for several in every output; None where no output holds several so."""
+    """The cascade with several reductions of an output as one; None if an output allows no such form, or holds none."""
     made, outputs = list[Reduction](), list[Output]()
     for output in cascade.outputs:
         beside = [one for one in parts if one.value in values_of(output.expr)]
@@ -76,8 +76,8 @@ def _without_unused(cascade: Cascade) -> Cascade:
     """The cascade without the reductions that nothing reads."""
     used: set[Value] = {value for one in cascade.outputs for value in values_of(one.expr)}
     kept = list[Reduction]()
-    for one in reversed(cascade.reductions):
-        if one.value in used:
-            kept.append(one)
-            used |= values_of(one.term)
+    for reduction in reversed(cascade.reductions):
+        if reduction.value in used:
+            kept.append(reduction)
+            used |= values_of(reduction.term)
     return replace(cascade, reductions=tuple(reversed(kept)))

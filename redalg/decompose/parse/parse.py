@@ -1,4 +1,4 @@
-"""Expression -> Cascade: which reductions form the cascade, which are producers; `axes` says which axes it reduces.
+"""Expression -> Cascade: the reductions that form the cascade, and its producers; `axes` finds the reduced axes.
 
 Rewrites, each exact:
 
@@ -61,7 +61,7 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
 
 
 def without_names(node: Basic) -> Any:
-    """The expression without its `let`s, whose values are those of what they name."""
+    """The expression with every `let` replaced by the expression that it names."""
     if not of_kind(Let, node):
         return node
     if isinstance(node, Let):
@@ -71,7 +71,7 @@ def without_names(node: Basic) -> Any:
 
 
 def without_nothing(name: str, expr: Expr) -> Expr:
-    """The expression without sums of 0 and products of 1, which hold no tensor; there must be something left."""
+    """The expression without sums of 0 and products of 1, which hold no tensor; an error if nothing is left."""
     nothing = {("sum", S.Zero), ("prod", S.One)}
     found = [one for one in reductions_of(expr) if (one.kind, one.expr) in nothing]
     if not found:
@@ -86,7 +86,7 @@ def without_nothing(name: str, expr: Expr) -> Expr:
 
 
 def display_names(exprs: list[Expr]) -> dict[Expr, str]:
-    """Expression -> the name that a `let` gives it, wherever else it stands."""
+    """Map each expression to the name that a `let` gives it, wherever else it stands."""
     made: dict[Expr, str] = {}
     for let in sorted(of_kind(Let, *exprs), key=str):
         named = without_names(let)
@@ -100,7 +100,7 @@ def display_names(exprs: list[Expr]) -> dict[Expr, str]:
 
 
 def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
-    """An axis on which no term depends is a mistake in its name, not a reduction."""
+    """Raise an error if no term depends on a reduced axis: that is a mistake in its name, not a reduction."""
     carried = {axis for one in builder.reductions for axis in free_axes(one.term)}
     for axis in (one for one in builder.reduced if one not in carried):
         node = next(one for expr in written for one in outermost(expr))
@@ -119,14 +119,14 @@ def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
 
 
 def unrolled(expr: Expr) -> Any:
-    """The expression with every sum written out that can be."""
+    """The expression with every sum written out that `unroll` can write out."""
     return unroll(expr) if any(axis.size is not None for one in reductions_of(expr) for axis in one.bound) else expr
 
 
 def unroll(node: Any, streamed: frozenset[Axis] = frozenset()) -> Any:
-    """Write out sums over axes of small fixed size whose terms hold reduced values (see the module).
+    """Write out sums over axes of small fixed size whose terms hold reduced values (unrolling, in the module).
 
-    A value is reduced when it is so over an axis that an outer reduction streams, or when the sum streams none itself.
+    A value counts if it is reduced over an axis that an outer reduction streams, or if the sum streams none itself.
     """
     if not isinstance(node, Reduce):
         args = [unroll(arg, streamed) for arg in node.args]
@@ -164,7 +164,7 @@ def _repeated(kind: str, value: Expr, axes: Sequence[Axis]) -> Expr:
 
 @final
 class _Builder:
-    """Replaces reductions by `Value`s, innermost first, and collects what they stand for."""
+    """The builder of a cascade: it replaces reductions by `Value`s, innermost first, and collects the reductions."""
 
     def __init__(self, reduced: tuple[Axis, ...], names: Mapping[Expr, str], *, streamed: bool = True) -> None:
         self.reduced, self.together, self.names = reduced, set(reduced), names
@@ -176,7 +176,7 @@ class _Builder:
         self.counts: Counter[str] = Counter()
 
     def lift(self, node: Basic, *, inside: bool) -> Expr:
-        """The node with every reduction replaced; `inside` a reduction over the reduced axes or not."""
+        """The node with every reduction replaced; `inside` is True under a reduction over the reduced axes."""
         if isinstance(node, Extent) and node == self.total:
             return self._count()
         if isinstance(node, Reduce):
@@ -223,7 +223,7 @@ class _Builder:
         )
 
     def _afterwards(self, node: Reduce, body: Expr) -> Expr:
-        """A reduction of values, which an output takes of them when all elements are read."""
+        """A reduction of values, which an output computes after all elements are read."""
         kind = monoid(node.kind).reduction  # of truth values 0 and 1, any is max and all is min
         taken = self.together - free_axes(node)  # an output that carries a reduced axis makes producers as it reads it
         again = {one.value for one in self.producers if taken & set(one.axes)} & values_of(body)
@@ -240,13 +240,14 @@ class _Builder:
         return _repeated(kind, inner, constant) if constant else inner
 
     def _apart(self, node: Reduce, term: Expr) -> Expr | None:
-        """A reduction of operands that hold values, from those of what holds none."""
+        """A reduction whose operands hold values, from reductions whose operands hold none; or None."""
         sides = self._sides()
         found = distributed(node.kind, term, node.result, sides)
         if found is None:
             return None
         made = {
-            one: self._add(node.kind, operands, None, node.result, node.place) for one, operands in found[1].items()
+            symbol: self._add(node.kind, operands, None, node.result, node.place)
+            for symbol, operands in found[1].items()
         }
         whole = found[0].xreplace(made)
         return Where(self._count() > 0, whole, S.Zero) if node.kind in SUMS else whole
@@ -255,7 +256,7 @@ class _Builder:
         return Sides({one.value: (one.monoid.name, one.term) for one in self.reductions}, frozenset(self.together))
 
     def _attained(self, kind: str, term: Expr, hint: str | None) -> Expr | None:
-        """A sum, max or min over the elements that attain an extremum, or do not; the name is one that stands alone."""
+        """A sum, max or min over the elements that attain an extremum, or do not; only a single part takes the name."""
         found = Attained(self.reductions, self.together)
         if kind == "sum" and (sums := found.sums(term)) is not None:
             parts, rest = sums
@@ -273,7 +274,7 @@ class _Builder:
         return uncompared(LATTICE[kind], values) if values else None
 
     def _times(self, part: Part, hint: str | None) -> Expr:
-        """h·(the sum of what attains an extremum, or does not), 0 of no such elements, of which h may be anything."""
+        """h·(the sum over the elements that attain an extremum, or do not); 0 if there are none, whatever h is."""
         h, kind, operands, place = part
         u, w = operands.args
         if place is not None and kind == "at_argmax" and any(one.value in values_of(w) for one in self.reductions):
@@ -288,7 +289,7 @@ class _Builder:
         return Where(Eq(number, 0), S.Zero, h * value)
 
     def _exponents(self, term: Expr) -> list[Expr]:
-        """The factors exp(u) of a product's term of which u holds a reduced value."""
+        """The factors exp(u) of a product's term whose u holds a reduced value."""
         known = {one.value for one in self.reductions}
         return [one for one in Mul.make_args(term) if isinstance(one, exp) and known & values_of(one)]
 
@@ -323,9 +324,9 @@ class _Builder:
         )
 
     def _add(self, kind: str, term: Expr, hint: str | None, result: str = "", place: Axis | None = None) -> Value:
-        for one in self.reductions:
-            if (one.monoid.name, one.term, one.result, one.place) == (kind, term, result, place):
-                return one.value
+        for earlier in self.reductions:
+            if (earlier.monoid.name, earlier.term, earlier.result, earlier.place) == (kind, term, result, place):
+                return earlier.value
         if kind == "prod" and any(one.value in values_of(term) for one in self.reductions):
             self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
         axes = free_axes(term) - self.together | ({place} if place else set())
@@ -346,7 +347,7 @@ class _Builder:
         return name if name not in taken else self._name(stem, None)
 
     def _other_axes(self, node: Basic) -> tuple[Axis, ...] | None:
-        """The axes, not the reduced ones, over which a named expression is reduced: it is a producer as a whole."""
+        """The axes, other than the reduced ones, of a named expression that is a producer as a whole; or None."""
         bounds = {one.bound for one in outermost(node)}
         streamed = any(self.together & set(one.bound) for one in reductions_of(node))
         return bounds.pop() if len(bounds) == 1 and not streamed else None
@@ -363,7 +364,7 @@ class _Builder:
 
 
 def coefficient(node: Expr, hole: Dummy) -> Expr | None:
-    """A of node = A·hole + C, where A and C are free of the hole; None where it stands in any other way.
+    """A of node = A·hole + C, where A and C are free of the hole; None if the hole stands in any other way.
 
     A derivative is no test: that of a step function of the hole is 0.
 
@@ -388,7 +389,7 @@ def coefficient(node: Expr, hole: Dummy) -> Expr | None:
 
 
 def ordered(axes: AbstractSet[Axis]) -> tuple[Axis, ...]:
-    """Axes in order of name: a canonical order where no one else gives one."""
+    """Axes in order of name: a canonical order if nothing else gives one."""
     return tuple(sorted(axes, key=lambda axis: str(axis.name)))
 
 
@@ -414,8 +415,8 @@ def total_order(free: AbstractSet[Axis], expr: Expr) -> tuple[Axis, ...]:
     after: dict[Axis, set[Axis]] = {}
     for element in elements_of(expr):
         plain = [index for index in element.indices if isinstance(index, Axis)]
-        for place, one in enumerate(plain):
-            after.setdefault(one, set()).update(plain[place + 1 :])
+        for place, axis in enumerate(plain):
+            after.setdefault(axis, set()).update(plain[place + 1 :])
     left, order = set(free), list[Axis]()
     while left:
         first = [one for one in ordered(left) if not any(one in _reach(other, after) for other in left - {one})]
@@ -433,8 +434,8 @@ def total_order(free: AbstractSet[Axis], expr: Expr) -> tuple[Axis, ...]:
 def _reach(axis: Axis, after: Mapping[Axis, set[Axis]]) -> set[Axis]:
     seen, todo = set[Axis](), [axis]
     while todo:
-        for one in after.get(todo.pop(), ()):
-            if one not in seen:
-                seen.add(one)
-                todo.append(one)
+        for later in after.get(todo.pop(), ()):
+            if later not in seen:
+                seen.add(later)
+                todo.append(later)
     return seen

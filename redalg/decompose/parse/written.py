@@ -1,4 +1,4 @@
-"""What a person wrote: outputs by name with their axes, in spellings that are accepted or refused by name."""
+"""The user's input: outputs by name with their axes, in spellings that are accepted or refused by name."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check", "budget_s"
 
 
 def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tuple[Axis, ...] | None]], bool]:
-    """Outputs by name, adopted, with one `Axis` for every name over all of them; and whether there was only one."""
+    """Outputs by name, adopted, with one `Axis` for every name over all of them; and True if a single one was given."""
     single = not isinstance(expr, Mapping)
     check_spelling(expr, axes)
     given = {"out": (expr, axes)} if single else {
-        name: one if isinstance(one, tuple) else (one, None) for name, one in expr.items()}  # fmt: skip
+        name: output if isinstance(output, tuple) else (output, None) for name, output in expr.items()}  # fmt: skip
     if not given or (not single and axes is not None):
         raise ExpressionError("fuse: name at least one output, and give each its own axes: {'lse': (expr, \"b h q\")}.")
     together = one_axis_per_name([in_own_nodes(one) for one, _ in given.values()])
     known = {axis.name: axis for axis in of_kind(Axis, *together)}
     made = {}
-    for name, one in zip(given, together, strict=True):
+    for name, adopted in zip(given, together, strict=True):
         spec = given[name][1]
         named = names_of(spec, "axes") if spec else []  # axes="" is a scalar output
-        made[name] = (one, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))
+        made[name] = (adopted, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))
     return {name: (one, () if spec is None and not known else spec) for name, (one, spec) in made.items()}, single
 
 
 def check_spelling(expr: Any, axes: Any) -> None:
-    """Axes are written as one string; an output's name is one that a namedtuple can bear."""
+    """Raise an error unless axes are one string, and every output's name can be a field of a namedtuple."""
     specs = [axes] if not isinstance(expr, Mapping) else [one[1] for one in expr.values() if isinstance(one, tuple)]
     for spec in specs:
         if spec is not None and not isinstance(spec, str):
@@ -55,7 +55,7 @@ def check_spelling(expr: Any, axes: Any) -> None:
 
 
 def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
-    """Option names are reserved; `inputs` names tensors of the expression."""
+    """Check names: options are reserved, a name has one meaning, and `inputs` names tensors of the expression."""
     names = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
     twice = [name for name in cascade.inputs() if name in {one.name for one in cascade.scalars()}]
     if twice:
@@ -92,7 +92,7 @@ def outputs_type(names: tuple[str, ...]) -> type:
 
 
 def unread(written: Iterable[tuple[str, Expr]], cascades: Iterable[Cascade]) -> dict[str, Element | Scalar]:
-    """The tensors and scalars, by name, that were written and that no cascade reads: a scale > 0 inside an argmax.
+    """The tensors and scalars, by name, that were written and that no cascade reads, as a scale > 0 inside an argmax.
 
     >>> from redalg import argmax, axes, fuse, scalars, tensor
     >>> from sympy import exp

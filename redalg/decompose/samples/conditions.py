@@ -1,4 +1,4 @@
-"""Conditions of theorems, checked on the expression and on samples: who takes infinitely many values, and who is free.
+"""Conditions of theorems, checked on the expression and on samples: infinitely many values, and independence.
 
     moves(u, side)      u passes x (or d) on other than by signs, steps, truths and conditions, and so takes more values
                         than any state has room for
@@ -34,19 +34,19 @@ CORNERS = 3
 FAR = (48, 96, 4.0)
 """Rows, columns and size of the x_i of a further draw, for parts that exceed others when elements are large."""
 STEPS = (sign, floor, ceiling, Cast)
-"""Functions that take few values of many."""
+"""Functions that map many values to few."""
 SEPARATED = 1e-4
 """The least ratio of two singular values that are both not 0."""
 
 
 def speaks(node: Basic, separator: Separator) -> bool:
-    """Tells if both x and d take infinitely many values in a node that a theorem names, or in a step's arguments."""
+    """Tell if both x and d take infinitely many values in a node that a theorem names, or in a step's arguments."""
     parts = node.args if isinstance(node, (Relational, Where, *STEPS)) else (node,)
     return all(any(moves(one, side, separator) for one in parts) for side in (X, D))
 
 
 def moves(node: Basic, side: int, separator: Separator) -> bool:
-    """Tells whether a node passes on one side other than by what takes few values."""
+    """Tell if a node varies with one side (x or d) other than through functions of few values."""
     if node in separator.values:
         return side == D and _is_free(node, separator)
     if isinstance(node, Element | Value):
@@ -58,10 +58,11 @@ def moves(node: Basic, side: int, separator: Separator) -> bool:
 
 
 def _is_free(value: Basic, separator: Separator) -> bool:
-    """Tells if a reduced value takes infinitely many: a sum does of any term that is not 0, an extremum as its term.
+    """Tell if a reduced value takes infinitely many values.
 
-    So does what is taken of the elements at an extremum, which may be others later, but no `first`, which no later one
-    moves. An argmax of data does, which may lie at any place that is still to come.
+    A sum of any term that is not 0 does, and so does a product. An extremum does if its term does. A value taken at an
+    extremum does, since later elements may attain it; a `first` does not, since no later element moves it. An argmax
+    of data does, since it may lie at any place that is still to come.
     """
     if value in separator.others:
         return _is_free_of_many(separator.others[value], separator)
@@ -72,7 +73,7 @@ def _is_free(value: Basic, separator: Separator) -> bool:
 
 
 def _is_free_of_many(reduction: Reduction, separator: Separator) -> bool:
-    """Tells if a value of one of the structured monoids takes infinitely many values."""
+    """Tell if a value of one of the structured monoids takes infinitely many values."""
     kind, term = reduction.monoid.name, reduction.term
     if kind in PLACES:
         return any(moves(one, X, separator) for one in elements_of(term))
@@ -87,7 +88,7 @@ def setting(separator: Separator) -> Setting:
 
 
 def independent(functions: Sequence[Expr], separator: Separator) -> bool:
-    """Tells whether functions of x alone have derivatives of rank 2 at some sample."""
+    """Tell if the derivatives of functions of x alone have rank 2 at some sample."""
     import numpy as np
 
     elements = sorted({one for u in functions for one in elements_of(u)}, key=str)
@@ -110,7 +111,7 @@ def independent(functions: Sequence[Expr], separator: Separator) -> bool:
 def _slopes(
     functions: Sequence[Expr], leaf: Element, elements: Sequence[Element], separator: Separator, here: Setting
 ) -> Any:
-    """∂u/∂leaf of each function at the x_i, by a difference; all elements are drawn first, in one order."""
+    """∂u/∂leaf of each function at the x_i, by a difference quotient; all elements are drawn first, in one order."""
     import numpy as np
 
     from redalg.decompose.samples.arithmetic import Floats
@@ -118,20 +119,20 @@ def _slopes(
     step, made = 2.0**-26, []
     for way in (1, -1):
         [samples] = here.samples(functions, FLOATS[0], (Floats(np.float64),), positive=False)
-        for one in elements:
-            samples.draws.of(one, on_x=moves(one, X, separator))
+        for element in elements:
+            samples.draws.of(element, on_x=moves(element, X, separator))
         samples.draws.shift(leaf, way * step)
         made.append(np.array([samples.matrix(u)[:, 0] for u in functions]))
     return (made[0] - made[1]) / (2 * step)
 
 
 def attaining(node: Expr, kind: str, separator: Separator, without: Expr | None = None) -> int:
-    """How many of the x_i are the largest (or least) element of a data set alone, for some d_j.
+    """Count the x_i that are alone the largest (or least) element of a data set, for some d_j.
 
     Args:
-        node, kind: what is compared, and by which of max and min.
+        node, kind: the compared node, and the extremum: max or min.
         separator: tells x from d.
-        without: what the node is less a part of it: data sets with the same extremum of this do not count.
+        without: the node less a part of it; a data set does not count if this has the same extremum there.
     """
     import numpy as np
 

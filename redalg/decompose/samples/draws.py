@@ -1,9 +1,9 @@
 """The random numbers of samples: elements that every data set holds, and two that each has of its own.
 
-A data set's own elements differ in size from those that all hold, and in how often they are taken, so that sums, means
-and extrema vary widely; in every fourth data set they bring each tensor's sum among the x_i, in every other fourth its
-mean. Places are those of a data set: all below its count, the first and the last one its own. Parameters are drawn
-once.
+A data set's own elements differ from the shared ones in size and in how often they are taken, so that sums, means and
+extrema vary widely. In every fourth data set they bring each tensor's sum among the x_i; in every other fourth they
+bring its mean there. The places are those of a data set: all are below its count, and its own elements have the first
+and the last one. Parameters are drawn once.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SEED = 2026
 OWN = 2
 """Elements that a data set has of its own."""
 TIMES = (1, 2, 4, 12, 48, 200, 1000)
-"""How often it may take each."""
+"""The numbers of times that it may take each of its own elements."""
 MOST = (2, 12, 1000)
-"""How often at most, in draws after the first: what flattens out is moved by few."""
+"""The largest number of times, in draws after the first: few elements move a function that flattens out."""
 SIZES = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
-"""How large they are."""
+"""The sizes of a data set's own elements."""
 LEAVES = (0.125, 0.5, 2.0, 8.0)
-"""How large the numbers of a leaf are in draws after the first."""
+"""The sizes of a leaf's numbers in draws after the first."""
 FAR = tuple(2.0**power for power in range(-8, 9))
 """Sizes that differ by more than sums do from their elements, so that thresholds of either lie among the others."""
 
@@ -43,7 +43,7 @@ FAR = tuple(2.0**power for power in range(-8, 9))
 @final
 @dataclass(frozen=True)
 class Plan:
-    """How many x_i and d_j there are, and how large the x_i are."""
+    """The numbers of x_i and d_j, and the size of the x_i."""
 
     rows: int
     columns: int
@@ -56,14 +56,14 @@ class Draws:
 
     Args:
         axes: the reduced axes.
-        facts: what each value is, for its sign.
+        facts: the meaning of each value, which gives its sign.
         labels: the range of elements that are compared, which are integers.
         logarithmic: elements whose logarithms or roots are taken, which are positive.
-        plan: how many x_i and d_j there are, and how large the x_i are.
-        positive: whether every number is.
-        seed: of other draws than the first, in which leaves differ in size.
-        leaves: the sizes that they may have.
-        copies: how many draws are made side by side, in a last axis of every array; 0 for one without such an axis.
+        plan: the numbers of x_i and d_j, and the size of the x_i.
+        positive: True if every number is positive.
+        seed: 0 for the first draw; leaves differ in size in the others.
+        leaves: the sizes that leaves may have.
+        copies: the number of draws side by side, in a last axis of every array; 0 for one draw without such an axis.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class Draws:
         return self.rows + OWN
 
     def of(self, node: Basic, *, on_x: bool) -> Any:
-        """A leaf's numbers: of each element, those of the data sets after the x_i; or one number."""
+        """The numbers of a leaf: one for each element, the x_i before the data sets' own; or a single number."""
         if node not in self._drawn:
             made = self._elements(node) if on_x else self._parameter(node)
             self._drawn[node] = made * self._size_of(node)
         return self._drawn[node]
 
     def alone(self, number: int) -> Draws:
-        """One of several draws, of what was drawn so far."""
+        """One of several draws, with the numbers drawn so far."""
         made = copy(self)
         made.copies, made.times = (), self.times[..., number]
         made.places = [one[..., number] for one in self.places]
@@ -112,7 +112,7 @@ class Draws:
         return made
 
     def of_some(self, columns: Any) -> Draws:
-        """Some of the data sets of one draw, of what was drawn so far."""
+        """Some of the data sets of one draw, with the numbers drawn so far."""
         own = [self.rows + part * self.columns + columns for part in range(OWN)]
         kept, length = np.concatenate([np.arange(self.rows), *own]), self.rows + OWN * self.columns
         made = copy(self)
@@ -127,7 +127,7 @@ class Draws:
         self._drawn[node] = self._drawn[node] + by
 
     def _size_of(self, node: Basic) -> Any:
-        """How large a leaf's numbers are beside those of the first draw; places and labels stay what they are."""
+        """The factor of a leaf's numbers relative to the first draw; places and labels stay the same."""
         plain = self.seed and node not in self.labels and not getattr(node, "is_integer", False)
         return self._chosen(self.leaves, 1)[0] if plain else 1.0
 
@@ -160,7 +160,7 @@ class Draws:
         return np.concatenate([1 + self._shuffled(), 0 * ends, (self.length - 1) * ends])
 
     def _times(self) -> Any:
-        """How often each element is taken: all together as often as axes of known sizes have elements."""
+        """The times that each element is taken: in total the number of elements, if all axes have known sizes."""
         sizes = [axis.size for axis in self.axes if axis.size is not None]
         made = np.ones((self.length, self.columns, *self.copies))
         if len(sizes) < len(self.axes):
@@ -188,7 +188,7 @@ class Draws:
         return self._balanced(made * flipped)
 
     def _balanced(self, made: Any) -> Any:
-        """The numbers of a leaf, of every other data set such that the sum or the mean lies among the x_i."""
+        """The numbers of a leaf; in every other data set their sum or their mean lies among the x_i."""
         rows, odd = self.rows, np.arange(1, self.columns, 2)
         first, second = self.times[rows:, odd]
         summed = (odd % 4 == 1).reshape(-1, *(1 for _ in self.copies))
@@ -207,7 +207,7 @@ class Draws:
         return (self._sign(node) or self._chosen((1.0, -1.0), 1)[0]) * self._sizes(1)[0]
 
     def _sign(self, node: Basic) -> float:
-        """The sign that every number of a leaf has, 0 where it has either."""
+        """The sign that every number of a leaf has; 0 if the numbers have both signs."""
         if self.positive or node in self.logarithmic:
             return 1.0
         known = sign_of(node, self.facts) if isinstance(node, Expr) else None
@@ -215,7 +215,7 @@ class Draws:
 
 
 def holds_place(node: Basic, bound: AbstractSet[Axis] = frozenset()) -> bool:
-    """Tells whether a place stands in it, other than as an index of an element or one that is reduced over."""
+    """Tell if a place stands in a node other than as an index of an element or as a reduced axis."""
     if isinstance(node, Element | Value):
         return False
     if isinstance(node, Reduce):
@@ -224,7 +224,7 @@ def holds_place(node: Basic, bound: AbstractSet[Axis] = frozenset()) -> bool:
 
 
 def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:
-    """Elements that are compared: with an index, lengths of the order of the places; for equality, small labels."""
+    """The ranges of compared elements: small labels in an equality, lengths as large as the places beside an index."""
     found: dict[Element, range] = {}
     for node in of_kind(Relational, *terms):
         for side in node.args:
@@ -236,7 +236,7 @@ def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:
 
 
 def logarithmic(terms: Sequence[Expr], facts: Facts) -> set[Element]:
-    """Elements that stand where a logarithm or a root is taken of what has no sign that is known."""
+    """The elements under a logarithm or a root whose argument has no known sign."""
     taken = [node.args[0] for node in of_kind(log, *terms)]
     taken += [node.base for node in of_kind(Pow, *terms) if not node.exp.is_Integer]
     return {one for node in taken if sign_of(node, facts) is None for one in elements_of(node)}

@@ -38,15 +38,15 @@ MEMBERS = {"any": Eq, "all": Ne}
 """The relation that each kind asks for."""
 CONTINUOUS = (Add, Mul, Max, Min, Abs, exp, sin, cos, sinh, cosh, tanh, Element, Scalar, Value)
 PLAN: Sizes = (48, 192, 1.0)
-"""Numbers of elements and of completions, and how large the elements are."""
+"""Numbers of elements and of completions, and the size of the elements."""
 SEEDS = 8
 """Draws, in which tensors differ in size."""
 TAKEN = 12.0
-"""How often every completion takes each of its elements."""
+"""The number of times that every completion takes each of its elements."""
 
 
 def met(finding: NotSeparable, reduction: Reduction, term: Expr, setting: Setting) -> NotSeparable:
-    """The finding with the theorem for a reason, where it holds of a reduction's term."""
+    """The finding, with the theorem as its reason if the theorem holds for a reduction's term."""
     relation = MEMBERS.get(reduction.monoid.name)
     if relation is None or not isinstance(term, Where) or term.args[1:] != (S.One, S.Zero):
         return finding
@@ -61,7 +61,7 @@ def met(finding: NotSeparable, reduction: Reduction, term: Expr, setting: Settin
 
 
 def _parts(condition: Eq | Ne, setting: Setting) -> tuple[Expr, Expr] | None:
-    """u(x) and v(d) of u = v, where the theorem speaks of them; or None."""
+    """u(x) and v(d) of u = v if the theorem covers them; else None."""
     axes = {setting.axes} if isinstance(setting.axes, Axis) else set(setting.axes)
     values = set(setting.values)
     terms = Add.make_args((condition.lhs - condition.rhs).expand())
@@ -74,7 +74,7 @@ def _parts(condition: Eq | Ne, setting: Setting) -> tuple[Expr, Expr] | None:
 
 
 def _is_continuous(node: Basic, setting: Setting) -> bool:
-    """Tells whether a node is seen to be continuous in its elements and values."""
+    """Tell if a node is seen to be continuous in its elements and values."""
     if not isinstance(node, Expr):
         return False
     if isinstance(node, log):
@@ -89,7 +89,7 @@ def _is_continuous(node: Basic, setting: Setting) -> bool:
 
 
 def _is_free(node: Expr, setting: Setting, taken: frozenset[Element] | set[Element]) -> bool:
-    """Tells whether the values in a node are those of which the theorem speaks."""
+    """Tell if the theorem covers every value in a node."""
     for value in values_of(node) & set(setting.values):
         kind, term = setting.facts.get(value, ("", S.NaN))
         extremum = kind in ("max", "min") and taken.isdisjoint(elements_of(term))
@@ -101,7 +101,7 @@ def _is_free(node: Expr, setting: Setting, taken: frozenset[Element] | set[Eleme
 
 
 def _passed(u: Expr, v: Expr, setting: Setting) -> tuple[int, int]:
-    """How many different u(x_i) are passed, of the first half of the elements and of all."""
+    """Count the different u(x_i) that are passed, in the first half of the elements and in all."""
     import numpy as np
 
     from redalg.decompose.samples.arithmetic import Floats

@@ -1,11 +1,11 @@
-"""What outputs need of reductions that have no state each: sums may cancel, and an output may take no note of one.
+"""The need of outputs for reductions without a state: sums may cancel, and an output may ignore one.
 
     out(S_1 + ε·F_1(x_i, d), …, S_p + ε·F_p(x_i, d)) = out + ε·G(x_i, d) + …          G = Σ_s ∂out/∂S_s · F_s
 
-An element that is taken ε times more moves the outputs by ε·G and by what moves d. So the state of a prefix serves the
-outputs with no fewer numbers than the rank of G(x_i, d_j) less the number of values that d is made of; where G has a
-small rank, a theorem about one F_s says nothing of the outputs. Of an extremum the element that attains it counts, of a
-product the logarithm of its factor.
+An element that is taken ε times more moves the outputs by ε·G, and through d. So a state of the prefix that serves the
+outputs holds at least as many numbers as the rank of G(x_i, d_j) less the number of values that d is made of. If G has
+a small rank, a theorem about one F_s says nothing about the outputs. For an extremum the element that attains it
+counts, for a product the logarithm of its factor.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ STEP = 2.0**-11
 STENCIL = ((1, 8 / 12), (-1, -8 / 12), (2, -1 / 12), (-2, 1 / 12))
 """Steps and weights of a derivative of order 4."""
 LOOKS = 6
-"""Further draws in which an output may take note of the only reduction that has no state."""
+"""Further draws in which an output may depend on the only reduction without a state."""
 ROUNDED = 1e-10
 """Singular values below this share of what is added up are rounding."""
 Terms: TypeAlias = Mapping[Reduction, Expr]
 
 
 def needs(cascade: Cascade, reduction: Reduction, without: Iterable[Reduction]) -> bool:
-    """Tells at a glance if an output needs a reduction: nothing else in it is `without` a state, and may cancel it."""
+    """Tell, without samples, if an output needs a reduction: nothing else `without` a state in it may cancel it."""
     others = {one.value for one in without if one is not reduction}
-    for one in cascade.reductions:
-        if not values_of(one.term).isdisjoint({reduction.value, *others}):
-            others.add(one.value)
+    for other in cascade.reductions:
+        if not values_of(other.term).isdisjoint({reduction.value, *others}):
+            others.add(other.value)
     return any(passes_on(one.expr, reduction.value, others - {reduction.value}) for one in cascade.outputs)
 
 
 def passes_on(output: Expr, value: Value, others: Iterable[Value]) -> bool:
-    """Tells at a glance if an output moves with a value, whatever others are: it stands once, in what is smooth."""
+    """Tell, without samples, if an output moves with a value for any others: it stands once, under smooth functions."""
     if not values_of(output).isdisjoint(others):
         return False
     node = output
@@ -61,9 +61,9 @@ def passes_on(output: Expr, value: Value, others: Iterable[Value]) -> bool:
 
 
 def of_outputs(cascade: Cascade, terms: Terms, setting: Setting) -> RankTest | None:
-    """The rank of G at samples, the largest of all outputs; None where it cannot be measured.
+    """The rank of G at samples, the largest over all outputs; None if it cannot be measured.
 
-    Where a single reduction has no state nothing can cancel it. Its rank counts if an output takes note of it at all.
+    If only one reduction has no state, nothing can cancel it. Its rank counts if an output depends on it at all.
 
     Args:
         cascade: the cascade.
@@ -75,15 +75,15 @@ def of_outputs(cascade: Cascade, terms: Terms, setting: Setting) -> RankTest | N
     looks = [(here, plan) for plan in ((AGAIN[setting.seed - 1][0],) if setting.seed else ()) + FLOATS[::2]]
     if len(terms) == 1:  # an output may be flat where values are large
         looks += [(replace(here, seed=seed, far=True), FLOATS[0]) for seed in range(1, LOOKS + 1)]
-    for one, plan in looks:
-        found += _at(one, cascade, terms, plan)
+    for variant, plan in looks:
+        found += _at(variant, cascade, terms, plan)
         if any(one.grows for one in found):
             break
     return max(found, key=lambda one: one.ranks[1], default=None)
 
 
 def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[RankTest]:
-    """The rank of G of every output at samples of a plan; none where it cannot be measured."""
+    """The rank of G of every output at the samples of a plan; empty if it cannot be measured."""
     import numpy as np
 
     from redalg.decompose.samples.arithmetic import Floats
@@ -104,16 +104,16 @@ def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[R
 
 
 def _compared(cascade: Cascade, reduction: Reduction, setting: Setting) -> list[Value]:
-    """The values by which something is chosen, of a reduction and of those after it that hold its value.
+    """The values that decide a choice, among those of a reduction and of later ones that hold its value.
 
-    What is compared may be of either sign as far as is known, and reaches 0 by the value or by what stands beside it.
-    By tanh S > 2 nothing is chosen.
+    The compared difference has no known sign, and reaches 0 by the value or by the terms beside it. For example,
+    tanh S > 2 decides nothing.
     """
     moved, exprs = {reduction.value: None}, [one.expr for one in cascade.outputs]
-    for one in cascade.reductions:
-        if not values_of(one.term).isdisjoint(moved):
-            moved[one.value] = None
-            exprs.append(one.term)
+    for other in cascade.reductions:
+        if not values_of(other.term).isdisjoint(moved):
+            moved[other.value] = None
+            exprs.append(other.term)
     differences = [one.lhs - one.rhs for one in of_kind(Relational, *exprs)]
     differences += [one.args[0] for one in of_kind(sign, *exprs)]
     differences += [one.args[0] - one.args[1] for kind in (Max, Min) for one in of_kind(kind, *exprs)]
@@ -122,19 +122,19 @@ def _compared(cascade: Cascade, reduction: Reduction, setting: Setting) -> list[
 
 
 def _reaches(difference: Expr, value: Value, facts: Facts) -> bool:
-    """Tells at a glance if a difference is 0 for some number that a value may be, whatever else it holds."""
+    """Tell, without samples, if a difference is 0 for some number as the value, whatever else it holds."""
     if without_bound(difference, value):
         return True
     holding = [one for one in Add.make_args(difference) if value in values_of(one)]
     beside = [one for one in Add.make_args(difference) if one not in holding]
     if len(holding) != 1 or not passes_on(holding[0], value, ()):
         return False
-    return any(sign_of(leaf, facts) is None and without_bound(one, leaf)
-               for one in beside for leaf in values_of(one) | elements_of(one))  # fmt: skip
+    return any(sign_of(leaf, facts) is None and without_bound(term, leaf)
+               for term in beside for leaf in values_of(term) | elements_of(term))  # fmt: skip
 
 
 def without_bound(node: Expr, value: Expr) -> bool:
-    """Tells at a glance if an expression grows with a value as far as that does: the value stands in it once."""
+    """Tell, without samples, if an expression grows with a value without bound: the value stands in it once."""
     while node != value:
         holding = [one for one in node.args if value in nodes_of(one)]
         operator = operator_of(node)
@@ -147,9 +147,9 @@ def without_bound(node: Expr, value: Expr) -> bool:
 
 
 def _if_read(samples: Any, output: Expr, reduction: Reduction, compared: Iterable[Value]) -> RankTest:
-    """A large rank if an output differs where a reduction has the value of another data set; else 0.
+    """A large rank if an output changes when a reduction takes the value of another data set; else 0.
 
-    Samples need not reach a threshold: what is compared counts where it differs.
+    Samples need not reach a threshold: a compared value counts if it changes.
     """
     import numpy as np
 
@@ -163,7 +163,10 @@ def _if_read(samples: Any, output: Expr, reduction: Reduction, compared: Iterabl
 
 
 def _views(samples: Any, output: Expr) -> Iterator[Expr]:
-    """An output, and what its conditions and signs compare, where it is of either sign: they take note of all of it."""
+    """Yield an output, and each difference that its conditions and signs compare if both its signs occur at samples.
+
+    A condition or a sign depends on the whole difference.
+    """
     yield output
     for node in sorted(of_kind(Relational, output), key=text_of) + sorted(of_kind(sign, output), key=text_of):
         difference = node.lhs - node.rhs if isinstance(node, Relational) else node.args[0]
@@ -174,7 +177,7 @@ def _views(samples: Any, output: Expr) -> Iterator[Expr]:
 
 
 def _of_view(samples: Any, output: Expr, terms: Terms) -> RankTest:
-    """The rank of G of what is read of values."""
+    """The rank of G for one view: an output, or a difference that it compares."""
     import numpy as np
 
     rows = samples.draws.rows
@@ -196,7 +199,7 @@ def _of_view(samples: Any, output: Expr, terms: Terms) -> RankTest:
 
 
 def _slope(samples: Any, output: Expr, reduction: Reduction) -> Any:
-    """∂out/∂S for each data set, of an output that carries the axis at one element or another."""
+    """∂out/∂S for each data set; if the output carries the axis, at one of its elements."""
     import numpy as np
 
     value = reduction.value
@@ -218,7 +221,7 @@ def _at_one(samples: Any, output: Expr) -> Any:
 
 
 def _moved(samples: Any, reduction: Reduction, term: Expr) -> Any:
-    """By how much a reduction moves with the weight of each x_i."""
+    """The change of a reduction with the weight of each x_i."""
     import numpy as np
 
     kind = reduction.monoid.name

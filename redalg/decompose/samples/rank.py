@@ -2,7 +2,7 @@
 
 F(x, d) = Σ_{k≤r} h_k(d)·g_k(x) gives every matrix F(x_i, d_j) a rank of at most r. The samples (`samples`) are 24 x_i
 and 64 d_j, each d_j of data that hold all x_i. A rank above 8 excludes every state of a lower rank; one of at most 8 is
-evidence, not proof: what moves seldom looks finite, which is why more is drawn then.
+evidence, not proof: a term that moves seldom seems to have a finite rank, so more samples are drawn then.
 
     in floats     the singular values that exceed what rounding could make of them, measured by float64 against long
                   double, count; those below do not, where a gap of 10⁴ parts the two
@@ -35,17 +35,17 @@ SMALL = 8
 FLOATS = ((24, 64, 1.0), (48, 96, 0.5), (32, 96, 0.25), (48, 64, 2.0))
 """Rows, columns and size of the x_i: in floats the next is drawn where the rank is at most 8 at those before."""
 AGAIN = (((48, 96, 1.0), 12, False), ((48, 96, 4.0), 12, False), ((48, 64, 1.0), 24, True))
-"""Plans of samples that are drawn again, how often, side by side, and whether leaves differ much in size."""
+"""Plans of further samples: their sizes, the number of draws side by side, and True if leaves differ much in size."""
 SKETCHED = 16
-"""Rows and columns of the sketch that tells where a rank may grow."""
+"""Rows and columns of the sketch that tells which ranks may grow."""
 DIGITS = (16, 16, 1.0)
-"""At 120 digits."""
+"""Rows, columns and size of the x_i at 120 digits."""
 COMPARED = (16, 6, 1.0)
-"""Where two terms are compared, at 120 digits."""
+"""Rows, columns and size of the x_i for a comparison of two terms, at 120 digits."""
 NEGLIGIBLE = 90
 """Pivots below 10^-90 of the largest are rounding: 30 digits are left for cancellation in the terms."""
 GAP = 1e4
-"""By how much the smallest singular value that counts must exceed what rounding could make."""
+"""The least ratio of the smallest singular value that counts to one that rounding could make."""
 Axes: TypeAlias = Axis | Sequence[Axis]
 Matrix: TypeAlias = list[list[Any]]
 Sizes: TypeAlias = tuple[int, int, float]
@@ -54,13 +54,13 @@ Sizes: TypeAlias = tuple[int, int, float]
 @final
 @dataclass(frozen=True)
 class RankTest:
-    """What the samples show.
+    """The result of the rank test at the samples.
 
     Attributes:
-        ranks: ranks of F at 8 and at all x_i, each at least; () where the term could not be evaluated.
-        missing: why it could not.
-        rows: how many x_i there are.
-        proven: True where the rank is that of samples in 120 digits.
+        ranks: lower bounds of the rank of F at 8 and at all x_i; () if the term could not be evaluated.
+        missing: the reason why it could not.
+        rows: the number of x_i.
+        proven: True if the rank is that of samples in 120 digits.
     """
 
     ranks: tuple[int, ...]
@@ -70,12 +70,12 @@ class RankTest:
 
     @property
     def grows(self) -> bool:
-        """Tells whether a rank of at most 8 is excluded."""
+        """Tell if a rank of at most 8 is excluded."""
         return len(self.ranks) == 2 and self.ranks[1] > SMALL
 
     @property
     def settles(self) -> bool:
-        """Tells whether the rank is at most 8 at all samples."""
+        """Tell if the rank is at most 8 at all samples."""
         return len(self.ranks) == 2 and self.ranks[1] <= SMALL
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class RankTest:
 @final
 @dataclass(frozen=True)
 class Setting:
-    """The setting of samples: the reduced axes, the values and their facts, and those that are not numbers."""
+    """The setting of samples: the reduced axes, the values and their facts, and the values that are not numbers."""
 
     axes: Axes
     values: tuple[Value, ...]
@@ -101,13 +101,13 @@ class Setting:
 
     @cached_property
     def known(self) -> dict[Value, tuple[str, Expr, str]]:
-        """The meaning of each value: its monoid, its term or terms, and which of several results."""
+        """The meaning of each value: its monoid, its term or terms, and the name of its result if there are several."""
         made: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}
         made |= {one: (*self.facts[one], "") for one in self.values if one in self.facts}
         return made | {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
 
     def audit(self, term: Expr) -> Audit:
-        """The rank test of a term, with its samples; in digits where floats do not tell."""
+        """The rank test of a term, with its samples; in digits if floats do not decide."""
         alone, first = replace(self, copies=0), None
         for plan in FLOATS if has_long_double() else ():
             audit = _audited(replace(self, copies=1) if first else alone, term, plan)
@@ -132,7 +132,7 @@ class Setting:
         return tuple(Samples(draws, known, kind, self.nodes) for kind in kinds)
 
     def in_floats(self, term: Expr, plan: Sizes, *, positive: bool) -> tuple[Samples, ...]:
-        """Those in float64 and in long double."""
+        """The samples in float64 and in long double."""
         import numpy as np
 
         from redalg.decompose.samples.arithmetic import Floats
@@ -140,7 +140,7 @@ class Setting:
         return self.samples([term], plan, (Floats(np.float64), Floats(np.longdouble)), positive=positive)
 
     def in_digits(self, terms: Sequence[Expr], plan: Sizes, *, positive: bool) -> Samples:
-        """Those in 120 digits."""
+        """The samples in 120 digits."""
         from redalg.decompose.samples.arithmetic import Digits
 
         return self.samples(terms, plan, (Digits(),), positive=positive)[0]
@@ -157,7 +157,7 @@ class Audit:
     floats: tuple[Samples, ...] = ()
 
     def again(self, term: Expr) -> Audit:
-        """The test at other samples, in which tensors and parameters differ in size: the first where the rank grows."""
+        """The test at other samples, in which tensors and parameters differ in size: the first that shows growth."""
         if self.setting is None or not has_long_double():
             return self
         for seed, (plan, copies, far) in enumerate(AGAIN, 1):
@@ -167,7 +167,7 @@ class Audit:
         return self
 
     def in_digits(self, term: Expr) -> RankTest:
-        """The test, proven where samples at which the rank grows in floats show it in 120 digits."""
+        """The test, marked as proven if 120 digits confirm that the rank grows at samples where floats show it."""
         import numpy as np
 
         from redalg.decompose.samples.arithmetic import Digits
@@ -189,7 +189,7 @@ class Audit:
         return self.test
 
     def of_part(self, node: Expr) -> RankTest:
-        """The rank test of a node: at the samples of the term, where most of its values are known, and then at more."""
+        """The rank test of a node: first at the term's samples, where most of its values are known, then at more."""
         if self.setting is None:
             return self.test
         try:
@@ -204,7 +204,7 @@ class Audit:
 
 @final
 class Unavailable(Exception):  # noqa: N818 - a finding
-    """A node that cannot be evaluated; `data` where other samples might do, since it is not a finite real at these."""
+    """A node that cannot be evaluated; `data` if other samples may do, since it is not a finite real at these."""
 
     def __init__(self, reason: Text, *, data: bool = False) -> None:
         super().__init__(reason)
@@ -222,14 +222,14 @@ def audit_of(
     """The rank test of a term, with its samples; data that leave it undefined are drawn again as positive numbers.
 
     Args:
-        term, axes, values, facts: the term, the reduced axes, the reduced values, and what those are that are numbers.
-        others: the reductions of those that are not.
+        term, axes, values, facts: the term, the reduced axes, the reduced values, and facts of those that are numbers.
+        others: the reductions of the values that are not numbers.
     """
     return Setting(axes, tuple(values), facts, others or {}).audit(term)
 
 
 def _audited(setting: Setting, term: Expr, plan: Sizes | None) -> Audit | None:
-    """The test at samples of one plan, in digits where there is none; None where floats do not tell."""
+    """The test at the samples of one plan, or in digits if there is no plan; None if floats do not decide."""
     for positive in (False, True):
         try:
             floats = setting.in_floats(term, plan, positive=positive) if plan else ()
@@ -242,7 +242,7 @@ def _audited(setting: Setting, term: Expr, plan: Sizes | None) -> Audit | None:
 
 
 def has_long_double() -> bool:
-    """Tells whether the platform's long double has at least ten bits more than float64."""
+    """Tell if the platform's long double has at least ten bits more than float64."""
     import numpy as np
 
     return bool(np.finfo(np.longdouble).eps < np.finfo(np.float64).eps / 1024)
@@ -269,7 +269,7 @@ LEADING = 14
 
 
 def _leading(matrix: Any) -> Any:
-    """The columns by which a matrix has its rank, those that add most first."""
+    """The columns that give a matrix its rank; those that add most are chosen first."""
     import numpy as np
 
     left = np.asarray(matrix, dtype=np.float64)
@@ -288,7 +288,7 @@ def _leading(matrix: Any) -> Any:
 
 
 def _size(term: Expr) -> Expr:
-    """The size of a term's parts: the sum of those of its addends, and the product of those of its factors."""
+    """The size of a term: the sum of its addends' sizes, or the product of its factors' sizes."""
     if isinstance(term, Add | Mul):
         return term.func(*map(_size, term.args))
     return Abs(term, evaluate=False)
@@ -298,8 +298,8 @@ def _finite(samples: Sequence[Samples], term: Expr) -> list[Any]:
     """A term's matrix in every arithmetic, at the d_j for which it is finite."""
     matrices = [one.matrix(term) for one in samples]
     columns = None
-    for one, matrix in zip(samples, matrices, strict=True):
-        finite = one.arithmetic.is_finite(matrix).all(axis=0)
+    for sample, matrix in zip(samples, matrices, strict=True):
+        finite = sample.arithmetic.is_finite(matrix).all(axis=0)
         columns = finite if columns is None else columns & finite
     if columns is None or columns.sum() <= SMALL:
         raise Unavailable(Text("`", term, "` is not a real number at the samples"), data=True)
@@ -307,11 +307,11 @@ def _finite(samples: Sequence[Samples], term: Expr) -> list[Any]:
 
 
 LOST = 1e-6
-"""Rounding of a data set's values, relative to the largest, beyond which floats do not tell."""
+"""Rounding of a data set's values, relative to the largest, beyond which floats do not decide."""
 
 
 def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
-    """The rank in floats, or None where rounding may hide some of it; of several draws where it grows, if it does."""
+    """The rank in floats, or None if rounding may hide some of it; of several draws, the first at which it grows."""
     import numpy as np
 
     first, *_ = samples
@@ -332,7 +332,7 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
 
 
 def _may_grow(matrices: Any) -> Any:
-    """Marks the draws of which a sketch in float64 has a rank above 8.
+    """Mark the draws whose sketch in float64 has a rank above 8.
 
     A product with matrices of orthonormal rows has no larger singular values than the matrix.
     """
@@ -350,7 +350,7 @@ def _may_grow(matrices: Any) -> Any:
 
 @cache
 def _orthonormal(rows: int, columns: int) -> Any:
-    """A matrix of orthonormal rows, which are smooth in no way."""
+    """A matrix of orthonormal rows that are not smooth."""
     import numpy as np
 
     angles = np.outer(np.arange(1, columns + 1), np.sqrt(np.arange(2.0, rows + 2)))
@@ -358,7 +358,7 @@ def _orthonormal(rows: int, columns: int) -> Any:
 
 
 def _of_floats(coarse: Any, fine: Any) -> RankTest | None:
-    """The rank of a matrix in two precisions, or None where rounding may hide some of it."""
+    """The rank of a matrix in two precisions, or None if rounding may hide some of it."""
     import numpy as np
 
     error = np.abs(coarse - fine)
@@ -379,9 +379,9 @@ def _of_floats(coarse: Any, fine: Any) -> RankTest | None:
 
 
 def _rank_in_floats(matrix: Any, noise: float) -> int | None:
-    """The number of singular values beyond the noise; None where it is small and no gap parts the two.
+    """The number of singular values above the noise; None if it is small and no gap separates them from the noise.
 
-    Of many rows a sketch is asked, whose singular values are no larger.
+    A matrix of many rows is replaced by a sketch, whose singular values are no larger.
     """
     import numpy as np
 
@@ -391,13 +391,13 @@ def _rank_in_floats(matrix: Any, noise: float) -> int | None:
     return found if found == 0 or found > SMALL or sizes[found - 1] > GAP * noise else None
 
 
-def equal_on_samples(one: Expr, two: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:
-    """Whether two terms agree at every sample, to all but rounding."""
+def equal_on_samples(term: Expr, other: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:
+    """Tell if two terms agree at every sample, up to rounding."""
     setting = Setting(axes, tuple(values), facts)
     for positive in (False, True):
         try:
-            samples = setting.in_digits([one, two], COMPARED, positive=positive)
-            first, second = samples.whole(one), samples.whole(two)
+            samples = setting.in_digits([term, other], COMPARED, positive=positive)
+            first, second = samples.whole(term), samples.whole(other)
         except Unavailable:
             return False
         finite = samples.arithmetic.is_finite(first)

@@ -4,8 +4,8 @@
     d_j      the reductions of a data set: all x_i, and two elements of its own, each taken several times
     F(x_i, d_j), i < rows, j < columns
 
-So every d_j lies inside what is known of it: a share is at most 1, an extremum is one of the elements', a truth is that
-of the elements. What no rule evaluates is a positive number of its own for every j.
+So every d_j keeps the known bounds: a share is at most 1, an extremum is one of the elements', a truth is that of the
+elements. A value that no rule evaluates is a positive number of its own for every j.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rule = Callable[["Samples", "Node"], Any]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A node with its parts, on which side it stands and how it is evaluated."""
+    """A node with its parts, its sides and the rule that evaluates it."""
 
     node: Any
     on_x: bool
@@ -44,22 +44,22 @@ class Node:
 
 
 Values: TypeAlias = Mapping[Value, tuple[str, Expr, str]]
-"""The meaning of each value: its monoid, its term or terms, and which of several results."""
+"""The meaning of each value: its monoid, its term or terms, and the name of its result if there are several."""
 
 
 @final
 class Samples:
     """Values of nodes at the samples in one arithmetic, each computed once.
 
-    An array of x alone has an entry for every element, the x_i first; of d alone one for every data set; of both one
-    for every element and data set that belong together, the data set's own elements after the x_i. Several draws side
-    by side have a last axis.
+    An array of x alone has an entry for every element, the x_i first. An array of d alone has one for every data set.
+    An array of both has one for every element and data set that belong together, the data set's own elements after
+    the x_i. Several draws side by side have a last axis.
 
     Args:
         draws: the random numbers.
-        values: what the values are.
-        arithmetic: in which they are computed.
-        nodes: the nodes that are known already, of other samples over the same axes and values.
+        values: the meaning of each value.
+        arithmetic: the arithmetic of the computation.
+        nodes: the nodes that other samples over the same axes and values have met already.
     """
 
     def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
@@ -69,12 +69,12 @@ class Samples:
         self._made: dict[Basic, Any] = {}
 
     def moved(self, value: Value, numbers: Any) -> Samples:
-        """The samples in which a value has other numbers, and what is made of it follows."""
+        """The samples in which a value has other numbers, and so has all that is computed from it."""
         other = Samples(self.draws, self.values, self.arithmetic, self._nodes)
         moved = {value}
-        for one, (_, term, _) in self.values.items():  # in order: a term holds values of those before
+        for later, (_, term, _) in self.values.items():  # in order: a term holds values of those before
             if not values_of(term).isdisjoint(moved):
-                moved.add(one)
+                moved.add(later)
         other._made = {node: made for node, made in self._made.items() if values_of(node).isdisjoint(moved)}
         other._made[value] = numbers
         return other

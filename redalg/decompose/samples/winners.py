@@ -41,18 +41,18 @@ SELECTING = frozenset(ENDS) - {"max", "min"}
 FLAT = (floor, ceiling, sign, Mod, Cast)
 """Functions that are flat beside their jumps."""
 PLANS = (((48, 192, 1.0), 3), ((48, 768, 4.0), 3))
-"""Numbers of elements and of completions, how large the elements are, and how often they are drawn.
+"""Numbers of elements and of completions, the size of the elements, and the number of draws.
 
 The second is drawn where the first shows more than half as many winners as are needed.
 """
 LEAST = 16
 """Winners that a state of fixed size may well hold, of a term with several kinks or masks; half as many of others."""
 MARGIN = 1e-6
-"""By how much of the spread of F a winner must exceed all others."""
+"""The least lead of a winner over all others, as a share of the spread of F."""
 
 
 def moved(finding: NotSeparable, reduction: Reduction, term: Expr, setting: Setting) -> NotSeparable:
-    """The finding with the theorem for a reason, where it holds of a reduction's term."""
+    """The finding, with the theorem as its reason if the theorem holds for a reduction's term."""
     kind, compared = reduction.monoid.name, term.args[0] if isinstance(term, Tuple) else term
     if (found := winners(kind, compared, setting)) is None:
         return finding
@@ -63,12 +63,12 @@ def moved(finding: NotSeparable, reduction: Reduction, term: Expr, setting: Sett
 
 
 def winners(kind: str, term: Expr, setting: Setting) -> tuple[int, int] | None:
-    """How many of how many elements are winners, where they are more than a state of fixed size holds; else None.
+    """The numbers of winners and of elements if the winners are more than a state of fixed size holds; else None.
 
     Args:
         kind: the monoid.
         term: F, which holds x and d.
-        setting: the reduced axes and what the values are.
+        setting: the reduced axes and the meaning of the values.
     """
     if kind not in ENDS or _is_flat(term, setting) or not _known(term, setting):
         return None
@@ -85,12 +85,12 @@ def winners(kind: str, term: Expr, setting: Setting) -> tuple[int, int] | None:
 
 
 def _is_flat(term: Expr, setting: Setting) -> bool:
-    """Tells whether what mixes x and d has flat parts."""
+    """Tell if a node that mixes x and d has flat parts."""
     return any(values_of(node) & set(setting.values) for node in of_kind(Basic, term) if isinstance(node, FLAT))
 
 
 def _known(term: Expr, setting: Setting) -> bool:
-    """Tells whether samples have rules for every value that the term is made of."""
+    """Tell if samples have rules for every value that the term is made of."""
     from redalg.decompose.samples.samples import REDUCED
 
     seen, todo = set[Value](), [*(values_of(term) & set(setting.values))]
@@ -105,7 +105,7 @@ def _known(term: Expr, setting: Setting) -> bool:
 
 
 def _counted(end: int, term: Expr, setting: Setting, plan: tuple[int, int, float]) -> Iterator[tuple[int, int]]:
-    """The winners of the first half of the elements, and of all, of each draw for which F can be evaluated."""
+    """Yield the numbers of winners in the first half of the elements and in all, for each draw where F is evaluated."""
     import numpy as np
 
     from redalg.decompose.samples.arithmetic import Floats
@@ -127,7 +127,7 @@ def _counted(end: int, term: Expr, setting: Setting, plan: tuple[int, int, float
 
 
 def _number(whole: Any, rows: int) -> int:
-    """How many of the first rows are alone the largest of a column, by a margin."""
+    """Count those of the first `rows` that are alone the largest of a column, by a margin."""
     import numpy as np
 
     whole = np.where(np.isnan(whole), -np.inf, whole)[:, ~(whole == np.inf).any(axis=0)]  # of ∞ none wins alone

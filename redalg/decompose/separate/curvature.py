@@ -1,4 +1,5 @@
-"""How an expression varies with one generator U, whatever the values d are: which end of U's range gives its extremum.
+"""Curvature of an expression in one generator U, whatever the values d are: it tells the end of U's range that gives
+the extremum.
 
     direction   +1 increasing, −1 decreasing, 0 constant, None unknown or both
     shape       of {convex, concave, quasiconvex, quasiconcave}, those that are known to hold
@@ -13,7 +14,7 @@ monotone functions are both. Rules (Boyd and Vandenberghe, Convex Optimization, 
     where(p > q, a, b)  p − q rising: rises where a and b do and a ≥ b where p > q; falls where they do and a ≤ b there
     |a|               as a where a ≥ 0, as −a where a ≤ 0
 
-What is constant has the sign that `signs` knows: SymPy would ask the same of each node at length.
+The sign of a constant comes from `signs`: SymPy would ask the same of each node at length.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ AFFINE = frozenset(OPPOSITE)
 @final
 @dataclass(frozen=True)
 class Curvature:
-    """What is known of an expression as a function of U; `strict` where different U give different values."""
+    """The known properties of an expression as a function of U; `strict` if different U give different values."""
 
     direction: int | None
     shape: frozenset[str]
     strict: bool = False
 
     def flipped(self) -> Curvature:
-        """Of −f."""
+        """Return the curvature of −f."""
         direction = None if self.direction is None else -self.direction
         return Curvature(direction, frozenset(OPPOSITE[one] for one in self.shape), self.strict)
 
     def within(self, rising: str, strict: bool) -> Curvature:
-        """Of g(f) for a function g that never falls, convex or concave where `rising` says so."""
+        """Return the curvature of g(f): g never falls, and is convex or concave if `rising` says so."""
         kept = (self.shape & QUASI) | (self.shape & {rising} if rising else frozenset())
         return Curvature(self.direction, kept, self.strict and strict)
 
@@ -74,12 +75,12 @@ UNKNOWN = Curvature(None, frozenset())
 
 
 def curvature(node: Expr, variable: Expr, facts: Facts = NONE) -> Curvature:
-    """How `node` varies with `variable`; everything else in it is a constant, of the sign that is known of it.
+    """Return the curvature of `node` in `variable`; all else in it is a constant, of the sign that is known of it.
 
     Args:
         node: an expression.
         variable: the symbol U.
-        facts: what the values in it are, from which their signs follow.
+        facts: the monoid and the term of each value in it, from which the signs follow.
     """
     if not node.has(variable):
         return CONSTANT
@@ -121,7 +122,7 @@ def stepped(node: Where, variable: Expr, facts: Facts) -> int | None:
 
 
 def _exceeds(a: Expr, b: Expr, difference: Expr, facts: Facts) -> bool:
-    """Tells whether a ≥ b is known on one side of where a difference is 0: a falls or rises with b from there on."""
+    """Tell if a ≥ b is known on one side of the zero of a difference: a falls or rises with b from there on."""
     if b is S.NegativeInfinity or a is S.Infinity:
         return True
     if S.NegativeInfinity in (a, b) or S.Infinity in (a, b):
@@ -157,21 +158,21 @@ def _product(node: Mul, variable: Expr, facts: Facts) -> Curvature:
 
 
 def constant_sign(expr: Expr, facts: Facts) -> Sign | None:
-    """The sign of a constant. Of one that divides by what may be 0, SymPy must know too that it is a real number."""
+    """The sign of a constant. If it divides by what may be 0, SymPy must also know that it is a real number."""
     sign = sign_of(expr, facts)
     if sign is None or all(sign_of(one.base, facts) for one in of_kind(Pow, expr) if one.exp.is_extended_negative):
         return sign
-    symbols = {one: Dummy(one.name, **{f"extended_{known}": True}) for one in values_of(expr)
-               if (known := sign_of(one, facts)) is not None}  # fmt: skip
+    symbols = {value: Dummy(value.name, **{f"extended_{known}": True}) for value in values_of(expr)
+               if (known := sign_of(value, facts)) is not None}  # fmt: skip
     signed = expr.xreplace(symbols)
     return sign if signed.is_extended_nonnegative or signed.is_extended_nonpositive else None
 
 
 def nonzero(factor: Expr, facts: Facts) -> bool:
-    """Whether a factor of known sign is not 0; a reciprocal is not, where it is finite."""
+    """Tell if a factor of known sign is not 0; a reciprocal is not 0, if it is finite."""
     return all(
-        sign_of(one, facts) in ("positive", "negative") or (one.is_Pow and one.exp.is_extended_negative)
-        for one in Mul.make_args(factor)
+        sign_of(part, facts) in ("positive", "negative") or (part.is_Pow and part.exp.is_extended_negative)
+        for part in Mul.make_args(factor)
     )
 
 
@@ -203,11 +204,11 @@ def _power(node: Expr, inner: Curvature, facts: Facts) -> Curvature:
 
 
 def not_exceeded(node: Max | Min, facts: Facts) -> list[Expr]:
-    """The arguments of a max (min alike) less those that another is known to exceed."""
+    """The arguments of a max without those that another is known to exceed (of a min: to be below)."""
     kept = list(node.args)
-    for one in node.args:
-        others = [other for other in kept if other is not one]
-        differences = (other - one if isinstance(node, Max) else one - other for other in others)
+    for arg in node.args:
+        others = [other for other in kept if other is not arg]
+        differences = (other - arg if isinstance(node, Max) else arg - other for other in others)
         if any(constant_sign(difference, facts) in UP for difference in differences):
             kept = others
     return kept

@@ -16,7 +16,7 @@ from redalg.expression.contents import elements_of
 
 
 def as_exponential(node: Expr) -> tuple[Expr, Expr] | None:
-    """u and g of a masked exponential or a sum of exponentials as exp(u)·g; None of anything else."""
+    """u and g of a masked exponential or a sum of exponentials as exp(u)·g; None for anything else."""
     if isinstance(node, Where):
         return _of_mask(node)
     return _of_sum(node) if node.is_Add else None
@@ -40,7 +40,7 @@ def _chosen(condition: Boolean, place: int, branch: Expr, other: Expr) -> Expr:
 
 
 def _of_sum(node: Expr) -> tuple[Expr, Expr] | None:
-    """Its largest exponent stands before it, unless that is 0 as it stands."""
+    """Factor the largest exponent out of a sum; None if that was done before, or if an addend has no exponential."""
     parts = [_parts(addend) for addend in Add.make_args(node)]
     exponents = [u for u, _ in parts if u is not None]
     if len(exponents) < len(parts) or _is_below_zero(exponents):
@@ -50,14 +50,14 @@ def _of_sum(node: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _is_below_zero(exponents: list[Expr]) -> bool:
-    """Whether they are u − m and v − m, as `_of_sum` leaves them: m is the largest of the two."""
+    """Tell if the exponents are u − m and v − m, as `_of_sum` leaves them: m is the largest of the two."""
     terms = [{*Add.make_args(u)} for u in exponents]
     largest = [one for one in terms[0].intersection(*terms[1:]) if isinstance(-one, Max)]
     return any({*(-m).args} == {u - m for u in exponents} for m in largest)
 
 
 def _parts(node: Expr) -> tuple[Expr | None, Expr]:
-    """u and g of exp(u)·g; no u without an exponential."""
+    """u and g of exp(u)·g; u is None without an exponential."""
     factors = Mul.make_args(node)
     exponents = [one.args[0] for one in factors if isinstance(one, exp)]
     return Add(*exponents) if exponents else None, Mul(*(one for one in factors if not isinstance(one, exp)))

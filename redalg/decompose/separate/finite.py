@@ -39,17 +39,17 @@ VANISHING = (S.Zero, S.Infinity, S.NegativeInfinity)
 """Values of which SymPy makes 0 of a product, whatever its other factors are: 0·u, exp(−∞)·u."""
 
 At = Callable[[Expr], Expr]
-"""What a term is where the value that is opened is this."""
+"""The term, as a function of the value that the opened part takes."""
 Case = tuple[Expr, Callable[[At], Expr]]
-"""What takes few values, and how the term is put together from its cases."""
+"""A part that takes few values, and the function that puts the term together from its cases."""
 
 
 def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) -> Expr | None:
-    """The term taken apart by the first value in the offending node that takes few, or None where it holds none.
+    """Take the term apart by the first part of the offending node that takes few values; None if it holds none.
 
     Args:
-        term: the term of a reduction; `summed` where its addends may be reduced apart.
-        node: what does not separate.
+        term: the term of a reduction; `summed` if its addends may be reduced apart.
+        node: the node that does not separate.
         separator: tells x from d.
     """
     for case in cases(node, separator) if not isinstance(term, Tuple) else ():
@@ -60,7 +60,7 @@ def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) ->
 
 
 def cases(node: Basic, separator: Separating) -> Iterator[Case]:
-    """What takes few values in a node that mixes x and d, outermost first."""
+    """Yield the parts that take few values in a node that mixes x and d, outermost first."""
     for part in preorder_traversal(node):
         if isinstance(part, Value) and separator.facts.get(part, ("",))[0] in TRUTHS:
             yield part, partial(_by_truth, part)
@@ -76,53 +76,53 @@ def cases(node: Basic, separator: Separating) -> Iterator[Case]:
             yield part, partial(_by_number, part, numbers)
 
 
-def _by_truth(one: Expr, at: At) -> Expr:
-    return Where(Ne(one, 0), at(S.One), at(S.Zero))
+def _by_truth(truth: Expr, at: At) -> Expr:
+    return Where(Ne(truth, 0), at(S.One), at(S.Zero))
 
 
-def _by_condition(one: Expr, at: At) -> Expr:
-    condition, a, b = one.args
+def _by_condition(mask: Expr, at: At) -> Expr:
+    condition, a, b = mask.args
     return Where(condition, at(a), at(b))
 
 
-def _by_sign(one: Expr, at: At) -> Expr:
-    [d] = one.args
-    return Where(d > 0, at(S.One), Where(d < 0, at(S.NegativeOne), Where(Eq(d, 0), at(S.Zero), one)))
+def _by_sign(part: Expr, at: At) -> Expr:
+    [d] = part.args
+    return Where(d > 0, at(S.One), Where(d < 0, at(S.NegativeOne), Where(Eq(d, 0), at(S.Zero), part)))
 
 
-def _by_remainder(one: Expr, at: At) -> Expr:
-    size = int(one.args[1])
+def _by_remainder(remainder: Expr, at: At) -> Expr:
+    size = int(remainder.args[1])
     made = at(Integer(size - 1))
     for number in reversed(range(size - 1)):
-        made = Where(Eq(one, number), at(Integer(number)), made)
+        made = Where(Eq(remainder, number), at(Integer(number)), made)
     return made
 
 
-def _by_parity(one: Expr, at: At) -> Expr:
-    return Where(Eq(Mod(one.exp, 2), 0), at(S.One), at(S.NegativeOne))
+def _by_parity(power: Expr, at: At) -> Expr:
+    return Where(Eq(Mod(power.exp, 2), 0), at(S.One), at(S.NegativeOne))
 
 
-def _by_number(one: Expr, numbers: tuple[Expr, ...], at: At) -> Expr:
-    made = one
+def _by_number(extremum: Expr, numbers: tuple[Expr, ...], at: At) -> Expr:
+    made = extremum
     for number in reversed(numbers):
-        made = Where(Eq(one, number), at(number), made)
+        made = Where(Eq(extremum, number), at(number), made)
     return made
 
 
 def _is_small_remainder(node: Expr) -> bool:
-    """Tells whether it is an integer modulo 2, 3 or 4."""
+    """Tell if a remainder is that of an integer modulo 2, 3 or 4."""
     place, size = node.args
     return bool(place.is_integer and size.is_Integer and 1 < size <= CASES_LIMIT)
 
 
 def few(value: Expr, separator: Separating) -> tuple[Expr, ...]:
-    """The numbers of which an extremum is one, where its term takes few; none otherwise."""
+    """The numbers that an extremum may be, if its term takes few values; none otherwise."""
     monoid, term = separator.facts.get(value, ("", S.NaN))
     return tuple(sorted(_numbers(term), key=str)) if monoid in ("max", "min") else ()
 
 
 def _numbers(term: Expr) -> set[Expr]:
-    """The finite numbers that are all that a term takes; none where it takes others."""
+    """The finite numbers that a term takes; none if it may take others."""
     if isinstance(term, sign):
         return {S.NegativeOne, S.Zero, S.One}
     if isinstance(term, Mod) and _is_small_remainder(term):
@@ -143,22 +143,26 @@ def _opened(term: Expr, case: Case, addends: tuple[Expr, ...], of_x: Callable[[E
 
 
 def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Expr:
-    """The node where the part is this; what 0 times a number that is not finite gives is kept.
+    """The node with `value` for `part`; 0 times a number that is not finite keeps what it gives.
 
-    Of exp(−∞) = 0 it is what is free of x alone: whatever else varies has no weight.
+    Beside exp(−∞) = 0 only what is free of x keeps it: whatever else varies has no weight.
     """
     made: dict[Basic, Basic] = {part: value}
 
-    def visit(one: Any) -> Any:
-        if one not in made:
-            made[one] = _at(one, [visit(arg) for arg in one.args], value, of_x) if part in nodes_of(one) else one
-        return made[one]
+    def visit(subtree: Any) -> Any:
+        if subtree not in made:
+            made[subtree] = (
+                _at(subtree, [visit(arg) for arg in subtree.args], value, of_x)
+                if part in nodes_of(subtree)
+                else subtree
+            )
+        return made[subtree]
 
     return visit(node)
 
 
 def _at(node: Any, args: list[Any], value: Expr, of_x: Callable[[Expr], bool]) -> Any:
-    """A node with arguments in which the part is what it is there."""
+    """Rebuild a node from arguments in which `value` stands for the part."""
     if isinstance(node, Max | Min):
         return uncompared(node.func, args)
     if value in VANISHING and node.is_Mul and S.Zero in args:
@@ -169,7 +173,7 @@ def _at(node: Any, args: list[Any], value: Expr, of_x: Callable[[Expr], bool]) -
 
 
 def given(term: Expr, condition: Boolean, separator: Separating, *, truth: bool) -> Expr:
-    """A term where a condition, of masks in it or a part of theirs, holds; or where it does not."""
+    """The term if a condition holds, or if it fails; masks in the term have the condition, or have it as a part."""
     while masks := [one for one in of_kind(Where, term) if condition in (one.condition, *one.condition.args)]:
         mask = max(masks, key=lambda one: (operations_of(one), text_of(one)))
         made = Where(mask.condition.xreplace({condition: true if truth else false}), *mask.args[1:])
@@ -178,7 +182,7 @@ def given(term: Expr, condition: Boolean, separator: Separating, *, truth: bool)
 
 
 def lost(factor: Expr) -> Expr:
-    """0·u, which is 0 only where u is finite."""
+    """0·u, which is 0 only if u is finite."""
     if not (elements_of(factor) or values_of(factor)):
         return S.Zero
     if isinstance(factor, Where) and all(branch.is_number and branch.is_finite for branch in factor.args[1:]):

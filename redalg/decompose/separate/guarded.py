@@ -27,7 +27,7 @@ MIXED = X | D
 
 
 def guarded(term: Expr, separator: Separator) -> dict[Expr, Expr]:
-    """The parts of a term by their guards: a product of indicators, 1 for what nothing guards."""
+    """The parts of a term by their guards: a guard is a product of indicators, 1 if nothing guards the part."""
     made: dict[Expr, Expr] = {}
     for addend in Add.make_args(term):
         for some, part in _of_addend(addend, separator):
@@ -51,7 +51,7 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
 
 
 def _together(*indicators: Expr) -> Expr:
-    """Their product; a mask that stands in several counts once, as it is the square of itself."""
+    """The product of indicators; a mask that stands in several counts once, as it is its own square."""
     return Mul(*dict.fromkeys(mask for one in indicators for mask in Mul.make_args(one)))
 
 
@@ -72,7 +72,7 @@ def _parted(node: Expr, separator: Separator) -> Expr:
 
 
 def _is_late(node: Expr, separator: Separator) -> bool:
-    """Tells whether it holds d, or a parameter, where a mask may be dropped: that stands outside the sum."""
+    """Tell if a node holds d, or a parameter while a mask may be dropped: both stand outside the sum."""
     if separator.side(node) & D:
         return True
     held = (one for one in nodes_of(node) if isinstance(one, Element | Scalar | Value))
@@ -85,12 +85,12 @@ def _at(place: int, condition: Expr, branch: Expr) -> Expr:
 
 
 def _hides(node: Expr, separator: Separator) -> bool:
-    """Tells whether it is a mask of x, or of what is free of x."""
+    """Tell if a node is a mask of x, or of what is free of x."""
     return isinstance(node, Where) and separator.side(node.condition) != MIXED
 
 
 def hides(some: Expr, polynomial: Polynomial, separator: Separator) -> bool:
-    """Tells if a polynomial has factors of d or of parameters that need not be finite; a mask free of x hides all."""
+    """Tell if a polynomial has factors of d or of parameters that need not be finite; a mask free of x hides all."""
     if any(not separator.side(one) & X for one in Mul.make_args(some)):
         return some is not S.One
     atoms = (separator.atoms.list[number] for _, d in polynomial for number, _ in d)
@@ -98,6 +98,6 @@ def hides(some: Expr, polynomial: Polynomial, separator: Separator) -> bool:
 
 
 def _is_finite(d: Expr, separator: Separator) -> bool:
-    """Whether it is a number of elements or a truth."""
+    """Tell if d is a number of elements or a truth."""
     kind, term = separator.facts.get(d, ("", S.Zero)) if isinstance(d, Value) else ("", S.Zero)
     return is_indicator(d) or kind in ("any", "all") or (kind == "sum" and term is S.One)

@@ -54,7 +54,7 @@ CELLS = {">": "pqqq", "<": "qpqq", ">=": "pqpq", "<=": "qppq", "==": "qqpq", "!=
 
 
 def without_kinks(node: Expr) -> Expr:
-    """The term with what cancels cancelled, innermost first."""
+    """Cancel the kinks and jumps of a term that cancel, innermost first."""
     if not any(isinstance(one, KINKS) for one in nodes_of(node)):
         return node
     args = [without_kinks(arg) if isinstance(arg, Expr) else arg for arg in node.args]
@@ -69,22 +69,22 @@ def _of_lattice(node: Expr) -> Expr:
     left = list(node.args)
     if sum(one.has(Max, Min) for one in left) < 2:
         return node
-    for one in node.args:
-        factor, largest = (S.One, one) if node.is_Mul else _weighed(one)
+    for arg in node.args:
+        factor, largest = (S.One, arg) if node.is_Mul else _weighed(arg)
         if not isinstance(largest, Max | Min) or len(largest.args) != 2:
             continue
         a, b = largest.args
         others = [-factor * largest.func(-a, -b)] if node.is_Add else []
         others += [factor * uncompared(Min, (a, b))] if isinstance(largest, Max) else []
-        other = next((rest for rest in left if rest in others and rest != one), None)
-        if one in left and other is not None:
-            left = [rest for rest in left if rest not in (one, other)]
+        other = next((rest for rest in left if rest in others and rest != arg), None)
+        if arg in left and other is not None:
+            left = [rest for rest in left if rest not in (arg, other)]
             left.append(Mul(a, b) if node.is_Mul else factor * Add(a, b))
     return node if len(left) == len(node.args) else node.func(*left)
 
 
 def _weighed(term: Expr) -> tuple[Expr, Expr]:
-    """k·max(…) as (k, max(…)), min alike."""
+    """k·max(…) as (k, max(…)); k·min(…) as (k, min(…))."""
     inside = [one for one in Mul.make_args(term) if isinstance(one, Max | Min)]
     return (term / inside[0], inside[0]) if len(inside) == 1 else (S.One, term)
 
@@ -93,12 +93,12 @@ def _of_signs(node: Expr) -> Expr:
     """A product with |a|^q·sign(a), q odd, for a^q, and with a^q·sign(a) for |a|^q."""
     if not node.is_Mul:
         return node
-    for one in (arg for arg in node.args if isinstance(arg, sign)):
-        [a] = one.args
+    for signed in (arg for arg in node.args if isinstance(arg, sign)):
+        [a] = signed.args
         for other in node.args:
             base, power = other.as_base_exp()
             if base in (a, Abs(a)) and power.is_Integer and power > 0 and power.is_odd:
-                rest = Mul(*(arg for arg in node.args if arg not in (one, other)))
+                rest = Mul(*(arg for arg in node.args if arg not in (signed, other)))
                 return rest * Pow(a if base == Abs(a) else Abs(a), power)
     return node
 
@@ -132,7 +132,7 @@ def _of_sides(node: Expr) -> Expr:
 
 
 def _together(func: type[Add | Mul], parts: list[_Sided]) -> Expr | None:
-    """What several with one difference are together, where that is one expression on both sides; or None."""
+    """One expression for parts of one difference together, if it is the same on both sides; else None."""
     above, below, equal = (func(*(getattr(one, name) for one in parts)) for name in ("above", "below", "equal"))
     difference, last = parts[0].difference, [one.unordered for one in parts]
     unordered = UNDEFINED if UNDEFINED in last else func(*last)
@@ -156,14 +156,14 @@ def _parties(expr: Expr) -> frozenset[Expr]:
 
 
 def _is_zero_where(expr: Expr, difference: Expr) -> bool:
-    """Tells whether an expression is seen to be 0 where a difference is."""
+    """Tell if an expression is seen to be 0 where a difference is."""
     if expanded(expr) is S.Zero:
         return True
-    for one in sorted(_parties(difference), key=text_of):
-        slope = difference.coeff(one)
-        rest = expanded(difference - slope * one)
-        if slope.is_number and slope is not S.Zero and not rest.has(one):
-            return bool(expanded(expr.xreplace({one: -rest / slope})) is S.Zero)
+    for party in sorted(_parties(difference), key=text_of):
+        slope = difference.coeff(party)
+        rest = expanded(difference - slope * party)
+        if slope.is_number and slope is not S.Zero and not rest.has(party):
+            return bool(expanded(expr.xreplace({party: -rest / slope})) is S.Zero)
     return False
 
 
@@ -183,7 +183,7 @@ def _sided_part(arg: Expr, *, alone: bool) -> _Sided | None:
 
 
 def _sided(node: Expr) -> tuple[Expr, ...] | None:
-    """a − b and what the node is where that is above, below and at 0, and NaN."""
+    """a − b, and the node's value where a − b is above 0, below 0, 0 and NaN."""
     if isinstance(node, Abs | sign):
         difference = expanded(node.args[0])
         cells = (S.One, S.NegativeOne, S.Zero) if isinstance(node, sign) else (difference, -difference, difference)
@@ -203,12 +203,12 @@ def _sided(node: Expr) -> tuple[Expr, ...] | None:
 
 
 def divides(term: Expr) -> bool:
-    """Tells whether a term holds a division."""
+    """Tell if a term holds a division."""
     return any(one.exp.is_negative for one in of_kind(Pow, term))
 
 
 def of_atoms(term: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
-    """A rewrite of sums, products and powers alone: it never looks into functions, which SymPy would evaluate again."""
+    """Rewrite sums, products and powers alone, without a look into functions: SymPy would evaluate those again."""
     atoms: dict[Expr, Dummy] = {}
 
     def visit(node: Expr) -> Expr:
@@ -224,12 +224,12 @@ def of_atoms(term: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
 
 
 def opens(kind: type[Basic] | tuple[type[Basic], ...], heads: type[Expr] | tuple[type[Expr], ...], term: Expr) -> bool:
-    """Tells whether a function of a kind is taken of one of the heads: of anything else it is as open as it can be."""
+    """Tell if a function of a kind is taken of one of the heads: of anything else it is as open as it can be."""
     return any(isinstance(one, kind) and isinstance(one.args[0], heads) for one in nodes_of(term))
 
 
 Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
-"""Whether a rewrite may change a term, and the rewrite."""
+"""A test if a rewrite may change a term, and the rewrite."""
 REWRITES: tuple[Rewrite, ...] = (
     (divides, lambda term: of_atoms(term, cancel)),
     (lambda term: any(isinstance(one, KINKS) for one in nodes_of(term)), without_kinks),
@@ -243,7 +243,7 @@ REWRITING_LIMIT = 100
 
 
 def spellings(term: Expr, rewrites: Sequence[Rewrite]) -> Iterator[Expr]:
-    """The other spellings of a term that rewrites give, where they can read it."""
+    """Yield the other spellings of a term that rewrites give, if they can read it."""
     for may_change, rewrite in rewrites if rewrites and operations_of(term) <= REWRITING_LIMIT else ():
         try:
             other = rewrite(term) if may_change(term) else term

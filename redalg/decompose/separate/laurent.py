@@ -171,20 +171,20 @@ def power(poly: Polynomial, exponent: int) -> Polynomial:
 
 
 def are_short(monomials: Iterable[Monomial], values: Mapping[int, Polynomial]) -> bool:
-    """Tells if monomials in natural powers have few terms, with a polynomial for each atom."""
-    return all(prod(comb(len(values[atom]) + int(n) - 1, int(n)) for atom, n in one) <= TERMS_LIMIT
-               for one in monomials)  # fmt: skip
+    """Tell if monomials in natural powers have few terms, with a polynomial for each atom."""
+    return all(prod(comb(len(values[atom]) + int(n) - 1, int(n)) for atom, n in monomial) <= TERMS_LIMIT
+               for monomial in monomials)  # fmt: skip
 
 
 def short_product(a: Polynomial, b: Polynomial) -> Polynomial:
-    """Product of polynomials; raises `TooLongError` where it may have many terms."""
+    """Product of polynomials; raises `TooLongError` if it may have many terms."""
     if len(a) * len(b) > TERMS_LIMIT:
         raise TooLongError
     return multiply(a, b)
 
 
 def substitute(poly: Polynomial, atom: int, value: Polynomial) -> Polynomial | None:
-    """Replace atom by a polynomial; None where the atom stands to a power that is not natural."""
+    """Replace an atom by a polynomial; None if the atom stands to a power that is not natural."""
     powers = [ONE]
     out: Polynomial = {}
     for (x, d), c in poly.items():

@@ -33,7 +33,7 @@ from redalg.expression.contents import elements_of, text_of, values_of
 
 RELATIONS = {">": (True, False), "<": (True, True), ">=": (False, False), "<=": (False, True),
              "==": (False, False), "!=": (False, False)}  # fmt: skip
-"""Relation -> (strict, whether b − a is what it compares with 0)."""
+"""Relation -> (strict, True if it compares b − a with 0)."""
 
 
 def sign_rule(separator: Separating, node: Expr) -> Polynomial:
@@ -48,7 +48,7 @@ def steps_rule(_: Separating, node: Expr) -> Polynomial:
 
 
 def abs_rule(separator: Separating, node: Expr) -> Polynomial:
-    """±a where the sign of a is known, |g|·|h| otherwise."""
+    """±a if the sign of a is known, |g|·|h| otherwise."""
     if known := separator.sign(node.args[0]):
         return laurent.scale(separator.separate(node.args[0]), known)
     g, h = separator.rank_one(node, node.args[0], KINK, certain=True)
@@ -56,7 +56,7 @@ def abs_rule(separator: Separating, node: Expr) -> Polynomial:
 
 
 def extremum_rule(separator: Separating, node: Expr) -> Polynomial:
-    """The one argument that exceeds the others, where that is known; otherwise what they share taken out."""
+    """The one argument that is known to exceed the others; without such an argument, what they share is taken out."""
     kept = dominant(separator, node)
     if len(kept) == 1:
         return separator.separate(kept[0])
@@ -64,24 +64,24 @@ def extremum_rule(separator: Separating, node: Expr) -> Polynomial:
 
 
 def dominant(separator: Separating, node: Expr) -> list[Expr]:
-    """The arguments less those that another is known to exceed; extrema among them are resolved first."""
+    """The arguments without those that another is known to exceed; extrema among them are resolved first."""
     largest = isinstance(node, Max)
     kept: list[Expr] = []
     for arg in node.args:
         inner = dominant(separator, arg) if isinstance(arg, Max | Min) and separator.side(arg) == X | D else [arg]
         kept.append(inner[0] if len(inner) == 1 else arg)
-    for one in tuple(kept):  # two that are known to be equal would drop each other: one of them stays
-        others = [other for other in kept if other != one]
-        signs = [separator.sign(other - one) for other in others]
-        if one in kept and any(sign and (sign > 0) == largest for sign in signs):
+    for candidate in tuple(kept):  # two that are known to be equal would drop each other: one of them stays
+        others = [other for other in kept if other != candidate]
+        signs = [separator.sign(other - candidate) for other in others]
+        if candidate in kept and any(sign and (sign > 0) == largest for sign in signs):
             kept = others
     return kept
 
 
 def _shifted(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial | None:
     """max(u + v, w + v) → max(u, w) + v."""
-    parts = [(Add(*(t for t in Add.make_args(one) if separator.side(t) == X)),
-              Add(*(t for t in Add.make_args(one) if separator.side(t) != X))) for one in kept]  # fmt: skip
+    parts = [(Add(*(t for t in Add.make_args(arg) if separator.side(t) == X)),
+              Add(*(t for t in Add.make_args(arg) if separator.side(t) != X))) for arg in kept]  # fmt: skip
     free = {v for _, v in parts}
     if len(free) != 1 or separator.side(only := free.pop()) != D:
         return None
@@ -89,7 +89,7 @@ def _shifted(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial 
 
 
 def _scaled(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial:
-    """max(u·h, w·h) → max(u, w)·max(h, 0) + min(u, w)·min(h, 0), and one term where the sign of h is known."""
+    """max(u·h, w·h) → max(u, w)·max(h, 0) + min(u, w)·min(h, 0), and one term if the sign of h is known."""
     parts = [separator.rank_one(node, one, CLIPS, certain=True) for one in kept if one != 0]
     scale = parts[0][1]
     ratios = [(h / scale).cancel() for _, h in parts]
@@ -119,8 +119,8 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
 def _under(separator: Separating, condition: Boolean, branch: Expr, *, otherwise: bool = False) -> Polynomial:
     """[c]·branch, or [otherwise]·branch; what the branch reads by computed indices is read only there, if c is of x.
 
-    Of d it is not known when elements are read: a computed index must then be one everywhere. ¬c is not asked for: of
-    x > 0 it is x ≤ 0, and a NaN fulfils neither.
+    If c is of d, it is not known when elements are read: a computed index must then be an index everywhere. ¬c is not
+    asked for: ¬(x > 0) is x ≤ 0, and a NaN fulfils neither.
     """
 
     def only(value: Expr) -> Expr:
@@ -173,7 +173,7 @@ def failing(separator: Separating, condition: Boolean) -> Polynomial:
 
 
 def _relation(separator: Separating, node: Relational, *, fails: bool) -> Polynomial:
-    """[a rel b], or that it fails, from the sign of a − b where it is known or where a − b = g·h."""
+    """[a rel b], or that it fails, if the sign of a − b is known or if a − b = g·h."""
     if (found := decided(separator, node)) is not None:
         return _numbered(separator, S.One if found[0] != fails else S.Zero, found[1])
     strict, flipped = RELATIONS[node.rel_op]
@@ -195,10 +195,11 @@ def _products(separator: Separating, parts: Sequence[tuple[Boolean, Boolean]], *
 
 
 def decided(separator: Separating, condition: Boolean) -> tuple[bool, frozenset[Value]] | None:
-    """Whether a relation holds of all elements or of none, by the facts, and the values that it speaks of.
+    """True if a relation holds of all elements by the facts, False if of none, and the values that it speaks of.
 
-    Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count. Nor is it known to hold of
-    a/h ≤ b where h ≥ 0 is all that is known: no comparison holds of 0/0, and a mask hides it. That a/h > b fails is.
+    None if neither is known. Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count.
+    a/h ≤ b is not known to hold if h ≥ 0 is all that is known: no comparison holds of 0/0, and a mask hides it. That
+    a/h > b fails is known.
     """
     if not isinstance(condition, Relational) or condition.rel_op not in (">", "<", ">=", "<="):
         return None
@@ -211,6 +212,6 @@ def decided(separator: Separating, condition: Boolean) -> tuple[bool, frozenset[
 
 
 def _numbered(separator: Separating, truth: Expr, values: frozenset[Value]) -> Polynomial:
-    """A truth that holds of numbers: an extremum is NaN where an element is, of which no comparison holds."""
+    """A truth that holds of numbers: an extremum is NaN if an element is, and no comparison holds of NaN."""
     numbers = And(*map(is_number, sorted(values, key=text_of)))
     return separator.pure(Where(numbers, truth, UNDEFINED))

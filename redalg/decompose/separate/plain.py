@@ -1,4 +1,4 @@
-"""Where an expression is a number, and where it is finite, as conditions that SymPy does not decide by itself.
+"""The conditions for an expression to be a number, and to be finite, which SymPy does not decide by itself.
 
     u is a number      u > −∞ ∨ u < ∞, or of |a|, a², exp a and the like, which SymPy takes for less than ∞: a is one
     u is finite        u > −∞ ∧ u < ∞, or alike: a is finite; exp a: a < ∞; 1/a: a ≠ 0
@@ -20,13 +20,13 @@ Test = Callable[[Expr], Boolean]
 
 
 def is_number(u: Expr) -> Boolean:
-    """Where u is not NaN."""
+    """The condition that u is not NaN."""
     whole = Or(u > S.NegativeInfinity, u < S.Infinity)
     return whole if whole is not S.true else _of_parts(u, is_number)
 
 
 def is_finite(u: Expr) -> Boolean:
-    """Where u is a number and neither ∞ nor −∞."""
+    """The condition that u is a number and neither ∞ nor −∞."""
     if u.is_finite:
         return is_number(u)
     if isinstance(u, exp):

@@ -50,8 +50,8 @@ class Rounding:
 
     Attributes:
         cast: the node as written.
-        scale: h(d), by whose running value the pass rounds; None where it leaves the rounding out.
-        within: whether what is rounded is known to lie within the dtype's largest number.
+        scale: h(d), by whose running value the pass rounds; None if it leaves the rounding out.
+        within: True if what is rounded is known to lie within the dtype's largest number.
     """
 
     cast: Cast
@@ -60,12 +60,12 @@ class Rounding:
 
     @property
     def by_power_of_two(self) -> bool:
-        """Tells whether the scale moves by powers of 2 alone, by which a float is rounded alike before and after."""
+        """Tell if the scale moves by powers of 2 alone: a float is rounded alike before and after it."""
         return self.scale is not None and is_power_of_two(self.scale.as_coeff_Mul()[1])
 
     @property
     def beyond(self) -> Expr:
-        """Most by which the definition's rounding moves a number for being larger than the dtype's largest."""
+        """The most by which the definition's rounding moves a number that is larger than the dtype's largest."""
         size, largest = size_of(self.cast.args[0]), Integer(DTYPES[self.cast.dtype].largest)
         if self.within:
             return S.Zero
@@ -74,7 +74,7 @@ class Rounding:
 
     @property
     def bound(self) -> Expr:
-        """Most by which one rounded element may differ from the definition's."""
+        """The most by which one rounded element may differ from the definition's."""
         relative = roundoff(self.cast.dtype)
         step = half_step(self.cast.dtype)
         if self.scale is None:
@@ -84,13 +84,13 @@ class Rounding:
 
 
 def size_of(rounded: Expr) -> Expr:
-    """|q|; exponents that are rounded are real, which SymPy does not know of a logarithm in them."""
+    """|q|; rounded exponents are integers, which SymPy does not know if a logarithm stands in them."""
     whole = {one: Dummy(integer=True) for one in rounded.atoms(floor, ceiling)}
     return Abs(rounded.xreplace(whole)).xreplace({dummy: one for one, dummy in whole.items()})
 
 
 def is_power_of_two(scale: Expr) -> bool:
-    """Whether an expression is 2^k with k rounded to an integer, however SymPy spells it: 2**k or exp(k·log 2)."""
+    """Tell if an expression is 2^k with k rounded to an integer, however SymPy spells it: 2**k or exp(k·log 2)."""
     if isinstance(scale, exp):
         times, rounded = (scale.args[0] / log(2)).as_coeff_Mul()
         return bool(times.is_Integer) and isinstance(rounded, floor | ceiling)
@@ -111,22 +111,25 @@ def exact_forms(rounding: Rounding) -> str:
     )
 
 
-def said(one: Rounding) -> str:
-    """What happens to a rounding in one pass."""
-    if one.scale is None:
-        beyond = "" if one.within else f" {overflowing(one)}"
-        return f"`{one.cast}` rounds what one pass knows only at its end: it leaves the rounding out.{beyond}"
-    if one.by_power_of_two:
-        return f"`{one.cast}` is rounded at the running scale `{one.scale}`, a power of 2: alike but for underflow."
+def said(rounding: Rounding) -> str:
+    """The sentence that says what one pass does to a rounding."""
+    if rounding.scale is None:
+        beyond = "" if rounding.within else f" {overflowing(rounding)}"
+        return f"`{rounding.cast}` rounds what one pass knows only at its end: it leaves the rounding out.{beyond}"
+    if rounding.by_power_of_two:
+        return (
+            f"`{rounding.cast}` is rounded at the running scale `{rounding.scale}`, a power of 2: alike but for "
+            "underflow."
+        )
     return (
-        f"`{one.cast}` rounds what mixes x and d, and rounding does not commute with a later rescaling: one pass "
-        f"rounds at the running scale `{one.scale}`."
+        f"`{rounding.cast}` rounds what mixes x and d, and rounding does not commute with a later rescaling: one pass "
+        f"rounds at the running scale `{rounding.scale}`."
     )
 
 
-def overflowing(one: Rounding) -> str:
+def overflowing(rounding: Rounding) -> str:
     """The fate of a number that is too large for the dtype."""
-    row = DTYPES[one.cast.dtype]
+    row = DTYPES[rounding.cast.dtype]
     ends = "saturates" if row.saturates else "is infinite"
     return f"What exceeds {float(row.largest):.6g} in magnitude, where the definition {ends}, stays as it is."
 
@@ -135,7 +138,7 @@ def overflowing(one: Rounding) -> str:
 
 
 def bounds(cascade: Cascade, roundings: Iterable[tuple[Reduction, Rounding]]) -> dict[Reduction, Expr]:
-    """By reduction, the most by which its value may differ from the definition's (∞ where no bound is known)."""
+    """By reduction, the most by which its value may differ from the definition's (∞ if no bound is known)."""
     moved: dict[Value, Expr] = {}
     result: dict[Reduction, Expr] = {}
     several = tuple(roundings)
@@ -150,14 +153,14 @@ def bounds(cascade: Cascade, roundings: Iterable[tuple[Reduction, Rounding]]) ->
 
 
 def free_of_infinity(move: Expr) -> bool:
-    """Tells whether a bound is a number for some data."""
+    """Tell if a bound is a number for some data."""
     return not any(S.Infinity in Mul.make_args(term) for term in Add.make_args(move))
 
 
 @final
 @dataclass(frozen=True)
 class Moves:
-    """How far expressions move with the roundings and values in them.
+    """The distances that expressions move with the roundings and values in them.
 
     Attributes:
         by: roundings and values, each with the most by which it may move.
@@ -168,7 +171,7 @@ class Moves:
     values: frozenset[Value]
 
     def of(self, node: Basic) -> Expr:
-        """Most by which an expression moves, its parts being anywhere within their own bounds."""
+        """The most by which an expression moves, if its parts are anywhere within their own bounds."""
         if node in self.by:
             return self.by[node]
         if not self.moves(node):
@@ -186,13 +189,13 @@ class Moves:
         return S.Infinity
 
     def moves(self, node: Basic) -> bool:
-        """Tells whether an expression holds something that moves, or a rounding of which nothing is known."""
+        """Tell if an expression holds something that moves, or a rounding of which nothing is known."""
         if node in self.by or (isinstance(node, Cast) and bool(values_of(node) & self.values)):
             return True
         return any(map(self.moves, node.args))
 
     def size(self, node: Basic) -> Expr:
-        """Most of an expression's magnitude, wherever its parts are within their bounds."""
+        """The largest magnitude of an expression, if its parts are anywhere within their bounds."""
         if not self.moves(node):
             return Abs(node)
         if isinstance(node, Cast):
@@ -200,8 +203,8 @@ class Moves:
         return Abs(node) + self.of(node)
 
     def _product(self, factors: Sequence[Basic]) -> Expr:
-        """Each factor's move times the other factors' sizes."""
+        """The sum over factors of each one's move times the other factors' sizes."""
         fixed = Abs(Mul(*(one for one in factors if not self.moves(one))))
         moving = [one for one in factors if self.moves(one)]
-        return fixed * Add(*(self.of(one) * Mul(*(self.size(other) for other in moving[:place] + moving[place + 1 :]))
-                             for place, one in enumerate(moving)))  # fmt: skip
+        return fixed * Add(*(self.of(part) * Mul(*(self.size(other) for other in moving[:place] + moving[place + 1 :]))
+                             for place, part in enumerate(moving)))  # fmt: skip

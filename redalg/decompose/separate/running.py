@@ -26,7 +26,7 @@ RISES = {"max": 1, "min": -1}
 
 
 def rounding(separator: Separating, cast: Cast, g: Expr, h: Expr) -> Rounding:
-    """How one pass rounds what is g·h: at the running h where it may, else not at all."""
+    """The rounding of g·h in one pass: at the running h if it may, else not at all."""
     largest = Integer(DTYPES[cast.dtype].largest)
     runs = is_within(separator, g * smooth(h), largest) and never_grows(separator, smooth(h))
     return Rounding(cast, h if runs else None, is_within(separator, smooth(cast.args[0]), largest))
@@ -41,7 +41,7 @@ def smooth(scale: Expr) -> Expr:
 
 
 def is_within(separator: Separating, rounded: Expr, largest: Expr) -> bool:
-    """Tells whether the magnitude of what is rounded is known not to exceed a number, of every element and prefix."""
+    """Tell if the magnitude of what is rounded is known not to exceed a number, for every element and prefix."""
     if isinstance(rounded, Where):
         return all(is_within(separator, branch, largest) for branch in rounded.args[1:])
     choice = next((one for one in Mul.make_args(rounded) if isinstance(one, Where)), None)
@@ -54,21 +54,21 @@ def is_within(separator: Separating, rounded: Expr, largest: Expr) -> bool:
 
 
 def divided(separator: Separating, rounded: Expr) -> Expr:
-    """A product that divides by max(ε, d) as one that divides by d, which is larger."""
+    """Replace a product that divides by max(ε, d) by one that divides by d, which is larger."""
     factors = []
-    for one in Mul.make_args(rounded):
-        floors = [node for node in one.atoms(Max) if len([arg for arg in node.args if separator.side(arg)]) == 1]
+    for factor in Mul.make_args(rounded):
+        floors = [node for node in factor.atoms(Max) if len([arg for arg in node.args if separator.side(arg)]) == 1]
         base = Dummy("base", positive=True)
-        if len(floors) == 1 and curvature(1 / one.xreplace({floors[0]: base}), base, separator.facts).direction == 1:
+        if len(floors) == 1 and curvature(1 / factor.xreplace({floors[0]: base}), base, separator.facts).direction == 1:
             [d] = [arg for arg in floors[0].args if separator.side(arg)]
-            factors.append(one.xreplace({floors[0]: d}))
+            factors.append(factor.xreplace({floors[0]: d}))
         else:
-            factors.append(one)
+            factors.append(factor)
     return Mul(*factors)
 
 
 def never_grows(separator: Separating, scale: Expr) -> bool:
-    """Tells whether a scale is known to be positive, and to fall while extrema of x alone are still running."""
+    """Tell if a scale is known to be positive, and to fall while extrema of x alone are still running."""
     values = [one for one in values_of(scale) if separator.side(one) == D]
     kinds = [separator.facts.get(one, ("", S.NaN)) for one in values]
     return is_nonnegative(1 / scale, separator.facts) and all(
@@ -79,12 +79,12 @@ def never_grows(separator: Separating, scale: Expr) -> bool:
 
 
 def rounds(separator: Separating, *nodes: Basic) -> bool:
-    """Tells whether a rounding of what mixes x and d stands in one of these."""
+    """Tell if a rounding of what mixes x and d stands in one of the nodes."""
     return any(separator.side(one) == X | D for node in nodes for one in of_kind(Cast, node))
 
 
 def refuse_functions(separator: Separating, node: Expr) -> None:
-    """Refuse a function of such a rounding that keeps no bound of it: all but sums, products, powers and choices."""
+    """Refuse a function of a rounding that keeps no bound of it: all but sums, products, powers and choices."""
     if isinstance(node, Add | Mul) or (node.is_Pow and node.exp.is_Integer and node.exp.is_positive):
         return
     if isinstance(node, Cast):

@@ -91,7 +91,7 @@ def rational(number: Expr) -> Ratio | None:
 
 @final
 class Separator(Separating):
-    """Separates terms over reduced axes. `facts` says what each value is: its monoid's name and its term."""
+    """Separate terms over reduced axes. `facts` says what each value is: its monoid's name and its term."""
 
     def __init__(
         self, axes: Axis | Iterable[Axis], values: Iterable[Value], facts: Facts, domain: Boolean = S.true
@@ -108,7 +108,7 @@ class Separator(Separating):
         self._sides: dict[Basic, int] = {}
 
     def side(self, node: Basic) -> int:
-        """Which of x (1), d (2), both (3) or neither (0: a parameter) the node depends on."""
+        """The sides that a node depends on: x (1), d (2), both (3) or neither (0: a parameter)."""
         if node not in self._sides:
             if node in self.values:
                 found = D
@@ -163,7 +163,7 @@ class Separator(Separating):
         return self._opaque(node)
 
     def _pure_product(self, node: Expr) -> Polynomial:
-        """The factors' product; those of a product that is shifted somewhere are one generator together."""
+        """The product of the factors; a product that is shifted somewhere stays one generator."""
         left, out = list(node.args), laurent.ONE
         for whole in (one for one in self.products if one.is_Mul):
             if all(factor in left for factor in whole.args):
@@ -172,7 +172,7 @@ class Separator(Separating):
         return laurent.multiply(out, self._product(left))
 
     def keep_products(self, terms: Iterable[Expr]) -> None:
-        """Products and powers of x that stand beside values in a sum, x·y − v(d), are generators of their own."""
+        """Keep products and powers of x that stand beside values in a sum, x·y − v(d), as generators of their own."""
         for term in terms:
             found = {node: whole for node in of_kind(Add, term) if (whole := self._whole(node)) is not None}
             self.products |= {found[node]: None for node in sorted(found, key=text_of)}
@@ -206,7 +206,7 @@ class Separator(Separating):
         return self.atoms.polynomial(Atom(base, on_x, exponential=False), exponent)
 
     def _opened_power(self, base: Expr, exponent: Ratio, on_x: bool) -> Polynomial:
-        """(E[u]·b·c)^q → E[u]^q · b^q · c^q where b ≥ 0 is known; the rest stays one atom."""
+        """(E[u]·b·c)^q → E[u]^q · b^q · c^q if b ≥ 0 is known; the rest stays one atom."""
         opened, rest = self._opened(base)
         monomial = laurent.power_monomial(opened, exponent)
         made: Polynomial = {(monomial, ()) if on_x else ((), monomial): 1}
@@ -219,8 +219,8 @@ class Separator(Separating):
         if len(poly := self.pure(node)) != 1:
             return (), node
         [((x, d), c)] = poly.items()
-        kept = [one for one in x + d if self.atoms.list[one[0]].exponential
-                or is_nonnegative(self.atoms.list[one[0]].base, self.facts)]  # fmt: skip
+        kept = [pair for pair in x + d if self.atoms.list[pair[0]].exponential
+                or is_nonnegative(self.atoms.list[pair[0]].base, self.facts)]  # fmt: skip
         rest = self.atoms.expr(tuple(one for one in x + d if one not in kept))
         return tuple(kept), laurent.number(c) * rest
 
@@ -283,7 +283,7 @@ class Separator(Separating):
         return laurent.add(*(self.pure(u) for u, _ in apart), *map(self.pure, of_d))
 
     def _beside_their_extrema(self, x_terms: list[Expr], d_terms: list[Expr]) -> list[tuple[Expr, Expr]]:
-        """Pairs q·u, −q·max u of a sum (min alike): each is a generator of its own, beside which nothing is rounded."""
+        """Pairs q·u, −q·max u of a sum (or min u): each is a generator of its own, beside which nothing is rounded."""
         found = []
         for v in d_terms:
             factor, d = v.as_coeff_Mul()
@@ -331,8 +331,8 @@ class Separator(Separating):
     def _of_one_sign(self, g: Expr, h: Expr, *, root: bool) -> tuple[Expr, Expr, Polynomial]:
         """g·h ≥ 0 as a product of two that are not negative, and what is NaN where g·h < 0 (0 elsewhere).
 
-        Where one of the two has a known sign g·h ≥ 0 fixes the sign of the other, whose own power is NaN otherwise, and
-        so is the product; but of a `root`, where the one is 0, it is 0 of whatever the other is.
+        If one of the two has a known sign, g·h ≥ 0 fixes the sign of the other. If the other breaks that, its own power
+        is NaN, and so is the product. But a `root` is 0 if the first is 0, whatever the other is.
         """
         signs = sign_of(g, self.facts), sign_of(h, self.facts)
         known = [one for one in signs if one is not None]
@@ -362,13 +362,13 @@ class Separator(Separating):
         except NotSeparable:
             g, h = node.args[0], S.One
         content, g = g.as_coeff_Mul()
-        one = rounding(self, node, g, h * content)
-        running = one.scale is not None and self.side(g) == X and not g.has(exp)  # e^x alone overflows
-        self.roundings.append(one if running else replace(one, scale=None))
+        rounded = rounding(self, node, g, h * content)
+        running = rounded.scale is not None and self.side(g) == X and not g.has(exp)  # e^x alone overflows
+        self.roundings.append(rounded if running else replace(rounded, scale=None))
         if not running:
             return whole
-        atom = Atom(RunningCast(g, one.scale, node.args[1]), on_x=True, exponential=False)
-        return laurent.multiply(self.atoms.polynomial(atom), self.pure(one.scale))
+        atom = Atom(RunningCast(g, rounded.scale, node.args[1]), on_x=True, exponential=False)
+        return laurent.multiply(self.atoms.polynomial(atom), self.pure(rounded.scale))
 
     def _addition(self, node: Expr) -> Polynomial:
         """sin, cos, sinh, cosh of what mixes x and d as a sum."""
@@ -387,14 +387,14 @@ class Separator(Separating):
         return laurent.add(*(laurent.multiply(g, h) for g, h in parts))
 
     def _exp(self, exponent: Expr) -> Polynomial:
-        """exp of what mixes x and d, which SymPy opens where a logarithm or an infinity stands in it."""
+        """exp of what mixes x and d, which SymPy opens if a logarithm or an infinity stands in it."""
         opens = exponent.has(log, S.Infinity, S.NegativeInfinity)
         return self.separate(exp(exponent)) if opens else self.exponential(exponent)
 
     # ---- helpers -------------------------------------------------------------------------------------------------
 
     def sign(self, difference: Expr) -> int:
-        """1 where a difference is known to be at least 0, −1 at most 0; 0 unknown (d = max u ≥ u of every prefix)."""
+        """1 if a difference is known to be ≥ 0, −1 if ≤ 0, 0 if unknown (d = max u ≥ u of every prefix)."""
         known = sign_of(difference, self.facts)
         return 0 if known is None else 1 if known in UP else -1
 

@@ -1,4 +1,4 @@
-"""What the rules of separation ask of the separator that they belong to."""
+"""The interface of the separator that the rules of separation belong to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from redalg.decompose.separate.signs import KnownFacts
 
 
 class Separating(ABC):
-    """Turns terms into polynomials Σ h(d)·g(x). `facts` says what each value is: its monoid's name and its term."""
+    """Turn terms into polynomials Σ h(d)·g(x). `facts` says what each value is: its monoid's name and its term."""
 
     facts: KnownFacts
 
     @abstractmethod
     def side(self, node: Basic) -> int:
-        """Which of x (1), d (2), both (3) or neither (0: a parameter) the node depends on."""
+        """The sides that a node depends on: x (1), d (2), both (3) or neither (0: a parameter)."""
 
     @abstractmethod
     def separate(self, node: Expr) -> Polynomial:
@@ -30,7 +30,7 @@ class Separating(ABC):
 
     @abstractmethod
     def sign(self, difference: Expr) -> int:
-        """1 where a difference is known to be at least 0, −1 at most 0; 0 unknown."""
+        """1 if a difference is known to be at least 0, −1 if at most 0, 0 if unknown."""
 
     @abstractmethod
     def rank_one(self, node: Expr, factor: Expr, reason: object, *, certain: bool = False) -> tuple[Expr, Expr]:

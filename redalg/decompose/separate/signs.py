@@ -25,7 +25,7 @@ from redalg.expression.operators import operator_of
 
 Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
 Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
-"""What each reduced value is: the name of its monoid and its term."""
+"""Each reduced value, with the name of its monoid and its term."""
 
 NEGATED: dict[Sign, Sign] = {
     "positive": "negative", "negative": "positive", "nonnegative": "nonpositive", "nonpositive": "nonnegative",
@@ -47,7 +47,7 @@ ADDENDS_LIMIT = 32
 
 @final
 class Effort:
-    """What is left of `EFFORT` for the sign that is asked for, and how deep the search for it is."""
+    """The rest of `EFFORT` for the sign that is asked for, and the depth of the search for it."""
 
     def __init__(self) -> None:
         self.left, self.depth = EFFORT, 0
@@ -82,18 +82,18 @@ def sign_of(expr: Expr, facts: Facts) -> Sign | None:
 
 
 def is_nonnegative(expr: Expr, facts: Facts) -> bool:
-    """Whether an expression is known to be at least 0."""
+    """Tell if an expression is known to be at least 0."""
     return sign_of(expr, facts) in UP
 
 
 def absolute(expr: Expr, facts: Facts) -> Expr:
-    """|u| as SymPy writes it, which would ask at length for the sign of what has none that is known."""
+    """|u| as SymPy writes it; left unevaluated if u has no known sign, for which SymPy would ask at length."""
     unsigned = isinstance(expr, Add | tanh) and sign_of(expr, facts) is None and not expr.could_extract_minus_sign()
     return Abs(expr, evaluate=not unsigned)
 
 
 def _found(expr: Expr, facts: KnownFacts) -> Sign | None:
-    """By the rules, and by SymPy, which is slow to say that it does not know, of what is left."""
+    """Find a sign by the rules, and by SymPy for what is left: SymPy is slow to say that it does not know."""
     ruled = isinstance(expr, RULED) or _keeps_sign(expr)
     if ruled and (elements_of(expr) or values_of(expr)):
         return _rule(expr, facts)
@@ -163,7 +163,7 @@ def _product(signs: list[Sign | None]) -> Sign | None:
 
 
 def _together(signs: list[Sign | None]) -> Sign | None:
-    """The sign of a sum whose terms agree: strict where one term is."""
+    """The sign of a sum whose terms agree: strict if one term is."""
     if None in signs:
         return None
     if all(one in UP for one in signs):
@@ -174,7 +174,7 @@ def _together(signs: list[Sign | None]) -> Sign | None:
 
 
 def _both(a: Sign | None, b: Sign | None) -> Sign | None:
-    """The sign of what is either of two."""
+    """The sign of what is one of two expressions; None if their signs disagree."""
     if a is None or b is None or (a in UP) != (b in UP):
         return None
     return a if a == b else _weak(a)
@@ -222,7 +222,7 @@ def _difference(expr: Add, facts: Facts) -> Sign | None:
 
 
 def _searched(expr: Add, facts: Facts) -> Sign | None:
-    """The sign that differences and bounds give, for which the sum itself is unknown meanwhile."""
+    """The sign that differences and bounds give; meanwhile the sum itself counts as unknown."""
     known = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
     effort, known.signs[expr] = known.effort, None
     effort.left = effort.left - 1 if effort.depth else EFFORT
@@ -242,9 +242,9 @@ def _bounded(expr: Add, facts: KnownFacts) -> Sign | None:
 
 
 def divides(expr: Expr, facts: Facts) -> bool:
-    """Tells if the sign of a sum follows from one that is multiplied by what it divides by, which may be 0 or ∞."""
-    if not expr.is_Add or not any(one.exp.is_extended_negative and (values_of(one) or elements_of(one))
-                                  for one in of_kind(Pow, expr)):  # fmt: skip
+    """Tell if the sign of a sum follows from the sum times what it divides by, which may be 0 or ∞."""
+    if not expr.is_Add or not any(power.exp.is_extended_negative and (values_of(power) or elements_of(power))
+                                  for power in of_kind(Pow, expr)):  # fmt: skip
         return False
     return _together([sign_of(arg, facts) for arg in expr.args]) is None and _difference(expr, facts) is None
 
@@ -254,7 +254,7 @@ def _way(sign: Sign | None) -> int:
 
 
 def _bounds(monoid: str, u: Expr) -> tuple[Expr, ...]:
-    """What an extremum of u is beyond: u itself, max |w| above w and −w, and max of max(v, w) above both."""
+    """The expressions that an extremum of u is beyond: u, max |w| above w and −w, max of max(v, w) above both."""
     if monoid == "max" and isinstance(u, Abs):
         return u, u.args[0], -u.args[0]
     return (u, *u.args) if isinstance(u, Max if monoid == "max" else Min) else (u,)

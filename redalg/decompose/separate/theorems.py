@@ -1,4 +1,4 @@
-"""Why a term has no finite separation: findings, and the theorems that they rest on.
+"""Findings that a term has no finite separation, and the theorems that they rest on.
 
 `THEOREMS` holds every theorem that a refusal can rest on, with its proof. Each is about the node that it names; pieces
 of a term may still cancel, and facts may bound what d can be. A refusal therefore takes, beside the theorem, samples of
@@ -32,9 +32,9 @@ X, D = 1, 2
 
 @final
 class NotSeparable(Exception):  # noqa: N818 - a finding, turned into a verdict
-    """`node` has no finite separation, for `reason`; `certain` where that is a theorem rather than ignorance.
+    """`node` has no finite separation, for `reason`; `certain` if that is a theorem rather than ignorance.
 
-    `hint` says what to write instead, where that depends on the reason.
+    `hint` says what to write instead, if that depends on the reason.
     """
 
     def __init__(self, node: Basic, reason: object, *, certain: bool, hint: object = "") -> None:
@@ -197,13 +197,13 @@ PIECEWISE = (*FLAT, Abs, Max, Min)
 
 
 def smooth(argument: Expr, side: Callable[[Basic], int]) -> bool:
-    """Tells if P(x, d) is analytic on some interval of x: no kink or jump mixes x and d, and none is flat in x."""
+    """Tell if P(x, d) is analytic on some interval of x: no kink or jump mixes x and d, and none is flat in x."""
     return not any(side(node) == X | D or (side(node) & X and isinstance(node, FLAT))
                    for node in nodes_of(argument) if isinstance(node, PIECEWISE))  # fmt: skip
 
 
 def pole(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool]:
-    """Why 1/P does not separate, and whether that is a theorem (it is one about analytic P)."""
+    """The reason that 1/P does not separate, and True if that is a theorem (it is one about analytic P)."""
     if not analytic:
         return f"is a {what} of a sum that mixes x and d", False
     return Text("has a pole where `", argument, "` is 0, which moves with d: functions with poles at different places "
@@ -211,7 +211,7 @@ def pole(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool]:
 
 
 def singularity(what: str, *, analytic: bool) -> tuple[str, bool]:
-    """Why log P and P^q do not separate, and whether that is a theorem (it is one about analytic P)."""
+    """The reason that log P and P^q do not separate, and True if that is a theorem (it is one about analytic P)."""
     if not analytic:
         return f"is a {what} of a sum that mixes x and d", False
     return (f"is a {what} of a sum that mixes x and d, singular where that is 0, which moves with d: functions "
@@ -222,7 +222,7 @@ UNKNOWN = "applies `{}` to what mixes x and d, and has no addition theorem known
 
 
 def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool]:
-    """Why tanh P and its like do not separate, and whether that is a theorem (it is one about analytic P)."""
+    """The reason that tanh P and its like do not separate, and True if that is a theorem (one about analytic P)."""
     if what not in OPERATORS or not OPERATORS[what].singular or not analytic:
         return UNKNOWN.format(what), False
     return Text("is singular where `", argument, "` has a certain complex value, which moves with d: functions "
@@ -230,14 +230,14 @@ def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool
 
 
 def coupled(term: Expr, function: str) -> Text:
-    """Why exp(… + x·d) does not separate."""
+    """The reason that exp(… + x·d) does not separate."""
     where = "in an exponent" if function == "exp" else f"in `{function}`"
     return Text("couples x and d through the product `", term, f"` {where}: functions {function}(x·d) are independent "
                  "for distinct d, so the rank is infinite")  # fmt: skip
 
 
 def declaring(base: Expr) -> str:
-    """The advice that makes a power real where its base's sign is not known: declare a scalar, or write an exponential.
+    """The advice that makes a power real if its base's sign is not known: declare a scalar, or write an exponential.
 
     >>> from redalg import scalars
     >>> declaring(scalars("rate"))

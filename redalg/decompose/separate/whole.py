@@ -29,7 +29,7 @@ class Whole:
 
     Attributes:
         atom: its atom's number.
-        monomial: what it stands for, as `canonical` has it.
+        monomial: the monomial that it stands for, in the form of `canonical`.
         beside: the monomials t that it is summed beside.
         exponentials: its factors E[u]^q, which are scaled before z is shifted.
         rest: the others.
@@ -59,7 +59,7 @@ def _with(x: Monomial, whole: Whole, atoms: Atoms) -> Monomial:
 
 
 def quotient(x: Monomial, by: Monomial, k: int, atoms: Atoms) -> Monomial | None:
-    """x/by^k where x has every factor of it."""
+    """x/by^k; None if x lacks a factor of by^k."""
     powers = dict(x)
     for atom, q in product((), by, k, atoms):
         p = powers.pop(atom, 0)
@@ -81,13 +81,13 @@ def canonical(x: Monomial, atoms: Atoms) -> Monomial:
 
 
 def _factor(atom: int, q: Ratio, atoms: Atoms) -> Monomial:
-    one = atoms.list[atom]
-    if one.exponential and isinstance(one.base, Add):
-        return reduce(laurent.multiply_monomials, (_exponential(term, q, atoms) for term in one.base.args))
-    if q > 0 and is_indicator(one.base):
+    generator = atoms.list[atom]
+    if generator.exponential and isinstance(generator.base, Add):
+        return reduce(laurent.multiply_monomials, (_exponential(term, q, atoms) for term in generator.base.args))
+    if q > 0 and is_indicator(generator.base):
         return ((atom, 1),)
-    if isinstance(one.base, Abs) and q.denominator == 1 and q > 1:
-        even = atoms.monomial(Atom(one.base.args[0], on_x=True, exponential=False), q - q % 2)
+    if isinstance(generator.base, Abs) and q.denominator == 1 and q > 1:
+        even = atoms.monomial(Atom(generator.base.args[0], on_x=True, exponential=False), q - q % 2)
         return laurent.multiply_monomials(even, ((atom, q % 2),) if q % 2 else ())
     return ((atom, q),)
 
@@ -102,5 +102,5 @@ def _exponential(term: Expr, q: Ratio, atoms: Atoms) -> Monomial:
 
 
 def with_wholes(polynomial: Polynomial, wholes: Iterable[Whole], atoms: Atoms) -> Polynomial:
-    """A polynomial with every generator that is kept whole written so, one after the other."""
+    """Write every generator that is kept whole as one atom, one generator after the other."""
     return reduce(lambda poly, whole: rewritten(poly, whole, atoms), wholes, polynomial)

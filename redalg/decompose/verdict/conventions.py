@@ -11,12 +11,12 @@
     max, min, topk, argmax             NaN before every number, the first NaN first
     no element, or none that counts    Σ 0, Π 1, max −∞, min ∞, ratios 0/0
 
-A sum that reads a ratio of weighted sums, Σ exp(u)·(x − Σ exp(u)·x/Σ exp(u)), is in a row where every u is −∞ what that
-ratio is there: 0/0, NaN or 0 as `empty` says. By the table alone it is 0, since no element has a weight.
+A sum may read a ratio of weighted sums: Σ exp(u)·(x − Σ exp(u)·x/Σ exp(u)). In a row where every u is −∞, it has the
+value of that ratio: 0/0, NaN or 0 as `empty` says. By the table alone it is 0, since no element has a weight.
 
-Which non-finite value a result is that is not finite, is not promised. Of a matrix product Σ_k exp(u[q,k])·f[k,e], a
-row q may read what another row needs: f must be finite there, or the row need not be. The conditions below are those
-under which this table differs from IEEE 754 in a cascade at hand; `explain` says them.
+If a result is not finite, it is not promised which non-finite value it is. In a matrix product Σ_k exp(u[q,k])·f[k,e],
+a row q may read elements that another row needs: if f is not finite there, row q need not be finite. The functions
+below find the conditions under which this table differs from IEEE 754 in a cascade at hand; `explain` prints them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from redalg.expression.contents import of_kind, text_of, values_of
 
 
 def weights(decomposition: Decomposition) -> tuple[Expr, ...]:
-    """The exponents u of sums Σ exp(u)·f: where one is −∞ the element does not count, whatever f is there.
+    """The exponents u of sums Σ exp(u)·f: an element with u = −∞ does not count, whatever f is there.
 
     >>> from sympy import exp
     >>> from redalg import axes, fuse, sum, tensors
@@ -52,14 +52,14 @@ def _weights(separation: Separation) -> Iterator[Expr]:
 
 
 def selections(decomposition: Decomposition) -> tuple[Separation, ...]:
-    """The selections by φ_d(u): made by u, they are φ's where no factor of φ is infinite (`selected`)."""
+    """The selections by φ_d(u), made by u: they equal those by φ if no factor of φ is infinite (`selected`)."""
     kinds = ("argmax", "argmin", "topk")
-    return tuple(one for one in decomposition.separations
-                 if one.reduction.monoid.name in kinds and one.times == "∘")  # fmt: skip
+    return tuple(separation for separation in decomposition.separations
+                 if separation.reduction.monoid.name in kinds and separation.times == "∘")  # fmt: skip
 
 
 def factors(decomposition: Decomposition) -> tuple[tuple[Separation, Expr], ...]:
-    """Extrema of φ_d(u) that are made of extrema of u, with each factor of d: 0·∞ of one element alone is not seen.
+    """Extrema of φ_d(u) that are made of extrema of u, with each factor of d: a 0·∞ at a single element is not seen.
 
     >>> from sympy import Abs
     >>> from redalg import axes, fuse, max, tensor
@@ -67,13 +67,13 @@ def factors(decomposition: Decomposition) -> tuple[tuple[Separation, Expr], ...]
     >>> [factor for _, factor in factors(fuse(max(x / max(Abs(x), n), n)).decomposition)]
     [1/max_0]
     """
-    found = [(one, {factor for phi in one.extremal.h for factor in free_parts(phi) if values_of(factor)})
-             for one in decomposition.separations if one.extremal]  # fmt: skip
+    found = [(separation, {factor for phi in separation.extremal.h for factor in free_parts(phi) if values_of(factor)})
+             for separation in decomposition.separations if separation.extremal]  # fmt: skip
     return tuple((one, factor) for one, factors in found for factor in sorted(factors, key=text_of))
 
 
 def free_parts(phi: Expr, kind: type[Add | Mul] = Mul) -> Iterator[Expr]:
-    """Factors of φ that are free of u, or terms."""
+    """Yield the factors of φ that are free of u, or its terms if `kind` is Add."""
     if isinstance(phi, kind):
         free = kind(*(arg for arg in phi.args if not arg.has(GENERATOR)))
         if free.has(Value, Element, Scalar):
@@ -84,7 +84,7 @@ def free_parts(phi: Expr, kind: type[Add | Mul] = Mul) -> Iterator[Expr]:
 
 
 def ties(decomposition: Decomposition) -> tuple[tuple[Value, Value], ...]:
-    """Pairs (d, v) of a v at or below the largest u + d, which is NaN where d is not finite: all u + d are then alike.
+    """Pairs (d, v): v is taken at or below the largest u + d, and is NaN if d is not finite: all u + d are then alike.
 
     >>> from redalg import axes, fuse, max, sum_at_max, tensors
     >>> x, y, z = tensors("x[n] y[n] z[n]")

@@ -4,10 +4,10 @@ d_i = ⊕ F_i(x; d_1 … d_{i-1})   →   first pass: the d's that some F needs;
 Σ cast(g(x)·h(d))·f(x, e)       →   first pass: cast(g·h) too, once instead of for every e;  second pass: Σ of a product
 F(x; Σ_n 1)                     →   F(x; |n|)          a call knows |n|, where a stream learns it last: it takes no pass
 
-Exact: in a later pass those d's are tensors like any other, and what is of x and of tensors separates as itself.
+Exact: in a later pass those d's are tensors like any other, and a term of x and of tensors separates as itself.
 
-The number of passes is the least: every reduction takes the earliest in which it separates, values of earlier passes
-being tensors. Then each goes as late as it may: an early pass reads and computes no more than a later one needs.
+The number of passes is the least: every reduction takes the earliest in which it separates, with values of earlier
+passes as tensors. Then each goes as late as it may: an early pass reads and computes no more than a later one needs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ NUMBERS = {1: "one pass", 2: "two passes", 3: "three passes", 4: "four passes"}
 
 
 def in_passes(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...] | None:
-    """The fewest decompositions, in the order of their passes, that compute a cascade; None where `most` do not.
+    """The fewest decompositions, in the order of their passes, that compute a cascade; None if `most` do not.
 
-    Without `exact` one pass may round at a running value where the exact passes are too many; several never do.
+    Without `exact` one pass may round at a running value if the exact passes are too many; several passes never do.
     """
     levels = Levels(cascade, most, exact=True)
     if levels.needed is not None and levels.needed <= most:
@@ -52,7 +52,7 @@ class Advice:
 
     Attributes:
         cascade: as it was parsed.
-        other: what else helps, in sentences; empty where nothing is known to.
+        other: other help, in sentences; empty if none is known.
     """
 
     cascade: Cascade
@@ -60,7 +60,7 @@ class Advice:
 
     @cached_property
     def passes(self) -> int | None:
-        """The least `passes=` that gives an exact form; None where no number does."""
+        """The least `passes=` that gives an exact form; None if no number does."""
         return Levels(self.cascade, 1 + len(self.cascade.reductions), exact=True).needed
 
     @cached_property
@@ -74,7 +74,7 @@ class Advice:
 
     @property
     def _order(self) -> str:
-        """The order in which a call of so many passes computes."""
+        """The order in which a call of `passes` passes computes, in words."""
         *earlier, _ = in_passes(self.cascade, self.passes or 1, exact=True) or ()
         if not earlier:
             known = "·".join(f"|{axis}|" for axis in self.cascade.reduced)
@@ -94,7 +94,7 @@ def said(passes: int) -> str:
 
 
 def refuse_states(caller: str, cascade: Cascade, earlier: Sequence[Decomposition]) -> None:
-    """Raise `InputError` if a form takes several passes, of which no state of one pass holds it."""
+    """Raise `InputError` if a form takes several passes: then no state of one pass holds it."""
     if not earlier:
         return
     values = (" and ".join(output.name for output in before.cascade.outputs) for before in earlier)
@@ -107,7 +107,7 @@ def refuse_states(caller: str, cascade: Cascade, earlier: Sequence[Decomposition
 
 
 def _is_rounded(cascade: Cascade) -> bool:
-    """Tells if one pass would approximate what several compute exactly."""
+    """Tell if one pass would approximate what several compute exactly."""
     try:
         return bool(decompose(cascade).roundings)
     except (NotFusible, Undecided):
@@ -122,12 +122,12 @@ class Levels:
     """The earliest pass of every reduction of a cascade, the first being 1.
 
     Attributes:
-        cascade: with the number of elements as the call's in terms that must know it beforehand.
-        exact: whether a rounding at a running value waits for a later pass.
+        cascade: the cascade; a term that must know the number of elements beforehand takes the call's.
+        exact: True if a rounding at a running value waits for a later pass.
         of: value -> pass; a count has none, since each pass counts for itself.
         counted: the values whose terms know the number of elements.
-        number: how many passes over the data there are.
-        needed: the least `passes=` of a call; None where no number of passes is enough, or more than `most`.
+        number: the number of passes over the data.
+        needed: the least `passes=` of a call; None if no number of passes is enough, or only more than `most`.
     """
 
     def __init__(self, cascade: Cascade, most: int, *, exact: bool) -> None:
@@ -147,7 +147,7 @@ class Levels:
         return max(self.of.values(), default=1)
 
     def settle(self, level: int) -> bool:
-        """Move what does not separate in a pass to the next one; False where something never does."""
+        """Move each reduction that does not separate in a pass to the next one; False if one never separates."""
         while (name := unseparated(self.only(level), exact=self.exact)) is not None:
             blocked = next(one for one in self.cascade.reductions if one.name == name)
             if not self.count_first(blocked) and not self.defer(blocked, level):
@@ -161,30 +161,30 @@ class Levels:
         return pruned(substituted(replace(self.cascade, outputs=outputs), as_tensors(before)))
 
     def count_first(self, blocked: Reduction) -> bool:
-        """Let a term know the number of elements; False where it holds no count."""
+        """Let a term know the number of elements; False if it holds no count."""
         total = total_of(self.cascade.reduced)
         counts = {one.value: total for one in self.cascade.reductions if one.is_count}
         if not values_of(blocked.term) & counts.keys():
             return False
         self.counted.add(blocked.value)
-        reductions = (replace(one, term=one.term.xreplace(counts)) if one == blocked else one
-                      for one in self.cascade.reductions)  # fmt: skip
+        reductions = (replace(reduction, term=reduction.term.xreplace(counts)) if reduction == blocked else reduction
+                      for reduction in self.cascade.reductions)  # fmt: skip
         self.cascade = replace(self.cascade, reductions=tuple(reductions))
         return True
 
     def defer(self, blocked: Reduction, level: int) -> bool:
-        """Move a reduction to the next pass, with all that depends on it; False where its term waits for nothing."""
+        """Move a reduction to the next pass, with all that depends on it; False if its term waits for no value."""
         if not any(self.of.get(one) == level for one in values_of(blocked.term)):
             return False
         later = {blocked.value}
-        for one in self.cascade.reductions:
-            later |= {one.value} if values_of(one.term) & later else set()
+        for reduction in self.cascade.reductions:
+            later |= {reduction.value} if values_of(reduction.term) & later else set()
         self.of |= {one: level + 1 for one in later if self.of[one] == level}
         return True
 
 
 def unseparated(cascade: Cascade, *, exact: bool) -> str | None:
-    """The name of a reduction that has no one-pass form (where `exact`, none without a rounding); None: all have."""
+    """The name of a reduction without a one-pass form (if `exact`, one without roundings); None if all have one."""
     try:
         separated = decompose(cascade)
     except (NotFusible, Undecided) as why:
@@ -207,7 +207,7 @@ def cut(cascade: Cascade, levels: Levels, number: int) -> Iterator[Cascade]:
 
 
 def computing(cascade: Cascade) -> Cascade:
-    """The cascade of a pass before the last without outputs that an earlier one computes, which are tensors to it."""
+    """The cascade of a pass before the last, without outputs of an earlier pass: those are tensors to it."""
     tensors = set(cascade.inputs())
     return pruned(replace(cascade, outputs=tuple(one for one in cascade.outputs if one.name not in tensors)))
 
@@ -225,8 +225,8 @@ def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cas
                 break
         except (NotFusible, Undecided) as why:
             blocked = next(one for one in rest.reductions if one.name == why.reduction)
-            wanted = {one for one in values_of(blocked.term) & levels.of.keys()
-                      if levels.of[one] < levels.of[blocked.value]}  # fmt: skip
+            wanted = {earlier for earlier in values_of(blocked.term) & levels.of.keys()
+                      if levels.of[earlier] < levels.of[blocked.value]}  # fmt: skip
             if blocked.name not in shrunk:
                 wanted = offending(rest, blocked, wanted, exact=levels.exact)
             shrunk.add(blocked.name)
@@ -237,11 +237,11 @@ def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cas
 
 
 def offending(cascade: Cascade, blocked: Reduction, wanted: set[Value], *, exact: bool) -> set[Value]:
-    """The values without which, as tensors, a reduction does not separate; of the others it may have running ones."""
+    """The values that must be tensors for a reduction to separate; the others may be running values."""
     needed = [one for one in cascade.values if one in wanted]
     running = [one.value for one in cascade.reductions if not one.is_count]  # each pass counts for itself
-    for one in reversed(needed):
-        fewer = [other for other in needed if other != one]
+    for value in reversed(needed):
+        fewer = [other for other in needed if other != value]
         tensors = [other for other in running if other not in wanted or other in fewer]
         alone = replace(cascade, outputs=(Output(blocked.name, blocked.value, blocked.axes),))
         tensors.remove(blocked.value)
@@ -251,10 +251,10 @@ def offending(cascade: Cascade, blocked: Reduction, wanted: set[Value], *, exact
 
 
 def dependencies(values: Iterable[Value], cascade: Cascade) -> set[Value]:
-    """The values that are needed to compute these, themselves among them."""
+    """The values that are needed to compute these, including themselves."""
     reached = set(values)
-    for one in reversed(cascade.reductions):
-        reached |= values_of(one.term) if one.value in reached else set()
+    for reduction in reversed(cascade.reductions):
+        reached |= values_of(reduction.term) if reduction.value in reached else set()
     return reached
 
 
@@ -268,14 +268,15 @@ def split(cascade: Cascade, needed: Iterable[Value], roundings: Iterable[Cast] =
     wanted = set(needed)
     given: dict[Expr, Expr] = {**as_tensors(one for one in cascade.values if one in wanted)}
     rounded = []
-    for number, one in enumerate(cast for cast in dict.fromkeys(roundings) if repeated(cast, cascade)):
-        tensor = Element(Label(unused(f"rounded_{number}", cascade)), *layout(one, cascade))
-        rounded.append(Output(tensor.name, one, tensor.indices, carries=True))
-        given[one] = tensor
+    for number, rounding in enumerate(cast for cast in dict.fromkeys(roundings) if repeated(cast, cascade)):
+        tensor = Element(Label(unused(f"rounded_{number}", cascade)), *layout(rounding, cascade))
+        rounded.append(Output(tensor.name, rounding, tensor.indices, carries=True))
+        given[rounding] = tensor
     second = pruned(produced(substituted(cascade, given)))
     numbers = second.value_tensors()
-    values = [Output(one.name, as_number(one) if one.name in numbers else one.value, one.value.indices)
-              for one in cascade.reductions if one.value in wanted]  # fmt: skip
+    values = [Output(reduction.name, as_number(reduction) if reduction.name in numbers else reduction.value,
+                     reduction.value.indices)
+              for reduction in cascade.reductions if reduction.value in wanted]  # fmt: skip
     used = tuple(one for one in (*values, *rounded) if one.name in second.inputs())
     return pruned(replace(cascade, outputs=used)), second
 
@@ -305,19 +306,19 @@ def as_tensors(values: Iterable[Value]) -> dict[Expr, Expr]:
 
 
 def as_values(values: Iterable[Value]) -> dict[Expr, Expr]:
-    """Tensors of the names of values, as those values."""
+    """Tensors that bear the names of values, as those values."""
     return {tensor: one for one, tensor in as_tensors(values).items()}
 
 
 def repeated(cast: Cast, cascade: Cascade) -> bool:
-    """Tells whether a sum would round the same number again for every element of an axis that the rounding lacks."""
+    """Tell if a sum would round the same number again for every element of an axis that the rounding lacks."""
     axes = free_axes(cast)
     sums = [one for one in cascade.reductions if one.term.has(cast)]
     return cascade.axis in axes and not cascade.inner and all(set(one.axes) - axes for one in sums)
 
 
 def layout(cast: Cast, cascade: Cascade) -> tuple[Axis, ...]:
-    """The axes of a rounding in the order in which a tensor of it has them, the reduced one last where none has all."""
+    """The axes of a rounding, in the order of a tensor in it that has all; if none has, the reduced axis is last."""
     axes = free_axes(cast)
     for element in sorted(elements_of(cast), key=str):
         if element.is_plain and set(element.indices) == axes:
@@ -326,7 +327,7 @@ def layout(cast: Cast, cascade: Cascade) -> tuple[Axis, ...]:
 
 
 def unused(name: str, cascade: Cascade, others: Iterable[Producer] = ()) -> str:
-    """The name, or the name with underscores where something of the cascade bears it, or one of other producers."""
+    """The name, with underscores appended if a part of the cascade or one of other producers bears it."""
     taken = {*cascade.inputs(), *(one.name for one in cascade.scalars()), *(one.name for one in cascade.values)}
     taken |= {one.name for one in (*cascade.producers, *others)}
     return name if name not in taken else unused(f"{name}_", cascade, others)
@@ -342,15 +343,15 @@ def pruned(cascade: Cascade) -> Cascade:
     """The cascade without the reductions and producers that no output needs."""
     used = {value for one in cascade.outputs for value in values_of(one.expr)} | values_of(cascade.domain)
     kept = []
-    for one in reversed(cascade.reductions):
-        if one.value in used:
-            kept.append(one)
-            used |= values_of(one.term)
+    for reduction in reversed(cascade.reductions):
+        if reduction.value in used:
+            kept.append(reduction)
+            used |= values_of(reduction.term)
     producers = tuple(one for one in cascade.producers if one.value in used or _feeds(one.value, cascade, used))
     return replace(cascade, reductions=tuple(reversed(kept)), producers=producers)
 
 
 def _feeds(value: Value, cascade: Cascade, used: set[Value]) -> bool:
-    """Tells whether a producer stands in another that is used."""
-    return any(value in values_of(expr) for one in cascade.producers if one.value in used
-               for expr in one.cascade.expressions())  # fmt: skip
+    """Tell if a producer stands in another that is used."""
+    return any(value in values_of(expr) for producer in cascade.producers if producer.value in used
+               for expr in producer.cascade.expressions())  # fmt: skip

@@ -1,4 +1,4 @@
-"""The verdict on a finding: a refusal where a theorem and samples, or samples in 120 digits, say no; else undecided."""
+"""The verdict on a finding: a refusal if a theorem and samples, or samples in 120 digits, say no; else undecided."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from redalg.expression.contents import elements_of, free_axes, values_of
 def verdict(
     reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade, *, whole: bool = True
 ) -> NotFusible | Undecided:
-    """The exception for a finding: a refusal where a theorem and the samples, or the samples in digits, say no.
+    """The exception for a finding: a refusal if a theorem and the samples, or the samples in digits, say no.
 
     Args:
-        reduction, finding, test, cascade: what has no state as it stands, why, samples of it, and all of the cascade.
-        whole: False where the samples are of the outputs, which may do without it.
+        reduction, finding, test, cascade: a reduction without a state, the reason, its test at samples, its cascade.
+        whole: False if the samples are of the outputs, which may not need the reduction.
     """
     counts = {one.value for one in cascade.reductions if one.term == S.One}
     used = values_of(reduction.term) & set(cascade.values)
@@ -50,16 +50,16 @@ def verdict(
 
 
 GENERAL = " in general"
-"""The remark on a theorem that does not speak of the term."""
+"""The remark on a theorem that does not cover the term."""
 
 
 PROVEN = (f"no sum of at most {SMALL} products g(x)·h(d) is the term, since its matrix F(x_i, d_j) at samples, in 120 "
           f"digits, has a minor of order {SMALL + 1} that is not 0")  # fmt: skip
-"""What samples prove alone: every such minor of such a sum is 0."""
+"""The fact that samples prove alone: every such minor of such a sum is 0."""
 
 
 def unsettled(test: RankTest) -> str:
-    """What the samples say against a theorem, which speaks of its node alone."""
+    """The remark on samples that contradict a theorem, which is about its node alone."""
     rank = test.ranks[1]
     if not rank:
         return "Yet the term is 0 at every sample, as where a condition is seldom met: samples do not tell"
@@ -68,7 +68,7 @@ def unsettled(test: RankTest) -> str:
 
 
 def spared(test: RankTest) -> str:
-    """What samples say of outputs that may do without a reduction."""
+    """The remark on samples of outputs that may not need a reduction."""
     if not test.ranks[1]:
         return "Yet at samples no output moves with it"
     return (f"Yet at {test.rows} samples of x the outputs move with all that has no form in {test.ranks[1]} ways at "
@@ -76,17 +76,17 @@ def spared(test: RankTest) -> str:
 
 
 def no_state(cascade: Cascade) -> str:
-    """What there is none of: of a fixed size, and over axes of known sizes the elements themselves are one."""
+    """The state that does not exist: one of fixed size; over axes of known sizes the elements themselves are one."""
     if any(axis.size is None for axis in cascade.reduced):
         return "No state of fixed size"
     return "No state whose size does not grow with " + "·".join(f"|{axis}|" for axis in cascade.reduced)
 
 
 def varies(reduction: Reduction, cascade: Cascade) -> bool:
-    """Whether x is data of any length: not the index alone, and not so few elements that a state may hold them.
+    """Tell if x is data of any length: not the index alone, and not so few elements that a state may hold them.
 
-    The theorems say that functions of x at different d are independent, which takes enough of x; the samples show
-    whether d takes enough values.
+    The theorems say that functions of x at different d are independent, which takes enough of x; the samples show if d
+    takes enough values.
     """
     given = elements_of(reduction.term) | (values_of(reduction.term) - set(cascade.values))
     data = any(set(cascade.reduced) & free_axes(one) for one in given)

@@ -6,10 +6,10 @@
 
 Rank 1 is no special case: it is the list of one.
 
-The structural route comes first, and a yes is its certificate. Where it fails, the rank test decides: a theorem about
-the offending node and a rank that grows are a no with a certificate; a rank that grows in 120 digits is a no to
-separations of a small rank; a rank
-that stands still sends the term back under other spellings, and what is then still open is undecided.
+The structural route comes first, and a yes is its certificate. If it fails, the rank test decides. A theorem about the
+offending node and a rank that grows are a no with a certificate. A rank that grows in 120 digits is a no to separations
+of a small rank. A rank that stands still sends the term back under other spellings; if none separates, the term is
+undecided.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Separation:
     Attributes:
         reduction: what is separated.
         polynomial: F as a Laurent polynomial in the decomposition's atoms.
-        given: g and h of what is neither a sum nor an extremum; None of those, which have them by what they are.
+        given: g and h; None if they follow from the polynomial of a sum or from an extremum's form.
         shifts: pairs (u(x), v(d)) that stood together in a sum: candidates for centring.
         roundings: casts that mix x and d, which make the form approximate.
         extremal: of a max or min, the extrema of x alone that the state holds, and its value from them.
@@ -101,7 +101,7 @@ class Separation:
 
     @cached_property
     def written(self) -> Written:
-        """Its factors, which are written out when they are first read."""
+        """The factors of F, which are written out when they are first read."""
         if self.given is not None:
             return self.given
         return minimal(self.polynomial, self.atoms) if self.extremal is None else of_extrema(self.extremal)
@@ -148,24 +148,24 @@ class Decomposition:
 
     def __str__(self) -> str:
         lines = []
-        for one in self.separations:
-            terms = [f"{g} {one.times} {h}" for g, h in zip(one.g, one.h, strict=True)]
-            tail = "" if one.shift is S.Zero else f" + ({one.shift})"
-            lines.append(f"{one.reduction.name}: rank {one.rank}: {'  +  '.join(terms)}{tail}")
+        for separated in self.separations:
+            terms = [f"{g} {separated.times} {h}" for g, h in zip(separated.g, separated.h, strict=True)]
+            tail = "" if separated.shift is S.Zero else f" + ({separated.shift})"
+            lines.append(f"{separated.reduction.name}: rank {separated.rank}: {'  +  '.join(terms)}{tail}")
         return "\n".join(lines)
 
     def verify(self) -> None:
         """Check that Σ h·g gives back each polynomial (the certificate of every yes)."""
-        for one in self.separations:
-            if one.reduction.monoid.name == "sum":
-                rebuilt = Add(*(g * h for g, h in zip(one.g, one.h, strict=True)))
-                given = self.separator.atoms.polynomial_expr(one.polynomial)
+        for separated in self.separations:
+            if separated.reduction.monoid.name == "sum":
+                rebuilt = Add(*(g * h for g, h in zip(separated.g, separated.h, strict=True)))
+                given = self.separator.atoms.polynomial_expr(separated.polynomial)
                 if (rebuilt - given).expand() != 0:
-                    raise AssertionError(f"separation of {one.reduction.name} does not give back its term")
+                    raise AssertionError(f"separation of {separated.reduction.name} does not give back its term")
 
 
 def decompose(cascade: Cascade) -> Decomposition:
-    """Separate every reduction, in order; raises `NotFusible` or `Undecided` at the first that does not."""
+    """Separate every reduction, in order; raise `NotFusible` or `Undecided` at the first that does not separate."""
     separator = Separator(cascade.reduced, cascade.values, {}, cascade.domain)
     separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
     made = []
@@ -193,7 +193,7 @@ def decompose(cascade: Cascade) -> Decomposition:
 
 
 def separation(reduction: Reduction, term: Expr, separator: Separator, opened: int = 0) -> Separation:
-    """The structural route: the reduction's separation, or `NotSeparable`; `opened`: how often the term was."""
+    """The structural route: the reduction's separation, or `NotSeparable`; `opened` counts the splits into cases."""
     separator.shifts, separator.roundings = [], []
     try:
         separated = SEPARATE.get(reduction.monoid.name, separate_other)(reduction, term, separator)
@@ -213,9 +213,9 @@ def separation(reduction: Reduction, term: Expr, separator: Separator, opened: i
 def audited(
     reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
 ) -> Separation | Decomposition:
-    """What the rank test makes of a finding: a separation found after rewriting, or the verdict that is raised.
+    """Settle a finding by the rank test: return a separation found after rewriting, or raise the verdict.
 
-    Where reductions without a state cancel in the outputs it is the decomposition of the cascade in which they do.
+    If reductions without a state cancel in the outputs, return the decomposition of the cascade in which they do.
     """
     audit = measured(reduction, term, separator, cascade)
     if finding.certain and audit.test.settles:  # a kink may lie beside all samples
@@ -252,28 +252,28 @@ def audited(
 
 
 def without_state(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Mapping[Reduction, Expr]:
-    """The reductions that have no form, of which this is the first, each with its term."""
+    """The reductions without a separation, each with its term; the given one is the first."""
     later = cascade.reductions[cascade.reductions.index(reduction) + 1 :]
     separator.facts.update({one.value: (one.monoid.name, one.term) for one in later if one.is_scalar})
     terms = {reduction: term}
-    for one in later:
-        other = live_term(one.term, cascade.domain) if one.is_scalar else one.term
+    for candidate in later:
+        other = live_term(candidate.term, cascade.domain) if candidate.is_scalar else candidate.term
         try:
-            separation(one, other, separator)
+            separation(candidate, other, separator)
         except NotSeparable:
-            terms[one] = other
+            terms[candidate] = other
     return terms
 
 
 def of_node(finding: NotSeparable, audit: Audit) -> RankTest:
-    """The test of the offending node where its rank stands still: then only its product with the rest grew past N."""
+    """The test of the offending node if its rank stands still: then only its product with the rest grew past N."""
     node = finding.node if isinstance(finding.node, Expr) else Where(finding.node, S.One, S.Zero)
     alone = audit.of_part(node)
     return alone if alone.settles else audit.test
 
 
 def of_rest(finding: NotSeparable, audit: Audit, term: Expr, separator: Separator) -> RankTest:
-    """The test of a term less what separates, whose rank may be large beside nodes that cancel each other."""
+    """The test of a term less the part that separates, which may have a large rank beside nodes that cancel."""
     rest = term
     for _ in range(NODES_LIMIT):
         node = finding.node
@@ -291,14 +291,14 @@ def of_rest(finding: NotSeparable, audit: Audit, term: Expr, separator: Separato
 
 
 def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
-    """The rank test of a sum's term; of the logarithm of a product's, since Π F = exp(Σ log F)."""
+    """The rank test of a sum's term, or of the logarithm of a product's term, since Π F = exp(Σ log F)."""
     if reduction.monoid.name not in ("sum", "prod"):
         return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
     return setting_of(separator, cascade).audit(tested(reduction, term))
 
 
 def tested(reduction: Reduction, term: Expr) -> Expr:
-    """The summand; of a product the logarithm of its factor."""
+    """The summand of a sum, or the logarithm of a product's factor."""
     return term if reduction.monoid.name == "sum" else log(Abs(term, evaluate=False), evaluate=False)
 
 
@@ -327,7 +327,7 @@ def rewritten(
 
 
 def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
-    """The term as a polynomial."""
+    """Separate a sum: its term as a polynomial."""
     domain = separator.domain
     masked = reduction.term if live_term(reduction.term, domain) == term else term
     found = guarded(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
@@ -368,7 +368,7 @@ def of_x(term: Expr) -> Written:
 
 
 def of_extrema(found: Extremal) -> Written:
-    """g ⊗ h where h is a term or a factor, and h of g otherwise."""
+    """g ⊗ h if h is a term or a factor; else h as a function of g."""
     if len(found.h) == 1:
         [phi] = found.h
         factor, rest = phi.expand().coeff(GENERATOR, 1), phi.expand().coeff(GENERATOR, 0)
@@ -404,7 +404,7 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
 
 
 def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
-    """Any other monoid: of x alone it is its own part of x; of a term that holds d it is not decided."""
+    """Separate any other monoid: a term of x alone is its own part of x; a term that holds d is not decided."""
     if not separator.side(term) & D:
         return Separation(reduction, {}, of_x(term))
     reason = f"holds d under {reduction.monoid}, for which redalg knows no ⊗ that distributes"
@@ -412,7 +412,7 @@ def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Se
 
 
 def separate_selection(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
-    """Which elements are selected is known from u(x), and their values from those of u."""
+    """Separate a selection: u(x) tells which elements are selected, and their values follow from those of u."""
     if not separator.side(term) & D:
         return separate_other(reduction, term, separator)
     u, phi = increasing(term, separator)
@@ -424,7 +424,7 @@ SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
     "argmax": separate_selection, "argmin": separate_selection, "topk": separate_selection,
     "any": separate_truth, "all": separate_truth,
 }  # fmt: skip
-"""How a term that holds d is separated, by monoid (a sum's always); the others: `separate_other`."""
+"""The separation of a term that holds d, by monoid (of a sum's term always); the others: `separate_other`."""
 
 
 def fraction(value: Ratio) -> Expr:

@@ -5,9 +5,9 @@
     x[b, ⌊p / |c|⌋, p mod |c|]  →  x[b, p]                            the same memory, of a tensor of shape (…, n, c)
                                                                       passed as (…, n·c): n and c side by side, in order
 
-Producers over several axes likewise, one after the other. p runs in the order in which the largest tensor has the axes.
-Where each of them is used apart (in a mask, in a tensor that lacks one of them or has another between them) the sizes
-are constants of the kernel; else their product alone counts, and may be a run-time size.
+Producers over several axes are coalesced too, one after the other. p runs in the order in which the largest tensor has
+the axes. If they are used apart (in a mask, in a tensor that lacks one of them or has another between them), the sizes
+are constants of the kernel. Else their product alone counts, and it may be a run-time size.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ LIMIT = 2**31
 Axes = frozenset[Axis]
 NONE: Axes = frozenset()
 Runs = list[tuple[int, int]]
-"""(first, count) of the user's dimensions that each dimension of the kernel's takes."""
+"""(first, count) of the user's dimensions that each dimension of the kernel takes."""
 
 
 def coalesced(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
-    """The form and the problem with one reduced axis in the place of several; both as they are where there is one."""
+    """The form and the problem with one reduced axis in the place of several; both unchanged if there is only one."""
     while found := [several for stage in form.stages for several in reduced_together(stage.cascade)]:
         form, problem = _once(form, problem, found[0])
     return form, problem
 
 
 def placed_again(form: FusedForm, coalesced: FusedForm) -> FusedForm:
-    """A form in stages whose outputs lie where the coalesced form has them: stages are derived from its cascade."""
+    """Place outputs of a form in stages where the coalesced form has them: stages are derived from its cascade."""
     known = {one.name: one for stage in coalesced.stages for one in stage.outputs if one.given}
 
     def placed(stage: FusedForm) -> FusedForm:
-        made = tuple(replace(one, given=known[one.name].given, places=known[one.name].places, once=known[one.name].once)
-                     if one.name in known else one for one in stage.outputs)  # fmt: skip
+        made = tuple(replace(output, given=known[output.name].given, places=known[output.name].places,
+                             once=known[output.name].once)
+                     if output.name in known else output for output in stage.outputs)  # fmt: skip
         return replace(stage, outputs=made)
 
     if not known:
@@ -65,21 +66,22 @@ def reduced_together(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
     for producer in cascade.producers:
         yield from reduced_together(producer.cascade)
     if cascade.inner:
-        for one in cascade.reductions:
-            check_order(one, cascade)
+        for reduction in cascade.reductions:
+            check_order(reduction, cascade)
         yield cascade.reduced
 
 
-def check_order(one: Reduction, cascade: Cascade) -> None:
-    """Refuse a reduction whose result depends on where its elements stand."""
-    held = held_as(one.monoid)
+def check_order(reduction: Reduction, cascade: Cascade) -> None:
+    """Refuse a reduction whose result depends on the order or the places of its elements."""
+    held = held_as(reduction.monoid)
     place = Symbol("place")
     lifted = held.lift(*(Symbol(f"x{number}") for number in range(len(held.domains))), place)
     if not held.commutative or any(part.has(place) for part in lifted):
         said = " and ".join(map(str, cascade.reduced))
         raise PlanError(
-            f"`{one.name}` is a {one.monoid} over axes {said} at once, and depends on the order of its elements, which "
-            'the tile program numbers along one axis. Run it with backend="torch", or reduce over one axis.'
+            f"`{reduction.name}` is a {reduction.monoid} over axes {said} at once, and depends on the order of its "
+            'elements, which the tile program numbers along one axis. Run it with backend="torch", or reduce over '
+            "one axis."
         )
 
 
@@ -136,7 +138,7 @@ def with_views(problem: Problem, form: FusedForm, order: tuple[Axis, ...], views
 
 
 def named(order: Iterable[Axis], form: FusedForm, problem: Problem) -> str:
-    """A name for the axis that numbers the elements of all: theirs, joined."""
+    """A free name for the axis that numbers the elements of all the axes: their names, joined."""
     taken = {*problem.sizes, *problem.dtypes, *(one.name for one in form.outputs), *map(str, form.cascade.scalars())}
     name = "_".join(map(str, order))
     while name in taken:
@@ -148,7 +150,7 @@ def named(order: Iterable[Axis], form: FusedForm, problem: Problem) -> str:
 
 
 def contexts(cascade: Cascade, outer: Axes, several: Axes) -> Iterator[tuple[Element, Axes]]:
-    """Every element with those of the axes that are reduced at once where it stands."""
+    """Yield every element with those of the axes that are reduced at once at its position."""
     free = within(cascade, outer, several)
     for producer in cascade.producers:
         yield from contexts(producer.cascade, free, several)
@@ -159,17 +161,17 @@ def contexts(cascade: Cascade, outer: Axes, several: Axes) -> Iterator[tuple[Ele
 
 
 def occurrences(form: FusedForm, several: Axes) -> Iterator[tuple[Element, Axes]]:
-    """The same of every stage of a form."""
+    """The pairs that `contexts` yields, for every stage of a form."""
     return (found for stage in form.stages for found in contexts(stage.cascade, NONE, several))
 
 
 def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
-    """Which of the axes are those reduced at once within a cascade: it binds its own anew."""
+    """The axes of `several` that are reduced at once within a cascade, which binds its own axes anew."""
     return several if frozenset(cascade.reduced) == several else outer - set(cascade.reduced)
 
 
 def in_memory(form: FusedForm, several: Axes, otherwise: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """The axes in the order in which the tensor of most dimensions that has all of them has them."""
+    """The axes in the order of the tensor of most dimensions that has them all; `otherwise` if no tensor has."""
     found = []
     for element, free in occurrences(form, several):
         order = tuple(one for one in element.indices if one in several & free)
@@ -179,18 +181,18 @@ def in_memory(form: FusedForm, several: Axes, otherwise: tuple[Axis, ...]) -> tu
 
 
 def viewed(form: FusedForm, order: tuple[Axis, ...]) -> dict[str, Runs]:
-    """The tensors of which several dimensions can be one: every element has the same axes there, in order."""
+    """The tensors whose dimensions can be merged: every element has the same axes there, in order."""
     places: dict[str, set[tuple[int, ...]]] = {}
     for element, free in occurrences(form, frozenset(order)):
-        numbers = (order.index(one) if isinstance(one, Axis) and one in free and one in order else -1
-                   for one in element.indices)  # fmt: skip
+        numbers = (order.index(index) if isinstance(index, Axis) and index in free and index in order else -1
+                   for index in element.indices)  # fmt: skip
         places.setdefault(element.name, set()).add(tuple(numbers))
     made = {name: runs_of(next(iter(one))) for name, one in places.items() if len(one) == 1}
     return {name: runs for name, runs in made.items() if any(count > 1 for _, count in runs)}
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:
-    """Dimensions side by side that number neighbouring axes, each run as one.
+    """Runs of adjacent dimensions that number neighbouring axes: each run becomes one dimension.
 
     >>> runs_of([-1, 0, 1, -1, 2]), runs_of([1, 0])
     ([(0, 1), (1, 2), (3, 1), (4, 1)], [(0, 1), (1, 1)])
@@ -211,7 +213,7 @@ def runs_of(numbers: Iterable[int]) -> Runs:
 
 @final
 class _Coalescing:
-    """Every part of a form with the axis p in the place of several; `apart` says what needs one of them by itself."""
+    """Rewrite a form with the axis p in the place of several; `apart` lists the uses of one of them by itself."""
 
     def __init__(self, order: tuple[Axis, ...], axis: Axis, sizes: Mapping[str, int], views: dict[str, Runs]) -> None:
         self.order, self.axis, self.views = order, axis, views
@@ -222,14 +224,14 @@ class _Coalescing:
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def digit(self, first: int, count: int = 1) -> Expr:
-        """The number of the element along `count` of the axes together: ⌊p / what is left of them⌋ mod their sizes."""
+        """The index along `count` axes together: ⌊p / product of later sizes⌋ mod the product of their own sizes."""
         last = first + count
         below, own = prod(self.sizes[last:]), prod(self.sizes[first:last])
         above: Expr = self.axis if below == 1 else floor(self.axis / Integer(below))
         return above if first == 0 else Mod(above, Integer(own))
 
     def of(self, node: Any, free: Axes) -> Any:
-        """An expression where `free` are those of the axes that p stands for."""
+        """Rewrite an expression in which p stands for the axes `free`."""
         if (node, free) not in self.made:
             self.made[node, free] = self._of(node, free)
         return self.made[node, free]
@@ -274,32 +276,32 @@ class _Coalescing:
         return Element(node.args[0], *indices)
 
     def axes(self, axes: Iterable[Any], free: Axes) -> tuple[Axis, ...]:
-        """Axes with p in the place of the first of those that it stands for."""
+        """The axes with p in the place of the first that it stands for, and without the others."""
         return tuple(dict.fromkeys(self.axis if one in free else one for one in axes))
 
     # ---- a cascade ---------------------------------------------------------------------------------------------------
 
     def cascade(self, given: Cascade, outer: Axes) -> Cascade:
-        """A cascade, its own producers too."""
+        """Rewrite a cascade and its own producers."""
         free = within(given, outer, frozenset(self.order))
         own = bool(free & set(given.reduced))
         return replace(
             given,
             axis=self.axis if own else given.axis,
             inner=() if own else given.inner,
-            reductions=tuple(replace(one, term=self.of(one.term, free), axes=self.axes(one.axes, free))
-                             for one in given.reductions),
-            producers=tuple(Producer(one.name, self.axes(one.axes, free), self.cascade(one.cascade, free))
-                            for one in given.producers),
-            outputs=tuple(replace(one, expr=self.of(one.expr, free), axes=self.axes(one.axes, free))
-                          for one in given.outputs),
+            reductions=tuple(replace(reduction, term=self.of(reduction.term, free),
+                                     axes=self.axes(reduction.axes, free)) for reduction in given.reductions),
+            producers=tuple(Producer(producer.name, self.axes(producer.axes, free),
+                                     self.cascade(producer.cascade, free)) for producer in given.producers),
+            outputs=tuple(replace(output, expr=self.of(output.expr, free), axes=self.axes(output.axes, free))
+                          for output in given.outputs),
             domain=self.of(given.domain, free),
         )  # fmt: skip
 
     # ---- a form ------------------------------------------------------------------------------------------------------
 
     def form(self, form: FusedForm) -> FusedForm:
-        """Every part of a form."""
+        """Rewrite every part of a form."""
         free = within(form.cascade, NONE, frozenset(self.order))
 
         def change(node: Any) -> Any:
@@ -317,16 +319,16 @@ class _Coalescing:
             after=tuple(map(self.form, form.after)),
         )
 
-    def output(self, one: FormOutput, free: Axes) -> FormOutput:
-        """An output: with p as one of its axes where it has all of them side by side, else at computed places."""
-        made = mapped_output(one, lambda node: self.of(node, free))
-        if not free & set(one.axes):
+    def output(self, output: FormOutput, free: Axes) -> FormOutput:
+        """Rewrite an output: p is one of its axes if it has them all side by side; else its places are computed."""
+        made = mapped_output(output, lambda node: self.of(node, free))
+        if not free & set(output.axes):
             return made
-        axes = self.axes(one.axes, free)
-        numbers = [self.order.index(axis) if axis in free else -1 for axis in one.axes]
+        axes = self.axes(output.axes, free)
+        numbers = [self.order.index(axis) if axis in free else -1 for axis in output.axes]
         if (0, len(self.order)) in {(numbers[first], count) for first, count in runs_of(numbers)}:
-            return replace(made, axes=axes, given=one.axes)
-        self.apart.append(f"output `{one.name}`")
-        places = tuple(self.digit(self.order.index(axis)) if axis in free else axis for axis in one.axes)
-        shared = [Eq(self.digit(place), 0) for place, axis in enumerate(self.order) if axis not in one.axes]
-        return replace(made, axes=axes, given=one.axes, places=places, once=And(*shared))
+            return replace(made, axes=axes, given=output.axes)
+        self.apart.append(f"output `{output.name}`")
+        places = tuple(self.digit(self.order.index(axis)) if axis in free else axis for axis in output.axes)
+        shared = [Eq(self.digit(place), 0) for place, axis in enumerate(self.order) if axis not in output.axes]
+        return replace(made, axes=axes, given=output.axes, places=places, once=And(*shared))

@@ -1,4 +1,4 @@
-"""Tensors whose innermost dimensions are read at constant places: their rows as one contiguous dimension.
+"""Flatten tensors whose innermost dimensions are read at constant places: rows become one contiguous dimension.
 
     r[b, n, k]  →  r[b, 3·n + k]        exact: the same memory, of a tensor of shape (…, n, 3) passed as (…, 3·n)
 
@@ -18,7 +18,7 @@ from redalg.incremental.form import FusedForm
 from redalg.strategies.plan import Problem, shape_of
 
 MOST = 16
-"""Most elements that may lie between two of the streamed axis."""
+"""Largest number of elements that may lie between two neighbours along the streamed axis."""
 
 
 def flattened(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
@@ -42,16 +42,16 @@ def flattened(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
 def streamed_place(elements: list[Element], streamed: Axis) -> int | None:
     """The dimension of the streamed axis, if only constants follow it, in every element."""
     places = set()
-    for one in elements:
-        place = one.indices.index(streamed) if streamed in one.indices else -1
-        plain = place >= 0 and all(index.is_Integer for index in one.indices[place + 1 :])
-        places.add(place if plain and streamed not in one.indices[:place] else None)
+    for element in elements:
+        place = element.indices.index(streamed) if streamed in element.indices else -1
+        plain = place >= 0 and all(index.is_Integer for index in element.indices[place + 1 :])
+        places.add(place if plain and streamed not in element.indices[:place] else None)
     return places.pop() if len(places) == 1 else None
 
 
-def flat(one: Element, place: int, shape: tuple[int, ...]) -> Element:
+def flat(element: Element, place: int, shape: tuple[int, ...]) -> Element:
     """An element of the flattened tensor."""
-    index: Expr = one.indices[place]
-    for number, length in zip(one.indices[place + 1 :], shape[place + 1 :], strict=True):
+    index: Expr = element.indices[place]
+    for number, length in zip(element.indices[place + 1 :], shape[place + 1 :], strict=True):
         index = index * Integer(length) + number
-    return Element(one.args[0], *one.indices[:place], index.expand())
+    return Element(element.args[0], *element.indices[:place], index.expand())

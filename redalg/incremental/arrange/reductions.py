@@ -1,8 +1,8 @@
-"""Which monoids the tile program reduces: those of one number by one of the vocabulary's own reductions, those of
-several components by their own join, lane by lane (`folds`), or by ranks of their elements (`selection`).
+"""Monoids that the tile program reduces. Those of one number are reduced by one of the vocabulary's own reductions;
+those of several components by their own join, lane by lane (`folds`), or by ranks of their elements (`selection`).
 
-An integer of a monoid that a user registered is held in 64 bits: it must come of integers by + − · mod, max, min,
-choice and ⌊a / b⌋, and of indices, which a kernel has in 32 bits, by + and − alone.
+An integer of a monoid that a user registered is held in 64 bits. It must be computed from integers by + − · mod, max,
+min, choice and ⌊a / b⌋, and from indices, which a kernel has in 32 bits, by + and − alone.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from redalg.monoids.table import KNOWN
 
 
 def check_reductions(form: FusedForm) -> None:
-    """Refuse what the tile program does not know: integers that it would round, monoids in a producer."""
-    for one in form.structures:
-        _check_integers(one, form.cascade.axis)
+    """Refuse integers that the tile program would round, and monoids in a producer that it does not know."""
+    for structure in form.structures:
+        _check_integers(structure, form.cascade.axis)
     for producer in form.cascade.producers:
         _check(producer.cascade)
 
 
-def _check_integers(one: Structure, axis: Axis) -> None:
-    if one.monoid in KNOWN:
+def _check_integers(structure: Structure, axis: Axis) -> None:
+    if structure.monoid in KNOWN:
         return
-    parts = [parts_of(one.monoid, name) for name in "ab"]
-    known = {value for own in parts for value, part in zip(own, one.monoid.components, strict=True) if part.integer}
-    for made in (lifted(one.monoid, one.operands, axis), join_of(one.monoid)):
-        for expr, part in zip(made, one.monoid.components, strict=True):
+    parts = [parts_of(structure.monoid, name) for name in "ab"]
+    known = {
+        value for own in parts for value, part in zip(own, structure.monoid.components, strict=True) if part.integer
+    }
+    for made in (lifted(structure.monoid, structure.operands, axis), join_of(structure.monoid)):
+        for expr, part in zip(made, structure.monoid.components, strict=True):
             if part.integer and not whole(expr, known):
                 raise PlanError(
-                    f"component `{part.name}` of {one.monoid} is an integer, and a kernel would compute `{expr}` in "
-                    'floating point or in 32 bits. Leave it out of integers=, or run it with backend="torch".'
+                    f"component `{part.name}` of {structure.monoid} is an integer, and a kernel would compute `{expr}` "
+                    'in floating point or in 32 bits. Leave it out of integers=, or run it with backend="torch".'
                 )
 
 
 def whole(expr: Expr, known: set[Value]) -> bool:
-    """Whether a kernel computes an expression on integers, of which `known` are the components."""
+    """Tell if a kernel computes an expression on integers; `known` are the components that are integers."""
     if isinstance(expr, Integer | Axis) or expr in known:
         return True
     if isinstance(expr, Where):
@@ -55,15 +57,16 @@ def whole(expr: Expr, known: set[Value]) -> bool:
 
 
 def _check(cascade: Cascade) -> None:
-    for one in cascade.reductions:
-        if one.monoid.name not in PRODUCED:
-            raise refusal(one)
+    for reduction in cascade.reductions:
+        if reduction.monoid.name not in PRODUCED:
+            raise refusal(reduction)
     for producer in cascade.producers:
         _check(producer.cascade)
 
 
-def refusal(one: Reduction) -> PlanError:
-    """By name, with what runs it."""
+def refusal(reduction: Reduction) -> PlanError:
+    """The error that names a reduction and the backend that runs it."""
     return PlanError(
-        f'`{one.name}` is reduced by {one.monoid}, which the tile program does not do yet. Run it with backend="torch".'
+        f"`{reduction.name}` is reduced by {reduction.monoid}, which the tile program does not do yet. "
+        'Run it with backend="torch".'
     )

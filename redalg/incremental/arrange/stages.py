@@ -1,4 +1,4 @@
-"""One call in several stages: what the loop cannot hold is a form of its own, before the loop or after it.
+"""One call in several stages: a part that the loop cannot hold is a form of its own, before the loop or after it.
 
     Σ_k f(x, p), p = ⊕_m g(y)             →   p, then Σ_k f(x, p)            a parameter, made first
     Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …  →   t, then s = Σ_u g(t, u)        the fewer of t's and of s's numbers
@@ -8,7 +8,7 @@
     out[k] = f(x[k], Σ_j d[j])            →   d, Σ_j d[j], then out          elementwise, where out carries k streamed
     out, out' of one loop                 →   out, then out'                 where no axes are rows and columns of both
 
-Exact: a change of where a value lies. A stage reads what another made as a tensor in the arithmetic's dtype.
+Exact: only the place of a value changes. A stage reads a value of another as a tensor in the arithmetic's dtype.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from redalg.incremental.form import FormOutput, FusedForm
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
 REPEATED = 32
-"""Numbers of the form that may each reduce the same again: fewer than pay for a launch of its own."""
+"""The largest count of the form's numbers that may each repeat a reduction: more pay for a launch of its own."""
 
 
 @final
 class Stages:
-    """The stages around a form, as they are found; `sizes` of its axes decide between two ways."""
+    """The stages around a form, as they are found; the `sizes` of its axes decide between two ways."""
 
     def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
         self.given, self.form, self.sizes = form, form, sizes
@@ -52,81 +52,91 @@ class Stages:
     # ---- before the loop ---------------------------------------------------------------------------------------------
 
     def before(self, tile_of: TileOf, *, together: bool) -> None:
-        """Parameters, producers' own producers, and second factors that are computed become stages ahead; so does what
-        no tile of rows and streamed elements holds, and what it would make again and again (unless all that may stay
-        `together` does)."""
+        """Move into stages ahead: parameters, producers' own producers, and second factors that are computed.
+
+        Values that no tile of rows and streamed elements holds move too. A value that a tile would make again and
+        again moves if not `together`, which keeps all that may stay.
+        """
         if not self.form.cascade.producers:
             return
         by_lane = any(not one.ranked for one in self.form.structures)
         rows, column = tile_of(self.form)
         self.hoist(*(
-            one for one in self.form.cascade.producers if by_lane or one in self.form.parameters or not tiled(one)
-            or (not together and self.again(one, rows, column))
+            producer for producer in self.form.cascade.producers
+            if by_lane or producer in self.form.parameters or not tiled(producer)
+            or (not together and self.again(producer, rows, column))
         ))  # fmt: skip
         while (nested := next((one for one in self.form.cascade.producers if one.cascade.producers), None)) is not None:
             inner = nested.cascade.producers
             if sum(map(self.numbers, self.apart(nested))) > self.numbers(nested):
                 self.hoist(nested)
             else:
-                for one in inner:
-                    self.unnest(nested, one)
+                for producer in inner:
+                    self.unnest(nested, producer)
                     nested = next(other for other in self.form.cascade.producers if other.name == nested.name)
-        for one in list(self.form.cascade.producers):
-            if one.value in second_factors(self.form):
-                self.hoist(one)
+        for producer in list(self.form.cascade.producers):
+            if producer.value in second_factors(self.form):
+                self.hoist(producer)
         read = of_columns(self.form, *tile_of(self.form))
         self.hoist(*(one for one in self.form.cascade.producers if one.value in read))
 
-    def again(self, one: Producer, rows: Collection[Axis], column: Axis | None) -> bool:
-        """Whether a producer is the same for all rows of a tile, or for many of the form's own numbers (those of a row
-        share what is made for its columns, unless it is made of all columns): each of them would reduce it again."""
+    def again(self, producer: Producer, rows: Collection[Axis], column: Axis | None) -> bool:
+        """Tell if a producer is the same for all rows of a tile, or for many of the form's own numbers.
+
+        Each of them would reduce it again. The numbers of a row share a value that is made for its columns, unless it
+        is made of all columns.
+        """
         cascade = self.form.cascade
         free = {axis for part in cascade.reductions for axis in part.axes}
         free |= {axis for part in self.form.outputs for axis in part.axes}
         free -= {*cascade.reduced}
-        alike = free - {*one.axes, column} | (free & {*one.cascade.reduced})
+        alike = free - {*producer.axes, column} | (free & {*producer.cascade.reduced})
         many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
-        return many or (bool(rows) and not {*rows} & {*one.axes})
+        return many or (bool(rows) and not {*rows} & {*producer.axes})
 
-    def numbers(self, one: Producer) -> int:
-        """How many numbers a value is."""
-        return prod(self.sizes[axis.name] for axis in one.axes)
+    def numbers(self, producer: Producer) -> int:
+        """The number of elements of a producer's value."""
+        return prod(self.sizes[axis.name] for axis in producer.axes)
 
     def apart(self, nested: Producer) -> Iterator[Producer]:
-        """The producers of a producer that would be stages of their own."""
+        """The producers of `nested` that would be stages of their own."""
         return (one for one in nested.cascade.producers if not self.beside(nested, one))
 
-    def beside(self, nested: Producer, one: Producer) -> bool:
-        """Whether a producer's producer may stand beside it: it is the same for all that it is reduced over."""
-        return not set(nested.cascade.reduced) & set(one.axes) and self.form.cascade.axis in one.axes
+    def beside(self, nested: Producer, producer: Producer) -> bool:
+        """Tell if a producer of `nested` may stand beside it: `nested` reduces over none of its axes."""
+        return not set(nested.cascade.reduced) & set(producer.axes) and self.form.cascade.axis in producer.axes
 
-    def unnest(self, nested: Producer, one: Producer) -> None:
-        """A producer's own producer as one of the form, or as a stage ahead."""
-        if not self.beside(nested, one):
-            element = self.made_ahead(one)
-            self.form = replaced(self.form, {one.value: element})
+    def unnest(self, nested: Producer, producer: Producer) -> None:
+        """Make a producer of `nested` one of the form, or a stage ahead."""
+        if not self.beside(nested, producer):
+            element = self.made_ahead(producer)
+            self.form = replaced(self.form, {producer.value: element})
             return
-        name = self.fresh(one.name)
-        lifted = replace(one, name=name)
-        lifted = replace(lifted, cascade=replace(one.cascade, outputs=(replace(one.cascade.outputs[0], name=name),)))
-        form = replaced(self.form, {one.value: lifted.value})
+        name = self.fresh(producer.name)
+        lifted = replace(producer, name=name)
+        lifted = replace(
+            lifted, cascade=replace(producer.cascade, outputs=(replace(producer.cascade.outputs[0], name=name),))
+        )
+        form = replaced(self.form, {producer.value: lifted.value})
         place = next(at for at, other in enumerate(form.cascade.producers) if other.name == nested.name)
         producers = list(form.cascade.producers)
         producers.insert(place, lifted)
         self.form = replace(form, cascade=replace(form.cascade, producers=tuple(producers)))
 
     def hoist(self, *producers: Producer) -> None:
-        """Producers as stages ahead; those that one pass makes for the same axes are one stage."""
+        """Make producers stages ahead; those that one pass makes for the same axes are one stage."""
         alike = dict[Hashable, list[Producer]]()
-        for one in producers:
-            alike.setdefault((one.axes, frozenset(one.cascade.reduced)), []).append(one)
+        for producer in producers:
+            alike.setdefault((producer.axes, frozenset(producer.cascade.reduced)), []).append(producer)
         for group in alike.values():
             made = self.made_together(group) or {one.value: self.made_ahead(one) for one in group}
             self.form = replaced(self.form, made)
 
     def made_together(self, group: Sequence[Producer]) -> dict[Value, Element]:
-        """The stage that makes the values of several producers, and the tensors that hold them; nothing where one pass
-        does not make them all."""
+        """Add the stage that makes the values of several producers, and return the tensors that hold them.
+
+        Nothing is added or returned if one pass does not make them all.
+        """
         if len(group) < 2:
             return {}
         names = {one: self.fresh(one.name) for one in group}
@@ -138,15 +148,15 @@ class Stages:
         self.ahead.append(made)
         return {one.value: Element(Label(name), *one.axes) for one, name in names.items()}
 
-    def made_ahead(self, one: Producer) -> Element:
-        """The stages that make a producer's value, and the tensor that holds it."""
-        name = self.fresh(one.name)
-        output = Output(name, one.cascade.outputs[0].expr, one.axes)
-        self.ahead += self.forms_of(replace(one.cascade, outputs=(output,)))
-        return Element(Label(name), *one.axes)
+    def made_ahead(self, producer: Producer) -> Element:
+        """Add the stages that make a producer's value, and return the tensor that holds it."""
+        name = self.fresh(producer.name)
+        output = Output(name, producer.cascade.outputs[0].expr, producer.axes)
+        self.ahead += self.forms_of(replace(producer.cascade, outputs=(output,)))
+        return Element(Label(name), *producer.axes)
 
     def forms_of(self, cascade: Cascade) -> list[FusedForm]:
-        """The form of a cascade; where no pass holds it, its reductions one after the other."""
+        """The form of a cascade; if no pass holds it, the forms of its reductions, one after the other."""
         try:
             return [of_kernels(decompose(cascade))]
         except (NotFusible, Undecided) as refusal:
@@ -155,23 +165,23 @@ class Stages:
         first, *others = cascade.reductions
         name = self.fresh(first.name)
         found: dict[Expr, Expr] = {first.value: Element(Label(name), *first.axes)}
-        one = replace(cascade, reductions=(first,), outputs=(Output(name, first.value, first.axes),))
+        single = replace(cascade, reductions=(first,), outputs=(Output(name, first.value, first.axes),))
         return [
-            *self.forms_of(one),
+            *self.forms_of(single),
             *self.forms_of(substituted(replace(cascade, reductions=tuple(others)), found)),
         ]
 
     # ---- after the loop ----------------------------------------------------------------------------------------------
 
     def afterwards(self, later: Collection[FormOutput]) -> None:
-        """Outputs become stages after; the loop's own stage gives the values that they read."""
+        """Move outputs into stages after the loop; the loop's own stage gives the values that they read."""
         wanted = {value for one in later for node in (one.expr, *nothing(one)) for value in values_of(node)}
         wanted -= {one.value for one in self.form.cascade.producers}
         found = {value: Element(Label(self.fresh(value.name)), *value.indices) for value in sorted(wanted, key=str)}
         made = tuple(FormOutput(one.name, value, value.indices, S.false) for value, one in found.items())
         kept = tuple(one for one in self.form.outputs if one not in later)
-        for one in later:
-            self.after += self.forms_after(one, found)
+        for output in later:
+            self.after += self.forms_after(output, found)
         defined = {one.name for one in kept}
         cascade = replace(
             self.form.cascade, outputs=tuple(one for one in self.form.cascade.outputs if one.name in defined)
@@ -179,7 +189,7 @@ class Stages:
         self.form = replace(self.form, cascade=cascade, outputs=(*kept, *made))
 
     def forms_after(self, output: FormOutput, found: Mapping[Expr, Expr]) -> list[FusedForm]:
-        """The stages of one output, from the tensors of the values."""
+        """The stages of one output, which read its values from tensors."""
         alike, along = nothing(output)
         none = alike.xreplace(found)
         written = {one.value: one.definition.xreplace(found) for one in self.form.cascade.producers}
@@ -204,7 +214,7 @@ class Stages:
         return [*before, replace(last, outputs=(replace(first, empty=Or(first.empty, none)),))]
 
     def parsed(self, output: FormOutput, made: Mapping[str, tuple[Expr, tuple[Axis, ...]]]) -> list[FusedForm]:
-        """The stages of expressions of tensors, which `output` needs."""
+        """The stages that compute expressions of tensors, which `output` needs."""
         try:
             return self.forms_of(parse(made))
         except RedalgError as refusal:
@@ -220,7 +230,7 @@ class Stages:
         return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
     def finished(self, later: Collection[FormOutput]) -> FusedForm:
-        """The form with its stages, of which outputs `later` are the last; the form itself where there are none."""
+        """The form with its stages, of which outputs `later` are the last; the form itself if there are none."""
         if later:
             self.afterwards(later)
         if not self.ahead and not self.after:
@@ -229,13 +239,13 @@ class Stages:
         return replace(self.form, ahead=ahead, after=after, derived=self.given.derived or self.given)
 
     def kept(self, stage: FusedForm) -> FusedForm:
-        """A stage whose ratios over nothing are NaN where they are handed on: what is asked is asked of outputs."""
+        """The stage with NaN for ratios over nothing that are handed on: the policy is for returned outputs."""
         returned = {one.name for one in self.given.returned}
         outputs = (one if one.name in returned else replace(one, empty=S.false) for one in stage.outputs)
         return replace(stage, outputs=tuple(outputs))
 
     def fresh(self, wanted: str) -> str:
-        """A name that nothing bears."""
+        """Take a name that nothing else has."""
         name, number = wanted, 0
         while name in self.taken:
             number += 1
@@ -245,13 +255,13 @@ class Stages:
 
 
 TileOf = Callable[[FusedForm], tuple[Collection[Axis], Axis | None]]
-"""Of a form: the axes of a tile's rows, where it has many, and the axis of its columns."""
+"""Map a form to the axes of a tile's rows, if it has many, and the axis of its columns."""
 
 
 def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, together: bool = False) -> FusedForm:
-    """The form of the loop, with the stages before and after it; the form itself where there are none.
+    """The form of the loop, with the stages before and after it; the form itself if there are none.
 
-    `together`: what a stage ahead would only make faster stays in the loop.
+    `together`: a value that a stage ahead would only make faster stays in the loop.
 
     Raises:
         PlanError: a stage has no form of one pass.
@@ -262,8 +272,9 @@ def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, togeth
 
 
 def parted(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
-    """The form with the outputs that reduce along a part of the axes reduced at once as stages after it; the form
-    itself where there are none. Of several axes no loop is one of them alone.
+    """Make the outputs that reduce along a part of the axes reduced at once stages after the form.
+
+    If there are none, return the form itself. No loop runs along one of several axes alone.
 
     Raises:
         PlanError: a stage has no form of one pass.
@@ -273,18 +284,20 @@ def parted(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
 
 
 def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
-    """The form of the first outputs that one loop holds, with those of the others after it; the form itself where that
-    parts nothing."""
+    """Split a form: the first outputs that one loop holds, with the forms of the others after it.
+
+    If that splits nothing, return the form itself.
+    """
     if form.after or any(one.carries for one in form.outputs) or len(form.outputs) < 2:
         return form
     groups = list[list[str]]()
-    for one in form.outputs:
-        beside = (group for group in groups if held(of_outputs(form, [*group, one.name])))
+    for output in form.outputs:
+        beside = (group for group in groups if held(of_outputs(form, [*group, output.name])))
         group = next(beside, None)
         if group is None:
-            groups.append([one.name])
+            groups.append([output.name])
         else:
-            group.append(one.name)
+            group.append(output.name)
     if len(groups) < 2:
         return form
     first, *others = (of_outputs(form, group) for group in groups)
@@ -298,7 +311,7 @@ def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
 
 
 def flat(form: FusedForm) -> FusedForm:
-    """The form with the stages of its stages in one row."""
+    """The form with its stages and their own stages in one sequence."""
     ahead = [other for one in form.ahead for other in (*one.ahead, alone(one), *one.after)]
     after = [other for one in form.after for other in (*one.ahead, alone(one), *one.after)]
     return replace(form, ahead=tuple(ahead), after=tuple(after))
@@ -309,24 +322,24 @@ def alone(form: FusedForm) -> FusedForm:
     return replace(form, ahead=(), after=(), derived=None)
 
 
-def tiled(one: Producer) -> bool:
-    """Whether a producer's reductions are loops of a monoid's own `combine`."""
-    return all(part.monoid.name in PRODUCED for part in one.cascade.reductions)
+def tiled(producer: Producer) -> bool:
+    """Tell if a producer's reductions are loops of a monoid's own `combine`."""
+    return all(part.monoid.name in PRODUCED for part in producer.cascade.reductions)
 
 
 def second_factors(form: FusedForm) -> set[Value]:
-    """The values in second factors of products whose first is computed too."""
+    """The values in second factors of products whose first factor is computed too."""
     return {
         value
-        for one in form.accumulators
-        if len(one.factors) > 1 and (one.weight or values_of(one.factors[0]))
-        for factor in one.factors[1:]
+        for accumulator in form.accumulators
+        if len(accumulator.factors) > 1 and (accumulator.weight or values_of(accumulator.factors[0]))
+        for factor in accumulator.factors[1:]
         for value in values_of(factor)
     }
 
 
 def of_columns(form: FusedForm, rows: Collection[Axis], column: Axis | None) -> set[Value]:
-    """The values that sums of a number for every column read: no tile of columns and streamed elements has them."""
+    """Values read by sums that hold a number for every column: no tile of columns and streamed elements has them."""
     sums = (one for one in form.accumulators if len(one.factors) == 1 and column in one.value.indices)
     return {value for one in sums if not {*rows} & {*one.value.indices} for value in values_of(one.factors[0])}
 
@@ -338,8 +351,8 @@ def names_of(cascade: Cascade) -> Iterator[str]:
     yield from (str(one.name) for one in cascade.axes())
     for part in (cascade.reductions, cascade.producers, cascade.outputs):
         yield from (one.name for one in part)
-    for one in cascade.producers:
-        yield from names_of(one.cascade)
+    for producer in cascade.producers:
+        yield from names_of(producer.cascade)
 
 
 def axes_of(expr: Expr) -> tuple[Axis, ...]:
@@ -348,15 +361,18 @@ def axes_of(expr: Expr) -> tuple[Axis, ...]:
 
 
 def outermost(expr: Basic) -> list[Reduce]:
-    """The reductions of an expression that stand in no other."""
+    """The reductions of an expression that stand in no other reduction."""
     if isinstance(expr, Reduce):
         return [expr]
     return list(dict.fromkeys(found for one in expr.args for found in outermost(one)))
 
 
 def nothing(output: FormOutput) -> tuple[Boolean, Expr]:
-    """Where an output that reduces values is over no element: the part of its condition that is the same along the axes
-    that it reduces, and the largest of what must be 0 all along them (0 where nothing must)."""
+    """The condition that an output which reduces values is over no element, in two parts.
+
+    The first part is the same along the axes that it reduces. The second is the largest of the values that must be 0
+    all along them (0 if there are none).
+    """
     bound = bound_axes(output.expr)
     alike, along = list[Boolean](), list[Expr]()
     for each in And.make_args(output.empty):

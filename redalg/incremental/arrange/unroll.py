@@ -1,8 +1,8 @@
-"""Writing out an axis of known length: every slot that has the axis becomes one slot for each of its elements.
+"""Write out an axis of known length: every slot that has the axis becomes one slot for each of its elements.
 
     a[b, j]  →  a_0[b], a_1[b], …          Σ_j f(a[b, j])  →  f(a_0[b]) + f(a_1[b]) + …
 
-Exact: it is a change of names. Lowering uses it where an output sums reduced values over a short free axis.
+Exact: it is a change of names. Lowering uses it if an output sums reduced values over a short free axis.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_
 LIMIT = 16
 """Longest axis that is written out."""
 WRITTEN = {"sum": Add, "prod": Mul, "max": Max, "min": Min}
-"""What stands between the elements that are written out."""
+"""The operation between the elements that are written out, for each kind of reduction."""
 
 
 def may_unroll(form: FusedForm, axis: Axis, length: int) -> bool:
-    """Whether an axis is short, and nothing that is read or made as a tensor has it; another is a stage (`stages`)."""
+    """Tell if an axis is short, and no tensor that is read or made has it; if not, it is a stage (`stages`)."""
     carried = any(axis in one.axes for one in form.outputs) or any(axis in one.axes for one in form.cascade.producers)
     nodes = [node for one in form.outputs for node in reductions_of(one.expr) if axis in node.bound]
     written = all(node.bound == (axis,) and node.kind in WRITTEN for node in nodes)
@@ -50,7 +50,7 @@ class _Unrolling:
         return node.xreplace(values).xreplace({self.axis: Integer(place)})
 
     def change(self, place: int) -> Callable[[Any], Any]:
-        """The change of an expression to that at one element of the axis."""
+        """A function that changes an expression to that at one element of the axis."""
         return lambda node: self.at(node, place)
 
     def renamed(self, value: Value, place: int) -> Value:
@@ -59,42 +59,42 @@ class _Unrolling:
         return Value(Label(f"{value.name}_{place}"), *indices) if len(indices) < len(value.indices) else value
 
     def each(self, node: Basic) -> range:
-        """The elements that something which depends on the axis is written out for."""
+        """The elements for which a node is written out: all of the axis if it depends on the axis, else one."""
         return range(self.length) if self.axis in free_axes(node) else range(1)
 
     def summed(self, node: Any) -> Any:
-        """Σ_j f(j) → f(0) + f(1) + …, and so for the other kinds"""
+        """Σ_j f(j) → f(0) + f(1) + …, and in the same way for the other kinds."""
         found = {
-            one: WRITTEN[one.kind](*(self.at(one.expr, place) for place in range(self.length)))
-            for one in reductions_of(node)
-            if one.bound == (self.axis,)
+            reduction: WRITTEN[reduction.kind](*(self.at(reduction.expr, place) for place in range(self.length)))
+            for reduction in reductions_of(node)
+            if reduction.bound == (self.axis,)
         }
         return node.xreplace(found)
 
     def form(self, form: FusedForm) -> FusedForm:
-        """Every part of a form."""
+        """Write out every part of a form."""
         return replace(
             form,
             cascade=self.cascade(form.cascade),
             extrema=tuple(
-                replace(one, value=self.at(one.value, place), term=self.at(one.term, place))
-                for one in form.extrema
-                for place in self.each(one.value)
+                replace(extremum, value=self.at(extremum.value, place), term=self.at(extremum.term, place))
+                for extremum in form.extrema
+                for place in self.each(extremum.value)
             ),
             pivots=tuple(
-                mapped_pivot(one, self.change(place), self.change(place))
-                for one in form.pivots
-                for place in self.each(one.value)
+                mapped_pivot(pivot, self.change(place), self.change(place))
+                for pivot in form.pivots
+                for place in self.each(pivot.value)
             ),
             accumulators=tuple(
-                mapped_accumulator(one, self.change(place), self.change(place))
-                for one in form.accumulators
-                for place in self.each(one.value)
+                mapped_accumulator(accumulator, self.change(place), self.change(place))
+                for accumulator in form.accumulators
+                for place in self.each(accumulator.value)
             ),
             assignments=tuple(
-                replace(one, value=self.at(one.value, place), expr=self.at(one.expr, place))
-                for one in form.assignments
-                for place in self.each(one.value)
+                replace(assignment, value=self.at(assignment.value, place), expr=self.at(assignment.expr, place))
+                for assignment in form.assignments
+                for place in self.each(assignment.value)
             ),
             outputs=tuple(mapped_output(one, self.summed) for one in form.outputs),
         )
@@ -103,13 +103,13 @@ class _Unrolling:
         """The definition, written out in the same way."""
         reductions = tuple(
             replace(
-                one,
-                name=self.renamed(one.value, place).name,
-                term=self.at(one.term, place),
-                axes=tuple(axis for axis in one.axes if axis != self.axis),
+                reduction,
+                name=self.renamed(reduction.value, place).name,
+                term=self.at(reduction.term, place),
+                axes=tuple(axis for axis in reduction.axes if axis != self.axis),
             )
-            for one in cascade.reductions
-            for place in self.each(one.value)
+            for reduction in cascade.reductions
+            for place in self.each(reduction.value)
         )
         outputs = tuple(replace(one, expr=self.summed(one.expr)) for one in cascade.outputs)
         return replace(cascade, reductions=reductions, outputs=outputs)

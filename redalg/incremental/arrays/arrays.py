@@ -16,13 +16,13 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class ArrayOps(ABC):
-    """What the interpreter asks of an array library. `compute` is the dtype of arithmetic, as the library names it."""
+    """Operations that the interpreter asks of an array library. `compute` is the library's dtype of arithmetic."""
 
     compute: Any
     functions: dict[str, Callable[..., Any]]
 
     def quiet(self) -> AbstractContextManager[Any]:
-        """A context in which 0/0 and the like warn of nothing: the conventions say what they are."""
+        """A context in which 0/0 and similar operations raise no warning: the conventions define their values."""
         return nullcontext()
 
     @abstractmethod
@@ -47,15 +47,15 @@ class ArrayOps(ABC):
 
     @abstractmethod
     def round_to(self, array: Any, dtype: str) -> Any:
-        """Round to a dtype (saturating for 8-bit floats and integers), given back in the compute dtype."""
+        """Round to a dtype (saturating for 8-bit floats and integers); the result is in the compute dtype."""
 
     @abstractmethod
     def integer(self, array: Any) -> Any:
-        """As 64-bit integers: truth values as 0 and 1, numbers cut to their whole part."""
+        """Convert to 64-bit integers: truth values become 0 and 1, numbers are cut to their whole part."""
 
     @abstractmethod
     def is_float(self, array: Any) -> bool:
-        """Whether an array holds floating-point numbers."""
+        """Tell if an array holds floating-point numbers."""
 
     @abstractmethod
     def expand(self, array: Any, shape: Sequence[int]) -> Any:
@@ -75,7 +75,7 @@ class ArrayOps(ABC):
 
     @abstractmethod
     def any(self, array: Any, dim: int) -> Any:
-        """Whether any element along a dimension is true; the dimension stays with length 1."""
+        """True if any element along a dimension is true; the dimension stays with length 1."""
 
     @abstractmethod
     def einsum(self, spec: str, *arrays: Any) -> Any:
@@ -83,7 +83,7 @@ class ArrayOps(ABC):
 
     @abstractmethod
     def isfinite(self, array: Any) -> Any:
-        """Where an array is finite."""
+        """Boolean array: true at the elements that are finite."""
 
     @abstractmethod
     def argmax(self, array: Any, dim: int) -> Any:
@@ -103,24 +103,24 @@ class ArrayOps(ABC):
 
     @abstractmethod
     def frexp(self, array: Any) -> tuple[Any, Any]:
-        """(m, e) with array = m·2^e and 1/2 ≤ |m| < 1, e in 64-bit integers; 0 and what is not finite have e = 0."""
+        """(m, e) with array = m·2^e and 1/2 ≤ |m| < 1, e in 64-bit integers; e = 0 if an element is 0 or not finite."""
 
     def scaled(self, mantissa: Any, exponent: Any) -> Any:
-        """m·2^e, by two factors, so that neither leaves the range when the product does not."""
+        """m·2^e by two powers of 2: neither leaves the range if the product does not."""
         half = self.functions["floor"](exponent * 0.5)
         two = self.scalar(2.0)
         return mantissa * self.functions["pow"](two, half) * self.functions["pow"](two, exponent - half)
 
     def lost(self, a: Any, b: Any) -> Any:
-        """a + b − fl(a + b), exactly (TwoSum); 0 where the sum is not finite."""
+        """The exact a + b − fl(a + b) (TwoSum); 0 if the sum is not finite."""
         total = a + b
         second = total - a
         return self.where(self.isfinite(total), (a - (total - second)) + (b - second), self.scalar(0.0))
 
     def powered(self, mantissa: Any, exponent: Any, h: Any, n: Any) -> Any:
-        """m·2^e·h^n by the parts of h = ±b·2^f: 1/2 ≤ b < 1, so that |n·log₂ b| ≤ |n|, rounded as such.
+        """m·2^e·h^n from the parts of h = ±b·2^f: as 1/2 ≤ b < 1, |n·log₂ b| ≤ |n|, and is rounded as such.
 
-        Where h is 0 or not finite it has no parts: there the powers are computed.
+        If h is 0 or not finite, it has no parts: then the powers are computed.
         """
         usable = self.isfinite(h) & (h != 0)
         b, f = self.frexp(self.where(usable, self.functions["Abs"](h), self.scalar(1.0)))

@@ -1,7 +1,7 @@
-"""The condition of `finish`: by how much it amplifies the rounding of what a state holds.
+"""The condition of `finish`: how much it amplifies the rounding errors of the values in a state.
 
-Beside every value v that `finish` makes a bound on its error is carried, in units of the unit roundoff, to first order
-(Higham 2002, sections 1.6 and 3.3):
+Along with every value v that `finish` computes, a bound e(v) on its error is carried. It is in units of the unit
+roundoff, to first order (Higham 2002, sections 1.6 and 3.3):
 
     a slot             |a| of a sum; 0 of an extremum, an index, a count and a pivot, which are exact
     u + v              e(u) + e(v)
@@ -11,8 +11,8 @@ Beside every value v that `finish` makes a bound on its error is carried, in uni
 
     κ = max(1, e / |v|) of an output, so that about κ·ε of it is lost in a type of unit roundoff ε
 
-A sum is taken to be as exact as its own last digit. Where its terms cancel each other it is less so: a state holds no
-Σ|terms|, and `explain` says which sums those are.
+A sum is taken to be as exact as its own last digit. If its terms cancel each other, it is less exact: a state holds no
+Σ|terms|, and `explain` names those sums.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.form import FormOutput, FusedForm
 
 ALIKE = ("sum", "max", "min")
-"""Reductions over an output's own axes through which an error is followed; that of others is of the result's size."""
+"""Reductions over an output's own axes that propagate an error; for others, the error is of the result's size."""
 
 
 @final
@@ -38,15 +38,15 @@ class Conditioned:
         """`scope` knows the value of every slot and assignment."""
         self.scope, self.ops = scope, scope.ops
         sums = (one.value for one in form.accumulators if not one.is_count)
-        inexact = (value for one in form.structures if not one.monoid.exact for value in one.values
-                   if value not in one.integers)  # fmt: skip
+        inexact = (value for structure in form.structures if not structure.monoid.exact for value in structure.values
+                   if value not in structure.integers)  # fmt: skip
         produced = (one.value for one in form.parameters)
         self.errors = {value: self._size(value) for value in (*sums, *inexact, *produced)}
-        for one in form.assignments:
-            self.errors[one.value] = self.error(one.expr)
+        for assignment in form.assignments:
+            self.errors[assignment.value] = self.error(assignment.expr)
 
     def of(self, output: FormOutput) -> Any:
-        """κ of an output, NaN where the output is not finite, ∞ where it is 0 and what it is made of is not."""
+        """κ of an output: NaN if the output is not finite, ∞ if it is 0 and its error bound is not."""
         size, error = self._size(output.expr), self.error(output.expr)
         ratio = error / self.ops.where(size == 0, self.ops.scalar(1.0), size)
         zero = self.ops.where(error == 0, self.ops.scalar(1.0), self.ops.scalar(float("inf")))
@@ -54,7 +54,7 @@ class Conditioned:
         return self.ops.where(self.ops.isfinite(size), kappa, self.ops.scalar(float("nan")))
 
     def error(self, node: Expr) -> Any:
-        """The bound of one expression."""
+        """The error bound of an expression."""
         if isinstance(node, Value):
             return self.errors.get(node, self.ops.scalar(0.0))
         if not values_of(node) & self.errors.keys():

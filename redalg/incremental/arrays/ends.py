@@ -12,6 +12,6 @@ from redalg.incremental.form import Pivot
 def ends(
     pivots: Iterable[Pivot], departure: Callable[[Value], Any], arrival: Callable[[Value], Any]
 ) -> dict[Value, Any]:
-    """Where every pivot moves from and where to, under the symbols of transitions."""
+    """Map the symbols of transitions to values: where every pivot moves from, and where it moves to."""
     made = {one.departure: departure(one.value) for one in pivots}
     return made | {one.arrival: arrival(one.value) for one in pivots}

@@ -1,12 +1,12 @@
 """Evaluation of SymPy expressions on arrays that have one dimension per axis.
 
 Conventions of THEORY section 4: exp of a sum in which an element is −∞ is 0, whatever the rest (an element of zero
-weight does not count); sums add what varies first and parameters last, so that (b − a) + eps keeps its digits;
-sums of several reduced values carry what rounding loses.
+weight does not count). Sums add terms that vary first and parameters last, so that (b − a) + eps keeps its digits.
+Sums of several reduced values carry the digits that rounding loses.
 
-Places along an axis are 64-bit integers, and so is what is made of them and of integers alone. Where the compute dtype
-does not hold them all (`Scope.far`), what mixes them with numbers is evaluated in float64, n − c from exact integers,
-and rounded once, to the compute dtype.
+Places along an axis are 64-bit integers, and so is every expression of places and integers alone. If the compute dtype
+does not hold them all (`Scope.far`), an expression that mixes them with numbers is evaluated in float64, n − c from
+exact integers. The result is rounded once, to the compute dtype.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==":
 @final
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """What expressions are evaluated against. Its fields stay; `values` and `memo` are filled as evaluation goes on.
+    """The context that expressions are evaluated in. Its fields stay; evaluation fills `values` and `memo`.
 
     Attributes:
         ops: the array library.
@@ -45,9 +45,9 @@ class Scope:
         tensors: name -> array, dimensions as indexed in the expressions.
         scalars, extents: name -> number.
         values: `Value` -> array with one dimension per axis.
-        live: where a gather must stay in range (None: everywhere).
+        live: the elements at which a gather must stay in range (None: all).
         memo: node -> its value, for these ranges.
-        exact: whether numbers beside places are in float64, however near these are.
+        exact: True if numbers beside places are in float64, even if the places are small.
     """
 
     ops: ArrayOps
@@ -67,7 +67,7 @@ class Scope:
         return replace(self, ranges={**self.ranges, **ranges}, values=values or {}, memo={}, live=None)
 
     def extended(self, values: dict[Value, Any]) -> Scope:
-        """The same scope with more values: what was evaluated is kept, what reads them is forgotten with the copy."""
+        """The same scope with more values and a copy of the memo: results that read new values stay in the copy."""
         return replace(self, values={**self.values, **values}, memo=dict(self.memo))
 
     def place(self, axis: Axis) -> int:
@@ -95,19 +95,19 @@ class Scope:
         return made if self.ops.is_float(made) and not self.far else self.ops.to_compute(made)
 
     def unrounded(self, node: Expr) -> Any:
-        """The value of a node as a number, not yet rounded to the compute dtype where it is made of far places."""
+        """The value of a node as a number; if it is made of far places, it is not yet rounded to the compute dtype."""
         return self._float(self.evaluate(node))
 
     @property
     def far(self) -> bool:
-        """Tells whether places lie beyond the integers that the compute dtype holds."""
+        """Tell if places lie beyond the integers that the compute dtype holds."""
         if self.exact:
             return True
         last = max((edge for range_ in self.ranges.values() for edge in range_), default=0)
         return max([last, *self.extents.values()]) > (2**53 if "64" in str(self.ops.compute) else 2**24)
 
     def rate(self, q: Expr) -> Any:
-        """A number, or what is made of scalars."""
+        """The value of `q`: a float if it is a number, else an array made of scalars."""
         return float(q) if q.is_number else self.number(q)
 
     def _evaluate(self, node: Basic) -> Any:
@@ -136,7 +136,7 @@ class Scope:
         return self._full([1] * len(self.axes), value)
 
     def _full(self, shape: list[int], value: float) -> Any:
-        """A number, in float64 beside far places."""
+        """An array that holds one number, in float64 if places are far."""
         if self.far:
             return (self.ops.wide(self.ops.arange(0, 1)) + value).reshape(shape)
         return self.ops.full(shape, value)
@@ -161,15 +161,17 @@ class Scope:
         return self.ops.wide(whole + self.ops.integer(floor_of)) + (rest - floor_of)
 
     def _compensated(self, terms: Sequence[Expr]) -> Any:
-        """A sum of reduced values with the digits that each addition lost: large ones may cancel beside a small one.
+        """Add reduced values and the digits that each addition loses: large values may cancel beside a small one.
 
         Source: Neumaier (1974).
         """
         total, *rest = (self._float(self.evaluate(one)) for one in terms)
         absolute, lost = self.ops.functions["Abs"], self.ops.scalar(0.0)
-        for one in rest:
-            made = total + one
-            lost = lost + self.ops.where(absolute(total) >= absolute(one), (total - made) + one, (one - made) + total)
+        for term in rest:
+            made = total + term
+            lost = lost + self.ops.where(
+                absolute(total) >= absolute(term), (total - made) + term, (term - made) + total
+            )
             total = made
         return self.ops.where(self.ops.isfinite(lost), total + lost, total)
 
@@ -188,25 +190,25 @@ class Scope:
         return made
 
     def _times(self, factors: Sequence[Expr]) -> Any:
-        """A product; of integers beyond 64 bits it is rounded."""
+        """The product of factors; if its integers may leave the range of 64 bits, it is rounded."""
         if self.far and len(factors) > 1:
             arrays = [self.evaluate(one) for one in factors]
-            largest = [max(1, abs(int(one.max())), abs(int(one.min()))) for one in arrays
-                       if not self.ops.is_float(one) and 0 not in one.shape]  # fmt: skip
+            largest = [max(1, abs(int(array.max())), abs(int(array.min()))) for array in arrays
+                       if not self.ops.is_float(array) and 0 not in array.shape]  # fmt: skip
             if prod(largest) >= 2**63:
                 made = self._float(arrays[0])
-                for one in arrays[1:]:
-                    made = made * self._float(one)
+                for array in arrays[1:]:
+                    made = made * self._float(array)
                 return made
         return self._fold(lambda a, b: a * b, factors)
 
     def passes(self, indicator: Where) -> Any:
-        """Where an indicator is 1."""
+        """Boolean array: true at the elements where an indicator is 1."""
         holds = self.evaluate(indicator.condition)
         return holds if indicator.args[1] is S.One else ~holds
 
     def _weighed(self, product: Any, factors: Sequence[Expr]) -> Any:
-        """0 where a factor is 0 beside log 0, or beside a sum that holds log 0: such an element does not count."""
+        """Set a product to 0 where a factor is 0 beside log 0, or beside a sum that holds log 0: it does not count."""
         made = product
         for log_factor in (one for one in factors if one.has(log) and one.has(Element, Value)):
             infinite = self.number(log_factor) == -float("inf")
@@ -223,8 +225,8 @@ class Scope:
         elif len(arrays) > 1:
             arrays = [self.ops.integer(one) for one in arrays]
         total = arrays[0]
-        for one in arrays[1:]:
-            total = operation(total, one)
+        for array in arrays[1:]:
+            total = operation(total, array)
         return total
 
     def _float(self, array: Any) -> Any:
@@ -272,7 +274,7 @@ class Scope:
         return self.ops.where(condition, a, b)
 
     def under(self, condition: Any) -> Scope:
-        """The same scope where a condition holds: only there must indices lie within their tensors."""
+        """The same scope under a condition: indices must lie within their tensors only where it holds."""
         return replace(self, memo={}, live=condition if self.live is None else self.live & condition)
 
     def _relation(self, node: Relational) -> Any:
@@ -362,7 +364,7 @@ class Scope:
         return self.ops.to_compute(made) if self.ops.is_float(made) else made
 
     def checked_indices(self, tensor: Any, node: Element) -> list[Any]:
-        """Index arrays of a gather, clipped; an index that leaves its dimension where elements count is an error."""
+        """Clipped index arrays of a gather; the index of an element that counts must not leave its dimension."""
         indices = []
         for place, index in enumerate(node.indices):
             where, size = self.evaluate(index), tensor.shape[place]
@@ -382,7 +384,7 @@ class Scope:
 
 
 def _varies(term: Expr) -> tuple[int, bool]:
-    """Elements and places, then values, then numbers; within a kind what is added before what is subtracted."""
+    """Sort key of a term: elements and places, then values, then numbers; in a kind, added before subtracted terms."""
     kind = 0 if term.has(Element, Axis) and not term.has(Value) else 1 if term.has(Value) else 2
     return kind, term.could_extract_minus_sign()
 

@@ -47,8 +47,8 @@ class Executor:
         produce(self.form.cascade, scope)
         live = self._live(scope)
         slots: Slots = {}
-        for one in self.form.structures:
-            slots |= zip(one.values, folded(one, self.reduced, scope), strict=True)
+        for structure in self.form.structures:
+            slots |= zip(structure.values, folded(structure, self.reduced, scope), strict=True)
         scope = scope if live is None else scope.under(live)
         for value, (monoid, term) in self.extrema.items():
             array = self._masked(scope.unrounded(term), live, float(monoid.identity))
@@ -69,7 +69,7 @@ class Executor:
         return {one.value: inner.unrounded(one.source) for one in self.form.pivots if not one.has_slot}
 
     def _steps(self) -> int:
-        """How often a block is re-centred: a weighted centre far from the block's mean is rounded as the mean is.
+        """Number of re-centrings of a block: a weighted centre far from the block's mean is rounded as the mean is.
 
         Chained slopes are found one after the other, each from the residuals of those before.
         """
@@ -78,7 +78,7 @@ class Executor:
         return self.form.links + (2 if any(one.weight for one in self.form.accumulators) else 1)
 
     def _live(self, scope: Scope) -> Any:
-        """Where elements count: None when everywhere."""
+        """Boolean array: true at the elements that count; None if all count."""
         return None if self.form.cascade.domain is S.true else scope.evaluate(self.form.cascade.domain)
 
     def _masked(self, array: Any, live: Any, outside: float) -> Any:
@@ -125,16 +125,17 @@ class Executor:
         extrema = {value: slots[value] for value in self.extrema}  # a running scale is made of them
         inner = scope.extended({**extrema, **self._safe_pivots(scope, slots)})
         weights: dict[Any, Any] = {}
-        for one in self.form.accumulators:
-            if one.weight and one.weight not in weights:
-                weights[one.weight] = self._weight(one, inner, live)
+        for accumulator in self.form.accumulators:
+            if accumulator.weight and accumulator.weight not in weights:
+                weights[accumulator.weight] = self._weight(accumulator, inner, live)
         return {
-            one.value: self._accumulator(one, inner, live, weights.get(one.weight)) for one in self.form.accumulators
+            accumulator.value: self._accumulator(accumulator, inner, live, weights.get(accumulator.weight))
+            for accumulator in self.form.accumulators
         }
 
-    def _uncounted(self, one: Accumulator, scope: Scope, live: Any) -> Any:
-        """Where an element has no weight: an exponent is −∞. A weight of 0 that is not is one too small for a float."""
-        bases = (scope.number(live_term(pivot.base, self.form.cascade.domain)) for pivot, _ in one.weight)
+    def _uncounted(self, accumulator: Accumulator, scope: Scope, live: Any) -> Any:
+        """True at elements of no weight: an exponent is −∞. Any other weight of 0 is too small for a float."""
+        bases = (scope.number(live_term(pivot.base, self.form.cascade.domain)) for pivot, _ in accumulator.weight)
         uncounted: Any = None
         for base in bases:
             none = self._masked(base, live, -INF) == -INF
@@ -145,28 +146,28 @@ class Executor:
         made = self.pivots(scope, slots)
         return {value: self._safe(value, array) for value, array in made.items()}
 
-    def _accumulator(self, one: Accumulator, scope: Scope, live: Any, weight: Any) -> Any:
+    def _accumulator(self, accumulator: Accumulator, scope: Scope, live: Any, weight: Any) -> Any:
         domain = self.form.cascade.domain
-        if one.is_count:
+        if accumulator.is_count:
             everywhere = scope.evaluate(S.true) if live is None else live
             return self._counted(everywhere, scope)
-        factors = [scope.number(live_term(factor, domain)) for factor in one.factors]
+        factors = [scope.number(live_term(factor, domain)) for factor in accumulator.factors]
         if weight is not None:
-            if one.factors[0] is not S.One:
-                none = self._uncounted(one, scope, live)
+            if accumulator.factors[0] is not S.One:
+                none = self._uncounted(accumulator, scope, live)
                 weight = self.ops.where(none, self.ops.scalar(0.0), weight * factors[0])
             factors[0] = weight
             factors[1:] = [self._reached(factor, live) for factor in factors[1:]]
         elif live is not None:
             factors = self._masked_factors(factors, live)
-        for guard in indicators(one) if len(factors) > 1 else ():  # of one operand: 0 times what another hides
+        for guard in indicators(accumulator) if len(factors) > 1 else ():  # of one operand: 0 times what another hides
             factors = [self._reached(factor, scope.passes(guard)) for factor in factors]
         return contracted(scope, factors, self.reduced) if len(factors) > 1 else \
             self._along(SUM, scope, factors[0])  # fmt: skip
 
-    def _weight(self, one: Accumulator, scope: Scope, live: Any) -> Any:
+    def _weight(self, accumulator: Accumulator, scope: Scope, live: Any) -> Any:
         exponent: Any = None
-        for pivot, q in one.weight:
+        for pivot, q in accumulator.weight:
             u = scope.unrounded(live_term(pivot.base, self.form.cascade.domain))
             term = u - scope.values[pivot.value]
             term = term if q == 1 else term * scope.rate(q)
@@ -174,7 +175,7 @@ class Executor:
         return self.ops.exp(self._masked(self.ops.to_compute(exponent), live, -INF))
 
     def _masked_factors(self, factors: list[Any], live: Any) -> list[Any]:
-        """The mask joins a factor whose axes include its own, else it is a factor of its own."""
+        """Apply the mask to the only factor or to one whose axes include its own; else append it as a factor."""
         for place, factor in enumerate(factors):
             if all(a >= b or b == 1 for a, b in zip(factor.shape, live.shape, strict=True)) or len(factors) == 1:
                 factors[place] = self.ops.where(live, factor, self.ops.scalar(0.0))
@@ -184,14 +185,14 @@ class Executor:
         return [self._reached(factor, live) for factor in factors]
 
     def _reach(self, live: Any, array: Any) -> Any:
-        """Where an array's element counts for any element of the axes that it lacks."""
+        """Mask of an array's elements: true if one counts for any element of the free axes that the array lacks."""
         for place, size in enumerate(array.shape):
             if size == 1 and live.shape[place] > 1 and place not in self.places:
                 live = self.ops.any(live, place)
         return live
 
     def _reached(self, factor: Any, live: Any) -> Any:
-        """A contraction's operand, 0 where it counts for nothing: 0 times what may lie there need not be 0."""
+        """An operand of a contraction, set to 0 where it does not count: 0 times an element there need not be 0."""
         if live is None:
             return factor
         return self.ops.where(self._reach(live, factor), factor, self.ops.scalar(0.0))
@@ -204,9 +205,9 @@ class Executor:
         return {one.value: slots[one.value] if one.has_slot else running[one.value] for one in self.form.pivots}
 
     def _safe(self, pivot: Value, array: Any) -> Any:
-        """0 where the pivot is that of an empty state: −∞, and for a shift (the centre may be a minimum) ±∞.
+        """Set the pivot of an empty state to 0: it is −∞, and for a shift (the centre may be a minimum) ±∞.
 
-        An exponential's pivot stays at +∞, which only an element of the data can make it: the result is not finite.
+        The pivot of an exponential stays at +∞: only an element of the data makes it so, and the result is not finite.
         """
         if pivot in self.magnitudes:  # of nothing, of zeros alone, or not finite: nothing to scale by
             usable = self.ops.isfinite(array) & (array > 0)
@@ -215,7 +216,7 @@ class Executor:
         return self.ops.where(empty, self.ops.scalar(0.0), array)
 
     def _recentred(self, scope: Scope, slots: Slots) -> Slots:
-        """c + δ for every tile-local pivot; the old c where that is not finite."""
+        """c + δ for every tile-local pivot; the old c if that is not finite."""
         safe = {one.value: self._safe(one.value, slots[one.value]) for one in self.form.shifted}
         inner = scope.over({}, {**slots, **safe})
         made: Slots = {}
@@ -234,9 +235,9 @@ class Executor:
         slots: Slots = {}
         for value, (monoid, _) in self.extrema.items():
             slots[value] = self._combine(monoid.reduction, a[value], b[value])
-        for one in self.form.structures:
-            first, second = (tuple(state[value] for value in one.values) for state in (a, b))
-            made = zip(one.values, joined(one, first, second, self.axis, scope), strict=True)
+        for structure in self.form.structures:
+            first, second = (tuple(state[value] for value in structure.values) for state in (a, b))
+            made = zip(structure.values, joined(structure, first, second, self.axis, scope), strict=True)
             slots |= {value: self._within(value, array, scope, a[value]) for value, array in made}
         for pivot in self.form.shifted:
             first, second = a[pivot.value], b[pivot.value]
@@ -249,7 +250,7 @@ class Executor:
         return slots | self._sum(scope, slots, a, b)
 
     def _within(self, value: Value, array: Any, scope: Scope, like: Any) -> Any:
-        """A component along its own axes: it was joined beside others that have more, along which it does not vary."""
+        """Cut a component to its own axes: the join added the axes of the others, along which it does not vary."""
         for place, axis in enumerate(scope.axes):
             if axis not in value.indices and array.shape[place] != 1:
                 if array.shape[place] == 0:
@@ -258,7 +259,7 @@ class Executor:
         return array
 
     def _rescaled(self, pivot: Pivot, scope: Scope, state: Slots, slots: Slots) -> Any:
-        """ρ·c: where a pivot lies as the merged extrema scale its generator; −∞ of an empty state."""
+        """ρ·c: the pivot after the merged extrema scale its generator; −∞ for an empty state."""
         old, new = (self._running(scope, one) for one in (state, slots))
         c = state[pivot.value]
         if pivot.policy is PivotPolicy.SLOPE:  # β·ρ_y/ρ_x, which may not be a number: found from the sums about 0
@@ -266,7 +267,7 @@ class Executor:
         return self.ops.where(c == -INF, c, self._ratio(pivot.scales, scope, old, new) * self._safe(pivot.value, c))
 
     def _ratio(self, scales: tuple[tuple[Pivot, Expr], ...], scope: Scope, old: Slots, new: Slots) -> Any:
-        """ρ = Π exp(q·(m − m')), 0 of a state in which u is 0 throughout; of magnitudes m/m'."""
+        """ρ = Π exp(q·(m − m')), 0 for a state in which every u is 0. For magnitudes it is m/m'."""
         if (magnitude := magnitude_of(scales)) is not None:
             return self._moved_scale(magnitude.value, old, new)
         exponent: Any = 0.0
@@ -296,7 +297,7 @@ class Executor:
         return {one.value: self._moved_one(one, inner, old, new) for one in self.form.accumulators}
 
     def _displaced(self, pivot: Pivot, scope: Scope, sides: tuple[Slots, Slots], ratio: Any, onto: Any) -> Any:
-        """ρ_x·c' − ρ·c; with slopes less Σ β'·(how far u' moved), rounded once: on a steep line they cancel."""
+        """ρ_x·c' − ρ·c; with slopes, minus Σ β'·(move of u'). It is rounded once: on a steep line the terms cancel."""
         old, new = sides
         if pivot.policy is PivotPolicy.SCALE:
             return self._moved_scale(pivot.value, old, new)
@@ -308,10 +309,10 @@ class Executor:
         ratios = {one.value: self._ratio(one.scales, scope, old, new) for one in self.form.pivots if one.scales}
         pivots = {one.value: one for one in self.form.pivots}
 
-        def moved(one: Pivot) -> Any:
-            here = self.ops.wide(self._safe(one.value, old[one.value]))
-            total = self.ops.wide(self._safe(one.value, new[one.value])) - ratios.get(one.value, 1.0) * here
-            for slope, centre in one.slopes:
+        def moved(link: Pivot) -> Any:
+            here = self.ops.wide(self._safe(link.value, old[link.value]))
+            total = self.ops.wide(self._safe(link.value, new[link.value])) - ratios.get(link.value, 1.0) * here
+            for slope, centre in link.slopes:
                 if isinstance(centre, Value):
                     total = total - self.ops.wide(self._safe(slope, new[slope])) * moved(pivots[centre])
             return total
@@ -319,23 +320,23 @@ class Executor:
         return self.ops.to_compute(moved(pivot))
 
     def _moved_scale(self, scale: Value, old: Slots, new: Slots) -> Any:
-        """m/m' of a scale, 1 of zeros alone."""
+        """m/m' of a scale; 1 for a state of zeros alone."""
         before, after = (self._safe(scale, one[scale]) for one in (old, new))
         return self.ops.where(old[scale] == before, before / after, self.ops.scalar(1.0))
 
-    def _moved_one(self, one: Accumulator, scope: Scope, old: Slots, new: Slots) -> Any:
+    def _moved_one(self, accumulator: Accumulator, scope: Scope, old: Slots, new: Slots) -> Any:
         total: Any = None
-        for value, coefficient in one.transition:
+        for value, coefficient in accumulator.transition:
             term = scope.values[value] if coefficient is S.One else scope.number(coefficient) * scope.number(value)
             total = term if total is None else total + term
-        if not one.weight:
+        if not accumulator.weight:
             return self.ops.to_compute(total) if self.ops.is_float(total) else total
         exponent: Any = 0.0
-        for pivot, q in one.weight:
+        for pivot, q in accumulator.weight:
             exponent = exponent + (old[pivot.value] - self._safe(pivot.value, new[pivot.value])) * scope.rate(q)
         weight = self.ops.exp(exponent)
-        if len(one.transition) > 1:  # of no weight what is moved far may overflow; a NaN stays
-            total = self.ops.where(weight == 0, scope.values[one.value], total)
+        if len(accumulator.transition) > 1:  # of no weight what is moved far may overflow; a NaN stays
+            total = self.ops.where(weight == 0, scope.values[accumulator.value], total)
         return self.ops.to_compute(weight * total)
 
     def identity(self, scope: Scope) -> Slots:
@@ -350,17 +351,17 @@ class Executor:
         return self.outputs(scope, self.resolved(scope, slots), carries=False)
 
     def resolved(self, scope: Scope, slots: Slots) -> Slots:
-        """What `finish` knows: the slots, the pivots, and every value that it assigns."""
+        """The values that `finish` knows: the slots, the pivots, and every value that it assigns."""
         values = {**slots, **self._safe_pivots(scope, slots), **{k: v for k, v in slots.items() if k in self.extrema}}
         values |= {one.value: produced(one, scope.over({})) for one in self.form.parameters}
         inner = scope.over({}, values)
-        for one in self.form.assignments:
-            read = inner.evaluate if one.value in self.indices else inner.number
-            inner.values[one.value] = read(one.expr)
+        for assignment in self.form.assignments:
+            read = inner.evaluate if assignment.value in self.indices else inner.number
+            inner.values[assignment.value] = read(assignment.expr)
         return inner.values
 
     def outputs(self, scope: Scope, values: Slots, *, carries: bool) -> dict[str, Any]:
-        """The outputs from the resolved values; those that carry a reduced axis over the scope's ranges of it."""
+        """The outputs from the resolved values. If they carry a reduced axis, they span the scope's range of it."""
         wanted = [one for one in self.form.outputs if one.carries is carries]
         inner, made = self._knowing(scope, values, wanted), {}
         for output in wanted:
@@ -371,13 +372,13 @@ class Executor:
         return made
 
     def conditions(self, scope: Scope, values: Slots, *, carries: bool) -> dict[str, Any]:
-        """κ of the outputs, as `outputs` gives their values (`conditioned`)."""
+        """κ of the outputs that `outputs` returns for the same arguments (`conditioned`)."""
         wanted = [one for one in self.form.outputs if one.carries is carries]
         conditioned = Conditioned(self.form, self._knowing(scope, values, wanted))
         return {one.name: conditioned.of(one) for one in wanted}
 
     def _knowing(self, scope: Scope, values: Slots, wanted: list[FormOutput]) -> Scope:
-        """The scope with the resolved values, and the producers that stand in the outputs themselves."""
+        """The scope with the resolved values, and with the producers that outputs read directly."""
         inner = scope.over({}, dict(values))
         used = {value for one in wanted for value in values_of(one.expr)}
         for producer in self.form.cascade.producers:
@@ -386,9 +387,9 @@ class Executor:
         return inner
 
 
-def indicators(one: Accumulator) -> list[Where]:
-    """The masks that stand as factors of a sum."""
-    return [part for factor in one.factors for part in Mul.make_args(factor) if is_indicator(part)]
+def indicators(accumulator: Accumulator) -> list[Where]:
+    """The masks among the factors of a sum."""
+    return [part for factor in accumulator.factors for part in Mul.make_args(factor) if is_indicator(part)]
 
 
 def produce(cascade: Cascade, scope: Scope) -> None:
@@ -406,13 +407,13 @@ def produced(producer: Producer, scope: Scope) -> Any:
 
 
 def define(cascade: Cascade, scope: Scope) -> None:
-    """The definition, reduction by reduction: the interpreter of the Cascade (and the unfused reference)."""
+    """Evaluate the definition, reduction by reduction: the interpreter of the Cascade (and the unfused reference)."""
     produce(cascade, scope)
-    for one in cascade.reductions:
-        if one.is_scalar and not one.monoid.held:
-            scope.values[one.value] = _defined(one.monoid, one.term, scope, cascade.reduced)
+    for reduction in cascade.reductions:
+        if reduction.is_scalar and not reduction.monoid.held:
+            scope.values[reduction.value] = _defined(reduction.monoid, reduction.term, scope, cascade.reduced)
         else:
-            scope.values[one.value] = defined(one, cascade.reduced, scope)
+            scope.values[reduction.value] = defined(reduction, cascade.reduced, scope)
 
 
 def _defined(monoid: Monoid, term: Expr, scope: Scope, reduced: tuple[Axis, ...]) -> Any:
@@ -444,6 +445,6 @@ def along(monoid: Monoid, scope: Scope, array: Any, axes: tuple[Axis, ...]) -> A
 
 
 def contracted(scope: Scope, factors: list[Any], axes: tuple[Axis, ...]) -> Any:
-    """Σ over the axes of a product, as a contraction; an axis that no factor varies along counts its elements."""
+    """Σ of a product over the axes, as a contraction; if no factor varies along an axis, its elements are counted."""
     lengths = {scope.place(axis): scope.length(axis) for axis in axes}
     return scope.ops.contract(factors, lengths)

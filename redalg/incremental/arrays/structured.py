@@ -1,7 +1,7 @@
 """Monoids of several components on arrays: fold a block along an axis, join two elements, lower one to its results.
 
 Any monoid folds by an order-preserving pairwise tree, log₂ n steps of its own `join`, which the evaluator of all other
-expressions runs. Where an array library does it at once, `NATIVE` says how; the results are the same.
+expressions runs. If an array library does it at once, `NATIVE` says how; the results are the same.
 
     fold     (e₀, e₁, …) → e₀ ⊕ e₁ ⊕ …                 exact by associativity
     select   sort by value, stably, and cut at k        the same pairs as joining one by one, since lower indices come
@@ -34,15 +34,15 @@ CHUNK = 32
 """Mantissas that are multiplied before they are normalised: 2⁻³² is far inside every range."""
 
 
-def held_as(one: Monoid) -> Monoid:
+def held_as(given: Monoid) -> Monoid:
     """The monoid whose elements the state holds."""
-    return monoid(one.held) if one.held else one
+    return monoid(given.held) if given.held else given
 
 
 @final
 @dataclass(frozen=True)
 class Layout:
-    """Where an element lies in its arrays: the streamed dimension, and (of k places) the one that numbers them."""
+    """Layout of an element in its arrays: the streamed dimension, and (of k places) the one that numbers them."""
 
     ops: ArrayOps
     dim: int
@@ -66,7 +66,7 @@ def layout(structure: Structure, axis: Axis, scope: Scope) -> Layout:
 
 
 def folded(structure: Structure, reduced: tuple[Axis, ...], scope: Scope) -> Element:
-    """The element of all that the scope's ranges of the reduced axes hold: along the first, then along the others."""
+    """Fold the scope's ranges of the reduced axes into one element: along the first axis, then along the others."""
     axis, *others = reduced
     lies, lengths = layout(structure, axis, scope), {scope.place(one): scope.length(one) for one in reduced}
     parts = lifted(structure.monoid, structure.operands, axis)
@@ -84,17 +84,17 @@ def folded(structure: Structure, reduced: tuple[Axis, ...], scope: Scope) -> Ele
     return element
 
 
-def lifted(one: Monoid, operands: tuple[Expr, ...], axis: Axis) -> tuple[Expr, ...]:
-    """What stands at one place of the axis, as redalg writes it (a list of one stands for its only member)."""
-    parts = one.lift(*operands, axis)
+def lifted(monoid: Monoid, operands: tuple[Expr, ...], axis: Axis) -> tuple[Expr, ...]:
+    """Components of the element at one place of the axis, as redalg writes them; a list of one is its only member."""
+    parts = monoid.lift(*operands, axis)
     return tuple(adopt(part.args[0] if isinstance(part, Tuple) else part) for part in parts)
 
 
-def empty(one: Monoid, lies: Layout, shape: list[int]) -> Element:
-    """The identity, over the other dimensions of a shape."""
+def empty(monoid: Monoid, lies: Layout, shape: list[int]) -> Element:
+    """The identity of a monoid, over the other dimensions of a shape."""
     shape = [lies.k if dim == lies.numbered else 1 if dim == lies.dim else size for dim, size in enumerate(shape)]
     made = []
-    for component in one.components:
+    for component in monoid.components:
         identity = component.identity
         if isinstance(identity, Tuple):  # no element at any place
             identity = NOWHERE[component.name]
@@ -105,7 +105,7 @@ def empty(one: Monoid, lies: Layout, shape: list[int]) -> Element:
 
 
 NOWHERE = {"value": float("-inf"), "index": -1}
-"""What fills the places of a list that has too few elements."""
+"""Fill values for the places of a list that has too few elements."""
 
 
 def joined(structure: Structure, a: Element, b: Element, axis: Axis, scope: Scope) -> Element:
@@ -121,45 +121,45 @@ def joined(structure: Structure, a: Element, b: Element, axis: Axis, scope: Scop
 
 def defined(reduction: Reduction, reduced: tuple[Axis, ...], scope: Scope) -> Any:
     """A reduction's value by the definition."""
-    one = held_as(reduction.monoid)
-    symbols = parts_of(one, "v")
-    element = folded(Structure(symbols, one, reduction.term, reduction.place), reduced, scope)
+    held = held_as(reduction.monoid)
+    symbols = parts_of(held, "v")
+    element = folded(Structure(symbols, held, reduction.term, reduction.place), reduced, scope)
     number, result = reduction.monoid.result(reduction.result)
     inner = scope.over({}, dict(zip(symbols, element, strict=True)))
-    expr = adopt(one.lower(*symbols)[number])
+    expr = adopt(held.lower(*symbols)[number])
     return inner.evaluate(expr) if result.dtype else inner.number(expr)
 
 
 # ---- any monoid ------------------------------------------------------------------------------------------------------
 
 
-def parts_of(one: Monoid, name: str) -> tuple[Value, ...]:
+def parts_of(monoid: Monoid, name: str) -> tuple[Value, ...]:
     """A symbol for each component of an element."""
-    return tuple(Value(Label(f"{name}_{component.name}")) for component in one.components)
+    return tuple(Value(Label(f"{name}_{component.name}")) for component in monoid.components)
 
 
 @cache
-def join_of(one: Monoid) -> tuple[Expr, ...]:
+def join_of(monoid: Monoid) -> tuple[Expr, ...]:
     """a ⊕ b on symbols, component by component."""
-    return tuple(map(adopt, one.join(parts_of(one, "a"), parts_of(one, "b"))))
+    return tuple(map(adopt, monoid.join(parts_of(monoid, "a"), parts_of(monoid, "b"))))
 
 
-def combined(one: Monoid, a: Element, b: Element, scope: Scope) -> Element:
+def combined(monoid: Monoid, a: Element, b: Element, scope: Scope) -> Element:
     """a ⊕ b by the monoid's own expressions."""
-    symbols = (*parts_of(one, "a"), *parts_of(one, "b"))
+    symbols = (*parts_of(monoid, "a"), *parts_of(monoid, "b"))
     inner = scope.over({}, dict(zip(symbols, (*a, *b), strict=True)))
     return tuple(inner.evaluate(expr) if component.integer else inner.number(expr)
-                 for expr, component in zip(join_of(one), one.components, strict=True))  # fmt: skip
+                 for expr, component in zip(join_of(monoid), monoid.components, strict=True))  # fmt: skip
 
 
-def tree(one: Monoid, element: Element, dim: int, scope: Scope) -> Element:
-    """Neighbours are joined until one is left; an odd one waits at the end."""
+def tree(monoid: Monoid, element: Element, dim: int, scope: Scope) -> Element:
+    """Join neighbours until one element is left; an odd one waits at the end."""
     cut, length = scope.ops.cut, element[0].shape[dim]
     while length > 1:
         even = length - length % 2
         first = tuple(cut(array, dim, 0, even, 2) for array in element)
         second = tuple(cut(array, dim, 1, even, 2) for array in element)
-        made = combined(one, first, second, scope)
+        made = combined(monoid, first, second, scope)
         if even < length:
             made = tuple(scope.ops.concat([head, cut(array, dim, even)], dim)
                          for head, array in zip(made, element, strict=True))  # fmt: skip
@@ -196,7 +196,7 @@ class Selected(Native):
         return self._padded(tuple(self._turned(array, lies) for array in best), lies)
 
     def _turned(self, array: Any, lies: Layout) -> Any:
-        """The selected places along the dimension that numbers them."""
+        """Move the selected places to the dimension that numbers them."""
         order = list(range(array.ndim))
         order[lies.dim], order[lies.numbered] = lies.numbered, lies.dim
         return lies.ops.permute(array, order)
@@ -208,8 +208,8 @@ class Selected(Native):
         shape = [missing if dim == lies.numbered else size for dim, size in enumerate(element[0].shape)]
         values = lies.ops.full(shape, NOWHERE["value"])
         indices = lies.ops.expand((lies.ops.arange(0, 1) - 1).reshape([1] * len(shape)), shape)
-        return tuple(lies.ops.concat([one, rest], lies.numbered)
-                     for one, rest in zip(element, (values, indices), strict=True))  # fmt: skip
+        return tuple(lies.ops.concat([array, rest], lies.numbered)
+                     for array, rest in zip(element, (values, indices), strict=True))  # fmt: skip
 
     def join(self, a: Element, b: Element, lies: Layout) -> Element:
         ops, dim = lies.ops, lies.numbered
@@ -255,7 +255,7 @@ class ScaledProduct(Native):
 
 @final
 class CompensatedSum(Native):
-    """TwoSum: what the addition of two floats loses is a float."""
+    """TwoSum: the part that an addition of two floats loses is a float."""
 
     def fold(self, element: Element, lies: Layout) -> Element:
         return _halved(element, lies, lambda a, b: self.join(a, b, lies))
@@ -265,7 +265,7 @@ class CompensatedSum(Native):
 
 
 def _halved(element: Element, lies: Layout, join: Callable[[Element, Element], Element]) -> Element:
-    """The first half joined to the second, until one is left; for commutative monoids, by slices that lie together."""
+    """Join the first half to the second until one element is left, by contiguous slices; for commutative monoids."""
     cut, dim, length = lies.ops.cut, lies.dim, element[0].shape[lies.dim]
     while length > 1:
         half = length // 2

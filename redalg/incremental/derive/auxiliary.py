@@ -1,14 +1,14 @@
-"""Auxiliary pivots: which generators are shifted although no term was written about a centre.
+"""Auxiliary pivots: the generators that are shifted although no term was written about a centre.
 
-A raw moment Σ x² is large beside the variance that is made of it. Shifting x by any c is exact, and pays where a sum
-of values loses c again (`cancel`), as in Q/n − (S/n)². The candidates are tried, and kept only where that happened.
+A raw moment Σ x² is large beside the variance that is made of it. Shifting x by any c is exact, and pays if a sum of
+values loses c again (`cancel`), as in Q/n − (S/n)². The candidates are tried, and kept only if that happened.
 
     first     generators to a natural power of 2 or more, those whose extremum is held beside their sum, and those
               that an output carries beside values
     then      generators in products with each other (Σ x·y, of which a covariance is made), and with exponentials
 
-c is the weighted mean of the block, Σ w·z / Σ w for a weight w of known sign that the basis holds beside w·z;
-otherwise the block's plain mean.
+c is the weighted mean of the block, Σ w·z / Σ w, if the basis holds w·z and a weight w of known sign; else the block's
+plain mean.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Candidates:
         self.products = frozenset(products - powers) if mixes else frozenset()
 
     def _partners(self, atoms: list[int], centred: set[int]) -> Iterator[int]:
-        """Of a product of generators those that it may pay to shift: beside a centred one only those of its axes."""
+        """The generators of a product that it may pay to shift: beside a centred one, only those with its axes."""
         for atom in atoms:
             others = [other for other in atoms if other != atom]
             axes = free_axes(self.atoms.list[atom].base)
@@ -67,27 +67,27 @@ class Candidates:
                 yield atom
 
     def _alike(self, atom: int, other: int) -> bool:
-        """Tells whether two generators vary along the same axes, so that their product is no contraction."""
+        """Tell if two generators vary along the same axes, so that their product is no contraction."""
         return free_axes(self.atoms.list[atom].base) == free_axes(self.atoms.list[other].base)
 
     def _may_be_infinite(self, atom: int) -> bool:
-        """0·log 0 counts for nothing; (0 − c)·log 0 would."""
+        """Tell if a generator holds a logarithm: 0·log 0 counts for nothing, (0 − c)·log 0 would."""
         return bool(self.atoms.list[atom].base.has(log))
 
     def _shiftable(self, atom: int) -> bool:
-        one = self.atoms.list[atom]
-        indicator = isinstance(one.base, Where) and set(one.base.args[1:]) == {S.Zero, S.One}
-        return not one.exponential and not indicator
+        generator = self.atoms.list[atom]
+        indicator = isinstance(generator.base, Where) and set(generator.base.args[1:]) == {S.Zero, S.One}
+        return not generator.exponential and not indicator
 
 
 def finished(decomposition: Decomposition) -> Iterator[Expr]:
-    """What is made of values after the loop: outputs, extrema, and the factors of d."""
+    """The expressions of values after the loop: outputs, extrema, and the factors of d."""
     yield from (one.expr for one in decomposition.cascade.outputs)
     atoms = decomposition.separator.atoms.list
-    for one in decomposition.separations:
-        if one.extremal is not None:
-            yield one.extremal.final
-        yield from {atoms[number].base for _, d in one.polynomial for number, _ in d}
+    for separation in decomposition.separations:
+        if separation.extremal is not None:
+            yield separation.extremal.final
+        yield from {atoms[number].base for _, d in separation.polynomial for number, _ in d}
 
 
 def carried_sums(decomposition: Decomposition) -> Iterator[Expr]:
@@ -101,26 +101,26 @@ def carried_sums(decomposition: Decomposition) -> Iterator[Expr]:
 
 
 def differences(expr: Basic) -> bool:
-    """Whether some sum in the expression has two terms, or a term and its divisor, that hold values or slots."""
+    """Tell if some sum in the expression has two terms, or a term and its divisor, that hold values or slots."""
 
     return any(sum(bool(part.atoms(Value, Dummy)) for term in terms for part in parts_of(term)) > 1
                for terms in summands(expr))  # fmt: skip
 
 
 def summands(*exprs: Basic) -> Iterator[tuple[Expr, ...]]:
-    """The terms of every sum, and what a logarithm is of: log(Q/S) is that of 1 + (Q − S)/S."""
+    """The terms of every sum, and the product in every logarithm: log(Q/S) is that of 1 + (Q − S)/S."""
     yield from (one.args for one in of_kind(Add, *exprs))
     yield from (one.args for one in of_kind(log, *exprs) if one.args[0].is_Mul)
 
 
 def parts_of(term: Expr) -> tuple[Expr, ...]:
-    """A term of a sum, or what stands above and below the line in it: over S, Q/S − 1 is Q − S."""
+    """A term of a sum, or its numerator and denominator if the latter holds values: over S, Q/S − 1 is Q − S."""
     above, below = term.as_numer_denom() if term.is_Mul or term.is_Pow else (term, S.One)
     return (above, below) if values_of(below) else (term,)
 
 
 def natural_move(atom: int, pool: Pool, names: list[Value], axes: AbstractSet[Axis]) -> Expr | None:
-    """Σ w·z / Σ w of the slots: the displacement from the pivot of z, of these axes, to the block's weighted mean."""
+    """Σ w·z / Σ w of slots along `axes`: the displacement from the pivot of z to the block's weighted mean."""
     for number, partner in mean_of(atom, pool):
         if {axis for one in (number, partner) for axis in names[one].indices} <= axes:
             return names[number] / names[partner]
@@ -128,7 +128,7 @@ def natural_move(atom: int, pool: Pool, names: list[Value], axes: AbstractSet[Ax
 
 
 def mean_of(atom: int, pool: Pool) -> list[tuple[int, int]]:
-    """The pairs of basis functions w·z and w, for weights w of known sign, the plainest first."""
+    """The pairs of basis functions w·z and w, for weights w of known sign, plainest first."""
     found = []
     for number, weight, rest in _moments(atom, pool):
         partner = _function(pool, weight, rest)
@@ -138,7 +138,7 @@ def mean_of(atom: int, pool: Pool) -> list[tuple[int, int]]:
 
 
 def _moments(atom: int, pool: Pool) -> Iterable[tuple[int, Monomial, Monomial]]:
-    """Basis functions that are z times something: number, grade and the something."""
+    """Basis functions w·z, z the generator: the number, the grade and the factor w of each."""
     for number, function in enumerate(pool.functions):
         if len(function.vector) == 1:
             [(monomial, c)] = function.vector.items()

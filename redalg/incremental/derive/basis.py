@@ -80,8 +80,8 @@ class Pool:
         self.keys = [*self.pivoted, *range(FIRST_SLOPE, FIRST_SLOPE + len(self.slopes))]
         self._spans: dict[Monomial, Span] = {}
         self._transitions: dict[int, dict[int, dict[Shift, Ratio]]] = {}
-        for one in centred:
-            for grade, vector in self.vectors(one):
+        for centred_sum in centred:
+            for grade, vector in self.vectors(centred_sum):
                 self._close(grade, vector)
         self.functions = [Function(grade, vector) for grade, span in self._spans.items() for vector in span.basis]
         starts, total = dict[Monomial, int](), 0
@@ -90,7 +90,7 @@ class Pool:
         self._starts = starts
 
     def vectors(self, centred: Centred) -> Iterator[tuple[Monomial, Vector]]:
-        """What the basis must span for a reduction, by grade."""
+        """The vectors that the basis must span for a reduction, by grade."""
         for _, part in centred.parts:
             for column in laurent.columns(part).values():
                 yield from self.by_grade(column).items()
@@ -111,14 +111,14 @@ class Pool:
         return self.atoms.list[atom].exponential or atom in self.scaled
 
     def _is_rooted(self, monomial: Monomial) -> bool:
-        """Whether it is u^p, p ≥ 2, or u·v of the same axes, of generators that a root has scaled."""
+        """Tell if a monomial is u^p, p ≥ 2, or u·v of the same axes, of generators that a root has scaled."""
         axes = {free_axes(self.atoms.list[atom].base) for atom, _ in monomial if atom in self.rooted}
         return bool(self.rooted) and len(axes) == 1 and all(atom in self.rooted for atom, _ in monomial) and \
             sum(q for _, q in monomial) >= 2  # fmt: skip
 
     @property
     def composite(self) -> bool:
-        """Tells whether some generator is scaled before it is shifted."""
+        """Tell if some generator is scaled before it is shifted."""
         return bool(self.wholes or self.sized)
 
     def degrees(self, number: int) -> dict[int, Ratio]:
@@ -126,7 +126,7 @@ class Pool:
         return self._degrees(next(iter(self.functions[number].vector)))
 
     def rescaled(self, number: int, shift: Shift) -> dict[int, Ratio]:
-        """The power of ρ of every such generator, of a function that a displacement leads to."""
+        """The power of ρ of every such generator, for a function that a displacement leads to."""
         made = self.degrees(number)
         for key, n in shift:
             if (pair := self.slope(key)) is not None and pair[1] in made:
@@ -163,7 +163,7 @@ class Pool:
         return [(keys[y, z], keys[z, x]) for other, z in self.slopes if other == y and (z, x) in keys]
 
     def is_chained(self, y: int) -> bool:
-        """Tells whether a generator has slopes on others between which there are slopes."""
+        """Tell if a generator has slopes on two others, one of which has a slope on the other."""
         return any(one == y and self.links(FIRST_SLOPE + number) for number, (one, _) in enumerate(self.slopes))
 
     def moved(self, vector: Vector, key: int) -> Vector:
@@ -219,7 +219,7 @@ class Pool:
         return {index: row for index, row in sorted(rows.items()) if row}
 
     def _along(self, shift: Shift, derived: Vector) -> Vector:
-        """A derivative times z_x^n of every slope that it is by."""
+        """A derivative times z_x^n for every slope in its shift."""
         for key, n in shift:
             if (pair := self.slope(key)) is not None:
                 derived = {laurent.multiply_monomials(x, ((pair[1], n),)): c for x, c in derived.items()}
@@ -227,9 +227,9 @@ class Pool:
 
 
 def chained(written: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], atoms: Atoms) -> list[tuple[int, int]]:
-    """Slopes, with those between the generators that a third one has slopes on: of two the later on the earlier.
+    """The slopes, and those between two generators that a third one has slopes on: the later on the earlier.
 
-    So z_1, z_2, … are orthogonal in pairs where every slope is that of least squares: L·D·Lᵀ of their Gram matrix, L
+    So z_1, z_2, … are orthogonal in pairs if every slope is that of least squares: L·D·Lᵀ of their Gram matrix, L
     the slopes and D the squares of the residuals. Generators that are scaled, or have other axes, are not chained.
     """
     order = ordered(written) or []
@@ -245,12 +245,12 @@ def chained(written: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], ato
 
 
 def is_alike(generators: set[int], scaled: AbstractSet[int], atoms: Atoms) -> bool:
-    """Tells whether slopes between generators may be chained."""
+    """Tell if slopes between generators may be chained."""
     return len({free_axes(atoms.list[one].base) for one in generators}) == 1 and not scaled & generators
 
 
 def ordered(slopes: AbstractSet[tuple[int, int]]) -> list[int] | None:
-    """The generators on lines, each after those that it has slopes on; None where two have slopes on each other."""
+    """The generators on lines, each after those that it has slopes on; None if two have slopes on each other."""
     left, order = {one for pair in slopes for one in pair}, list[int]()
     while left:
         free = [one for one in left if not any(y == one and x in left for y, x in slopes)]

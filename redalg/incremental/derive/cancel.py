@@ -1,4 +1,4 @@
-"""Cancelling pivots in what is made of values: a difference of large numbers becomes one of small ones.
+"""Cancelling pivots in expressions of values: a difference of large numbers becomes one of small ones.
 
     Q/n − (S/n)²  → Z2/n − (Z1/n)²             S = Z1 + n·c, Q = Z2 + 2c·Z1 + n·c²
     max u − S/n   → (max u − c) − Z1/n          c the pivot of u
@@ -6,9 +6,9 @@
     n·Q/S² − 1 → (n·Z2 − Z1²)/S²                over what terms divide by, where that is made of pivots
     log Q − 2·log S → log(1 + (Q − S²)/S²)      where Q/S² − 1 loses its pivots; Q, S ≥ 0, else no number
 
-Exact: values are replaced by what they are in terms of the state, as Laurent polynomials, and the replacement is kept
-only where every pivot that it brings in is gone again. A value written from raw moments is then as accurate as one
-written about its mean, provided that the moments have a pivot: `vanished` says which pivots were of use.
+Exact: values are replaced by Laurent polynomials in terms of the state, and the replacement is kept only if every
+pivot that it brings in is gone again. A value written from raw moments is then as accurate as one written
+about its mean, if the moments have a pivot: `vanished` are the pivots that were of use.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from redalg.incremental.derive.centre import divisor
 from redalg.incremental.form import Assignment, Extremum, Pivot, PivotPolicy
 
 TERMS_LIMIT = 6
-"""Terms of a sum of which subsets are tried, where the whole does not cancel."""
+"""Terms of a sum of which subsets are tried, if the whole does not cancel."""
 SIZE_LIMIT = 200
 """Terms of a polynomial beyond which a sum is left as it is."""
 
 
 @final
 class Canceller:
-    """Rewrites expressions of values. `meaning` gives, by atom number, what a value is in terms of the state."""
+    """Rewrites expressions of values. `meaning` gives, by atom number, a value in terms of the state."""
 
     def __init__(self, separator: Separator, meaning: dict[int, Polynomial], pivots: list[Pivot],
                  extrema: list[Extremum], substituted: Callable[..., Polynomial],
@@ -69,7 +69,7 @@ class Canceller:
                 return
 
     def cancelled(self, node: Expr) -> Expr:
-        """The expression with pivots cancelled in every sum where they can be."""
+        """The expression with pivots cancelled in every sum that allows it."""
         if not self.pivots or not node.args or isinstance(node, Value) or not self._brings(node):
             return node
         if node.is_Add:
@@ -83,11 +83,11 @@ class Canceller:
         return node if args == list(node.args) else node.func(*args)
 
     def _brings(self, node: Expr) -> bool:
-        """Whether a pivot stands in the expression, or in what one of its values is."""
+        """Tell if a pivot stands in the expression, or in the meaning of one of its values."""
         return any(value in self.pivots or self._brought_by(value) for value in values_of(node))
 
     def _brought_by(self, value: Value) -> frozenset[Value]:
-        """The pivots in what a value is."""
+        """The pivots in the meaning of a value."""
         number = self._number(value)
         if number not in self.brought:
             meaning = self._shifted.get(number) or self.meaning.get(number)
@@ -121,7 +121,7 @@ class Canceller:
         return None
 
     def _beside_slopes(self, terms: list[Expr]) -> Expr | None:
-        """The sum with its shifts cancelled, where slopes stay: Σ (x − m)·(y − k) of y on a line is Z_xy + β·Z_xx."""
+        """The sum with its shifts cancelled while slopes stay: Σ (x − m)·(y − k) of y on a line is Z_xy + β·Z_xx."""
         kept = self.pivots, self.brought
         self.pivots, self.brought = self.pivots - self.slopes, {}
         made = self._sum(terms)
@@ -129,7 +129,7 @@ class Canceller:
         return made
 
     def _over_divisor(self, node: Expr) -> Expr | None:
-        """A sum over the common divisor of its terms, where its numerator loses every pivot."""
+        """A sum over the common divisor of its terms, if its numerator loses every pivot; else None."""
         poly = self.polynomial(node)
         below = divisor({key: c for key, c in poly.items() if not key[0]})
         below = tuple(one for one in below if self._hides(one[0]))
@@ -144,7 +144,7 @@ class Canceller:
         return self._expr(made, shared) / self.separator.atoms.expr(below)
 
     def _of_logs(self, node: Expr) -> Expr | None:
-        """Σ q·log a + … as log(1 + t) + …, t = Π a^q − 1, where t loses every pivot."""
+        """Σ q·log a + … as log(1 + t) + …, t = Π a^q − 1, if t loses every pivot; else None."""
         terms = [(term, *term.as_coeff_Mul()) for term in Add.make_args(node)]
         logs = [(term, q, rest.args[0]) for term, q, rest in terms if isinstance(rest, log) and q.is_Rational]
         for size in range(min(len(logs), TERMS_LIMIT), 0, -1):
@@ -163,7 +163,7 @@ class Canceller:
         return found.pop() if len(found) == 1 and not self._pivots_of(poly) else None
 
     def _expr(self, poly: Polynomial, shared: Monomial) -> Expr:
-        """A polynomial as an expression, apart from what all its terms share."""
+        """A polynomial as an expression, with the factors that all its terms share taken out."""
         atoms, factors = self.separator.atoms, dict(shared)
         rest = atoms.polynomial_expr({(x, tuple(one for one in d if one[0] not in factors)): c
                                       for (x, d), c in poly.items()})  # fmt: skip

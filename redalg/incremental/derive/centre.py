@@ -1,10 +1,10 @@
-"""Centring: which generators X are better written as Z + v(d).
+"""Centring: the generators X that are better written as Z + v(d).
 
     P(X, …) → P(Z + v(d), …)       exact for every v; taken only where the number of terms strictly drops, or where it
                                    stays and the user wrote X − v beside another deviation: (Y − w)·(X − v)·X
 
 Candidates v are the d-parts that the user wrote beside X, then Tschirnhaus: with P = a_p X^p + a_{p-1} X^{p-1} + …,
-v = −a_{p-1}/(p·a_p), where that quotient depends on d alone; or, for p ≥ 2, on d and on other generators X' linearly:
+v = −a_{p-1}/(p·a_p), if that quotient depends on d alone; or, for p ≥ 2, on d and on other generators X' linearly:
 
     P(Y, X', …) → P(Z + v(d) + Σ b_j(d)·X'_j, X', …)        the slopes b_j: Z is the residual of Y on the lines b_j·X'_j
     h²·(Y − a/h·X')² → h²·Z²                                 h may be 0: the line's turn is held times h (`is_cleared`)
@@ -34,7 +34,7 @@ from redalg.expression.contents import elements_of, free_axes, values_of
 class Centred:
     """A polynomial in centred generators: atom number -> v, so that the atom now stands for X − v.
 
-    v is of d alone, or v(d) + Σ b_j(d)·X'_j with other generators, which are centred themselves where they have a v.
+    v is of d alone, or v(d) + Σ b_j(d)·X'_j with other generators, which are centred themselves if they have a v.
     """
 
     polynomial: Polynomial
@@ -43,16 +43,16 @@ class Centred:
 
     @property
     def parts(self) -> list[tuple[Expr, Polynomial]]:
-        """The polynomial as what nothing guards, under 1, and what each indicator guards."""
+        """The part of the polynomial without a guard, under 1, and the part that each indicator guards."""
         rest = laurent.add(self.polynomial, *(laurent.scale(part, -1) for _, part in self.guarded))
         return [(S.One, rest), *self.guarded] if rest else list(self.guarded)
 
     def shift(self, atom: int) -> Polynomial:
-        """The part of v that is of d alone (0 for a generator that is not centred)."""
+        """The part of v that depends on d alone (0 for a generator that is not centred)."""
         return {key: c for key, c in self.centres.get(atom, {}).items() if not key[0]}
 
     def cleared(self, atom: int) -> Monomial:
-        """The divisor of a line's slope, where the polynomial multiplies by it again; () elsewhere."""
+        """The divisor of a line's slope if the polynomial multiplies by it again, else ()."""
         v = self.centres.get(atom, {})
         alone = len(v) == 1 and bool(self.slopes(atom)) and not self.guarded
         return divisor(v) if alone and is_cleared(self.polynomial, atom, v) else ()
@@ -88,7 +88,7 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
 
 
 def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Separator) -> Polynomial:
-    """A part of a polynomial, with every generator written as the whole has it."""
+    """A part of a polynomial, with every generator centred as in the whole polynomial."""
     for atom, v in centres.items():
         generator = separator.atoms.polynomial(separator.atoms.list[atom])
         polynomial = laurent.substitute(polynomial, atom, laurent.add(generator, v)) or {}
@@ -96,7 +96,7 @@ def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Se
 
 
 def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
-    """u(x) + v(d) in one sum: X = u is centred at −v."""
+    """Yield the centres that the user wrote: from u(x) + v(d) in one sum, X = u is centred at −v."""
     for u, v in separation.shifts:
         poly = with_wholes(separator.pure(u), separation.wholes, separator.atoms)
         if len(poly) != 1:
@@ -135,10 +135,10 @@ def _tschirnhaus(
 
 
 def _slopes_of(v: Polynomial, atom: int, separation: Separation, separator: Separator) -> bool:
-    """Tells whether v is a line in other generators, with slopes that the state gives.
+    """Tell if v is a line in other generators, with slopes that the state gives.
 
-    A state holds no tensors, so that v may hold no parameter; an exponential's reciprocal may overflow, except beside
-    the scales of whole generators; and v varies along no axis that the generator lacks.
+    A state holds no tensors, so that v may hold no parameter. An exponential's reciprocal may overflow, except beside
+    the scales of whole generators. And v varies along no axis that the generator lacks.
     """
     atoms = separator.atoms
     linear = all(len(x) <= 1 and all(q == 1 and not atoms.list[number].exponential for number, q in x) for x, _ in v)
@@ -149,7 +149,7 @@ def _slopes_of(v: Polynomial, atom: int, separation: Separation, separator: Sepa
 
 
 def is_regression(slope: Polynomial, both: frozenset[Element], separator: Separator) -> bool:
-    """Tells whether a slope is made of ratios N/D, whole powers, N a sum whose term holds what both generators do."""
+    """Tell if a slope is made of ratios N/D in whole powers, N a sum whose term holds both generators' elements."""
     return all(_is_ratio(d, both, separator) for _, d in slope)
 
 
@@ -163,9 +163,9 @@ def _is_ratio(d: Monomial, both: frozenset[Element], separator: Separator) -> bo
 
 
 def is_cleared(polynomial: Polynomial, atom: int, v: Polynomial) -> bool:
-    """Tells whether a polynomial has as many factors of what v divides by as it has of the generator less v.
+    """Tell if every term has at least as many factors of v's divisor as it has of the generator less v.
 
-    A turn τ/h of such a line, of which no power is left to divide by, is as good where h = 0: h²·(z − τ/h·x)².
+    A turn τ/h of such a line is as good if h = 0, as no power of h is left to divide by: h²·(z − τ/h·x)².
     """
     below = divisor(v)
     return bool(below) and all(
@@ -183,17 +183,17 @@ def divisor(v: Polynomial) -> Monomial:
 
 
 def of_state(expr: Expr, separator: Separator) -> bool:
-    """Whether an expression is of reductions' values, scalars and numbers alone."""
+    """Tell if an expression holds only values of reductions, scalars and numbers."""
     return not elements_of(expr) and values_of(expr) <= separator.values
 
 
 def is_count(expr: Expr, separator: Separator) -> bool:
-    """Whether a value is a number of elements."""
+    """Tell if a value is a number of elements."""
     return separator.facts.get(expr, ("", None))[1] is S.One
 
 
 def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:
-    """Whether v divides only by what the term divides by: x·d + 1 is not centred at −1/d, which d = 0 sends away."""
+    """Tell if v divides only by divisors of the term: x·d + 1 is not centred at −1/d, which is infinite if d = 0."""
     lowest: dict[int, Ratio] = {}
     for _, d in polynomial:
         for atom, q in d:

@@ -4,12 +4,12 @@
 
 With slopes of least squares the residuals are orthogonal in pairs: Gram matrix = L·D·Lᵀ, L unit triangular of the
 slopes, D the sums of r². So a state holds the triangular factor of the columns, without the roots of a QR factor. The
-source of a slope follows from its slots at whatever slopes they are, which need be near to least squares and not there:
+source of a slope follows from its slots at any slopes; these need only be near to least squares:
 
     β_yx → β_yx + M_yx/M_xx + Σ_z β_yz·M_zx/M_xx                 z between y and x,  M_yx = Σ w·r_y·r_x, about means
 
 exact for y on the first x; for each further one as soon as those before it are. A block takes as many steps as its
-chain is long; states to be merged are near already, where they are of like data. Any finite slope is exact.
+chain is long; states to be merged are near already if they are of like data. Any finite slope is exact.
 
 A merge is the L·D·Lᵀ form of stacking two triangular factors and rotating (Golub and Van Loan 2013, section 6.5.3;
 Chan, Golub and LeVeque 1983 for the centres): slopes move by a unit triangular factor, sums by its congruence.
@@ -43,13 +43,13 @@ class Chains:
             self.before.setdefault(y, []).append(x)
 
     def has(self, y: int) -> bool:
-        """Tells whether a generator has slopes on others that have slopes, or is such a one."""
-        between = {z for key in self.keys.values() for _, one in self.pool.links(key) for z in self.pool.slopes[
-            one - FIRST_SLOPE]}  # fmt: skip
+        """Tell if a generator is z or x of a chain y on z on x, or has a slope on one of these."""
+        between = {z for key in self.keys.values() for _, link in self.pool.links(key) for z in self.pool.slopes[
+            link - FIRST_SLOPE]}  # fmt: skip
         return y in between or any(x in between for x in self.before.get(y, ()))
 
     def source(self, key: int) -> Expr | None:
-        """How far a slope, or the shift of a generator, is from least squares by the slots; None outside of chains."""
+        """The distance of a slope or a generator's shift from least squares, by the slots; None outside of chains."""
         pair = self.pool.slope(key)
         y = key if pair is None else pair[0]
         if y not in self.before or not self.has(y):
@@ -69,14 +69,14 @@ class Chains:
     def _found(self, y: int, pair: tuple[int, int] | None, weight: Monomial, grade: Monomial) -> Expr | None:
         def total(*powers: int) -> Value | None:
             held = weight
-            for one in powers:
-                held = laurent.multiply_monomials(held, ((one, 1),))
-            return next((name for name, one in zip(self.names, self.pool.functions, strict=True)
-                         if one.grade == grade and one.vector == {held: 1}), None)  # fmt: skip
+            for atom in powers:
+                held = laurent.multiply_monomials(held, ((atom, 1),))
+            return next((name for name, function in zip(self.names, self.pool.functions, strict=True)
+                         if function.grade == grade and function.vector == {held: 1}), None)  # fmt: skip
 
-        def gram(one: int, other: int) -> Expr | None:
-            product, sums, n = total(one, other), (total(one), total(other)), total()
-            if product is None or not {one, other} <= set(self.pool.pivoted):
+        def gram(generator: int, other: int) -> Expr | None:
+            product, sums, n = total(generator, other), (total(generator), total(other)), total()
+            if product is None or not {generator, other} <= set(self.pool.pivoted):
                 return product
             return None if None in (*sums, n) else product - sums[0] * sums[1] / n  # type: ignore[operator]
 

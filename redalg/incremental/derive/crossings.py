@@ -1,8 +1,8 @@
-"""What a centre v leaves beside deviations from it, of a factor u that was written without: u = (u − v) + v.
+"""Factors u that were written without their centre v, beside deviations from v: u = (u − v) + v.
 
     Σ (u − v)·u·w = Σ (z − δ)·(z − δ + v)·w  →  Σ (z − δ)·(z + c)·w         z = u − c, δ = v − c
 
-Where v lies far from all u, δ·v and δ² cancel; so v is written as δ + c wherever that leaves fewer terms.
+If v lies far from all u, δ·v and δ² cancel; so v is written as δ + c if that leaves fewer terms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Crossing = tuple[Polynomial, Polynomial]
 def crossings(
     centred: Centred, moves: Mapping[int, Polynomial], pivots: Mapping[int, Pivot], symbol: Callable[[Expr], Polynomial]
 ) -> list[Crossing]:
-    """Centres of d alone whose displacement δ has a name, of generators that have no scale."""
+    """The centres of d alone whose displacement δ has a name, of generators that have no scale."""
     return [
         (v, laurent.add(moves[atom], symbol(pivots[atom].value)))
         for atom, v in centred.centres.items()
@@ -36,7 +36,7 @@ def crossings(
 
 
 def without_centres(terms: list[Polynomial], replaced: Sequence[Crossing]) -> list[Polynomial]:
-    """Terms of a finished sum, in which v is δ + c where that leaves fewer of them."""
+    """The terms of a finished sum, with v written as δ + c if that leaves fewer of them."""
     for centre, pivoted in replaced:
         total = laurent.add(*terms)
         lead, c = min((d, c) for (_, d), c in centre.items() if d)
@@ -48,7 +48,7 @@ def without_centres(terms: list[Polynomial], replaced: Sequence[Crossing]) -> li
 
 
 def _replaced(d: Monomial, lead: Monomial, meaning: Polynomial) -> Polynomial:
-    """A monomial with the powers of `lead` that it holds replaced; what `lead` divides by may have cancelled there."""
+    """A monomial with its powers of `lead` replaced; a divisor in `lead` may have cancelled in it."""
     held = dict(d)
     times = min((int(held.get(number, 0) / q) for number, q in lead if q > 0), default=0)
     if times <= 0:

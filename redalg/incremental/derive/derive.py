@@ -53,7 +53,7 @@ def of_kernels(decomposition: Decomposition) -> FusedForm:
 
 
 def complete(form: FusedForm) -> FusedForm:
-    """The form with what nothing needs dropped, every slot named and its outputs' emptiness said; checked."""
+    """The form without unneeded assignments, every slot named and the emptiness of its outputs said; verified."""
     if form.unscaled is not None:
         form = replace(form, unscaled=complete(form.unscaled))
     form = mark_droppable(named_after_reductions(drop_unused(with_emptiness(about_tangents(form)))))
@@ -63,7 +63,7 @@ def complete(form: FusedForm) -> FusedForm:
 
 
 def derived(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
-    """The form with the generators of a decomposition, and those that are centred or lose a pivot again."""
+    """The form with the generators of a decomposition, and the generators that are centred or lose a pivot again."""
     sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
     wholes = tuple(dict.fromkeys(whole for one in sums for whole in one.wholes))
     centred = centre_all(sums, decomposition)
@@ -90,7 +90,7 @@ def derived(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
 @final
 @dataclass(frozen=True)
 class Attempt:
-    """The form over a pool: its auxiliary pivots that some value loses again are `kept`, `bounded` values at most 1."""
+    """The form over a pool; `kept` are auxiliary pivots that some value loses again, `bounded` values of at most 1."""
 
     form: FusedForm
     kept: frozenset[int]
@@ -108,7 +108,7 @@ class Attempts:
     wholes: tuple[Whole, ...]
 
     def pool(self, auxiliary: frozenset[int], rooted: frozenset[int] = NONE, sized: frozenset[int] = NONE) -> Pool:
-        """The pool with auxiliary pivots, and scales of generators as they are and of those that are shifted."""
+        """The pool with auxiliary pivots, scales of plain generators (`rooted`) and of shifted ones (`sized`)."""
         return Pool(self.decomposition.separator.atoms, list(self.centred.values()), auxiliary, self.divided, rooted,
                     wholes=self.wholes, sized=sized)  # fmt: skip
 
@@ -118,7 +118,7 @@ class Attempts:
         return attempted(self.decomposition, self.centred, self.pool(auxiliary, rooted, sized), level=level)
 
     def scaled(self, plain: FusedForm, auxiliary: frozenset[int]) -> FusedForm:
-        """The form with the scales that pay, beside the one that kernels take where these would cost them."""
+        """The form with the scales that pay, beside the one that kernels take if these would cost them time."""
         tilted = {atom for one in self.centred.values() for y in one.centres for x in one.slopes(y) for atom in (y, x)}
         rooted = rooted_atoms(self.decomposition, self.centred) - auxiliary - self.divided - tilted
         sized = sized_atoms(self.decomposition, self.centred, self.pool(auxiliary))
@@ -131,7 +131,7 @@ class Attempts:
     def _scaled(
         self, form: FusedForm, auxiliary: frozenset[int], rooted: frozenset[int], sized: frozenset[int], *, level: bool
     ) -> tuple[FusedForm, frozenset[int]]:
-        """The form with scales of generators as they are, then of shifted ones, where they pay; and those."""
+        """The form with scales of plain generators, then of shifted ones, if they pay; and these generators."""
         paying = NONE
         if rooted and pays(drop_unused((made := self.at(auxiliary, rooted, level=level)).form)):
             form, paying = made.form, rooted
@@ -146,8 +146,8 @@ class Attempts:
 def paying_atoms(centred: dict[str, Centred], auxiliary: frozenset[int]) -> frozenset[int]:
     """The generators that are centred, alone or on a line, or have a pivot that cancels."""
     paying = set(auxiliary)
-    for one in centred.values():
-        paying |= {number for atom in one.centres for number in (atom, *one.slopes(atom))}
+    for centred_sum in centred.values():
+        paying |= {number for atom in centred_sum.centres for number in (atom, *centred_sum.slopes(atom))}
     return frozenset(paying)
 
 
@@ -167,20 +167,20 @@ def attempted(decomposition: Decomposition, centred: dict[str, Centred], pool: P
 
 
 def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
-    """Centre every sum; a generator that stands elsewhere to a power that is not natural keeps its own place.
+    """Centre every sum but those that would shift a generator with a power that is not natural in some term.
 
-    Lines are chained (`basis`) where their generators are alike. Elsewhere, where x is summed about a line of its own,
-    no other generator is summed about a line in x.
+    Lines are chained (`basis`) if their generators are alike. Else, if x is summed about a line of its own, no other
+    generator is summed about a line in x.
     """
     separator = decomposition.separator
     centred = {one.reduction.name: centre(one, separator) for one in sums}
     tilted, regressors, slopes = set[int](), set[int](), set[tuple[int, int]]()
     scaled = {whole.atom for one in sums for whole in one.wholes if whole.exponentials}
-    for one in sums:
-        made = centred[one.reduction.name]
+    for separation in sums:
+        made = centred[separation.reduction.name]
         on = {atom for atom in made.centres if made.slopes(atom)}
         along = {x for atom in on for x in made.slopes(atom)}
-        others = (other for name, other in centred.items() if name != one.reduction.name)
+        others = (other for name, other in centred.items() if name != separation.reduction.name)
         about = {atom for other in others for atom in other.centres if other.shift(atom)}
         divided = {x for atom in on if made.cleared(atom) for x in (atom, *made.slopes(atom))}
         own = {(y, x) for y in on for x in made.slopes(y)}
@@ -189,27 +189,27 @@ def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str
             tilted | regressors | on | along, scaled, separator.atoms
         )
         if (joined and (divided or not chained)) or about & divided:
-            centred[one.reduction.name] = centre(one, separator, lines=False)
+            centred[separation.reduction.name] = centre(separation, separator, lines=False)
         else:
             tilted, regressors, slopes = tilted | on, regressors | along, slopes | own
     fixed = unnatural(centred)
-    for one in sums:
-        if fixed & set(centred[one.reduction.name].centres):
-            centred[one.reduction.name] = Centred(one.polynomial, {}, one.guarded)
+    for separation in sums:
+        if fixed & set(centred[separation.reduction.name].centres):
+            centred[separation.reduction.name] = Centred(separation.polynomial, {}, separation.guarded)
     return centred
 
 
 def unnatural(centred: dict[str, Centred]) -> set[int]:
     """The generators that some term holds to a power that is not natural, so that no shift of them is exact."""
-    return {atom for one in centred.values() for x, _ in one.polynomial for atom, q in x
+    return {atom for centred_sum in centred.values() for x, _ in centred_sum.polynomial for atom, q in x
             if q < 0 or q.denominator != 1}  # fmt: skip
 
 
 def accumulator_values(pool: Pool, centred: dict[str, Centred], placement: Placement) -> list[Value]:
     """A symbol for every basis function, named after the first reduction that uses it."""
     owners: dict[int, str] = {}
-    for name, one in centred.items():
-        for grade, vector in pool.vectors(one):
+    for name, centred_sum in centred.items():
+        for grade, vector in pool.vectors(centred_sum):
             for k in pool.coordinates(grade, vector):
                 owners.setdefault(k, name)
     last = next(reversed(centred), "sum")
@@ -274,7 +274,7 @@ def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Exp
 
 
 def scaled(atom: int, pool: Pool, placement: Placement) -> Expr:
-    """A generator as its exponentials scale it."""
+    """A generator with the scale of its exponentials."""
     return placement.pivots[atom].generator if atom in pool.wholes else pool.atoms.list[atom].base
 
 
@@ -292,9 +292,9 @@ def coefficient(row: dict[Shift, Ratio], number: int, pool: Pool, placement: Pla
 def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple[Pivot, ...]:
     """The pivots in order of atoms; a tile-local source becomes the displacement in terms of the slots.
 
-    A centre that is no location of u (moving u does not move it alike, so that the displacement still holds c) may lie
-    far from the data, where moments about it cancel: the block's mean pivots instead, weighted as u is, where the slots
-    hold that mean.
+    A centre is no location of u if it does not move as u does, so that the displacement still holds c. It may lie far
+    from the data, where moments about it cancel. Then the block's mean is the pivot, weighted as u is if the slots hold
+    that mean.
     """
     made: dict[Value, Pivot] = {}
     for number, pivot in sorted(placement.pivots.items()):
@@ -311,7 +311,7 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
 
 
 def about_centre(pivot: Pivot, number: int, placement: Placement, pool: Pool, resolver: Resolver) -> Pivot:
-    """A tile-local pivot with its displacement to the natural centre; about a mean, if the slots do not say it."""
+    """A tile-local pivot with its displacement to the natural centre; about a mean if the slots do not give it."""
     source = resolver.move(pivot)
     if values_of(source) <= {*resolver.accumulators, *(one.value for one in placement.extrema)}:
         return replace(pivot, source=source)
@@ -319,17 +319,18 @@ def about_centre(pivot: Pivot, number: int, placement: Placement, pool: Pool, re
 
 
 def about_mean(pivot: Pivot, number: int, pool: Pool, resolver: Resolver) -> Pivot:
-    """A pivot about the mean of the block, weighted where the slots hold Σ w·z and Σ w."""
+    """A pivot about the mean of the block, weighted if the slots hold Σ w·z and Σ w."""
     axes = {*pivot.value.indices, *resolver.placement.decomposition.cascade.reduced}
     move = natural_move(number, pool, resolver.accumulators, axes)
     return pivot if move is None else replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
 
 
 def marked(form: FusedForm, resolver: Resolver, decomposition: Decomposition) -> tuple[Assignment, ...]:
-    """The assignments, with a mark on sums of what is at least 0; exp(λ)·v has the sign of v. No NaN is lost."""
+    """The assignments, with a mark on sums of terms of at least 0; exp(λ)·v has the sign of v. No NaN is lost."""
     facts = decomposition.separator.facts
-    sums = {one.reduction.value for one in decomposition.separations
-            if one.reduction.monoid.name == "sum" and is_nonnegative(one.reduction.term, facts)}  # fmt: skip
+    sums = {separation.reduction.value for separation in decomposition.separations
+            if separation.reduction.monoid.name == "sum"
+            and is_nonnegative(separation.reduction.term, facts)}  # fmt: skip
     safe = {value: v for value, (_, v) in resolver.exponents.items()}
     sums |= {v for value, v in safe.items() if value in sums}
     made = sums_kept(resolver.assignments, form, facts, safe)
@@ -339,60 +340,64 @@ def marked(form: FusedForm, resolver: Resolver, decomposition: Decomposition) ->
 def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
     """The cascade's outputs in terms of what `finish` assigns."""
     made = []
-    for one in form.cascade.outputs:
-        expr = carried(one.expr, resolver) if one.carries else resolver.finished(one.expr)
-        made.append(FormOutput(one.name, expr, one.axes, S.false, one.carries))
+    for output in form.cascade.outputs:
+        expr = carried(output.expr, resolver) if output.carries else resolver.finished(output.expr)
+        made.append(FormOutput(output.name, expr, output.axes, S.false, output.carries))
     return tuple(made)
 
 
 def with_emptiness(form: FusedForm) -> FusedForm:
-    """The form whose outputs say when they are empty."""
+    """The form whose outputs have a condition of being empty."""
     return replace(form, outputs=tuple(replace(one, empty=emptiness(one.expr, form)) for one in form.outputs))
 
 
 def emptiness(expr: Expr, form: FusedForm) -> Boolean:
     """(a denominator is 0) and (every accumulator used is 0): 0/0 for want of elements, and for no other reason.
 
-    Of what the output reduces over axes of its own the largest is 0: max |a| = 0.
+    Of an accumulator that the output reduces over axes of its own, the largest is 0: max |a| = 0.
     """
     meaning = {one.value: one.expr for one in form.assignments}
     sums = {one.value for one in form.accumulators}
     seen, todo, used, denominators = set[Value](), [expr], set[Value](), set[Expr]()
     while todo:
-        one = todo.pop()
-        denominators |= {power.base for power in of_kind(Pow, one) if power.exp.is_negative and values_of(power.base)}
-        used |= values_of(one) & sums
-        further = (values_of(one) & meaning.keys()) - seen
+        node = todo.pop()
+        denominators |= {power.base for power in of_kind(Pow, node) if power.exp.is_negative and values_of(power.base)}
+        used |= values_of(node) & sums
+        further = (values_of(node) & meaning.keys()) - seen
         seen |= further
         todo += (meaning[value] for value in further)
     own = bound_axes(expr) - free_axes(expr)
     denominators = {one for one in denominators if not free_axes(one) & own}
     if not denominators:
         return S.false
-    largest = (Reduce("max", Abs(one), axes) if (axes := tuple(axis for axis in one.indices if axis in own)) else one
-               for one in used)  # fmt: skip
+    largest = (Reduce("max", Abs(slot), axes) if (axes := tuple(axis for axis in slot.indices if axis in own)) else slot
+               for slot in used)  # fmt: skip
     return And(Or(*(Eq(one, 0) for one in denominators)), *(Eq(one, 0, evaluate=False) for one in largest))
 
 
 def drop_unused(form: FusedForm) -> FusedForm:
-    """Assignments that no output and no pivot needs are dropped (the reductions' own values stay)."""
+    """Drop assignments that no output and no pivot needs (the reductions' own values stay)."""
     kept: list[Assignment] = []
     needed = {value for one in form.outputs for value in values_of(one.expr)}
     needed |= {value for one in form.outputs for value in values_of(one.empty)}
-    for one in reversed(form.assignments):
-        if one.value in needed:
-            kept.append(one)
-            needed |= values_of(one.expr)
+    for assignment in reversed(form.assignments):
+        if assignment.value in needed:
+            kept.append(assignment)
+            needed |= values_of(assignment.expr)
     return replace(form, assignments=tuple(reversed(kept)))
 
 
 def named_after_reductions(form: FusedForm) -> FusedForm:
-    """An accumulator that is a reduction's value (finish says d = a) takes that reduction's name."""
+    """Give an accumulator that is a reduction's value (finish says d = a) the name of that reduction."""
     sums = {one.value for one in form.accumulators}
     names: dict[Value, Value] = {}
-    for one in form.assignments:
-        if one.expr in sums and one.expr not in names and set(one.expr.args[1:]) == set(one.value.args[1:]):
-            names[one.expr] = one.value
+    for assignment in form.assignments:
+        if (
+            assignment.expr in sums
+            and assignment.expr not in names
+            and set(assignment.expr.args[1:]) == set(assignment.value.args[1:])
+        ):
+            names[assignment.expr] = assignment.value
 
     def called(expr: Any) -> Any:
         return expr if names.keys().isdisjoint(values_of(expr)) else replaced(expr, names)
@@ -401,14 +406,14 @@ def named_after_reductions(form: FusedForm) -> FusedForm:
         form,
         pivots=tuple(mapped_pivot(one, called, called) for one in form.pivots),
         accumulators=tuple(mapped_accumulator(one, called, called) for one in form.accumulators),
-        assignments=tuple(replace(one, expr=called(one.expr)) for one in form.assignments
-                          if names.get(one.expr) != one.value),
+        assignments=tuple(replace(assignment, expr=called(assignment.expr)) for assignment in form.assignments
+                          if names.get(assignment.expr) != assignment.value),
         outputs=tuple(mapped_output(one, called) for one in form.outputs),
     )  # fmt: skip
 
 
 def mark_droppable(form: FusedForm) -> FusedForm:
-    """A displacement a/… is 0 at the natural pivot, so `a` is zero there in exact arithmetic (Welford drops it)."""
+    """Mark `a` of a displacement a/…: it is 0 at the natural pivot in exact arithmetic (Welford drops it)."""
     sums = [one.value for one in form.accumulators]
     zero = set[Value]()
     for pivot in form.pivots:

@@ -1,4 +1,4 @@
-"""Exponents of which a rate k, made of scalars, is a factor: what cancels is subtracted before it is multiplied.
+"""Exponents with a rate k, made of scalars, as a factor: terms that cancel are subtracted before they are multiplied.
 
     exp(k·v)      → exp(|k|·(k < 0 ? −v : v))           of k = 0 exp(1·(k·v)), which 0 times an infinity spoils alike
     k·c − k·d     → k·(c − d)
@@ -20,7 +20,7 @@ from redalg.expression import Axis, Element, Scalar, Value, Where
 def split_rate(u: Expr, others: Iterable[Expr]) -> tuple[Expr, Expr]:
     """u as k·v, k a positive number or made of scalars and positive.
 
-    A rate of either sign is taken out only where another exponent, of d, has it too: alone k·v is what was written.
+    A rate of either sign is taken out only if another exponent, of d, has it too: alone, k·v stays as it was written.
     """
     rate = common_rate(u)
     signed = rate.is_extended_positive or rate.is_extended_negative
@@ -35,12 +35,12 @@ def split_rate(u: Expr, others: Iterable[Expr]) -> tuple[Expr, Expr]:
 
 
 def magnitude(rate: Expr) -> Expr:
-    """|k|, or 1 of k = 0."""
+    """|k|, or 1 if k = 0."""
     return Where(Ne(rate, 0), Abs(rate), S.One)
 
 
 def turned(rate: Expr, v: Expr) -> Expr:
-    """v with the sign of the rate, k·v where that is 0 or no number."""
+    """v with the sign of the rate k; k·v if the rate is 0 or NaN."""
     number, v = v.as_coeff_Mul()
     return number * Where(Gt(rate, 0), v, Where(Lt(rate, 0), -v, rate * v))
 
@@ -52,12 +52,12 @@ def common_rate(u: Expr) -> Expr:
 
 
 def is_rate(factor: Expr) -> bool:
-    """Whether it is an irrational number or made of scalars: a state holds them, and no tensors."""
+    """Tell if a factor is an irrational number or made of scalars: a state holds these, and no tensors."""
     return not factor.is_Rational and not factor.atoms(Element, Value, Axis)
 
 
 def gathered(exponent: Expr) -> Expr:
-    """Terms that share a rate, or its magnitude, under one product."""
+    """The exponent, with terms that share a rate or its magnitude under one product."""
     if not (exponent.is_Add and exponent.atoms(Scalar)):
         return exponent
     by_rate: dict[Expr, list[tuple[Expr, Expr]]] = {}
@@ -68,7 +68,7 @@ def gathered(exponent: Expr) -> Expr:
 
 
 def _plain(rate: Expr) -> Expr:
-    """The rate that is written as its magnitude."""
+    """The rate with k in place of every magnitude |k|."""
     return Mul(*(one.args[1].args[0] if _is_magnitude(one) else one for one in Mul.make_args(rate)))
 
 
@@ -91,7 +91,7 @@ def with_exponents(scale: Expr, v: Expr) -> tuple[Expr, Expr]:
 
 
 def largest_of(exponents: Iterable[Expr]) -> Expr:
-    """The largest of exponents, 0 where all are −∞, and so what they weigh 0."""
+    """The largest exponent; 0 if all are −∞, so that the terms that they weigh are 0."""
     given = list(dict.fromkeys(exponents))
     largest = Max(*given)
     if any(one.is_number for one in given):
@@ -100,7 +100,7 @@ def largest_of(exponents: Iterable[Expr]) -> Expr:
 
 
 def power_of_scales(exponents: Iterable[Expr]) -> Expr | None:
-    """The largest power of magnitudes in exponents Σ k·log m, 0 with none; None where an exponent is anything else."""
+    """The largest power of magnitudes in exponents Σ k·log m, 0 with none; None if an exponent is anything else."""
     largest: Expr = S.Zero
     for exponent in exponents:
         total: Expr = S.Zero

@@ -6,7 +6,7 @@
        slots, of a block and of a merged state; w a weight that the basis holds
     b  stands in a sum of values as β + τ, so that the line cancels there: Σ (y − b·x) → Σ (y − β·x) − τ·Σ x
 
-Where b = a/h and the sum is of h²·(y − b·x)², h²·τ² is (h·τ)²: τ is held as a − β·h, and h may be 0, as in sin²(x − d).
+If b = a/h and the sum is of h²·(y − b·x)², h²·τ² is (h·τ)²: τ is held as a − β·h, and h may be 0, as in sin²(x − d).
 
 A regression's slope is such a least-squares slope itself, and its τ is written by the slots (`resolve`).
 """
@@ -38,9 +38,9 @@ class Line:
     Attributes:
         key: that of its slope.
         slope, b: b as a polynomial and as an expression.
-        turn: the symbol of τ, or of τ·h where h is what b divides by and the reduction multiplies by again.
+        turn: the symbol of τ, or of τ·h if b divides by h and the reduction multiplies by it again.
         below: h as a monomial of d; () for 1.
-        scale: what b is multiplied by, as E_x/E_y where y and x are scaled by E.
+        scale: the factor for b, as E_x/E_y if y and x are scaled by E.
     """
 
     key: int
@@ -53,7 +53,7 @@ class Line:
 
 @final
 class Lines:
-    """The lines of a form whose slopes are no regression's. `known` are those of which τ is assigned."""
+    """The lines of a form whose slopes are no regression's. `known` are those whose τ is assigned."""
 
     def __init__(
         self, separator: Separator, pool: Pool, pivots: Mapping[int, Pivot], centred: Mapping[str, Centred],
@@ -62,8 +62,8 @@ class Lines:
         self.separator, self.pool, self.pivots, self.scaled = separator, pool, pivots, scaled
         self.lines = list[Line]()
         self.known = list[Line]()
-        for name, one in centred.items():
-            self.lines += self._of(name, one)
+        for name, centred_sum in centred.items():
+            self.lines += self._of(name, centred_sum)
 
     def _of(self, name: str, centred: Centred) -> Iterator[Line]:
         for number, (y, x) in enumerate(self.pool.slopes):
@@ -86,28 +86,28 @@ class Lines:
             )
 
     def at(self, key: int, slope: Polynomial) -> Line | None:
-        """The line of that slope, None of a regression's."""
+        """The line of that slope, None if it is a regression's."""
         return next((one for one in self.lines if (one.key, one.slope) == (key, slope)), None)
 
     def ready(
         self, resolved: AbstractSet[Value], written: Callable[[Polynomial], Expr]
     ) -> Iterator[tuple[Value, Expr]]:
-        """τ := b − β of every line whose b is known by now; `written` has exponents cancelled."""
-        for one in self.lines:
-            if one not in self.known and values_of(one.b) <= resolved:
-                self.known.append(one)
-                h = self.separator.atoms.expr(one.below)
-                above = laurent.multiply(one.slope, {((), one.below): 1})
-                b = self.separator.atoms.polynomial_expr(above) if one.scale is None else \
-                    written(laurent.multiply(above, one.scale))  # fmt: skip
-                yield one.turn, b - h * self.pivots[one.key].value
+        """Yield τ := b − β of every line whose b is known by now; `written` cancels exponents."""
+        for line in self.lines:
+            if line not in self.known and values_of(line.b) <= resolved:
+                self.known.append(line)
+                h = self.separator.atoms.expr(line.below)
+                above = laurent.multiply(line.slope, {((), line.below): 1})
+                b = self.separator.atoms.polynomial_expr(above) if line.scale is None else \
+                    written(laurent.multiply(above, line.scale))  # fmt: skip
+                yield line.turn, b - h * self.pivots[line.key].value
 
     def turn(self, line: Line) -> Expr:
         """τ of a line."""
         return line.turn / self.separator.atoms.expr(line.below)
 
     def about(self, poly: Polynomial) -> Polynomial:
-        """A polynomial of values with β + τ for every b that stands in it as a factor."""
+        """A polynomial of values with β + τ in place of every factor b."""
         for line in self.known:
             if len(line.slope) != 1 or line.below or line.scale is not None:
                 continue
@@ -125,7 +125,7 @@ class Lines:
         return self.separator.atoms.polynomial(Atom(value, on_x=False, exponential=False))
 
     def source(self, key: int, names: list[Value]) -> Expr | None:
-        """How far the pivot of a slope, or of the shift of y on its line, is from least squares, by the slots."""
+        """The distance of a slope's pivot, or of that of y's shift on its line, from least squares, by the slots."""
         for number, (y, x) in enumerate(self.pool.slopes):
             alone = sum(other == y for other, _ in self.pool.slopes) == 1
             regressions = (one for one in self.lines if one.key == FIRST_SLOPE + number)
@@ -143,8 +143,8 @@ class Lines:
 
         def total(*powers: tuple[int, int]) -> Value | None:
             held = laurent.multiply_monomials(weight, tuple(sorted(powers)))
-            return next((name for name, one in zip(names, self.pool.functions, strict=True)
-                         if one.grade == grade and one.vector == {held: 1}), None)  # fmt: skip
+            return next((name for name, other in zip(names, self.pool.functions, strict=True)
+                         if other.grade == grade and other.vector == {held: 1}), None)  # fmt: skip
 
         xx, xy, sx, sy, s1 = total((x, 2)), total((x, 1), (y, 1)), total((x, 1)), total((y, 1)), total()
         if xx is None or xy is None or not {*xx.indices, *xy.indices} <= free_axes(self.separator.atoms.list[y].base):
@@ -158,12 +158,12 @@ class Lines:
 
 
 def regresses(y: int, x: int, slope: Polynomial, separator: Separator) -> bool:
-    """Tells whether a slope of y on x is that of a regression."""
+    """Tell if a slope of y on x is that of a regression."""
     both = elements_of(separator.atoms.list[y].base) | elements_of(separator.atoms.list[x].base)
     return is_regression(slope, both, separator)
 
 
 def _divides(b: Monomial, d: Monomial) -> bool:
-    """Tells whether every power of b stands in d, to the same sign and at least as far."""
+    """Tell if d holds every power of b, with the same sign and at least the same size."""
     powers = dict(d)
     return all(powers.get(atom, 0) / q >= 1 for atom, q in b)

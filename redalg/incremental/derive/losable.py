@@ -1,9 +1,9 @@
-"""Which pivots some sum of values might lose: a cheap condition, necessary for an auxiliary pivot to be of use.
+"""Pivots that some sum of values might lose: a cheap condition, necessary for an auxiliary pivot to be of use.
 
 A pivot c of u cancels only in a sum of which two terms bring it. It is brought by the sums whose terms hold u, by the
-extrema of u, and by what is made of any of these. A centred generator makes two of one: Σ (x − m)·u is Z_xu + δ·Z_u, of
-which each brings c; and so does Q/S beside another term, S being its divisor. Where no sum has two such terms, no form
-need be derived to see that the pivot stays.
+extrema of u, and by expressions of any of these. A centred generator makes two terms of one: Σ (x − m)·u is
+Z_xu + δ·Z_u, and each brings c. So does Q/S beside another term, as S is its divisor. If no sum has two such terms, no
+form need be derived to see that the pivot stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from redalg.incremental.derive.centre import Centred
 
 @final
 class Losable:
-    """Says of generators whether their pivots may cancel."""
+    """Finds the generators whose pivots may cancel."""
 
     def __init__(self, decomposition: Decomposition, centred: dict[str, Centred]) -> None:
         self.separations, self.atoms = decomposition.separations, decomposition.separator.atoms
@@ -37,7 +37,7 @@ class Losable:
         self.sums = [[_held(part) for term in terms for part in parts_of(term)] for terms in summands(*made)]
 
     def among(self, atoms: Iterable[int]) -> frozenset[int]:
-        """Those of the generators whose pivots may cancel."""
+        """The generators whose pivots may cancel."""
         return frozenset(atom for atom in atoms if self._is_losable(atom))
 
     def _is_losable(self, atom: int) -> bool:
@@ -45,27 +45,27 @@ class Losable:
             return True
         bringing = self._bringing(atom)
         return any(sum(not bringing.isdisjoint(term) for term in terms) > 1 for terms in self.sums) or any(
-            self._terms(poly, atom, bringing, one.centres) > 1
-            for one in self.centred.values() for poly in (one.polynomial, *one.centres.values()))  # fmt: skip
+            self._terms(poly, atom, bringing, form.centres) > 1
+            for form in self.centred.values() for poly in (form.polynomial, *form.centres.values()))  # fmt: skip
 
     def _bringing(self, atom: int) -> AbstractSet[Basic]:
         """The values, and the symbols of slots, that bring the pivot."""
         found = set[Basic]()
-        for one in self.separations:
-            slots = one.extremal.slots if one.extremal else ()
+        for separation in self.separations:
+            slots = separation.extremal.slots if separation.extremal else ()
             found |= {slot.symbol for slot in slots if slot.term == self.atoms.list[atom].base}
-            if self._brings(one, atom, found):
-                found.add(one.reduction.value)
+            if self._brings(separation, atom, found):
+                found.add(separation.reduction.value)
         return found
 
-    def _brings(self, one: Separation, atom: int, found: AbstractSet[Basic]) -> bool:
-        if one.reduction.name in self.centred:
-            return self._terms(self.centred[one.reduction.name].polynomial, atom, found, ()) > 0
-        parts = [*one.h, *([one.extremal.final] if one.extremal else [])]
-        return self.atoms.list[atom].base in one.g or any(not found.isdisjoint(_held(part)) for part in parts)
+    def _brings(self, separation: Separation, atom: int, found: AbstractSet[Basic]) -> bool:
+        if separation.reduction.name in self.centred:
+            return self._terms(self.centred[separation.reduction.name].polynomial, atom, found, ()) > 0
+        parts = [*separation.h, *([separation.extremal.final] if separation.extremal else [])]
+        return self.atoms.list[atom].base in separation.g or any(not found.isdisjoint(_held(part)) for part in parts)
 
     def _terms(self, poly: Polynomial, atom: int, bringing: AbstractSet[Basic], centres: Container[int]) -> int:
-        """How many terms of a polynomial, by columns, bring the pivot."""
+        """The number of terms of a polynomial, by columns, that bring the pivot."""
         found = 0
         for d, column in laurent.columns(poly).items():
             held = {number for x in column for number, _ in x}

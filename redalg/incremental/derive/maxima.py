@@ -1,7 +1,7 @@
 """Maxima that follow from one another: max_l(u/k + v) = (max_l u)/k + v for k > 0 and v that does not vary along l.
 
-A state may hold the maximum of u for an exponential, beside one that was written of u/k + v. Left as two values they
-cancel in floating point only as far as their roundings agree, which of values near the largest number is not at all.
+A state may hold the maximum of u for an exponential, beside one that was written of u/k + v. As two values they cancel
+in floating point only as far as their roundings agree. Roundings of values near the largest number do not agree at all.
 """
 
 from __future__ import annotations
@@ -37,25 +37,29 @@ def follows(term: Expr, base: Expr, reduced: AbstractSet[Axis]) -> tuple[Rationa
 
 
 def at_maximum(pivot: Pivot, centre: Expr, extrema: list[Extremum], reduced: AbstractSet[Axis]) -> bool:
-    """Tells if a centre is the running pivot max u but for k·v: it is k·max(u/k + v).
+    """Tell if a centre k·max(u/k + v) is the running pivot max u but for k·v.
 
-    The pivot stays within the range of u, where a mean may overflow: its sum is as many times as large.
+    The pivot stays within the range of u. A mean may overflow: its sum is larger by the number of elements.
     """
     found = (one for one in extrema if one.monoid.name == "max" and centre.as_coeff_Mul()[1] == one.value)
-    if pivot.policy is not PivotPolicy.RUNNING or (one := next(found, None)) is None:
+    if pivot.policy is not PivotPolicy.RUNNING or (extremum := next(found, None)) is None:
         return False
-    made = follows(one.term, pivot.base, reduced)
-    return made is not None and made[0] * one.value == centre
+    made = follows(extremum.term, pivot.base, reduced)
+    return made is not None and made[0] * extremum.value == centre
 
 
 def derived_maxima(
     extrema: list[Extremum], pivots: list[Pivot], reduced: AbstractSet[Axis]
 ) -> Iterator[tuple[Value, Expr]]:
-    """The maxima that follow from another that is the pivot of an exponential, and how."""
+    """The maxima that follow from another that is the pivot of an exponential, each with its expression."""
     running = {one.value: one.base for one in pivots if one.policy is PivotPolicy.RUNNING and one.value == one.source}
     maxima = [one for one in extrema if one.monoid.name == "max"]
-    for one in maxima:
+    for extremum in maxima:
         for pivot, base in running.items():
-            if pivot != one.value and one.value not in running and (made := follows(one.term, base, reduced)):
-                yield one.value, pivot / made[0] + made[1]
+            if (
+                pivot != extremum.value
+                and extremum.value not in running
+                and (made := follows(extremum.term, base, reduced))
+            ):
+                yield extremum.value, pivot / made[0] + made[1]
                 break

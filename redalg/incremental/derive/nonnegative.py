@@ -1,13 +1,13 @@
-"""Values that are at least 0 and that `finish` makes as differences, of which rounding may leave a number below 0.
+"""Values of at least 0 that `finish` computes as differences, which rounding may leave below 0.
 
     d = Σ t, t ≥ 0, finished as a sum of several terms   → max(0, d)
     Q·N − S²,  Q/N − S²/N²,  Q − S²/N                    → max(0, ·)     Q = Σ w·z², N = Σ w, S = Σ w·z, w ≥ 0
 
 The second is Cauchy's and Schwarz's inequality; the three are summed at the same pivots. A maximum keeps NaN.
 
-Q − S²/n of a count n and of S = Σ (u − c), which is 0 at the natural c but for rounding, stays as it is. There u − c
-of elements that are all equal is a small multiple of a unit in the last place, so that its sums are exact and the
-difference is 0; of others Q is larger than S²/n by more than rounding.
+Q − S²/n stays as it is if n is a count and S = Σ (u − c), which is 0 at the natural c but for rounding. If all elements
+are equal, u − c is a small multiple of a unit in the last place, so that its sums are exact and the difference is 0.
+Else Q is larger than S²/n by more than rounding.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from redalg.incremental.derive.some import axes_of
 from redalg.incremental.form import Accumulator, Assignment, FusedForm
 
 WRITTEN_LIMIT = 64
-"""Operations beyond which a difference with its values written out is taken for one that may fall below 0."""
+"""Operations beyond which a difference, with its values written out, counts as one that may fall below 0."""
 
 AT_LEAST_0 = ("sum", S.One)
-"""What is known of a value that is marked: its sign is that of a count."""
+"""The fact about a marked value: its sign is that of a count."""
 
 
 @final
@@ -44,11 +44,11 @@ class GramDifference:
 
     @property
     def is_exact(self) -> bool:
-        """Tells if it is exactly 0 of equal elements: of a count, about the natural centre."""
+        """Tell if it is exactly 0 for equal elements: n or q is a count, and s is about the natural centre."""
         return self.s.droppable and (_counts(self.n) or _counts(self.q))
 
     def is_nonnegative(self, facts: Facts) -> bool:
-        """Tells if the inequality makes it at least 0: the terms are w·z², w and w·z."""
+        """Tell if the inequality makes it at least 0: the terms are w·z², w and w·z."""
         matches = (self.q.term * self.n.term / self.s.term**2).expand() == 1
         return matches and is_nonnegative(self.n.term, facts) and is_nonnegative(self.factor, facts)
 
@@ -78,19 +78,19 @@ class _Clips:
         made, self.pending = self.pending, []
         return made
 
-    def steps(self, one: Assignment) -> Iterator[Assignment]:
-        """An assignment, after those of what is clipped in it."""
-        may_fall = one.nonnegative and self._may_fall_below(one.expr)
-        if one.nonnegative:
-            self.facts[one.value] = AT_LEAST_0
+    def steps(self, assignment: Assignment) -> Iterator[Assignment]:
+        """Yield an assignment, after those of the differences that are clipped in it."""
+        may_fall = assignment.nonnegative and self._may_fall_below(assignment.expr)
+        if assignment.nonnegative:
+            self.facts[assignment.value] = AT_LEAST_0
         if may_fall:
-            name = Value(Label(f"{one.value.name}_rounded"), *one.value.indices)
-            yield Assignment(name, one.expr)
-            yield replace(one, expr=Max(0, name))
+            name = Value(Label(f"{assignment.value.name}_rounded"), *assignment.value.indices)
+            yield Assignment(name, assignment.expr)
+            yield replace(assignment, expr=Max(0, name))
             return
-        expr = self.of(one.expr)
+        expr = self.of(assignment.expr)
         yield from self.flush()
-        yield replace(one, expr=expr)
+        yield replace(assignment, expr=expr)
 
     def of(self, expr: Expr) -> Expr:
         """An expression with the differences of the inequality clipped."""
@@ -105,7 +105,7 @@ class _Clips:
         return self.names[difference]
 
     def _may_fall_below(self, expr: Expr) -> bool:
-        """Tells if rounding may leave an expression of a nonnegative sum below 0."""
+        """Tell if rounding may leave an expression of a nonnegative sum below 0."""
         if not of_kind(Add, expr) or is_nonnegative(expr, self.facts):
             return False
         if not expr.is_Add or len(expr.args) > 3:
@@ -121,12 +121,12 @@ class _Clips:
         return found is not None and not found.is_exact and found.is_nonnegative(self.facts)
 
 
-def _counts(one: Accumulator) -> bool:
-    return one.is_count or (not one.weight and all(map(is_indicator, one.factors)))
+def _counts(accumulator: Accumulator) -> bool:
+    return accumulator.is_count or (not accumulator.weight and all(map(is_indicator, accumulator.factors)))
 
 
 def gram_difference(difference: Expr, sums: Mapping[Value, Accumulator]) -> GramDifference | None:
-    """The parts of factor·(q·n − s²); None for what is no such difference."""
+    """The parts of factor·(q·n − s²); None if it is no such difference."""
     if not difference.is_Add or len(difference.args) != 2 or not values_of(difference) & sums.keys():
         return None
     for above, below in (difference.args, difference.args[::-1]):

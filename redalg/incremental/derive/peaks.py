@@ -21,7 +21,7 @@ Pair = tuple[Expr, Expr]
 
 
 def peak_of(kind: str, term: Expr, final: Expr) -> Tuple | None:
-    """What the peak of a term is taken of; None where the term or `final` has no exponential to join."""
+    """The weight and exponent of a term's peak; None if the term or `final` has no exponential to join."""
     if not any(elements_of(one) for one in term.atoms(exp)) or not any(map(values_of, final.atoms(exp))):
         return None
     weight, exponent = _parted(term)
@@ -29,7 +29,7 @@ def peak_of(kind: str, term: Expr, final: Expr) -> Tuple | None:
 
 
 def _parted(term: Expr) -> Pair:
-    """(w, u) with w·exp(u) the term; no number where the term is the identity of an extremum."""
+    """(w, u) with w·exp(u) the term; w is infinite if the term is the identity of an extremum."""
     if term in (S.Infinity, S.NegativeInfinity):
         return term, S.Zero
     if term is S.Zero:
@@ -48,12 +48,12 @@ def _parted(term: Expr) -> Pair:
 
 
 def _chosen(node: Expr, a: Expr, b: Expr) -> Expr:
-    """One of two parts, as a choice decides."""
+    """One of two parts, by the condition of a choice."""
     return a if a == b else Where(node.args[0], a, b)
 
 
 def _shared(term: Add) -> Pair:
-    """A sum as (w, u) with the exponential that all terms share, (term, 0) where they share none."""
+    """A sum as (w, u) with the exponential that all terms share; (term, 0) if they share none."""
     pairs = [_parted(one) for one in term.args]
     exponent = pairs[0][1]
     alike = all(one == exponent for _, one in pairs) and not any(isinstance(one, Where) for one in term.args)
@@ -84,17 +84,17 @@ def about_peak(final: Expr, slot: Slot, weight: Value, exponent: Value) -> Expr:
 
 
 def _spread(node: Mul) -> Expr:
-    """The product with the exponential that all terms of a sum share outside of it; else written out."""
+    """The product with the exponential that all terms of a sum share moved out of it; else written out."""
     made = node
-    for one in node.args:
-        if one.is_Add and one.has(exp):
-            weight, exponent = _shared(one)
-            made = made.xreplace({one: weight * exp(exponent)})
+    for factor in node.args:
+        if factor.is_Add and factor.has(exp):
+            weight, exponent = _shared(factor)
+            made = made.xreplace({factor: weight * exp(exponent)})
     return expand_mul(node) if made == node else made
 
 
 def _weighed(weight: Value, exponent: Value, v: Expr, power: Expr) -> Expr:
-    """(w·e^u)^k·e^v: 0 where v is −∞ or no element has weight, whatever number v is; of no element w^k."""
+    """(w·e^u)^k·e^v; 0 if v is −∞, or if u is −∞ and v is any number; without elements w^k."""
     known = is_number(v) if values_of(v) else S.true
     least = Eq(weight, S.NegativeInfinity)
     factor = Where(And(Eq(exponent, S.NegativeInfinity), known), S.Zero, exp(power * exponent + v))

@@ -1,4 +1,4 @@
-"""Placement: which pivots the basis needs, and how each is chosen (THEORY section 3).
+"""Placement: the pivots that the basis needs, and how each is chosen (THEORY section 3).
 
 a factor of d alone (1/l, 1/σ)   deferred to `finish`: it never enters the loop
 an exponential E[k·v]            pivot = running max of v, k > 0 a number or scalar; an extremum that the user wrote is
@@ -82,7 +82,7 @@ class Placement:
         return Value(Label(name), *ordered(axes - set(self.decomposition.cascade.reduced)))
 
     def maximum(self, term: Expr, name: str) -> Value:
-        """The maximum of a term as a slot of its own, unless it is held."""
+        """The slot of a term's maximum, a new one unless the state holds it."""
         held = [one.value for one in self.extrema if (one.monoid.name, one.term) == ("max", term)]
         if held:
             return held[0]
@@ -93,11 +93,11 @@ class Placement:
 
 
 def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool) -> Placement:
-    """Extrema first, then a pivot for every exponential of the basis and for every centred generator."""
+    """Place extrema first, then a pivot for every exponential of the basis and for every centred generator."""
     placement = Placement(decomposition)
-    for one in decomposition.separations:
-        if one.reduction.monoid.name != "sum":
-            _hold(placement, one)
+    for separation in decomposition.separations:
+        if separation.reduction.monoid.name != "sum":
+            _hold(placement, separation)
     atoms = decomposition.separator.atoms.list
     scales = {atom for whole in pool.wholes.values() for atom, _ in whole.exponentials}
     for number in sorted(scales | {atom for function in pool.functions for atom, _ in function.grade}):
@@ -120,7 +120,7 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
 
 
 def _scaled_first(pivot: Pivot, number: int, placement: Placement, pool: Pool) -> Pivot:
-    """The pivot of a whole generator: its exponentials are scaled by theirs, as weights are. So is a sized one."""
+    """The pivot with its scales: of a whole generator the pivots of its exponentials, of a sized one its magnitude."""
     if number in pool.sized:
         return replace(pivot, scales=((placement.pivots[FIRST_SIZE + number], S.One),), rest=pivot.base)
     if number not in pool.wholes:
@@ -135,7 +135,7 @@ def _scales(placement: Placement, number: int, pool: Pool) -> tuple[tuple[Pivot,
 
 
 def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) -> None:
-    """A slope pivot for every pair (y, x) of which y is taken less β·x; the shifts of both are elements of the data."""
+    """Place a slope pivot for every pair (y, x), y taken less β·x; the shifts of both are elements of the data."""
     atoms = placement.decomposition.separator.atoms
     for atom in dict.fromkeys(x for _, x in pool.slopes if x in pool.pivoted or x in pool.wholes):
         placement.pivots[atom] = _on_line(atom, placement, pool)
@@ -161,7 +161,7 @@ def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) 
 
 
 def _on_line(number: int, placement: Placement, pool: Pool, slopes: tuple[tuple[Value, Expr], ...] = ()) -> Pivot:
-    """The pivot of a generator on a line: an element of the data, or 0 of one that is scaled and not shifted."""
+    """The pivot of a generator on a line: an element of the data, or 0 if it is scaled and not shifted."""
     atom = pool.atoms.list[number]
     policy = PivotPolicy.MEMBER if number in pool.pivoted else PivotPolicy.RUNNING
     own = slopes if number in pool.pivoted else ()
@@ -171,7 +171,7 @@ def _on_line(number: int, placement: Placement, pool: Pool, slopes: tuple[tuple[
 
 
 def _hold(placement: Placement, separation: Separation) -> None:
-    """The slots of a reduction that is not a sum: its own value when F is of x alone, else extrema of x."""
+    """Add the slots of a reduction that is not a sum: its own value if F is of x alone, else extrema of x."""
     if separation.extremal is not None:
         _hold_extrema(placement, separation, separation.extremal)
         return
@@ -204,14 +204,14 @@ def _hold(placement: Placement, separation: Separation) -> None:
 
 
 def _selection(structure: Structure) -> tuple[Value, Value]:
-    """The slots of the index and of the value of what is selected."""
+    """The slots of a selection: its index and its value."""
     [index] = structure.integers
     [value] = set(structure.values) - {index}
     return index, value
 
 
 def _hold_extrema(placement: Placement, separation: Separation, found: Extremal) -> None:
-    """A slot for every extremum of x that the reduction follows from, shared with those that are held already."""
+    """Add a slot for every extremum of x that the reduction follows from, unless it is held already."""
     reduction, made, final = separation.reduction, dict[Expr, Value](), found.final
     for slot in found.slots:
         if (peak := peak_of(slot.kind, slot.term, found.final)) is not None:
@@ -233,15 +233,15 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
 
 
 def _hold_peak(
-    placement: Placement, reduction: Reduction, peak: Tuple, name: str, one: Monoid = PEAK
+    placement: Placement, reduction: Reduction, peak: Tuple, name: str, kind: Monoid = PEAK
 ) -> tuple[Value, ...]:
-    """The components of a peak, held once."""
+    """The slots of a peak's components; each peak is held once."""
     for other in placement.structures:
-        if (other.monoid, other.term) == (one, peak):
+        if (other.monoid, other.term) == (kind, peak):
             return other.values
     axes = free_axes(peak)
-    values = tuple(placement.symbol(f"{reduction.name}_{part.name}{name}", axes) for part in one.components)
-    placement.structures.append(Structure(values, one, peak))
+    values = tuple(placement.symbol(f"{reduction.name}_{part.name}{name}", axes) for part in kind.components)
+    placement.structures.append(Structure(values, kind, peak))
     return values
 
 
@@ -263,7 +263,7 @@ def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
 
 
 def _masked(number: int, atom: Atom, pool: Pool) -> Atom:
-    """E[u] as E[where(c, u, −∞)] where it stands beside [c] alone: what [c] hides is no pivot."""
+    """E[u] as E[where(c, u, −∞)] if it always stands beside [c]: an element that [c] hides is no pivot."""
     beside = [{other for other, _ in x} for one in pool.functions if number in dict(one.grade) for x in one.vector]
     shared = sorted(set.intersection(*beside)) if beside else []
     base = atom.base
@@ -273,20 +273,20 @@ def _masked(number: int, atom: Atom, pool: Pool) -> Atom:
     return replace(atom, base=base)
 
 
-def _at_extremum(placement: Placement, atom: Atom, one: Extremum) -> tuple[Pivot, Expr] | None:
-    """The pivot at an extremum of which u is a multiple: a positive one of a maximum, a negative one of a minimum."""
-    if elements_of(atom.base) != elements_of(one.term):
+def _at_extremum(placement: Placement, atom: Atom, extremum: Extremum) -> tuple[Pivot, Expr] | None:
+    """The pivot at an extremum if u is a multiple of its term: a positive one of a maximum, a negative of a minimum."""
+    if elements_of(atom.base) != elements_of(extremum.term):
         return None
-    rate = expand_mul(atom.base) / expand_mul(one.term)  # of scalars alone: a state holds them, and no tensors
-    sign = S.One if one.monoid.name == "max" else S.NegativeOne
+    rate = expand_mul(atom.base) / expand_mul(extremum.term)  # of scalars alone: a state holds them, and no tensors
+    sign = S.One if extremum.monoid.name == "max" else S.NegativeOne
     if rate.atoms(Element, Value, Axis) or not (sign * rate).is_extended_positive:
         return None
-    value = one.value if sign is S.One else _named(placement, atom)
-    return Pivot(value, sign * one.term, PivotPolicy.RUNNING, sign * one.value), sign * rate
+    value = extremum.value if sign is S.One else _named(placement, atom)
+    return Pivot(value, sign * extremum.term, PivotPolicy.RUNNING, sign * extremum.value), sign * rate
 
 
 def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool, where: Boolean = S.true) -> Pivot:
-    """The largest |u| so far, which the term divides by; a power of 2 near it, of the elements that count somewhere."""
+    """The pivot at the largest |u| in `where` so far, which the term divides by; if `rooted`, a power of 2 near it."""
     size = Abs(atom.base)
     largest = placement.maximum(size if where is S.true else Where(where, size, S.Zero), "aux")
     source = scale_of(largest) if rooted else largest
@@ -325,7 +325,7 @@ def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], p
 def _weights_axes(number: int, pool: Pool, cascade: Cascade) -> AbstractSet[Axis]:
     """Axes that a generator may take on, as it is multiplied element by element with factors that have them.
 
-    Exponentials, masks and weights lend their axes where they stand beside every power of the generator; so does the
+    Exponentials, masks and weights lend their axes if they stand beside every power of the generator; so does the
     domain. A generator that varies along axes of its own is the operand of a contraction, and keeps to them.
     """
     shared: AbstractSet[Axis] | None = None
@@ -343,10 +343,10 @@ def _plainness(centre: Expr) -> tuple[bool, int, str]:
 
 
 def _auxiliary_pivot(placement: Placement, number: int, pool: Pool) -> Pivot:
-    """What an exponential of u is scaled by; else the block's mean, until the slots have names (`natural_move`)."""
+    """The pivot that scales an exponential of u; else the block's mean, until the slots have names (`natural_move`)."""
     atom = pool.atoms.list[number]
-    shared = (one for one in placement.pivots.values()
-              if one.base == atom.base and not one.has_slot and one.policy is not PivotPolicy.SCALE)  # fmt: skip
+    shared = (pivot for pivot in placement.pivots.values()
+              if pivot.base == atom.base and not pivot.has_slot and pivot.policy is not PivotPolicy.SCALE)  # fmt: skip
     cascade = placement.decomposition.cascade
     axes = free_axes(atom.base) | _weights_axes(number, pool, cascade)
     fits = any(pool.axes_of(weighted, cascade.domain) <= axes for weighted, _ in mean_of(number, pool))

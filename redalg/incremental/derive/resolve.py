@@ -1,6 +1,6 @@
 """Resolve: every d from the state, with pivots cancelled symbolically.
 
-A value is kept as exp(λ)·v: λ collects what is left of the pivots in exponents, v is what can be computed safely. Terms
+A value is kept as exp(λ)·v: λ collects the rest of the pivots in exponents, v is a part that is safe to compute. Terms
 whose exponents agree share λ; log(exp(λ)·v) = λ + log v; a ratio of two values subtracts their λ. So Σe^s·v / Σe^s,
 written without a maximum, never computes e^s, and exp(s − m) with its own m has λ = 0.
 
@@ -90,13 +90,13 @@ class Resolver:
                 if laurent.are_short(powers, exact):
                     self.known[self._number(value)] = laurent.add(*self._terms(centred.polynomial, exact, self.known))
         met = crossings(centred, moves, self.placement.pivots, self._symbol_polynomial)
-        parts = ((somewhere(one, self.placement, self.pool, self.accumulators), self._terms(part, moves, {}))
-                 for one, part in centred.parts)  # fmt: skip
+        parts = ((somewhere(indicator, self.placement, self.pool, self.accumulators), self._terms(part, moves, {}))
+                 for indicator, part in centred.parts)  # fmt: skip
         self._assign(value, [(some, without_centres(terms, met)) for some, terms in parts])
         self._keep_zero_scales(value, centred)
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
-        """c^p/A^p → 1 where c is A itself: of zeros alone the definition is 0/0 all the same."""
+        """Make the value NaN if a scale is 0: c^p/A^p → 1 as c is A, but of zeros alone the definition is 0/0."""
         used = {atom for x, _ in centred.polynomial for atom, _ in x} & (self.pool.scaled - self.pool.rooted)
         if scales := [self.placement.pivots[atom].source for atom in sorted(used)]:
             [index] = [place for place, one in enumerate(self.assignments) if one.value == value]
@@ -106,7 +106,7 @@ class Resolver:
     def _terms(
         self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
     ) -> list[Polynomial]:
-        """d_i's terms as polynomials on the d side, one for each function of the basis that it uses."""
+        """The terms of d_i as polynomials of d, one for each function of the basis that it uses."""
         made, powers, product = [], dict[Monomial, Polynomial](), laurent.short_product if known else laurent.multiply
         for d, column in laurent.columns(polynomial).items():
             alone: Polynomial = {((), d): 1}
@@ -153,9 +153,9 @@ class Resolver:
         """A displacement as a value, unless it is a number."""
         if not values_of(expr):
             return expr
-        for one in self.assignments:
-            if one.expr == expr:
-                return one.value
+        for assignment in self.assignments:
+            if assignment.expr == expr:
+                return assignment.value
         name = f"delta_{separation.reduction.name}"
         if len(centred.centres) > 1 or any(one.value.name == name for one in self.assignments):
             name += f"_{pivot.value.name}"
@@ -167,13 +167,13 @@ class Resolver:
         return value
 
     def _numbered(self, prefix: str, expr: Expr) -> Value:
-        """An expression as a value, under the next name with a prefix unless it has one."""
+        """The value of an expression; a new one, under the next name with a prefix, unless it has one."""
         taken = sum(one.value.name.startswith(f"{prefix}_") for one in self.assignments)
         held = next((one.value for one in self.assignments if one.expr == expr), None)
         return held or self._valued(f"{prefix}_{taken}", expr)
 
     def displaced(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
-        """v(d)/m + factor·c under a name of its own, m what u is scaled by; None where c or m does not cancel."""
+        """v(d)/m + factor·c under a name of its own, m the scale of u; None if c or m does not cancel."""
         separator = self.placement.decomposition.separator
         here = laurent.scale(self._symbol_polynomial(pivot.value), laurent.ratio(int(factor.p), int(factor.q)))
         there = (self._substituted(separator.pure(term), self.known) for term in Add.make_args(v))
@@ -183,9 +183,9 @@ class Resolver:
             return None
         expr = separator.atoms.polynomial_expr(exact)
         self.canceller.vanished.add(pivot.value)
-        for one in self.assignments:
-            if one.expr in (expr, -expr):
-                return one.value if one.expr == expr else -one.value
+        for assignment in self.assignments:
+            if assignment.expr in (expr, -expr):
+                return assignment.value if assignment.expr == expr else -assignment.value
         return self._numbered("offset", expr) if values_of(expr) else expr
 
     def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
@@ -213,7 +213,7 @@ class Resolver:
     # ---- slopes ------------------------------------------------------------------------------------------------------
 
     def _turn(self, separation: Separation, centred: Centred, key: int, turns: dict[int, Expr]) -> Expr:
-        """b(d) − β: how far the slope of y on x is from the pivot's; along a chain less Σ b·τ of those between."""
+        """b(d) − β, the slope of y on x less the pivot's; along a chain, less Σ b·τ of the slopes between too."""
         y, x = self.pool.slopes[key - FIRST_SLOPE]
         pivot = self.placement.pivots[key]
         slope = centred.slopes(y).get(x)
@@ -262,7 +262,7 @@ class Resolver:
         return separator.atoms.polynomial_expr(moved)
 
     def _substituted(self, poly: Polynomial, known: dict[int, Polynomial]) -> Polynomial:
-        """Earlier values replaced by what they are, where that stays a short polynomial."""
+        """The polynomial with earlier values written out, if that stays short."""
         if not any(number in known for x, d in poly for number, _ in x + d):
             return {((), tuple(sorted(x + d))): c for (x, d), c in poly.items()}
         terms = []
@@ -282,7 +282,7 @@ class Resolver:
     # ---- values as exp(λ)·v ------------------------------------------------------------------------------------------
 
     def _assign(self, value: Value, parts: list[tuple[Boolean, list[Polynomial]]]) -> None:
-        """value = Σ terms, 0 where the part that they are of has no element, with shared exponents kept apart."""
+        """Assign value = Σ terms with a shared exponent kept apart; the terms of a part without elements are 0."""
         graded = [(some, [one for poly in polys for one in self._graded_terms(poly)]) for some, polys in parts]
         exponents = list(dict.fromkeys(exponent for _, terms in graded for exponent, _ in terms)) or [S.Zero]
         alone = len(exponents) == 1 and exponents[0] is not S.Zero
@@ -304,21 +304,21 @@ class Resolver:
             self.assignments.append(Assignment(value, self.cancelled(expr)))
 
     def cancelled(self, expr: Expr) -> Expr:
-        """The expression with pivots cancelled; what that names is assigned first."""
+        """The expression with pivots cancelled; the offsets in it are assigned first."""
         made = self.canceller.cancelled(expr)
         if made is not expr:
             self._assign_offsets(made)
         return made
 
     def _assign_offsets(self, expr: Expr) -> None:
-        """How far the extrema lie from pivots, where an expression holds it."""
+        """Assign the distances between extrema and pivots that an expression holds."""
         assigned = {one.value for one in self.assignments}
         for value in sorted(values_of(expr) - assigned, key=str):
             if value in self.canceller.offsets:
                 self.assignments.append(self.canceller.offsets[value])
 
     def _with_exponent(self, exponent: Expr, v: Expr) -> Expr:
-        """exp(λ)·v under a name, of which other values may cancel λ."""
+        """exp(λ)·v under a name, so that other values may cancel its λ."""
         self._assign_offsets(v)
         pair = gathered(expand_products(exponent)), self._numbered("difference", v)
         if held := next((value for value, other in self.exponents.items() if other == pair), None):
@@ -350,7 +350,7 @@ class Resolver:
         return out
 
     def graded(self, expr: Expr, *, divided: bool = False) -> tuple[Expr, Expr]:
-        """An expression of values as (λ, v) with expr = exp(λ)·v; `divided` where it may leave the range unharmed."""
+        """An expression of values as (λ, v) with expr = exp(λ)·v; `divided` if it may leave the range without harm."""
         if expr in self.exponents:
             return self.exponents[expr]
         of_x = self.carries(expr)
@@ -390,7 +390,7 @@ class Resolver:
         return held, Add(*(exp(scale - held) * v for scale, v in parts))
 
     def _about_size(self, parts: list[tuple[Expr, Expr]], power: Expr) -> tuple[Expr, Expr]:
-        """Σ m^k·v of pairs (k·log m, v), its terms as shares of the largest beyond a power of 1."""
+        """Σ m^k·v of pairs (k·log m, v); beyond a power of 1, its terms are shares of the largest."""
         if power <= 1:
             return S.Zero, Add(*(exp(scale) * v for scale, v in parts))
         unit, total = as_shares(parts, power, self._numbered, self.bounded)
@@ -409,7 +409,7 @@ class Resolver:
         return self._times(scale, v)
 
     def _times(self, scale: Expr, v: Expr) -> Expr:
-        """exp(λ)·v; exp(k·m)·v as exp(m)·(…·(exp(m)·v)), named: of what is scaled and shifted v may be tiny."""
+        """exp(λ)·v; exp(k·m)·v as exp(m)·(…·(exp(m)·v)), named: v may be tiny if scaled and shifted."""
         k, m = scale.as_content_primitive()
         if not (k.is_Integer and self.pool.composite) or self.carries(v):
             return exp(scale) * v
@@ -418,17 +418,17 @@ class Resolver:
         return exp(m) * v
 
     def _exponent(self, *scales: Expr) -> Expr:
-        """Their sum, with what is of d alone expanded to cancel; what holds x stays as it was written."""
+        """The sum of exponents: terms of d alone are expanded to cancel, terms with x stay as they were written."""
         terms = [term for scale in scales for term in Add.make_args(scale)]
         of_d = expand_products(Add(*(term for term in terms if not self.carries(term))))
         return Add(*(term for term in terms if self.carries(term)), gathered(of_d))
 
     def side(self, expr: Expr) -> int:
-        """Which of x and d an expression depends on (`separate`)."""
+        """The sides, x or d, that an expression depends on (`separate`)."""
         return self.placement.decomposition.separator.side(expr)
 
     def carries(self, expr: Expr) -> bool:
-        """Whether an expression depends on x."""
+        """Tell if an expression depends on x."""
         return bool(self.side(expr) & X)
 
     # ---- atoms -------------------------------------------------------------------------------------------------------

@@ -1,23 +1,23 @@
-"""Scale pivots: which generators are divided by c, a magnitude near their largest, so that no power leaves the range.
+"""Scale pivots: generators are divided by c, a magnitude near their largest, so that no power leaves the range.
 
     Σ (u/max|u|)^p → c^p/max|u|^p · Σ (u/c)^p        c = max|u|, p ≥ 2, where every term that holds u divides it so
     f(Σ u^p) → f(c^p · Σ (u/c)^p)                    c = 2^k ≤ max|u|, p ≥ 2
 
-Exact: c is a pivot. The second pays where the result is in range though Σ u^p is not (nrm2: Blue, 1978), that is where
+Exact: c is a pivot. The second pays if the result is in range though Σ u^p is not (nrm2: Blue, 1978), that is, if
 f takes roots or ratios, so that c leaves it to no power beyond the first: √(Σ u²) = c·√(Σ (u/c)²), and in a cosine
-similarity the scales of all three sums cancel; log (c^p·a) = p·log c + log a. It is tried where a sum of one u^p stands
-under a root, a division or a logarithm, and kept where nothing needs the sum itself: of a mean of squares the plain sum
-is what is asked for. Beside a number, √(Σ u²/n + ε), terms are shares of the largest (`exponents.as_shares`), but not
-in kernels (`for_kernels`).
+similarity the scales of all three sums cancel; log (c^p·a) = p·log c + log a. It is tried if a sum of one u^p stands
+under a root, a division or a logarithm, and kept if nothing needs the sum itself: a mean of squares needs the plain
+sum. Beside a number, √(Σ u²/n + ε), terms are shares of the largest (`exponents.as_shares`), but not in kernels
+(`for_kernels`).
 A generator that is shifted is divided by its scale first:
 
     f(Σ w·(u − v)^p) → f(m^p · Σ w·(u/m − c)^p)          m = 2^k ≤ max |u| of the elements of w ≠ 0
 
-It is tried where a sum of total degree 2 or more in what is shifted stands in a root, a ratio or a logarithm, and kept
-where some output has no m left to a power beyond the first (std, a correlation, a skewness, std/mean). Exponential
-weights may vanish where u is largest: what they weigh keeps to plain shifts, and so does a contraction's operand.
-What is weighed, w·u², keeps to plain powers: where u is largest its weight may vanish. A product u·v of two generators
-that have scales is scaled where both have the same axes (else it is a contraction, of plain operands).
+It is tried if a sum of total degree 2 or more in shifted generators stands in a root, a ratio or a logarithm, and kept
+if some output has no m left to a power beyond the first (std, a correlation, a skewness, std/mean). Exponential
+weights may vanish where u is largest: a generator that they weigh keeps to plain shifts, and so does a contraction's
+operand. A weighed power, w·u², stays plain: where u is largest its weight may vanish. A product u·v of two generators
+that have scales is scaled if both have the same axes (else it is a contraction, of plain operands).
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ Powers = dict[int, set[tuple[Ratio, Ratio]]]
 def divided_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> frozenset[int]:
     """Generators u that stand as (u/max|u|)^p, p ≥ 2, in every term that holds them: taken apart, u^p overflows."""
     atoms = decomposition.separator.atoms
-    largest = {slot.term.args[0]: one.reduction.value for one in decomposition.separations if one.extremal
-               for slot in one.extremal.slots if slot.kind == "max" and isinstance(slot.term, Abs)
-               and one.extremal.final == slot.symbol}  # fmt: skip
+    largest = {slot.term.args[0]: separation.reduction.value
+               for separation in decomposition.separations if separation.extremal
+               for slot in separation.extremal.slots if slot.kind == "max" and isinstance(slot.term, Abs)
+               and separation.extremal.final == slot.symbol}  # fmt: skip
     powers: Powers = {}
-    for one in centred.values():
-        for x, d in one.polynomial:
+    for centred_sum in centred.values():
+        for x, d in centred_sum.polynomial:
             by_d = {atoms.list[number].base: q for number, q in d}
             for number, q in x:
                 divisor = by_d.get(largest.get(atoms.list[number].base, S.Zero), 0)
@@ -69,13 +70,13 @@ def rooted_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> f
             if isinstance(node, log) or is_root(node.exp):
                 under |= values_of(node.args[0])
     atoms = decomposition.separator.atoms.list
-    for one in decomposition.separations:
-        under |= {atoms[number].base for _, d in one.polynomial for number, q in d if q < 0 or q.denominator > 1}
+    for separation in decomposition.separations:
+        under |= {atoms[number].base for _, d in separation.polynomial for number, q in d if q < 0 or q.denominator > 1}
     if not under:
         return frozenset()
     centres = {atom for one in centred.values() for atom in one.centres}
-    sums = (centred[one.reduction.name] for one in decomposition.separations
-            if one.reduction.value in under and one.reduction.name in centred)  # fmt: skip
+    sums = (centred[separation.reduction.name] for separation in decomposition.separations
+            if separation.reduction.value in under and separation.reduction.name in centred)  # fmt: skip
     found = {atom for one in sums for atom in _alone(one, atoms)}
     return frozenset(atom for atom in found - centres if _scalable(atoms[atom].base) and not atoms[atom].exponential)
 
@@ -89,10 +90,10 @@ def sized_atoms(decomposition: Decomposition, centred: dict[str, Centred], pool:
             if isinstance(node, log) or any(_divides(one, counts) for one in Mul.make_args(node)):
                 under |= values_of(node)
     atoms = decomposition.separator.atoms.list
-    for one in decomposition.separations:
-        under |= {atoms[number].base for _, d in one.polynomial for number, q in d if q < 0 or q.denominator > 1}
-    sums = (centred[one.reduction.name] for one in decomposition.separations
-            if one.reduction.value in under and one.reduction.name in centred)  # fmt: skip
+    for separation in decomposition.separations:
+        under |= {atoms[number].base for _, d in separation.polynomial for number, q in d if q < 0 or q.denominator > 1}
+    sums = (centred[separation.reduction.name] for separation in decomposition.separations
+            if separation.reduction.value in under and separation.reduction.name in centred)  # fmt: skip
     moving = set(pool.pivoted) - {atom for pair in pool.slopes for atom in pair}
     monomials = [[(atom, q) for atom, q in x if atom in moving] for one in sums for x, _ in one.polynomial]
     found = {atom for x in monomials if sum(q for _, q in x) >= 2 for atom, _ in x}
@@ -112,25 +113,25 @@ def _foreign(decomposition: Decomposition, centred: dict[str, Centred]) -> froze
         return found.union(*(names(reductions[value].term) for value in values_of(expr) & reductions.keys()))
 
     return frozenset(
-        atom for one in centred.values() for atom in one.centres
+        atom for centred_sum in centred.values() for atom in centred_sum.centres
         if any(not names(Mul(*(atoms[number].base for number, _ in d))) & names(atoms[atom].base)
-               for _, d in one.shift(atom)))  # fmt: skip
+               for _, d in centred_sum.shift(atom)))  # fmt: skip
 
 
 def _divides(factor: Expr, counts: AbstractSet[Value]) -> bool:
-    """Tells whether a factor is a root of values, or divides by some that are no numbers of elements."""
+    """Tell if a factor is a root of values, or divides by values other than numbers of elements."""
     return isinstance(factor, Pow) and is_root(factor.exp) and bool(values_of(factor.base) - counts)
 
 
 def _is_elementwise(atom: int, pool: Pool) -> bool:
-    """Tells whether a generator is summed beside nothing that has further axes, and beside no exponential."""
+    """Tell if a generator is summed beside no factor that has further axes, and beside no exponential."""
     axes = free_axes(pool.atoms.list[atom].base)
     beside = ((number, one) for number, one in enumerate(pool.functions) if any(atom in dict(x) for x in one.vector))
     return all(not one.grade and pool.axes_of(number, S.true) <= axes for number, one in beside)
 
 
 def counted(atom: int, pool: Pool) -> Boolean:
-    """Where an element of a generator counts: where some function of the basis does not weigh it by 0."""
+    """The condition that an element of a generator counts: some function of the basis does not weigh it by 0."""
     weights = [[other for other, _ in x if other != atom and other not in pool.pivoted]
                for function in pool.functions for x in function.vector if atom in dict(x)]  # fmt: skip
     return Or(*(And(*(_is_weight(pool.atoms.list[other].base) for other in one)) for one in weights))
@@ -144,7 +145,7 @@ def _is_weight(factor: Expr) -> Boolean:
 
 
 def is_root(exponent: Expr) -> bool:
-    """Whether a power divides, or takes a root."""
+    """Tell if a power divides or takes a root."""
     return bool(exponent.is_negative or (exponent.is_Rational and not exponent.is_Integer))
 
 
@@ -157,32 +158,32 @@ def _alone(centred: Centred, atoms: list[Atom]) -> Iterator[int]:
 
 
 def _scalable(base: Expr) -> bool:
-    """Whether u is data, and holds no logarithm, of which 0·log 0 counts for nothing."""
+    """Tell if u is data and holds no logarithm, as 0·log 0 counts for nothing."""
     return base.has(Element, Value) and not base.has(log)
 
 
 def scale_of(largest: Value) -> Expr:
-    """2^k in (max/4, max]: a division by it rounds nothing. Of no element, or of zeros alone, it is no number or 0."""
+    """2^k in (max/4, max]: a division by it rounds nothing. Without elements it is NaN, of zeros alone 0."""
     return S(2) ** (floor(log(largest) / log(2)) - 1)
 
 
 EXACT_DEGREE = 4
-"""Highest power of numbers of small floats whose sums float32 holds, and what vanishes in it is of no weight."""
+"""Highest power of small floats whose sums float32 holds; a term that vanishes in it has no weight."""
 
 
 def is_small(dtype: str | None) -> bool:
-    """Tells if float32 holds the powers of the numbers of a float up to `EXACT_DEGREE`."""
+    """Tell if float32 holds the powers of the numbers of a float up to `EXACT_DEGREE`."""
     largest = DTYPES["float32"].largest
     return dtype is not None and is_float(dtype) and DTYPES[dtype].largest ** EXACT_DEGREE <= largest
 
 
 def for_kernels(form: FusedForm, dtypes: Mapping[str, str] | None = None, *, wide: bool = False) -> FusedForm:
-    """The form as kernels take it: with the magnitudes of what is shifted where a call asks for a wide range alone.
+    """The form as kernels take it: with magnitudes of shifted generators only if a call asks for a wide range.
 
     They cost a running maximum and a rescaling of every element's state: a deviation of rows took 1.2 to 5 times as
-    long on an H200. States and the array backends hold them always. They save nothing where powers of the inputs stay
-    within the arithmetic's range. Beside a number such as the ε of a normalisation they serve data beyond the square
-    root of the largest float alone, and kernels never hold them.
+    long on an H200. States and the array backends hold them always. They save nothing if powers of the inputs stay
+    within the arithmetic's range. Beside a number, such as the ε of a normalisation, they only serve data beyond the
+    square root of the largest float, and kernels never hold them.
     """
     form = form.unscaled if form.level and form.unscaled is not None else form
     if form.unscaled is None or not wide:
@@ -201,7 +202,7 @@ def in_kernels(form: FusedForm, dtypes: Mapping[str, str] | None = None, *, wide
 
 
 def _degree(expr: Expr) -> int:
-    """The highest power of inputs in a term; more than `EXACT_DEGREE` where it holds anything but sums and products."""
+    """The highest power of inputs in a term; more than `EXACT_DEGREE` if it holds anything but sums and products."""
     if isinstance(expr, Element):
         return 1
     if isinstance(expr, Let):
@@ -216,7 +217,7 @@ def _degree(expr: Expr) -> int:
 
 
 def pays(form: FusedForm) -> bool:
-    """Whether no scale is left to a power beyond the first: not where a scaled sum is needed itself."""
+    """Tell if no scale is left to a power beyond the first; one is if a scaled sum is needed itself."""
     scales = {one.value for one in form.pivots if one.policy is PivotPolicy.SCALE}
     exprs = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
     return all(abs(power.exp) <= 1 for expr in exprs for power in expr.atoms(Pow) if power.base in scales)
@@ -227,21 +228,21 @@ Degrees = dict[Value, Expr]
 
 
 def pays_of_shifts(form: FusedForm, bounded: AbstractSet[Value]) -> bool:
-    """Whether some output needs sums of degree 2 or more of sized generators, and no scale beyond its first power.
+    """Tell if some output needs sums of degree 2 or more of sized generators, and no scale beyond its first power.
 
     `bounded` are values that are at most 1 in size, whatever they are made of.
     """
     scales = {pivot.magnitude.value for pivot in form.shifted if pivot.magnitude is not None}
     ratios = {pivot.ratio for pivot in form.shifted if pivot.magnitude is not None}
-    high = {one.value for one in form.accumulators
-            if sum(_powers(dict(one.transition).get(one.value, S.One), ratios)) >= 2}  # fmt: skip
+    high = {accumulator.value for accumulator in form.accumulators
+            if sum(_powers(dict(accumulator.transition).get(accumulator.value, S.One), ratios)) >= 2}  # fmt: skip
     known: dict[Value, Degrees | None] = {one: {one: S.One} for one in scales}
     reached = {one: {one} for one in high}
-    for one in form.assignments:
-        known[one.value] = {} if one.value in bounded else degrees(one.expr, known)
-        reached[one.value] = {value for held in values_of(one.expr) for value in reached.get(held, ())}
-    return any(_is_in_range(degrees(one.expr, known)) and any(reached.get(value) for value in values_of(one.expr))
-               for one in form.outputs)  # fmt: skip
+    for assignment in form.assignments:
+        known[assignment.value] = {} if assignment.value in bounded else degrees(assignment.expr, known)
+        reached[assignment.value] = {value for held in values_of(assignment.expr) for value in reached.get(held, ())}
+    return any(_is_in_range(degrees(output.expr, known)) and any(reached.get(value) for value in values_of(output.expr))
+               for output in form.outputs)  # fmt: skip
 
 
 def _powers(coefficient: Expr, ratios: AbstractSet[Value]) -> Iterator[Expr]:
@@ -256,7 +257,7 @@ def _is_in_range(found: Degrees | None) -> bool:
 
 
 def degrees(expr: Expr, known: Mapping[Value, Degrees | None]) -> Degrees | None:
-    """The powers of scales that an expression is proportional to, None where terms differ in them beyond the first."""
+    """The powers of scales that an expression is proportional to, None if terms differ in them beyond the first."""
     if isinstance(expr, Value):
         return known.get(expr, {})
     if not values_of(expr) & known.keys():

@@ -1,4 +1,4 @@
-"""Values of `finish`: the axes that they have, and those of some elements alone.
+"""Values of `finish`: their axes, and values of some elements alone.
 
 Σ over elements that have an indicator  →  that, or 0 where no element has it
 """
@@ -25,23 +25,23 @@ def axes_of(expr: Expr) -> set[Axis]:
 
 
 def guarded_by(some: Boolean, value: Expr) -> Expr:
-    """A value of some elements, 0 of none."""
+    """A value of the elements with `some`, 0 if there are none."""
     return value if some is S.true else Where(some, value, S.Zero)
 
 
 def somewhere(indicator: Expr, placement: Placement, pool: Pool, accumulators: Sequence[Value]) -> Boolean:
-    """Tells if an element has an indicator: of x counted where the state counts, else by a maximum of its own."""
+    """Tell if an element has an indicator: by a count that the state holds, else by a maximum of its own."""
     separator = placement.decomposition.separator
     masks = [one for one in Mul.make_args(indicator) if one is not S.One]
     of_x = Mul(*(one for one in masks if separator.side(one) & X))
-    free = [one.condition if one.args[1] is S.One else fails(one.condition)
-            for one in masks if not separator.side(one) & X]  # fmt: skip
+    free = [mask.condition if mask.args[1] is S.One else fails(mask.condition)
+            for mask in masks if not separator.side(mask) & X]  # fmt: skip
     if of_x is S.One:
         return And(*free)
     within = separator.pure(live_term(of_x, separator.domain))
     if not within:
         return S.false  # masks that no element fulfils together
     [((x, _), _)] = within.items()
-    counts = [name for name, one in zip(accumulators, pool.functions, strict=True)
-              if not one.grade and one.vector == {x: 1}]  # fmt: skip
+    counts = [name for name, function in zip(accumulators, pool.functions, strict=True)
+              if not function.grade and function.vector == {x: 1}]  # fmt: skip
     return And(*free, (counts[0] if counts else placement.maximum(of_x, "some")) > 0)

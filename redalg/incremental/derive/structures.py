@@ -1,4 +1,4 @@
-"""Which slots a reduction by a monoid of several components has, and what its results are of them.
+"""Slots of a reduction by a monoid of several components, and its results as expressions of them.
 
 Results of one reduction share its slots: the values and the indices of a selection are one structure. A result that is
 a component itself, and is the reduction's value, gives that component its name.
@@ -20,10 +20,10 @@ from redalg.incremental.form import Structure
 
 def structure_of(separation: Separation, decomposition: Decomposition) -> tuple[Structure, tuple[Expr, ...]]:
     """The structure of a reduction, and every result of its monoid as an expression of the slots."""
-    one, [term] = separation.reduction, separation.g
+    reduction, [term] = separation.reduction, separation.g
     sharing = [other for other in decomposition.separations if _key(other) == _key(separation)]
-    axes = free_axes(term) - set(decomposition.cascade.reduced) | ({one.place} if one.place else set())
-    monoid, name = held_as(one.monoid), sharing[0].reduction.name
+    axes = free_axes(term) - set(decomposition.cascade.reduced) | ({reduction.place} if reduction.place else set())
+    monoid, name = held_as(reduction.monoid), sharing[0].reduction.name
     symbols = tuple(Value(Label(f"{name}_{part.name}"), *ordered(axes)) for part in monoid.components)
     results = tuple(adopt(result) for result in monoid.lower(*symbols))
     names: dict[Expr, Value] = {}
@@ -32,12 +32,12 @@ def structure_of(separation: Separation, decomposition: Decomposition) -> tuple[
         if result in symbols and _is_plain(other) and result not in names:
             names[result] = other.reduction.value
     values = tuple(names.get(symbol, symbol) for symbol in symbols)
-    return Structure(values, monoid, term, one.place), tuple(result.xreplace(names) for result in results)
+    return Structure(values, monoid, term, reduction.place), tuple(result.xreplace(names) for result in results)
 
 
 def _key(separation: Separation) -> tuple[object, ...]:
-    one: Reduction = separation.reduction
-    return one.monoid.name, separation.g, one.place
+    reduction: Reduction = separation.reduction
+    return reduction.monoid.name, separation.g, reduction.place
 
 
 def _is_plain(separation: Separation) -> bool:

@@ -1,4 +1,4 @@
-"""Sums of x·log x and of log x, taken about a tangent where they cancel with that function of the mean.
+"""Sums of x·log x and of log x, taken about a tangent if they cancel with that function of the mean.
 
     Σ w·f(x) = Σ w·f(x; c) + f(c)·Σ w + f'(c)·Σ w·(x − c)          f(x; c) = f(x) − f(c) − f'(c)·(x − c)
 
@@ -16,7 +16,7 @@ so that {1, x − c, f(x; c)} is closed under moves. With S = Σ w·x, W = Σ w 
     Σ w·f(x) = Σ w·f(x; c) − W·f(S/W; c)  +  W·f(S/W)
 
 and a value of f(S/W), as log S, is lost again in what compares Σ w·f(x) with it: the index of Theil, the divergence
-of data from their mean. The form takes a tangent where some value or output loses log S and log W so, and nowhere else.
+of data from their mean. The form takes a tangent only if some value or output so loses log S and log W.
 
 Close to c a distance is a series in r = (x − c)/(x + c), as log(x/c) = 2·(r + r³/3 + r⁵/5 + …).
 """
@@ -37,11 +37,11 @@ from redalg.incremental.fixed import still
 from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy
 
 TERMS = 8
-"""Terms of the series: enough for float64 where r is less than NEAR."""
+"""Terms of the series: enough for float64 if r is less than NEAR."""
 NEAR = Rational(1, 8)
-"""Where the series takes over: beyond it, log(x/c) loses a digit at most."""
+"""Bound of |r| below which the series is taken: beyond it, log(x/c) loses a digit at most."""
 WRITTEN_LIMIT = 200
-"""Operations of what `finish` computes beyond which it is not expanded, which SymPy may take minutes for."""
+"""Operations beyond which an expression of `finish` is not expanded, as SymPy may take minutes for it."""
 
 
 @final
@@ -53,12 +53,12 @@ class Curve:
     absolute: bool
 
     def value(self, x: Expr, count: Expr = S.One) -> Expr:
-        """count·f(x/count), f(0) = 0 of x·log x."""
+        """count·f(x/count), with f(0) = 0 for x·log x."""
         made = log(Abs(x / count) if self.absolute else x / count)
         return Where(Eq(x, 0), S.Zero, x * made) if self.times else count * made
 
     def distance(self, x: Expr, c: Expr, z: Expr, r: Expr) -> Expr:
-        """f(x; c), z = x − c and r = z/(x + c); of x = 0 its limit, and f(x) itself of c = 0."""
+        """f(x; c), z = x − c and r = z/(x + c); its limit if x = 0, and f(x) itself if c = 0."""
         series, near = r**3 * _tail(r), Lt(r**2, NEAR**2)
         nothing = Eq(Let("x", x), 0)  # tested even of what is declared positive
         unit, rise = Where(Eq(c, 0), S.One, c), Where(Eq(c, 0), S.Zero, z)
@@ -93,19 +93,19 @@ class Tangent:
     count: Accumulator
     sums: tuple[tuple[Accumulator, Curve], ...]
 
-    def value(self, one: Accumulator) -> Value:
+    def value(self, accumulator: Accumulator) -> Value:
         """The symbol of Σ w·f(x) about its mean."""
-        return Value(Label(f"{one.value.name}_about_mean"), *sorted(self.axes(one), key=str))
+        return Value(Label(f"{accumulator.value.name}_about_mean"), *sorted(self.axes(accumulator), key=str))
 
-    def axes(self, one: Accumulator) -> set[Axis]:
-        """The axes of a sum, and of those that it is compared with."""
-        return {axis for part in (one, self.total, self.count) for axis in part.value.indices}
+    def axes(self, accumulator: Accumulator) -> set[Axis]:
+        """The axes of a sum, and of the sums that it is compared with."""
+        return {axis for part in (accumulator, self.total, self.count) for axis in part.value.indices}
 
 
 def about_tangents(form: FusedForm) -> FusedForm:
-    """The form with every group of sums about a tangent, where some value or output loses its logarithms by that.
+    """The form with every group of sums about a tangent, if some value or output loses its logarithms by that.
 
-    A pivot of log x itself is no use then: it is tried at 0, where every sum that it shifts is about a tangent.
+    A pivot of log x itself is then of no use: it is tried at 0 if every sum that it shifts is about a tangent.
     """
     for pivot in form.shifted:
         if isinstance(pivot.base, log) and not pivot.scales and not pivot.slopes:
@@ -115,7 +115,7 @@ def about_tangents(form: FusedForm) -> FusedForm:
 
 
 def _about(form: FusedForm, every: AbstractSet[Value]) -> FusedForm | None:
-    """The form about the tangents that pay; None where there is none, or some sum of `every` is about none."""
+    """The form about the tangents that pay; None if there is none, or if some sum in `every` is about none."""
     left, found = set(every), False
     for tangent in tangents(form):
         if (made := _rewritten(form, tangent)) is not None:
@@ -129,7 +129,8 @@ def _unshifted(form: FusedForm, pivot: Pivot) -> FusedForm:
     form = still(form, {pivot.value: S.Zero})
     bare = {Let(f"{pivot.value.name}_shifted", pivot.base): pivot.base}
     return replace(form, accumulators=tuple(
-        replace(one, factors=tuple(factor.xreplace(bare) for factor in one.factors)) for one in form.accumulators
+        replace(accumulator, factors=tuple(factor.xreplace(bare) for factor in accumulator.factors))
+        for accumulator in form.accumulators
     ))  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def tangents(form: FusedForm) -> Iterator[Tangent]:
     """The groups of sums of x·log x and log x, with the sums of w·x and of w that the form holds beside them."""
     plain = {one.term: one for one in form.accumulators if _is_plain(one)}
     groups: dict[tuple[Expr, Expr], list[tuple[Accumulator, Curve]]] = {}
-    for term, one in plain.items():
+    for term, accumulator in plain.items():
         factors = Mul.make_args(term)
         logs = [factor for factor in factors if isinstance(factor, log)]
         if len(logs) != 1 or not elements_of(logs[0]):
@@ -150,7 +151,7 @@ def tangents(form: FusedForm) -> Iterator[Tangent]:
         x = argument.args[0] if isinstance(argument, Abs) else argument
         times = x in Mul.make_args(rest)
         w = rest / x if times else rest
-        groups.setdefault((x, w), []).append((one, Curve(times, isinstance(argument, Abs))))
+        groups.setdefault((x, w), []).append((accumulator, Curve(times, isinstance(argument, Abs))))
     for (x, w), sums in groups.items():
         total, count = plain.get(w * x), plain.get(w)
         if total is not None and count is not None and _fits(x, w, form, plain):
@@ -160,12 +161,16 @@ def tangents(form: FusedForm) -> Iterator[Tangent]:
                 yield Tangent(x, w, total, count, tuple(sums))
 
 
-def _is_plain(one: Accumulator) -> bool:
-    return not one.weight and one.transition == ((one.value, S.One),) and not values_of(one.term)
+def _is_plain(accumulator: Accumulator) -> bool:
+    return (
+        not accumulator.weight
+        and accumulator.transition == ((accumulator.value, S.One),)
+        and not values_of(accumulator.term)
+    )
 
 
 def _fits(x: Expr, w: Expr, form: FusedForm, plain: Mapping[Expr, Accumulator]) -> bool:
-    """Tells if x is data of no log itself and one sign, and neither w nor the domain has axes that x lacks."""
+    """Tell if x is data of one sign without a log, and neither w nor the domain has axes that x lacks."""
     one_sign = bool(x.is_extended_nonnegative) or any(_guards(term, x) for term in plain) or log(x) in {
         factor for term in plain for factor in Mul.make_args(term)}  # fmt: skip
     along = free_axes(x) | set(form.cascade.reduced)
@@ -173,7 +178,7 @@ def _fits(x: Expr, w: Expr, form: FusedForm, plain: Mapping[Expr, Accumulator]) 
 
 
 def _guards(term: Expr, x: Expr) -> bool:
-    """Tells if a sum is NaN where x is negative."""
+    """Tell if a sum is NaN where x is negative."""
     return any(one.args[:2] == (Lt(x, 0), UNDEFINED) for one in of_kind(Where, term))
 
 
@@ -181,7 +186,7 @@ def _guards(term: Expr, x: Expr) -> bool:
 
 
 def _rewritten(form: FusedForm, tangent: Tangent) -> FusedForm | None:
-    """The form about a tangent; None where no value or output loses its logarithms."""
+    """The form about a tangent; None if no value or output loses its logarithms."""
     finish = _Finish(tangent)
     assignments = [finish.assignment(one) for one in form.assignments]
     outputs = [replace(one, expr=finish.written(one.expr)) for one in form.outputs]
@@ -205,7 +210,7 @@ def _rewritten(form: FusedForm, tangent: Tangent) -> FusedForm | None:
 
 @final
 class _Finish:
-    """Rewrites what `finish` computes. `lost` says whether logarithms of the mean were lost somewhere."""
+    """Rewrites the expressions of `finish`. `lost` is True if logarithms of the mean were lost somewhere."""
 
     def __init__(self, tangent: Tangent) -> None:
         self.tangent, self.lost = tangent, False
@@ -213,20 +218,20 @@ class _Finish:
         self.total, self.count = tangent.total.value, tangent.count.value
         self.sums = {one.value: (one, curve) for one, curve in tangent.sums}
 
-    def whole(self, one: Accumulator, curve: Curve) -> Expr:
-        """Σ w·f(x) from that about its mean."""
-        about = self.tangent.value(one)
+    def whole(self, accumulator: Accumulator, curve: Curve) -> Expr:
+        """Σ w·f(x) from the sum about its mean."""
+        about = self.tangent.value(accumulator)
         return (about if curve.times else -about) + curve.value(self.total, self.count)
 
-    def assignment(self, one: Assignment) -> Assignment:
-        """The assignment rewritten; what is still made of such sums is known by its meaning."""
-        made = self.written(one.expr)
-        if made is one.expr:
-            self.known[one.value] = replaced(one.expr, self.known)
-        return replace(one, expr=made)
+    def assignment(self, assignment: Assignment) -> Assignment:
+        """The assignment rewritten; a value still made of such sums is known by its meaning."""
+        made = self.written(assignment.expr)
+        if made is assignment.expr:
+            self.known[assignment.value] = replaced(assignment.expr, self.known)
+        return replace(assignment, expr=made)
 
     def written(self, expr: Expr) -> Expr:
-        """An expression without the logarithms of S and W, where it loses them; else as it is."""
+        """The expression without the logarithms of S and W if it loses them, else as it is."""
         meant = replaced(expr, self.known)
         if not values_of(meant) & self.sums.keys() or operations_of(meant) > WRITTEN_LIMIT or not meant.has(log):
             return expr
@@ -239,8 +244,8 @@ class _Finish:
         self.lost = True
         return made
 
-    def _expanded(self, one: Accumulator, curve: Curve) -> Expr:
-        about, base = self.tangent.value(one), self.total if curve.times else self.count
+    def _expanded(self, accumulator: Accumulator, curve: Curve) -> Expr:
+        about, base = self.tangent.value(accumulator), self.total if curve.times else self.count
         return (about if curve.times else -about) + base * (log(self.total) - log(self.count))
 
     def _has_logs(self, expr: Expr) -> bool:
@@ -248,13 +253,13 @@ class _Finish:
 
 
 def _split(expr: Expr, finish: _Finish) -> Expr:
-    """log |S/W| → log S − log W, beside numbers and what is known to be positive."""
+    """log |S/W| → log S − log W, beside numbers and factors that are known to be positive."""
     found: dict[Expr, Expr] = {}
-    for one in of_kind(log, expr):
-        argument = one.args[0].args[0] if isinstance(one.args[0], Abs) else one.args[0]
+    for logarithm in of_kind(log, expr):
+        argument = logarithm.args[0].args[0] if isinstance(logarithm.args[0], Abs) else logarithm.args[0]
         pairs = [factor.as_base_exp() for factor in Mul.make_args(argument)]
         if all(base in (finish.total, finish.count) or base.is_extended_nonnegative for base, _ in pairs):
-            found[one] = Add(*(power * log(base) for base, power in pairs))
+            found[logarithm] = Add(*(power * log(base) for base, power in pairs))
     return expr.xreplace(found)
 
 
@@ -288,17 +293,17 @@ def _accumulators(tangent: Tangent, pivot: Pivot) -> Iterable[Accumulator]:
     about = pivot.about(pivot.value)
     r = Let(f"{pivot.value.name}_ratio", about / (tangent.x + pivot.value))
     yield replace(tangent.total, factors=(tangent.w * about,), transition=((z, S.One), (n, -pivot.displacement)))
-    for one, curve in tangent.sums:
+    for accumulator, curve in tangent.sums:
         term = curve.distance(tangent.x, pivot.value, about, r)
         if not curve.absolute and not tangent.x.is_extended_nonnegative:
             term = Where(Lt(tangent.x, 0), S.NaN, term)
         of_count, of_total = _moves(curve, pivot)
-        yield replace(one, factors=(tangent.w * term,),
-                      transition=((one.value, S.One), (z, of_total), (n, of_count)))  # fmt: skip
+        yield replace(accumulator, factors=(tangent.w * term,),
+                      transition=((accumulator.value, S.One), (z, of_total), (n, of_count)))  # fmt: skip
 
 
 def _moves(curve: Curve, pivot: Pivot) -> tuple[Expr, Expr]:
-    """f(c; c') and f'(c) − f'(c'), both 0 where c stays; the tangent at 0 is taken to be 0 itself."""
+    """f(c; c') and f'(c) − f'(c'), both 0 if c stays; the tangent at 0 is taken to be 0 itself."""
     c, there, delta = pivot.departure, pivot.arrival, pivot.displacement
     r = Let(f"{pivot.value.name}_moved", -delta / (c + there))
     quotient, series, near = Abs(c / there), r**3 * _tail(r), Lt(r**2, NEAR**2)
@@ -317,13 +322,13 @@ def _moves(curve: Curve, pivot: Pivot) -> tuple[Expr, Expr]:
 
 
 def _finishing(tangent: Tangent, pivot: Pivot) -> Iterator[Assignment]:
-    """S/W − c, S/W and their ratio; then Σ w·f(x; c) − W·f(S/W; c) of every sum, no number of log x where S is 0."""
+    """S/W − c, S/W and their ratio; then Σ w·f(x; c) − W·f(S/W; c) of every sum, NaN for log x if S is 0."""
     n, z, c = tangent.count.value, tangent.total.value, pivot.value
     axes = sorted({*n.indices, *z.indices}, key=str)
     offset, mean, r = (Value(Label(f"{word}_{c.name}"), *axes) for word in ("offset", "mean", "ratio"))
     yield Assignment(offset, z / n)
     yield Assignment(mean, c + offset)
     yield Assignment(r, offset / (mean + c))
-    for one, curve in tangent.sums:
-        made = one.value - Where(Eq(z, 0), S.Zero, n * curve.distance(mean, c, offset, r))
-        yield Assignment(tangent.value(one), made if curve.times else Where(Eq(n * c + z, 0), S.NaN, made))
+    for accumulator, curve in tangent.sums:
+        made = accumulator.value - Where(Eq(z, 0), S.Zero, n * curve.distance(mean, c, offset, r))
+        yield Assignment(tangent.value(accumulator), made if curve.times else Where(Eq(n * c + z, 0), S.NaN, made))

@@ -1,4 +1,4 @@
-"""Turns: how far a slope that was written is from the pivot's, with values written out so that pivots cancel.
+"""Turns: written slopes less those of the pivots, with values written out so that pivots cancel.
 
 N/D − β → (N − β·D)/D          N and β·D in terms of the slots: they cancel there, and not in floating point
 """
@@ -17,7 +17,7 @@ from redalg.incremental.derive.cancel import Canceller
 from redalg.incremental.derive.centre import divisor
 
 WRITTEN_OUT = 2000
-"""Terms beyond which a turn is left in terms of values: what they have lost it has lost."""
+"""Terms beyond which a turn is left in terms of values: digits that they have lost stay lost."""
 
 
 def over_divisor(poly: Polynomial, canceller: Canceller) -> Expr:
@@ -35,7 +35,7 @@ def over_divisor(poly: Polynomial, canceller: Canceller) -> Expr:
 
 
 def _length(poly: Polynomial, canceller: Canceller) -> int:
-    """How many terms a polynomial has with its values written out, before any cancel."""
+    """The number of terms of a polynomial with its values written out, before any cancel."""
     lengths = ([len(canceller.meaning.get(number, laurent.ONE)) ** int(q) for number, q in d if q > 0] for _, d in poly)
     return sum(map(prod, lengths))
 

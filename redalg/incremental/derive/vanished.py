@@ -1,4 +1,4 @@
-"""Values that cancel in what follows from an extremum, or in a finished sum: of a NaN or an infinity they do not.
+"""Values that cancel in a result of an extremum, or in a finished sum: a NaN or an infinity does not cancel.
 
     max (u − max u)        → where(max u is finite, 0, NaN)
     max exp(u − max u)     → where(max u is finite, 1, 0), and NaN of a NaN         exp(u + v) is 0 where u or v is −∞
@@ -6,8 +6,8 @@
     Σ (w/Σ w)·v(d)         → where(Σ w is finite and not 0, v(d), NaN)
     Σ max(u − max u, 0)    → where(max u is finite, 0, NaN)
 
-What another value that stays is made of shows there, and is not asked; nor is what a sum still divides by, and what
-stands in exponents, conditions and choices alone.
+No condition is asked of a value that shows in another value that stays, or that a sum still divides by, or that stands
+in exponents, conditions and choices alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from redalg.incremental.form import Assignment, FusedForm
 
 
 def where_kept(final: Expr, found: Extremal, named: Mapping[Expr, Value], facts: Facts) -> Expr:
-    """`final`, which is `found.final` with slots named, where what vanished of it is finite."""
+    """`final`, which is `found.final` with slots named, if the values that vanished from it are finite."""
     left = values_of(final)
     shown = frozenset().union(*(read_by(one, facts) for one in left))
     gone = (values_of(found.final) & set(named.values())) - left
@@ -42,7 +42,7 @@ def where_kept(final: Expr, found: Extremal, named: Mapping[Expr, Value], facts:
 
 
 def _at_infinity(found: Extremal, symbols: list[Expr], named: Mapping[Expr, Value]) -> Expr:
-    """What is left where exponentials of what vanished are 0; NaN where it stands elsewhere."""
+    """The result with exponentials of vanished values at 0; NaN if these values stand elsewhere too."""
     powers = {one: S.Zero for one in found.final.atoms(exp) if one.has(*symbols)}
     rest = found.final.xreplace(powers)
     return UNDEFINED if rest.has(*symbols) else replaced(rest, named)
@@ -54,13 +54,13 @@ def _at_infinity(found: Extremal, symbols: list[Expr], named: Mapping[Expr, Valu
 def sums_kept(
     assignments: Sequence[Assignment], form: FusedForm, facts: Facts, safe: Mapping[Value, Value]
 ) -> tuple[Assignment, ...]:
-    """The assignments of `finish`, of which a sum is NaN where a value that it lost is not finite, or 0 as a divisor.
+    """The assignments of `finish`, of which a sum is NaN if a value that it lost is not finite, or is 0 as a divisor.
 
     Args:
         assignments: in order.
-        form: whose reductions they finish from its slots.
+        form: the form whose reductions they finish from its slots.
         facts: what each value is.
-        safe: v of the values that are exp(λ)·v, which is in range where they need not be.
+        safe: v of the values that are exp(λ)·v: v is in range, while they need not be.
     """
     kinds = {one.value: one.monoid.name for one in form.cascade.reductions}
     terms = {one.value: one.term for one in form.cascade.reductions if one.monoid.name == "sum"}
@@ -69,30 +69,30 @@ def sums_kept(
     elements |= {one.value: elements_of(one.term) for one in form.extrema}
     slots = {one.value: one.expr for one in assignments if isinstance(one.expr, Value)}
     read, below, made = dict[Value, frozenset[Value]](), dict[Value, frozenset[Value]](), list[Assignment]()
-    for one in assignments:
-        expr = one.expr.xreplace(slots)
+    for assignment in assignments:
+        expr = assignment.expr.xreplace(slots)
         divisors = [node.args[0] for node in of_kind(Pow, expr) if node.exp.is_negative]
         divisors += [node.args[0] for node in of_kind(log, expr)]
-        read[one.value] = _slots(expr, read)
-        below[one.value] = frozenset().union(
+        read[assignment.value] = _slots(expr, read)
+        below[assignment.value] = frozenset().union(
             *(_slots(node, read) for node in divisors), *(below.get(value, ()) for value in values_of(expr))
         )
         conditions = list[Boolean]()
-        is_asked = isinstance(one.expr, Where) and one.expr.args[1] is S.NaN  # of a scale that is 0
-        for value, divides in () if is_asked else sorted(_computed(terms.get(one.value, S.Zero)), key=str):
+        is_asked = isinstance(assignment.expr, Where) and assignment.expr.args[1] is S.NaN  # of a scale that is 0
+        for value, divides in () if is_asked else sorted(_computed(terms.get(assignment.value, S.Zero)), key=str):
             if divides:
-                is_lost = _slots(value, read).isdisjoint(below[one.value])
+                is_lost = _slots(value, read).isdisjoint(below[assignment.value])
             else:
-                shown = frozenset().union(*(elements.get(slot, ()) for slot in read[one.value]))
+                shown = frozenset().union(*(elements.get(slot, ()) for slot in read[assignment.value]))
                 is_lost = not of_kind(Element, *read_by(value, facts)) <= shown
             if is_lost and value in kinds.keys() - counts:
                 conditions.append(_usual(safe.get(value, value), kinds[value], divides=divides))
-        made.append(replace(one, expr=_where(And(*conditions), one.expr)) if conditions else one)
+        made.append(replace(assignment, expr=_where(And(*conditions), assignment.expr)) if conditions else assignment)
     return tuple(made)
 
 
 def _usual(value: Value, kind: str, *, divides: bool) -> Boolean:
-    """Where a value cancels; the extremum of no element does, of which a sum is 0."""
+    """The condition that a value cancels; the extremum of no element does, as a sum of no element is 0."""
     if divides:
         return And(is_finite(value), Ne(value, 0))
     return value < S.Infinity if kind == "max" else value > S.NegativeInfinity if kind == "min" else is_finite(value)
@@ -104,14 +104,14 @@ def _slots(expr: Expr, read: Mapping[Value, frozenset[Value]]) -> frozenset[Valu
 
 
 def _where(condition: Boolean, expr: Expr) -> Expr:
-    """NaN where a condition fails; what no element makes stays as it is."""
+    """The expression, NaN if a condition fails; its value for no element stays as it is."""
     if isinstance(expr, Where) and expr.args[2] is S.Zero:
         return Where(expr.condition, _where(condition, expr.args[1]), S.Zero)
     return Where(condition, expr, UNDEFINED)
 
 
 def _computed(term: Expr) -> Iterator[tuple[Value, bool]]:
-    """The values that every summand is computed with, and if it divides by them; under a mask none is."""
+    """The values that every summand is computed with, and if it divides by them; none under a mask."""
     for part in Add.make_args(term):
         factors = Mul.make_args(part)
         for factor in factors if not any(map(is_indicator, factors)) else ():

@@ -1,14 +1,14 @@
-"""Generators that are kept whole: those of which a difference would lose the digits, taken apart as they are.
+"""Generators that are kept whole: taken apart, a difference of them would lose its digits.
 
-Taken apart, a monomial has generators of its own for its factors, and none of them is what E[z²] − E[z]² is a
-difference of; the whole is one that a pivot shifts. It is proposed where the sums of a cascade hold
+Taken apart, a monomial has generators of its own for its factors, and none of them is the z of E[z²] − E[z]²; the whole
+is one that a pivot shifts. It is proposed if the sums of a cascade hold
 
     t, t·z, t·z²                 a variance of z, raw or about a centre, weighed by t
     t, t·z, t·z', t·z·z'         a covariance of two that are not plain
     t·z², t·z·z', t·z'²          a square of two, about the line of one on the other
 
-and kept where its pivot then cancels. A root r of a generator g is proposed only where g ≥ 0 is known, or where every
-output holds a sum of r and no condition hides it: of g < 0 a sum of g is a number and that of r is not.
+and kept if its pivot then cancels. A root r of a generator g is proposed only if g ≥ 0 is known, or if every output
+holds a sum of r and no condition hides it: for g < 0 a sum of g is a number and that of r is NaN.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from redalg.expression import Axis, Where
 from redalg.expression.contents import free_axes, is_indicator, of_kind, values_of
 
 ROOTS = (2, 3, 4)
-"""Powers that a generator may be of another, which is then the one to keep whole."""
+"""Powers k of a generator that may be g^k of another: g is then the one to keep whole."""
 LIMIT = 6
 """Candidates that are tried."""
 PAIRED = 12
@@ -41,7 +41,7 @@ PAIRED = 12
 @final
 @dataclass(frozen=True)
 class Candidate:
-    """Monomials to keep whole, alone or two together; of two, t is beside their squares in the sum of that name."""
+    """Monomials to keep whole, alone or two together; t stands beside the squares of two in the sum `name`."""
 
     monomials: tuple[Monomial, ...]
     t: Monomial = ()
@@ -49,7 +49,7 @@ class Candidate:
 
 
 def candidates(decomposition: Decomposition) -> list[Candidate]:
-    """What it may pay to keep whole, the plainest first."""
+    """The monomials that it may pay to keep whole, plainest first."""
     found = Support(decomposition)
     made = sorted(filter(found.is_candidate, found.quotients), key=lambda one: (len(one), str(one)))
     alone = [Candidate((one,)) for one in made if not found.has_root(one, made)][:LIMIT]
@@ -84,11 +84,15 @@ def _with_whole(
     number = atoms.number(Atom(found.masked(masks, atoms.expr(x)), on_x=True, exponential=False))
     whole = Whole(number, monomial, beside, exponentials, found.masked(masks, atoms.expr(rest)))
 
-    def of(one: Separation) -> Separation:
-        guarded = tuple((some, rewritten(part, whole, atoms)) for some, part in one.guarded)
-        made = replace(one, polynomial=rewritten(one.polynomial, whole, atoms), guarded=guarded,
-                       wholes=(*one.wholes, whole))  # fmt: skip
-        return made if one.reduction.monoid.name == "sum" and name in ("", one.reduction.name) else one
+    def of(separation: Separation) -> Separation:
+        guarded = tuple((some, rewritten(part, whole, atoms)) for some, part in separation.guarded)
+        made = replace(separation, polynomial=rewritten(separation.polynomial, whole, atoms), guarded=guarded,
+                       wholes=(*separation.wholes, whole))  # fmt: skip
+        return (
+            made
+            if separation.reduction.monoid.name == "sum" and name in ("", separation.reduction.name)
+            else separation
+        )
 
     return replace(decomposition, separations=tuple(map(of, decomposition.separations))), whole
 
@@ -101,14 +105,15 @@ class Support:
         self.atoms, self.decomposition = decomposition.separator.atoms, decomposition
         self.separations = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
         self.monomials = {(): None} | {canonical(x, self.atoms): None
-                                       for one in self.separations for x, _ in one.polynomial}  # fmt: skip
+                                       for separation in self.separations
+                                       for x, _ in separation.polynomial}  # fmt: skip
 
     def is_mask(self, number: int) -> bool:
-        """Tells whether an atom is an indicator."""
+        """Tell if an atom is an indicator."""
         return is_indicator(self.atoms.list[number].base)
 
     def masked(self, masks: Monomial, expr: Expr) -> Expr:
-        """An expression where masks let it through, 0 elsewhere."""
+        """The expression where the masks hold, 0 elsewhere."""
         for number, _ in masks:
             condition, *branches = self.atoms.list[number].base.args
             expr = Where(condition, *(expr if one is S.One else S.Zero for one in branches))
@@ -120,49 +125,49 @@ class Support:
 
     @cached_property
     def quotients(self) -> tuple[Monomial, ...]:
-        """x/t of two monomials, where t·(x/t)² may be a third."""
+        """The quotients x/t of two monomials: t·(x/t)² may be a third."""
         found = (quotient(x, t, 1, self.atoms) for x in self.monomials for t in self.monomials)
         return tuple(dict.fromkeys(filter(None, found)))
 
     def is_plain(self, q: Monomial) -> bool:
-        """Tells whether a pivot shifts it as it is, or it is a mask."""
+        """Tell if a pivot shifts a monomial as it is, or if it is a mask."""
         numbers = [atom for atom, _ in q if not self.is_mask(atom)]
         alone = len(q) == 1 and q[0][1] == 1 and not self.atoms.list[q[0][0]].exponential
         return not numbers or (alone and product((), q, 2, self.atoms) == laurent.power_monomial(q, 2))
 
     def beside(self, q: Monomial) -> list[Monomial]:
-        """The t of which t and t·q are summed, t·q no contraction: some factor has the axes of all."""
+        """The t for which t and t·q are summed and t·q is no contraction: some factor has the axes of all."""
         masks, _ = laurent.split(q, self.is_mask)
         found = (t for t in self.monomials if product(t, q, 1, self.atoms) in self.monomials)
         return [t for t in found if not set(t) & set(masks) and self._is_elementwise((*t, *q))]
 
     def pairs(self) -> Iterator[Candidate]:
-        """z and z', not both plain, of which a sum holds t·z², t·z·z' and t·z'²."""
-        for one in self.separations:
-            held = {canonical(x, self.atoms): None for x, _ in one.polynomial}
+        """Yield z and z', not both plain, if a sum holds t·z², t·z·z' and t·z'²."""
+        for separation in self.separations:
+            held = {canonical(x, self.atoms): None for x, _ in separation.polynomial}
             for a, b in combinations(held, 2) if len(held) <= PAIRED else ():
                 t = _shared(a, b)
                 z, other = (_root(_without(x, t)) for x in (a, b))
                 both = (z, other)
                 if product(t, laurent.multiply_monomials(z, other), 1, self.atoms) in held and self._is_pair(t, *both):
-                    yield Candidate(both, t, one.reduction.name)
+                    yield Candidate(both, t, separation.reduction.name)
 
     def _is_pair(self, t: Monomial, z: Monomial, other: Monomial) -> bool:
-        """Tells whether two monomials may be kept whole together."""
+        """Tell if two monomials may be kept whole together."""
         held = bool(z and other) and not all(map(self.is_plain, (z, other)))  # of one alone x⁴, x², 1 are the squares
         bounded = not any(p < 0 and self.atoms.list[atom].exponential for atom, p in (*z, *other))
         masked = any(self.is_mask(atom) for atom, _ in (*z, *other))
         return held and bounded and not masked and self._is_elementwise((*t, *z, *other))
 
     def _apart(self, q: Monomial) -> list[Monomial]:
-        """Those t that have no factor of q."""
+        """The t beside q that have no factor of q."""
         return [t for t in self.beside(q) if not dict(t).keys() & dict(q).keys()]
 
     def _is_elementwise(self, factors: Monomial) -> bool:
         return self.axes(factors) in [self.axes((one,)) for one in factors]
 
     def is_candidate(self, q: Monomial) -> bool:
-        """Tells whether it is no plain generator, and sums hold what its variance or covariance is made of."""
+        """Tell if it is no plain generator, and sums hold the parts of its variance or covariance."""
         if self.is_plain(q) or any(p < 0 and self.atoms.list[atom].exponential for atom, p in q):
             return False
         beside = self._apart(q)
@@ -170,12 +175,12 @@ class Support:
         return (squared or self._is_paired(q, beside)) and self._is_defined(q)
 
     def _is_paired(self, q: Monomial, beside: list[Monomial]) -> bool:
-        """Tells whether t, t·q, t·p and t·p·q are summed, p no plain generator either."""
+        """Tell if t, t·q, t·p and t·p·q are summed, and p is no plain generator either."""
         return any(p != q and not self.is_plain(p) and product(t, p, 1, self.atoms) in beside
                    for t in beside for p in self.quotients)  # fmt: skip
 
     def has_root(self, q: Monomial, others: Sequence[Monomial]) -> bool:
-        """Tells whether it is a power of another candidate, or of a plain generator that has a variance."""
+        """Tell if it is a power of another candidate, or of a plain generator that has a variance."""
         for k in ROOTS:
             root = laurent.power_monomial(q, laurent.ratio(1, k))
             root = tuple((atom, 1 if self.is_mask(atom) else p) for atom, p in root)
@@ -188,27 +193,27 @@ class Support:
         return False
 
     def _weights(self, q: Monomial) -> list[Monomial]:
-        """Those t beside which q and its square are summed; 1 where there is none."""
+        """The t beside which q and its square are summed; 1 if there is none."""
         return [t for t in self._apart(q) if product(t, q, 2, self.atoms) in self.monomials] or [()]
 
     def _is_defined(self, q: Monomial) -> bool:
-        """Tells whether its powers are the monomials that they are written for, of elements of any sign."""
+        """Tell if its powers equal the monomials that they are written for, for elements of any sign."""
         roots = [self.atoms.list[atom].base for atom, p in q if p.denominator != 1
                  and not self.atoms.list[atom].exponential]  # fmt: skip
         facts = self.decomposition.separator.facts
         return all(is_nonnegative(base, facts) for base in roots) or self._is_missed(q)
 
     def _is_missed(self, q: Monomial) -> bool:
-        """Tells whether every output is no number where q is none."""
+        """Tell if every output is NaN where q is."""
         with_q = {product(t, q, 1, self.atoms) for t in self._apart(q)}
-        sums = {one.reduction.value for one in self.separations
-                if with_q & {canonical(x, self.atoms) for x, _ in one.polynomial}}  # fmt: skip
+        sums = {separation.reduction.value for separation in self.separations
+                if with_q & {canonical(x, self.atoms) for x, _ in separation.polynomial}}  # fmt: skip
         outputs = [one.expr for one in self.decomposition.cascade.outputs]
         return all(values_of(one) & sums and not of_kind(Where | Max | Min, one) for one in outputs)
 
 
 def _shared(a: Monomial, b: Monomial) -> Monomial:
-    """The factors of both."""
+    """The factors that two monomials share."""
     other = dict(b)
     return tuple((atom, min(p, other[atom])) for atom, p in a if atom in other and p * other[atom] > 0)
 

@@ -1,4 +1,4 @@
-"""Whether a program fits its device: shared memory of a block, counted before anything is compiled."""
+"""Check that a program fits its device: the shared memory of a block is counted before anything is compiled."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ WARP = 32
 
 
 def fits(program: TileProgram, plan: Plan) -> bool:
-    """Whether every kernel's shared memory is within what a block has."""
+    """Tell if every kernel needs at most the shared memory that a block has."""
     return all(smem_bytes(kernel, kernel.plan or plan) <= plan.device.smem_bytes for kernel in program.kernels)
 
 
 def check_fit(program: TileProgram, plan: Plan) -> None:
-    """Refuse a plan whose tiles need more shared memory than a block has, saying both."""
+    """Raise `PlanError` if tiles need more shared memory than a block has; the message states both numbers."""
     for kernel in program.kernels:
         own = kernel.plan or plan
         needed = smem_bytes(kernel, own)
@@ -46,40 +46,43 @@ def check_fit(program: TileProgram, plan: Plan) -> None:
 
 
 def check_operands(program: TileProgram, plan: Plan, precision: str) -> None:
-    """Refuse float32 operands on tensor cores, which would take them as TF32 in silence."""
+    """Raise `PlanError` for float32 operands on tensor cores, unless `precision` allows TF32.
+
+    Tensor cores would round them to TF32 without a warning.
+    """
     for kernel in program.kernels:
         dtypes = {one.name: one.dtype for one in kernel.buffers}
-        for one in statements(kernel.body):
+        for statement in statements(kernel.body):
             cores = (kernel.plan or plan).tensor_cores
-            if isinstance(one, Contract) and cores and dtypes[one.a] == "float32" and precision != "tf32":
+            if isinstance(statement, Contract) and cores and dtypes[statement.a] == "float32" and precision != "tf32":
                 raise PlanError(
-                    f"plan `{plan}` multiplies the float32 tiles `{one.a}` and `{one.b}` on tensor cores, which would "
-                    'round them to TF32. Allow it by precision="tf32", or plan with tensor_cores=False.'
+                    f"plan `{plan}` multiplies the float32 tiles `{statement.a}` and `{statement.b}` on tensor cores, "
+                    'which would round them to TF32. Allow it by precision="tf32", or plan with tensor_cores=False.'
                 )
 
 
 def smem_bytes(kernel: Kernel, plan: Plan) -> int:
-    """Bytes of shared memory: every shared tile, those that the pipelined loop loads once for every stage."""
+    """Bytes of shared memory of all shared tiles; a tile that a pipelined loop loads counts once for every stage."""
     depths = {
-        one.target: max(1, loop.stages)
+        copy.target: max(1, loop.stages)
         for loop in statements(kernel.body)
         if isinstance(loop, Loop) and loop.pipelined
-        for one in loop.body
-        if isinstance(one, Copy) and isinstance(one.source, Region) and isinstance(one.target, str)
+        for copy in loop.body
+        if isinstance(copy, Copy) and isinstance(copy.source, Region) and isinstance(copy.target, str)
     }
-    if plan.warp_specialized:  # what the consumers make for themselves is kept for every stage too
+    if plan.warp_specialized:  # tiles that the consumers compute are kept for every stage too
         loops = [one for one in statements(kernel.body) if isinstance(one, Loop) and one.pipelined]
         made = [(loop, one) for loop in loops for one in loop.body if isinstance(one, Parallel)]
         depths |= {store.target: max(1, loop.stages) for loop, one in made for store in one.body}
     sizes = {
-        one.name: prod(one.shape) * DTYPES[one.dtype].bytes * depths.get(one.name, 1)
-        for one in kernel.buffers
-        if one.scope == "shared" or plan.device.target == "c"
+        buffer.name: prod(buffer.shape) * DTYPES[buffer.dtype].bytes * depths.get(buffer.name, 1)
+        for buffer in kernel.buffers
+        if buffer.scope == "shared" or plan.device.target == "c"
     }
     if plan.device.target == "c":
         return sum(sizes.values())
     scratch = [scratch_bytes(one, kernel, plan) for one in kernel.body]
-    if kernel.blocks:  # a turn's are the next one's
+    if kernel.blocks:  # the next turn uses the same buffers
         together = sum(sizes.values()) + max(scratch, default=0)
     else:
         together = largest_together(kernel, sizes, scratch)
@@ -98,26 +101,29 @@ def largest_together(kernel: Kernel, sizes: Mapping[str, int], scratch: Sequence
     return max((own + sum(sizes[name] for name in names) for own, names in zip(scratch, alive, strict=True)), default=0)
 
 
-def names_in(one: Statement) -> set[str]:
+def names_in(statement: Statement) -> set[str]:
     """Every buffer and parameter that a statement names."""
-    if isinstance(one, Loop | Last):
-        return {name for inner in one.body for name in names_in(inner)}
-    if isinstance(one, Parallel):
-        reads = {load.name for store in one.body for load in store.expr.atoms(Load)}
-        return reads | {store.target for store in one.body}
-    return {str(getattr(side, "name", side)) for side in vars(one).values()}
+    if isinstance(statement, Loop | Last):
+        return {name for inner in statement.body for name in names_in(inner)}
+    if isinstance(statement, Parallel):
+        reads = {load.name for store in statement.body for load in store.expr.atoms(Load)}
+        return reads | {store.target for store in statement.body}
+    return {str(getattr(side, "name", side)) for side in vars(statement).values()}
 
 
-def scratch_bytes(one: Statement, kernel: Kernel, plan: Plan) -> int:
-    """What a statement's reductions pass from warp to warp: a cell of every thread for each, where a row's elements lie
-    in several warps. (Those of one loop all live while it runs.)"""
+def scratch_bytes(statement: Statement, kernel: Kernel, plan: Plan) -> int:
+    """Bytes through which a statement's reductions pass values from warp to warp.
+
+    A reduction needs a cell for every thread if a row's elements lie in several warps. (The cells of all reductions in
+    a loop live while the loop runs.)
+    """
     shapes = {buffer.name: buffer for buffer in kernel.buffers}
-    reduced = (shapes[other.source] for other in statements((one,)) if isinstance(other, ReduceTile))
+    reduced = (shapes[other.source] for other in statements((statement,)) if isinstance(other, ReduceTile))
     return sum(plan.threads * DTYPES[tile.dtype].bytes for tile in reduced if spans_warps(tile, kernel, plan))
 
 
 def spans_warps(tile: Buffer, kernel: Kernel, plan: Plan) -> bool:
-    """Whether a row of a register tile lies in several warps: a product's layout by the plan, else by its lanes."""
+    """Tell if a row of a register tile lies in several warps: by the plan for a product's layout, else by its lanes."""
     if plan.tensor_cores and not kernel.spread:
         return plan.warps == "columns"
     rows, width = prod(tile.shape[:-1]), tile.shape[-1]
@@ -125,7 +131,7 @@ def spans_warps(tile: Buffer, kernel: Kernel, plan: Plan) -> bool:
 
 
 def turned_bytes(kernel: Kernel, plan: Plan) -> int:
-    """What a transposed contraction on CUDA cores takes to turn its operand (see `bindings`)."""
+    """Bytes in which transposed contractions on CUDA cores turn their operands (see `bindings`)."""
     if plan.tensor_cores or plan.device.target == "c":
         return 0
     shapes = {one.name: one for one in kernel.buffers}

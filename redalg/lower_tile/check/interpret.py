@@ -55,7 +55,7 @@ from redalg.lower_tile.ir.scalars import (
 from redalg.lower_tile.text.expr_printer import is_of_places
 
 UNWRITTEN = 113
-"""What an array of integers holds before it is written."""
+"""The value of every element of an integer array before it is written."""
 RELATIONS = {
     "<": np.less,
     "<=": np.less_equal,
@@ -75,29 +75,29 @@ COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 Point = tuple[int, ...]
 Blocks = Iterable[Sequence[Point]]
-"""Of a launch: the points of the grid that each takes."""
+"""The blocks of a launch: for each block, the points of the grid that it takes."""
 
 
 def interpret(
     program: TileProgram, arguments: Mapping[str, Any], *, order: Callable[[Blocks], Blocks] = iter
 ) -> dict[str, Any]:
-    """Run a program on NumPy arrays and numbers by name; gives back outputs (and workspaces, counters) by name.
+    """Run a program on NumPy arrays and numbers by name; return outputs (and workspaces, counters) by name.
 
     Args:
-        program: what to run.
-        arguments: by the user's names.
-        order: puts the blocks of a launch in another order, which no result may depend on.
+        program: the tile program.
+        arguments: arrays and numbers, by the user's names.
+        order: puts the blocks of a launch in another order; no result may depend on it.
     """
     given = [one for one in program.parameters if one.role in ("input", "scalar")]
     memory = {one.name: np.asarray(arguments[one.key]) for one in given}
     sizes = sizes_in(given, {one.key: memory[one.name].shape for one in given})
     memory |= {one.name: memory[one.name].reshape(sized(one.shape, sizes)) for one in given if one.shape}
-    for one in program.parameters:
-        if one.role in ("output", "workspace"):
-            unwritten = np.nan if one.dtype.startswith(("float", "bfloat")) else UNWRITTEN
-            memory[one.name] = np.full(sized(one.shape, sizes), unwritten, numpy_dtype(one.dtype))
-        if one.role == "counter":
-            memory[one.name] = np.zeros(sized(one.shape, sizes), one.dtype)
+    for parameter in program.parameters:
+        if parameter.role in ("output", "workspace"):
+            unwritten = np.nan if parameter.dtype.startswith(("float", "bfloat")) else UNWRITTEN
+            memory[parameter.name] = np.full(sized(parameter.shape, sizes), unwritten, numpy_dtype(parameter.dtype))
+        if parameter.role == "counter":
+            memory[parameter.name] = np.zeros(sized(parameter.shape, sizes), parameter.dtype)
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
             for points in order(points_of_blocks(kernel, sized(tuple(extent for _, extent in kernel.grid), sizes))):
@@ -115,7 +115,7 @@ def points_of_blocks(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:
 
 
 def numpy_dtype(dtype: str) -> str:
-    """What NumPy lacks is held as float32, and rounded where it is stored."""
+    """The dtype of a NumPy array: float32 for a dtype that NumPy lacks, whose values are rounded when stored."""
     return "float32" if is_emulated(dtype) else dtype
 
 
@@ -129,10 +129,10 @@ class _Block:
 
     def run(self, point: Mapping[Symbol, int]) -> None:
         self.variables = dict(point)
-        for one in self.kernel.body:
-            self.execute(one)
+        for statement in self.kernel.body:
+            self.execute(statement)
 
-    def execute(self, one: Statement) -> None:
+    def execute(self, statement: Statement) -> None:
         {
             Bind: self._bind,
             Copy: self._copy,
@@ -142,22 +142,22 @@ class _Block:
             Parallel: self._parallel,
             Loop: self._loop,
             Last: self._last,
-        }[type(one)](one)  # type: ignore[operator]
+        }[type(statement)](statement)  # type: ignore[operator]
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
-    def _bind(self, one: Bind) -> None:
-        self.tiles[one.name] = np.asarray(self.value(one.value)).astype(numpy_dtype(one.dtype))
+    def _bind(self, bind: Bind) -> None:
+        self.tiles[bind.name] = np.asarray(self.value(bind.value)).astype(numpy_dtype(bind.dtype))
 
-    def _copy(self, one: Copy) -> None:
-        if isinstance(one.target, Region):
-            self._write(one.target, self.tiles[str(one.source)])
+    def _copy(self, copy: Copy) -> None:
+        if isinstance(copy.target, Region):
+            self._write(copy.target, self.tiles[str(copy.source)])
         else:
-            value = self._read(one.source) if isinstance(one.source, Region) else self.tiles[one.source]
-            self.tiles[one.target][...] = self._rounded(one.target, value)
+            value = self._read(copy.source) if isinstance(copy.source, Region) else self.tiles[copy.source]
+            self.tiles[copy.target][...] = self._rounded(copy.target, value)
 
     def _spans(self, region: Region) -> Iterator[tuple[int, int, int]]:
-        """(first, last + 1, wanted length) of every dimension, cut to what exists."""
+        """(first, last + 1, wanted length) of every dimension; the first two are cut to the elements that exist."""
         for place, size in zip(region.place, self.memory[region.name].shape, strict=True):
             start = int(self.value(place[0] if isinstance(place, tuple) else place))
             length = place[1] if isinstance(place, tuple) else 1
@@ -176,59 +176,63 @@ class _Block:
         cut = tile[tuple(slice(0, b - a) for a, b, _ in spans)]
         self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)] = cut
 
-    def _fill(self, one: Fill) -> None:
-        self.tiles[one.buffer][...] = int(one.value) if one.value.is_Integer else float(one.value)
+    def _fill(self, fill: Fill) -> None:
+        self.tiles[fill.buffer][...] = int(fill.value) if fill.value.is_Integer else float(fill.value)
 
-    def _contract(self, one: Contract) -> None:
-        a, b = (self.tiles[name].astype(self.compute) for name in (one.a, one.b))
-        made = a @ (b.T if one.transposed else b)
-        self.tiles[one.c][...] = made if one.clear else self.tiles[one.c] + made
+    def _contract(self, contract: Contract) -> None:
+        a, b = (self.tiles[name].astype(self.compute) for name in (contract.a, contract.b))
+        made = a @ (b.T if contract.transposed else b)
+        self.tiles[contract.c][...] = made if contract.clear else self.tiles[contract.c] + made
 
-    def _reduce(self, one: ReduceTile) -> None:
-        made = COMBINE[one.kind].reduce(self.tiles[one.source], axis=1)
-        self.tiles[one.target][...] = made if one.clear else COMBINE[one.kind](self.tiles[one.target], made)
+    def _reduce(self, reduction: ReduceTile) -> None:
+        made = COMBINE[reduction.kind].reduce(self.tiles[reduction.source], axis=1)
+        self.tiles[reduction.target][...] = (
+            made if reduction.clear else COMBINE[reduction.kind](self.tiles[reduction.target], made)
+        )
 
-    def _loop(self, one: Loop) -> None:
-        for step in range(int(self.value(one.start)), int(self.value(one.stop))):
-            self.variables[one.variable] = step
-            for statement in one.body:
+    def _loop(self, loop: Loop) -> None:
+        for step in range(int(self.value(loop.start)), int(self.value(loop.stop))):
+            self.variables[loop.variable] = step
+            for statement in loop.body:
                 self.execute(statement)
 
-    def _last(self, one: Last) -> None:
-        """Blocks run one after another here, so that the last to come is the last to run."""
-        counter, place = self.memory[one.counter], tuple(int(self.value(index)) for index in one.place)
-        counter[place] = (counter[place] + 1) % one.parts
-        self.tiles[one.flag][...] = counter[place] == 0
+    def _last(self, last: Last) -> None:
+        """Run the body if this block comes last. Blocks run one after another here, so it is the last to run."""
+        counter, place = self.memory[last.counter], tuple(int(self.value(index)) for index in last.place)
+        counter[place] = (counter[place] + 1) % last.parts
+        self.tiles[last.flag][...] = counter[place] == 0
         if counter[place] == 0:
-            for statement in one.body:
+            for statement in last.body:
                 self.execute(statement)
 
-    def _parallel(self, one: Parallel) -> None:
-        for place, (name, extent) in enumerate(one.indices):
-            self.variables[name] = np.arange(extent).reshape([-1 if d == place else 1 for d in range(len(one.indices))])
-        shape = tuple(extent for _, extent in one.indices)
-        for store in one.body:
+    def _parallel(self, loop: Parallel) -> None:
+        for place, (name, extent) in enumerate(loop.indices):
+            self.variables[name] = np.arange(extent).reshape(
+                [-1 if d == place else 1 for d in range(len(loop.indices))]
+            )
+        shape = tuple(extent for _, extent in loop.indices)
+        for store in loop.body:
             self._store(store, shape)
-        for name, _ in one.indices:
+        for name, _ in loop.indices:
             del self.variables[name]
 
-    def _store(self, one: Store, shape: tuple[int, ...]) -> None:
-        value = np.broadcast_to(self.value(one.expr), shape)
-        where = [np.broadcast_to(self.value(index), shape) for index in one.indices]
-        target = self.tiles[one.target] if one.target in self.tiles else self.memory[one.target]
-        keep = np.broadcast_to(self.value(one.guard), shape)
+    def _store(self, store: Store, shape: tuple[int, ...]) -> None:
+        value = np.broadcast_to(self.value(store.expr), shape)
+        where = [np.broadcast_to(self.value(index), shape) for index in store.indices]
+        target = self.tiles[store.target] if store.target in self.tiles else self.memory[store.target]
+        keep = np.broadcast_to(self.value(store.guard), shape)
         for index, size in zip(where, target.shape, strict=True):
             keep = keep & (index >= 0) & (index < size)
-        target[tuple(index[keep] for index in where)] = self._rounded(one.target, value[keep])
+        target[tuple(index[keep] for index in where)] = self._rounded(store.target, value[keep])
 
     def _rounded(self, name: str, value: Any) -> Any:
-        """A value as a buffer of a narrow dtype holds it."""
+        """The value, rounded as a buffer of a narrow dtype holds it."""
         return NumpyOps("float32").round_to(value, self.rounding[name]) if name in self.rounding else value
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def value(self, node: Basic) -> Any:
-        """A scalar expression over the current indices."""
+        """The value of a scalar expression at the current indices."""
         if isinstance(node, Symbol):
             return self.variables[node]
         if isinstance(node, Load):
@@ -315,8 +319,8 @@ class _Block:
         if isinstance(node, Add):
             args = [value for _, value in sorted(zip(node.args, args, strict=True), key=lambda p: place_in_sum(p[0]))]
         total = args[0]
-        for one in args[1:]:
-            total = operation(total, one)
+        for operand in args[1:]:
+            total = operation(total, operand)
         return total
 
     def _power(self, node: Pow, base: Any, power: Any) -> Any:

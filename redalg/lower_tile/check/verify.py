@@ -1,4 +1,4 @@
-"""What every tile program must satisfy (and every emitted kernel therefore does).
+"""Rules that every tile program must satisfy (and that every emitted kernel therefore satisfies).
 
 every name that is read or stored is a buffer of the kernel or a parameter, with as many indices as dimensions
 every variable in an expression is one of the grid, of a loop around the statement, or a size of the program
@@ -42,20 +42,20 @@ from redalg.lower_tile.ir.program import (
 from redalg.lower_tile.ir.scalars import Load
 
 READ_ONLY = ("input", "scalar", "counter")
-"""Roles of what no statement stores to (a counter changes by `Last`)."""
+"""Roles of the parameters to which no statement stores (a counter changes by `Last`)."""
 
 
 @final
 @dataclass(frozen=True)
 class _Names:
-    """What a kernel's statements may name."""
+    """The names that a kernel's statements may use."""
 
     buffers: Mapping[str, Buffer]
     parameters: Mapping[str, Parameter]
     bound: frozenset[str]
 
     def dimensions(self, name: str) -> int | None:
-        """Number of dimensions of a buffer, a parameter or a bound number; None for none of them."""
+        """Number of dimensions of a buffer, a parameter or a bound number; None for any other name."""
         if name in self.bound:
             return 0
         if name in self.buffers:
@@ -74,48 +74,48 @@ def verify(program: TileProgram) -> None:
             raise PlanError(f"kernel `{kernel.title}` has two buffers of one name.")
         bound = frozenset(one.name for one in statements(kernel.body) if isinstance(one, Bind))
         names = _Names(buffers, parameters, bound)
-        for one in statements(kernel.body):
-            problem = RULES[type(one)](one, names) or _read_only(one, names)
+        for statement in statements(kernel.body):
+            problem = RULES[type(statement)](statement, names) or _read_only(statement, names)
             if problem is not None:
-                raise PlanError(f"kernel `{kernel.title}`, statement `{str(one).splitlines()[0]}`: {problem}.")
+                raise PlanError(f"kernel `{kernel.title}`, statement `{str(statement).splitlines()[0]}`: {problem}.")
         _bound(kernel.body, frozenset((*program.sizes, *(variable for variable, _ in kernel.grid))), kernel)
 
 
 def _bound(body: tuple[Statement, ...], known: frozenset[Symbol], kernel: Kernel) -> None:
     """Raise `PlanError` for the first statement that holds a variable which nothing around it binds."""
-    for one in body:
+    for statement in body:
         inner = known
-        if isinstance(one, Loop):
-            inner |= {one.variable}
-        elif isinstance(one, Parallel):
-            inner |= {variable for variable, _ in one.indices}
-        own = replace(one, body=()) if isinstance(one, Loop | Last) else one
+        if isinstance(statement, Loop):
+            inner |= {statement.variable}
+        elif isinstance(statement, Parallel):
+            inner |= {variable for variable, _ in statement.indices}
+        own = replace(statement, body=()) if isinstance(statement, Loop | Last) else statement
         loose = {symbol for expr in expressions(own) for symbol in expr.free_symbols} - inner
         if loose:
             raise PlanError(
-                f"kernel `{kernel.title}`, statement `{str(one).splitlines()[0]}`: nothing around it binds "
+                f"kernel `{kernel.title}`, statement `{str(statement).splitlines()[0]}`: nothing around it binds "
                 f"`{min(map(str, loose))}`."
             )
-        if isinstance(one, Loop | Last):
-            _bound(one.body, inner, kernel)
+        if isinstance(statement, Loop | Last):
+            _bound(statement.body, inner, kernel)
 
 
-def _read_only(one: Statement, names: _Names) -> str | None:
-    written = [store.target for store in one.body] if isinstance(one, Parallel) else []
-    written += [one.target.name] if isinstance(one, Copy) and isinstance(one.target, Region) else []
+def _read_only(statement: Statement, names: _Names) -> str | None:
+    written = [store.target for store in statement.body] if isinstance(statement, Parallel) else []
+    written += [statement.target.name] if isinstance(statement, Copy) and isinstance(statement.target, Region) else []
     fixed = [n for n in written if n in names.parameters and names.parameters[n].role in READ_ONLY]
     return f"writes the {names.parameters[fixed[0]].role} `{fixed[0]}`" if fixed else None
 
 
-def _bind(one: Bind, names: _Names) -> str | None:
-    if one.name in names.parameters or one.name in names.buffers:
-        return f"`{one.name}` names a buffer or a parameter"
-    return None if "int" in one.dtype or one.dtype.startswith(("float", "bfloat")) else f"has no dtype {one.dtype}"
+def _bind(bind: Bind, names: _Names) -> str | None:
+    if bind.name in names.parameters or bind.name in names.buffers:
+        return f"`{bind.name}` names a buffer or a parameter"
+    return None if "int" in bind.dtype or bind.dtype.startswith(("float", "bfloat")) else f"has no dtype {bind.dtype}"
 
 
-def _copy(one: Copy, names: _Names) -> str | None:
+def _copy(copy: Copy, names: _Names) -> str | None:
     shapes = []
-    for side in (one.source, one.target):
+    for side in (copy.source, copy.target):
         if isinstance(side, Region):
             if names.dimensions(side.name) != len(side.place):
                 return f"`{side.name}` has {names.dimensions(side.name)} dimensions, {len(side.place)} are named"
@@ -127,16 +127,16 @@ def _copy(one: Copy, names: _Names) -> str | None:
     return None if shapes[0] == shapes[1] else f"copies a tile of shape {shapes[0]} to one of {shapes[1]}"
 
 
-def _fill(one: Fill, names: _Names) -> str | None:
-    return None if one.buffer in names.buffers else f"`{one.buffer}` is no buffer"
+def _fill(fill: Fill, names: _Names) -> str | None:
+    return None if fill.buffer in names.buffers else f"`{fill.buffer}` is no buffer"
 
 
-def _contract(one: Contract, names: _Names) -> str | None:
-    a, b, c = (names.buffers.get(name) for name in (one.a, one.b, one.c))
+def _contract(contract: Contract, names: _Names) -> str | None:
+    a, b, c = (names.buffers.get(name) for name in (contract.a, contract.b, contract.c))
     if a is None or b is None or c is None:
         return "an operand is no buffer"
     rows, depth = a.shape
-    wanted = (c.shape[1], depth) if one.transposed else (depth, c.shape[1])
+    wanted = (c.shape[1], depth) if contract.transposed else (depth, c.shape[1])
     if b.shape != wanted or c.shape[0] != rows:
         return f"shapes {a.shape}, {b.shape} and {c.shape} do not multiply"
     if b.scope != "shared" or c.scope != "fragment":
@@ -144,16 +144,16 @@ def _contract(one: Contract, names: _Names) -> str | None:
     return None if a.dtype == b.dtype else f"the operands' dtypes {a.dtype} and {b.dtype} differ"
 
 
-def _reduce(one: ReduceTile, names: _Names) -> str | None:
-    if one.source not in names.buffers or one.target not in names.buffers:
+def _reduce(reduction: ReduceTile, names: _Names) -> str | None:
+    if reduction.source not in names.buffers or reduction.target not in names.buffers:
         return "an operand is no buffer"
-    source, target = names.buffers[one.source].shape, names.buffers[one.target].shape
+    source, target = names.buffers[reduction.source].shape, names.buffers[reduction.target].shape
     return None if source[:1] == target else f"reduces {source} into {target}"
 
 
-def _parallel(one: Parallel, names: _Names) -> str | None:
-    extents = tuple(extent for _, extent in one.indices)
-    for store in one.body:
+def _parallel(loop: Parallel, names: _Names) -> str | None:
+    extents = tuple(extent for _, extent in loop.indices)
+    for store in loop.body:
         problem = _unknown(store, names)
         if problem:
             return problem
@@ -176,26 +176,26 @@ def _unknown(store: Store, names: _Names) -> str | None:
     return None
 
 
-def _loop(one: Loop, _: _Names) -> str | None:
-    loads = [inner for inner in one.body if isinstance(inner, Copy)]
-    if one.stages > 0 and not one.pipelined:
-        return f"asks for {one.stages} stages for {len(loads)} loads of a loop that is not pipelined"
-    if one.pipelined and any(isinstance(inner, Loop) and inner.pipelined for inner in one.body):
+def _loop(loop: Loop, _: _Names) -> str | None:
+    loads = [inner for inner in loop.body if isinstance(inner, Copy)]
+    if loop.stages > 0 and not loop.pipelined:
+        return f"asks for {loop.stages} stages for {len(loads)} loads of a loop that is not pipelined"
+    if loop.pipelined and any(isinstance(inner, Loop) and inner.pipelined for inner in loop.body):
         return "is pipelined around a loop that is pipelined itself; one of them prefetches"
-    if one.unrolled > 1 and one.pipelined:
-        return f"is pipelined and asks to be unrolled by {one.unrolled}"
-    return None if one.stages >= 0 and one.unrolled >= 1 else "has a depth out of range"
+    if loop.unrolled > 1 and loop.pipelined:
+        return f"is pipelined and asks to be unrolled by {loop.unrolled}"
+    return None if loop.stages >= 0 and loop.unrolled >= 1 else "has a depth out of range"
 
 
-def _last(one: Last, names: _Names) -> str | None:
-    counter, flag = names.parameters.get(one.counter), names.buffers.get(one.flag)
+def _last(last: Last, names: _Names) -> str | None:
+    counter, flag = names.parameters.get(last.counter), names.buffers.get(last.flag)
     if counter is None or (counter.role, counter.dtype) != ("counter", "int32"):
-        return f"`{one.counter}` is no counter of 32 bits"
-    if len(counter.shape) != len(one.place):
-        return f"`{one.counter}` has {len(counter.shape)} dimensions, {len(one.place)} are named"
+        return f"`{last.counter}` is no counter of 32 bits"
+    if len(counter.shape) != len(last.place):
+        return f"`{last.counter}` has {len(counter.shape)} dimensions, {len(last.place)} are named"
     if flag is None or (flag.scope, flag.shape, flag.dtype) != ("local", (1,), "int32"):
-        return f"`{one.flag}` is no integer of a thread's own"
-    return None if one.parts > 1 else f"counts to {one.parts}"
+        return f"`{last.flag}` is no integer of a thread's own"
+    return None if last.parts > 1 else f"counts to {last.parts}"
 
 
 RULES: dict[type, Callable[[Any, _Names], str | None]] = {

@@ -77,7 +77,7 @@ RESERVED = NATIVE | frozenset(
 
 
 def kernel_name(name: str) -> str:
-    """What a kernel calls the user's tensor, scalar or output: its own name, unless TileLang or a loop bears it.
+    """The kernel's name of the user's tensor, scalar or output: its own name, unless TileLang or a loop uses it.
 
     >>> kernel_name("Q"), kernel_name("t")
     ('Q', 't_')
@@ -87,13 +87,13 @@ def kernel_name(name: str) -> str:
 
 @final
 class Names:
-    """Hands out names, adding a number where one is taken."""
+    """A source of unique names: it adds a number if a name is taken."""
 
     def __init__(self, taken: tuple[str, ...]) -> None:
         self.taken = set(taken) | RESERVED
 
     def fresh(self, wanted: str) -> str:
-        """`wanted`, or `wanted_1`, `wanted_2` … where that is taken."""
+        """`wanted`, or `wanted_1`, `wanted_2` … if that is taken."""
         name, number = wanted, 0
         while name in self.taken or keyword.iskeyword(name):
             number += 1

@@ -38,7 +38,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.strategies.plan import Plan
 
 NO_ELEMENT = Integer(-(2**63))
-"""What stands below every `Ranked`."""
+"""The integer of no element: it is below every `Ranked`."""
 
 
 def index(name: str) -> Symbol:
@@ -52,11 +52,11 @@ class Parameter:
     """An argument of the program, in memory that all blocks see (`scalar`: a number).
 
     Attributes:
-        name: what the program calls it.
+        name: its name in the program.
         shape, dtype: of its array.
         role: `input`, `scalar`, `output`, `workspace`, or `counter`: 0 before a launch and after it.
-        key: what the user calls it.
-        folded: how many of the user's dimensions each of its own takes, all of them contiguous (empty: one each).
+        key: the user's name for it.
+        folded: the number of the user's dimensions, all contiguous, that each of its own takes (empty: one each).
     """
 
     name: str
@@ -73,7 +73,7 @@ class Parameter:
 @final
 @dataclass(frozen=True)
 class Buffer:
-    """A tile in shared memory or in registers (`fragment`; `local`: a thread's own), with what it holds (a note)."""
+    """A tile in shared memory or in registers (`fragment`; `local`: a thread's own). `note` says what it holds."""
 
     name: str
     scope: str
@@ -115,7 +115,7 @@ class Bind:
 class Copy:
     """target := source; outside the parameter reads give 0 and writes are dropped.
 
-    `by_threads`: by all of the block's threads before they go on, whoever else could fetch it (`ahead`).
+    `by_threads`: all of the block's threads copy before they go on, even if another unit could fetch it (`ahead`).
     """
 
     source: Region | str
@@ -141,7 +141,7 @@ class Fill:
 @final
 @dataclass(frozen=True)
 class Contract:
-    """c := (0 if clear else c) + a · b, or a · bᵀ where transposed."""
+    """c := (0 if clear else c) + a · b, or a · bᵀ if transposed."""
 
     a: str
     b: str
@@ -170,9 +170,9 @@ class ReduceTile:
 @final
 @dataclass(frozen=True)
 class Store:
-    """target[indices] := expr, where the guard holds.
+    """target[indices] := expr, if the guard holds.
 
-    `once` are subexpressions that the text computes once, by name, each after those within it.
+    `once` holds subexpressions that the text computes once, under a name; each stands after those within it.
     """
 
     target: str
@@ -194,7 +194,7 @@ class Store:
 @final
 @dataclass(frozen=True)
 class Parallel:
-    """Stores for every element of a tile; different elements in any order, one element's stores in theirs."""
+    """Stores for every element of a tile. Elements come in any order; the stores of an element keep their order."""
 
     indices: tuple[tuple[Symbol, int], ...]
     body: tuple[Store, ...]
@@ -210,7 +210,8 @@ class Parallel:
 class Loop:
     """variable = start … stop − 1, with loads `stages` iterations ahead (`stages` = 0: none).
 
-    One that is not pipelined may be `unrolled`, so many iterations at a time, whose loads are then in flight together.
+    A loop that is not pipelined may be `unrolled`: so many iterations run at a time, and their loads are in flight
+    together.
     """
 
     variable: Symbol
@@ -232,10 +233,10 @@ class Loop:
 @final
 @dataclass(frozen=True)
 class Last:
-    """The block has come to a place of a counter; where it is the last of `parts` that do, the body.
+    """Count the block at a place of a counter, and run the body if it is the last of `parts` blocks that come there.
 
-    The body sees what every one of them stored before it came. The counter is 0 again then, for the next launch. `flag`
-    is a buffer of one integer, which says to every thread whether its block came last.
+    The body sees everything that these blocks stored before they came. The counter is then 0 again, for the next
+    launch. `flag` is a buffer of one integer, which tells every thread if its block came last.
     """
 
     counter: str
@@ -255,11 +256,11 @@ Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop | Last
 @final
 @dataclass(frozen=True)
 class Kernel:
-    """One launch: a block for every point of the grid; `spread` where no matrix product lays its register tiles out.
+    """One launch: a block for every point of the grid. `spread`: no matrix product lays out its register tiles.
 
-    Or so many `blocks`, where they are not 0: block w runs the body for the points w, w + blocks, w + 2·blocks …, of
-    which the grid's first variable varies fastest, and finds its buffers as the point before left them.
-    `plan` is its own where it is a stage before or after the loop's, and None where the program's plan is.
+    If `blocks` is not 0, it is the number of blocks: block w runs the body for the points w, w + blocks,
+    w + 2·blocks …, where the grid's first variable varies fastest. It finds its buffers as the point before left them.
+    `plan` is the kernel's own if it is a stage before or after the loop's, and None if the program's plan holds.
     """
 
     grid: tuple[tuple[Symbol, Any], ...]
@@ -280,7 +281,7 @@ class Kernel:
 @final
 @dataclass(frozen=True)
 class TileProgram:
-    """See the module."""
+    """A program: parameters, kernels, compute dtype and run-time sizes, by the grammar of the module."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -305,9 +306,9 @@ def sized(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...
 def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
     """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
     found = dict[Symbol, int]()
-    for one in (one for one in parameters if one.key in shapes):
-        left = iter(shapes[one.key])
-        for size, count in zip(one.shape, one.folded or [1] * len(one.shape), strict=True):
+    for parameter in (one for one in parameters if one.key in shapes):
+        left = iter(shapes[parameter.key])
+        for size, count in zip(parameter.shape, parameter.folded or [1] * len(parameter.shape), strict=True):
             taken = prod(islice(left, count))
             found |= {size: taken} if isinstance(size, Symbol) else {}
     return found
@@ -319,34 +320,34 @@ def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """Every statement, those within others too, in order."""
-    for one in body:
-        yield one
-        if isinstance(one, Loop | Last):
-            yield from statements(one.body)
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop | Last):
+            yield from statements(statement.body)
 
 
-def innermost(one: Statement, change: Callable[[Statement], Statement]) -> Statement:
-    """The statement with every one in it that holds no others changed; itself where it holds none."""
-    if isinstance(one, Loop | Last):
-        return replace(one, body=tuple(innermost(inner, change) for inner in one.body))
-    return change(one)
+def innermost(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
+    """Return the statement with every innermost statement changed (one that holds no others, or itself)."""
+    if isinstance(statement, Loop | Last):
+        return replace(statement, body=tuple(innermost(inner, change) for inner in statement.body))
+    return change(statement)
 
 
-def rewritten(one: Statement, change: Callable[[Any], Any]) -> Statement:
+def rewritten(statement: Statement, change: Callable[[Any], Any]) -> Statement:
     """The statement with every scalar expression, condition and index in it changed."""
-    if isinstance(one, Bind):
-        return replace(one, value=change(one.value))
-    if isinstance(one, Copy):
-        return Copy(_side(one.source, change), _side(one.target, change), one.by_threads)
-    if isinstance(one, Parallel):
-        return replace(one, body=tuple(_stored(store, change) for store in one.body))
-    if isinstance(one, Loop):
-        body = tuple(rewritten(inner, change) for inner in one.body)
-        return replace(one, start=change(one.start), stop=change(one.stop), body=body)
-    if isinstance(one, Last):
-        body = tuple(rewritten(inner, change) for inner in one.body)
-        return replace(one, place=tuple(map(change, one.place)), body=body)
-    return one
+    if isinstance(statement, Bind):
+        return replace(statement, value=change(statement.value))
+    if isinstance(statement, Copy):
+        return Copy(_side(statement.source, change), _side(statement.target, change), statement.by_threads)
+    if isinstance(statement, Parallel):
+        return replace(statement, body=tuple(_stored(store, change) for store in statement.body))
+    if isinstance(statement, Loop):
+        body = tuple(rewritten(inner, change) for inner in statement.body)
+        return replace(statement, start=change(statement.start), stop=change(statement.stop), body=body)
+    if isinstance(statement, Last):
+        body = tuple(rewritten(inner, change) for inner in statement.body)
+        return replace(statement, place=tuple(map(change, statement.place)), body=body)
+    return statement
 
 
 def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
@@ -360,7 +361,7 @@ def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
     return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard), once)
 
 
-def expressions(one: Statement) -> Iterator[Basic]:
+def expressions(statement: Statement) -> Iterator[Basic]:
     """Every scalar expression, condition and index of a statement, those within loops too."""
     found: list[Basic] = []
 
@@ -368,7 +369,7 @@ def expressions(one: Statement) -> Iterator[Basic]:
         found.append(node)
         return node
 
-    rewritten(one, keep)
+    rewritten(statement, keep)
     yield from found
 
 

@@ -1,4 +1,4 @@
-"""Scalar expressions of a tile program: SymPy's, with what they read and what SymPy must not take apart.
+"""Scalar expressions of a tile program: SymPy's, with nodes for reads and nodes that SymPy must not take apart.
 
 Load(buffer, index*)             an element; a bound number, without indices
 ScaledExp(u, c, q)               exp(q·(u − c))
@@ -32,12 +32,12 @@ class Load(Expr):
 
     @property
     def name(self) -> str:
-        """What is read."""
+        """The name of the buffer or parameter that is read, or of the bound number."""
         return str(self.args[0].name)
 
     @property
     def indices(self) -> tuple[Expr, ...]:
-        """Where."""
+        """The indices of the element; none for a bound number."""
         return tuple(self.args[1:])
 
     def _sympystr(self, printer: Any) -> str:
@@ -46,9 +46,9 @@ class Load(Expr):
 
 @lru_cache(maxsize=1 << 15)
 def place_in_sum(term: Expr) -> tuple[bool, bool, int, str]:
-    """The key that orders the terms of a sum: what is read, then numbers; what is added, then what is subtracted.
+    """The key that orders the terms of a sum: terms that read before numbers, added terms before subtracted ones.
 
-    Of two that are subtracted the one with more indices comes first: (x − y) − c, whose c is the centre of x − y.
+    Of two subtracted terms, the one with more indices comes first: (x − y) − c, whose c is the centre of x − y.
     """
     negative = bool(term.could_extract_minus_sign())
     indices = {index for one in term.atoms(Load) for place in one.indices for index in place.free_symbols}
@@ -57,7 +57,7 @@ def place_in_sum(term: Expr) -> tuple[bool, bool, int, str]:
 
 @final
 class ScaledExp(Expr):
-    """exp(q·(u − c)) as one node: SymPy must not distribute q over the difference, which is what keeps the digits."""
+    """exp(q·(u − c)) as one node: SymPy must not distribute q over the difference, which keeps the digits."""
 
     is_extended_real = True
     is_commutative = True
@@ -99,7 +99,7 @@ class Wide(Expr):
 
 @final
 class IsFinite(Boolean):
-    """Whether a number is finite."""
+    """The condition that a number is finite."""
 
     def _sympystr(self, printer: Any) -> str:
         return f"isfinite({printer._print(self.args[0])})"
@@ -107,7 +107,10 @@ class IsFinite(Boolean):
 
 @final
 class Is(Boolean):
-    """Whether an expression of data is ±∞, which SymPy must not decide: it takes −y² = −∞ and exp(y) = ∞ for true."""
+    """The condition that an expression of data is ±∞.
+
+    SymPy must not decide it: it takes −y² = −∞ and exp(y) = ∞ for true.
+    """
 
     def _sympystr(self, printer: Any) -> str:
         return f"Eq({printer._print(self.args[0])}, {printer._print(self.args[1])})"
@@ -115,7 +118,7 @@ class Is(Boolean):
 
 @final
 class IsNaN(Boolean):
-    """Whether a number is not a number."""
+    """The condition that a number is NaN."""
 
     def _sympystr(self, printer: Any) -> str:
         return f"isnan({printer._print(self.args[0])})"

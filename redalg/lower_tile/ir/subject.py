@@ -1,4 +1,4 @@
-"""A kernel beside the plan that it follows, as rules about both see it."""
+"""A kernel with the plan that it follows, for rules about both."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class Subject:
         return (one for one in statements(self.kernel.body) if isinstance(one, kind))
 
     def scope(self, name: object) -> str:
-        """Where a name lies; empty for a parameter."""
+        """The scope of a buffer by its name; empty for a parameter."""
         return self.buffers[name].scope if isinstance(name, str) and name in self.buffers else ""

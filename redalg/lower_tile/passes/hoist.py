@@ -1,4 +1,4 @@
-"""What is the same for a whole block is read once, before everything else.
+"""Read an element that is the same for a whole block once, before everything else.
 
 x[g, …] of an input, indexed by grid variables and numbers   →   a bound number      exact: inputs are never written
 """
@@ -27,7 +27,7 @@ class _Hoist:
         self.made: list[Bind] = []
 
     def bind(self, value: Expr, dtype: str, wanted: str) -> Load:
-        """The number that holds a value."""
+        """The bound number that holds a value."""
         if value not in self.bound:
             name = self.names.fresh(wanted)
             self.bound[value] = Load(name)
@@ -35,7 +35,7 @@ class _Hoist:
         return self.bound[value]
 
     def read(self, node: Basic) -> Basic:
-        """An expression with every read of an input that no loop moves replaced by its number."""
+        """The expression with a bound number for every read of an input that no loop moves."""
         if not node.has(Load):
             return node
         if not isinstance(node, Load):

@@ -1,4 +1,4 @@
-"""Loops over tiles; those of one step, which are no loops.
+"""Make loops over tiles, and replace a loop of one step by its body.
 
 for t < 1: A   →   A with t := 0        exact: the body runs once, at 0 (MCFuser's dead loops)
 """
@@ -20,20 +20,20 @@ def over_tiles(variable: Symbol, span: tuple[Expr, Expr], stages: int, step: tup
 
 
 def without_single_steps(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """The statements with the body of every loop of one step in its place, within loops too."""
+    """The statements with every loop of one step replaced by its body, within loops too."""
     out: list[Statement] = []
-    for one in body:
-        if isinstance(one, Last):
-            out.append(replace(one, body=without_single_steps(one.body)))
+    for statement in body:
+        if isinstance(statement, Last):
+            out.append(replace(statement, body=without_single_steps(statement.body)))
             continue
-        if not isinstance(one, Loop):
-            out.append(one)
+        if not isinstance(statement, Loop):
+            out.append(statement)
             continue
-        inner = without_single_steps(one.body)
-        if one.stop - one.start == 1:
-            out += [placed(statement, one) for statement in inner]
+        inner = without_single_steps(statement.body)
+        if statement.stop - statement.start == 1:
+            out += [placed(one, statement) for one in inner]
         else:
-            out.append(replace(one, body=inner))
+            out.append(replace(statement, body=inner))
     return tuple(out)
 
 

@@ -1,13 +1,14 @@
-"""Common subexpressions: what stands often in the expression of a store is computed once for the element.
+"""Bind common subexpressions: one that stands often in the expression of a store is computed once for the element.
 
 x[i, j] = f(g, g)   →   common = g;  x[i, j] = f(common, common)      exact: a store reads before it writes
 
-Uses are counted as the text has them (a square stands twice, |x| too), and those within a subexpression that is bound
-itself once. What is bound is the text's own: terms and factors keep the order that they have written out, so that what
-is compared with its own maximum is still equal to it; and of 1/b it is b, since a/b is rounded once, a·(1/b) twice.
+Uses are counted as the text has them: a square stands twice, |x| too. Uses within a subexpression that is bound itself
+count once. A bound subexpression is the text's own: its terms and factors keep the order that they have written out, so
+that a number compared with its own maximum is still equal to it. Of 1/b, b is bound: a/b is rounded once, a·(1/b)
+twice.
 
-A choice computes what is bound whichever branch it takes; so what reads memory is bound only where some use of it is in
-no branch of a choice by data (by indices it may be: what is read outside of a tensor is 0).
+A choice computes a bound subexpression whichever branch it takes. So a subexpression that reads memory is bound only if
+some use of it is in no branch of a choice by data. (A choice by indices may hold it: a read outside of a tensor is 0.)
 """
 
 from __future__ import annotations
@@ -59,16 +60,20 @@ class _Shared:
         grids = (name for kernel in program.kernels for name in variables_of(kernel))
         self.names = Names((*self.printer.dtypes, *map(str, program.sizes), *variables, *grids))
 
-    def statement(self, one: Statement) -> Statement:
+    def statement(self, statement: Statement) -> Statement:
         """A statement with the names of its stores' common subexpressions."""
-        return replace(one, body=tuple(map(self.store, one.body))) if isinstance(one, Parallel) else one
+        return (
+            replace(statement, body=tuple(map(self.store, statement.body)))
+            if isinstance(statement, Parallel)
+            else statement
+        )
 
     def store(self, store: Store) -> Store:
         """A store with the names of its common subexpressions."""
         return replace(store, once=tuple((self.names.fresh("common"), node) for node in self.common(store.expr)))
 
     def common(self, expr: Expr) -> list[Expr]:
-        """What is worth to be bound, each after what is within it."""
+        """The subexpressions that are worth binding, each after those within it."""
         nodes, sure = self.distinct(expr), self.certain(expr)
         uses = Counter(one for node in nodes for one, _ in self.operands(node))
         chosen = list[Expr]()
@@ -79,7 +84,7 @@ class _Shared:
         return chosen
 
     def is_number(self, node: Expr) -> bool:
-        """Whether an expression is computed, and in floating point: no constant, and no index."""
+        """Tell if an expression is computed, and in floating point: it is no constant and no index."""
         return not node.is_number and not self.printer.is_integer(node)
 
     def distinct(self, expr: Basic) -> list[Basic]:
@@ -88,15 +93,15 @@ class _Shared:
 
         def visit(node: Basic) -> None:
             if node not in found:
-                for one, _ in self.operands(node):
-                    visit(one)
+                for operand, _ in self.operands(node):
+                    visit(operand)
                 found[node] = None
 
         visit(expr)
         return list(found)
 
     def certain(self, expr: Basic) -> set[Basic]:
-        """The nodes that are computed whatever is chosen."""
+        """The nodes that are computed whichever branch a choice takes."""
         found, left = set[Basic](), [expr]
         while left:
             node = left.pop()
@@ -106,39 +111,39 @@ class _Shared:
         return found
 
     def operands(self, node: Basic) -> Iterator[tuple[Basic, bool]]:
-        """The numbers and conditions that a node's text holds, as often as it does; and whether in a branch by data."""
+        """(operand, True if in a branch by data): a node's numbers and conditions, as often as its text holds them."""
         if isinstance(node, Load | Wide) or (isinstance(node, Expr) and not self.is_number(node)):
             return
         doubled = isinstance(node, Abs | sign | IsFinite)
         power = isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 6
         often = int(node.exp) if power else 2 if doubled else 1
-        for place, one in enumerate(node.args[:1] if power else (as_printed(node),) if reciprocal(node) else node.args):
-            if not isinstance(one, Str):
+        for place, arg in enumerate(node.args[:1] if power else (as_printed(node),) if reciprocal(node) else node.args):
+            if not isinstance(arg, Str):
                 branch = isinstance(node, Where) and place > 0 and node.args[0].has(Load)
-                yield from [(as_printed(one), branch)] * often
+                yield from [(as_printed(arg), branch)] * often
 
 
 def as_printed(node: Basic) -> Basic:
-    """What the text has of a node beside a sign, and below a line of division."""
+    """The part of a node that the text has beside a sign, or below a line of division."""
     if node.is_Pow and reciprocal(node):
         return Pow(node.base, -node.exp)
     return Mul(*node.args[1:]) if node.is_Mul and node.args[0] == -1 else node
 
 
 def work(node: Basic, free: Sequence[Basic]) -> int:
-    """Operations of a node, without those of what is free (each node once)."""
+    """Number of operations of a node, without those of `free` nodes (each node counts once)."""
     seen, total, left = set(free), 0, [node]
     while left:
-        one = left.pop()
-        if one not in seen and not isinstance(one, Load):
-            seen.add(one)
-            total += operations(one)
-            left += one.args
+        part = left.pop()
+        if part not in seen and not isinstance(part, Load):
+            seen.add(part)
+            total += operations(part)
+            left += part.args
     return total
 
 
 def operations(node: Basic) -> int:
-    """Of a node itself."""
+    """Number of operations of a node itself, without its operands."""
     if isinstance(node, Add | Mul | Max | Min):
         return len(node.args) - 1
     if isinstance(node, Pow):

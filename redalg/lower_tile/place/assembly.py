@@ -37,7 +37,7 @@ class Sweep:
 
 @final
 class Assembly:
-    """Collects buffers; each method gives back a buffer's name and appends what fills it to `body`."""
+    """The buffers so far; each method returns a buffer's name and appends the statements that fill it to `body`."""
 
     def __init__(self, plan: Plan, names: Names, compute: str) -> None:
         self.plan, self.names, self.compute = plan, names, compute
@@ -99,7 +99,7 @@ class Assembly:
         return self.made[expr]
 
     def shared_row(self, wanted: str, expr: Expr, body: list[Statement], note: str = "") -> Load:
-        """A buffer of one number for every row that threads of any layout read."""
+        """A shared buffer of one number for every row, so that threads of any layout can read it."""
         name = self.buffer(wanted, "shared", (self.plan.block_row,), note=note)
         body.append(self.over_rows((name, expr)))
         return Load(name, I)
@@ -107,25 +107,25 @@ class Assembly:
     def across(self, expr: Expr, body: list[Statement]) -> Expr:
         """An expression in i, e whose row and column buffers are read from shared memory.
 
-        In registers such a buffer lies as the tile that it was reduced from, and a product's result lies otherwise.
+        In registers such a buffer has the layout of the tile that it was reduced from; a product's result has another.
         """
         reads = sorted((one for one in expr.atoms(Load) if self.is_fragment(one.name)), key=str)
         moved: dict[Expr, Expr] = {}
-        for one in reads:
-            if one.indices == (I,) and self.plan.tensor_cores:
-                moved[one] = self.shared_row(f"{one.name}_shared", one, body)
-            elif one.indices == (E_,):
-                name = self.buffer(f"{one.name}_shared", "shared", (self.plan.block_column,))
-                body.append(self.over_heads(name, one))
-                moved[one] = Load(name, E_)
+        for read in reads:
+            if read.indices == (I,) and self.plan.tensor_cores:
+                moved[read] = self.shared_row(f"{read.name}_shared", read, body)
+            elif read.indices == (E_,):
+                name = self.buffer(f"{read.name}_shared", "shared", (self.plan.block_column,))
+                body.append(self.over_heads(name, read))
+                moved[read] = Load(name, E_)
         return expr.xreplace(moved)
 
     def holds(self, name: str) -> bool:
-        """Whether a name is a buffer of the kernel."""
+        """Tell if a name is a buffer of the kernel."""
         return any(one.name == name for one in self.buffers)
 
     def is_fragment(self, name: str) -> bool:
-        """Whether a name is a tile in registers, in the dtype of the arithmetic."""
+        """Tell if a name is a tile in registers, in the dtype of the arithmetic."""
         return any(one.name == name and (one.scope, one.dtype) == ("fragment", self.compute) for one in self.buffers)
 
     def summed(self, wanted: str, expr: Expr, body: list[Statement]) -> str:
@@ -142,5 +142,5 @@ class Assembly:
 
 
 def masked(live: Boolean, expr: Expr, outside: Expr) -> Expr:
-    """expr where elements count, else `outside`."""
+    """`expr` for the elements that count, else `outside`."""
     return expr if live is S.true else Where(live, expr, outside)

@@ -71,18 +71,18 @@ def kernels_of(
 
 
 def in_stages(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
-    """The kernels of every stage, in order; those beside the form's own are planned by the rules."""
+    """The program with the kernels of every stage, in order. The rules plan all stages but the form itself."""
     kernels = list[Kernel]()
     parameters = [*inputs(form, problem), *outputs(form, problem, dtypes), *between(form, problem)]
     for stage in form.stages:
         known = reading(stage, form, problem)
         stored = {one.name: dtypes.get(one.name) or held(one.name, form, problem) for one in stage.outputs}
         also = (*(one.name for one in parameters), *(name for kernel in kernels for name in variables_of(kernel)))
-        one = alone(stage)
+        standalone = alone(stage)
         if stage is form:
-            found, workspaces = kernels_of(one, plan, known, stored, also)
+            found, workspaces = kernels_of(standalone, plan, known, stored, also)
         else:
-            found, workspaces = ruled(one, plan, known, stored, also)
+            found, workspaces = ruled(standalone, plan, known, stored, also)
         kernels += found
         parameters += workspaces
     return checked(form, plan, problem, tuple(parameters), tuple(kernels))
@@ -91,15 +91,18 @@ def in_stages(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str
 def ruled(
     stage: FusedForm, main: Plan, problem: Problem, dtypes: Mapping[str, str], also: tuple[str, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
-    """The kernels of a stage under the rules' first plan that fits, without loading warps: where the loop's own plan
-    has them, the compiler would give them to any pipeline."""
+    """The kernels of a stage under the rules' first plan that fits shared memory, without loading warps.
+
+    If the loop's own plan has loading warps, the stage has no pipeline: the compiler would give them to any pipeline.
+    If no plan fits, the kernels are those of the first plan.
+    """
     plan = chosen(stage, problem, main.device)
     plan = replace(plan, warp_specialized=False, stages=0 if main.warp_specialized else plan.stages)
     made = []
-    for one in smaller(plan):
-        kernels, workspaces = kernels_of(stage, one, problem, dtypes, also)
-        made.append((tuple(replace(kernel, plan=one) for kernel in kernels), workspaces))
-        if all(smem_bytes(kernel, one) <= one.device.smem_bytes for kernel in kernels):
+    for candidate in smaller(plan):
+        kernels, workspaces = kernels_of(stage, candidate, problem, dtypes, also)
+        made.append((tuple(replace(kernel, plan=candidate) for kernel in kernels), workspaces))
+        if all(smem_bytes(kernel, candidate) <= candidate.device.smem_bytes for kernel in kernels):
             return made[-1]
     return made[0]
 
@@ -107,7 +110,7 @@ def ruled(
 def checked(
     form: FusedForm, plan: Plan, problem: Problem, parameters: tuple[Parameter, ...], kernels: tuple[Kernel, ...]
 ) -> TileProgram:
-    """The program, verified."""
+    """The program of the kernels, verified and linted."""
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
     name = f"{form.returned[0].name}_over_{form.cascade.axis}"
     program = shared(TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem)))

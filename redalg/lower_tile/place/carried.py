@@ -1,13 +1,13 @@
-"""Outputs that carry the streamed axis: a second pass over the row's tiles, when the state is finished.
+"""Outputs that carry the streamed axis: a second pass over the row's tiles, after the state is finished.
 
     out[b, n] = f(x[b, n], d[b])      one loop over the tiles again, or the tile that is still in registers
 
-What depends on the row alone leaves the elementwise loop:
+Expressions that depend on the row alone leave the elementwise loop:
 
     x·g/v → r = g/v;  x·r        exact but for one rounding; where 1/v cannot overflow: v is a root, or at least 1
     f(d)  → r = f(d);  r         exact
 
-A weight of the state stands in an output as the state has it:
+A weight of the state has the same form in an output as in the state:
 
     exp(q·(u − m)) → exp(q·(u − safe(m)))       m the extremum of u: where m is −∞ so is u, and both give 0
 """
@@ -35,13 +35,13 @@ from redalg.lower_tile.place.split import Sums, added_up
 
 
 def carries(form: FusedForm) -> bool:
-    """Whether any output carries the streamed axis."""
+    """Tell if any output carries the streamed axis."""
     return any(one.carries for one in form.outputs)
 
 
 @final
 class Carried:
-    """Builds the second pass, from the finished values in the space."""
+    """Build the second pass from the finished values in the space."""
 
     def __init__(
         self, form: FusedForm, assembly: Assembly, space: Space, sums: Mapping[Value, Sums] | None = None
@@ -53,7 +53,7 @@ class Carried:
         self.large = {space.values[one.value] for one in form.accumulators if one.bounded and one.value in space.values}
 
     def build(self, tile: Symbol) -> list[Statement]:
-        """The loop over `tile`; without a loop where one tile holds the row."""
+        """The statements of the pass: a loop over `tile`, or no loop if one tile holds the row."""
         outputs = [one for one in self.form.outputs if one.carries]
         wanted = {value for one in outputs for value in values_of(one.expr)}
         operands = Operands(self.assembly, self.before)
@@ -74,7 +74,9 @@ class Carried:
 
     def _feeds(self, value: Value, wanted: set[Value]) -> bool:
         return value in wanted or any(
-            value in values_of(expr) for one in self.form.cascade.producers for expr in one.cascade.expressions()
+            value in values_of(expr)
+            for producer in self.form.cascade.producers
+            for expr in producer.cascade.expressions()
         )
 
     def _output(self, output: FormOutput, operands: Operands) -> None:
@@ -90,7 +92,7 @@ class Carried:
         self.body.append(Parallel(((I, self.space.plan.block_row), (J, self.space.plan.block_streamed)), (store,)))
 
     def about_pivots(self, expr: Expr) -> Expr:
-        """The expression with the weights of the state about pivots that are safe to subtract."""
+        """The expression with the state's weights rewritten: they subtract pivots that are safe to subtract."""
         weights = {(pivot, q) for one in self.form.accumulators for pivot, q in one.weight if not pivot.has_slot}
         found = {}
         for node in expr.atoms(exp):
@@ -105,7 +107,7 @@ class Carried:
     # ---- what leaves the loop ----------------------------------------------------------------------------------------
 
     def hoisted(self, node: Expr) -> Expr:
-        """The expression with what depends on the row alone in row buffers."""
+        """The expression with row buffers in place of the parts that depend on the row alone."""
         if of_row(node):
             return self._row(node)
         if isinstance(node, Mul):
@@ -119,7 +121,7 @@ class Carried:
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
     def _is_safe(self, factor: Expr) -> bool:
-        """Whether a factor may be computed apart: a reciprocal that cannot overflow where the quotient does not."""
+        """Tell if a factor may be computed apart: a reciprocal may not overflow if the quotient does not."""
         if not (isinstance(factor, Pow) and factor.exp.is_negative):
             return True
         root = factor.exp.is_Rational and abs(factor.exp) <= S.Half
@@ -136,5 +138,5 @@ class Carried:
 
 
 def of_row(node: Expr) -> bool:
-    """Whether an expression is made of numbers and of row buffers."""
+    """Tell if an expression consists of numbers and of row buffers."""
     return not node.free_symbols - {I} and all(one.indices in ((), (I,)) for one in node.atoms(Load))

@@ -1,13 +1,13 @@
-"""Where the pivots of a block start, before its sums are known, in a row buffer.
+"""The starts of a block's pivots, in a row buffer, before the block's sums are known.
 
     mean     c = Σ u / n        over the live elements;  0 where that is not finite,  −∞ over no element
     member   c = max u, of the live u with |u − mean| the least;  the mean where there is none
     slope    c = 0;  −∞ over no element
 
-As the interpreter of forms starts them. A pivot that is found from sums then moves to its natural place. Any other
-stays where the first tile with a live element starts it, so that nothing moves on its account in the loop over tiles;
-but where a slope is found, β·(u − c) is rounded in proportion to its distance from c, and every tile takes a c of its
-own.
+The interpreter of forms starts them in the same way. A pivot that is found from sums then moves to its natural place.
+Any other pivot stays where the first tile with a live element starts it, so that nothing moves because of it in the
+loop over tiles. But if a slope is found, β·(u − c) is rounded in proportion to the distance of u from c. Every tile
+then takes a c of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from redalg.lower_tile.place.space import I
 @final
 @dataclass(frozen=True)
 class Centred:
-    """What a pivot starts from: `u` of every element of the tile, which of them are `live`, and `count`, how many."""
+    """The data that a pivot starts from: `u` of every element of the tile, `live` for those that count, and
+    `count`, the number of these."""
 
     u: Expr
     live: Boolean
@@ -52,12 +53,12 @@ def local(form: FusedForm) -> list[Pivot]:
 
 
 def is_local(pivot: Pivot) -> bool:
-    """Whether a pivot is a mean of the block's elements, weighted by what its displacement is divided by."""
+    """Tell if a pivot is a mean of the block's elements, weighted by the divisor of its displacement."""
     return pivot.policy is PivotPolicy.TILE_LOCAL
 
 
 def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], into: str = "") -> Load:
-    """The start of a pivot, in a row buffer (`into`, where there is one already)."""
+    """The start of a pivot, in a row buffer (`into`, if there is one already)."""
     if pivot.policy is PivotPolicy.SLOPE:
         held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
         body.append(assembly.over_rows((held.name, Where(Eq(of.count, 0), S.NegativeInfinity, S.Zero))))
@@ -74,7 +75,7 @@ def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], 
 
 
 def apart(made: Load, assembly: Assembly, body: list[Statement]) -> Load:
-    """What a tile was reduced to, for rows that lie as the operand of a product does: the tile lies otherwise."""
+    """The result of a tile's reduction, for rows in the layout of a product's operand: the tile has another layout."""
     if not assembly.plan.tensor_cores:
         return made
     there = assembly.buffer(f"{made.name}_shared", "shared", (assembly.plan.block_row,))
@@ -83,7 +84,7 @@ def apart(made: Load, assembly: Assembly, body: list[Statement]) -> Load:
 
 
 def _to_member(pivot: Pivot, of: Centred, mean: Load, assembly: Assembly, body: list[Statement]) -> None:
-    """From the mean to the live element nearest to it; of two, to the larger."""
+    """Move from the mean to the live element nearest to it; of two, to the larger."""
     far = assembly.tile(f"{pivot.value.name}_far", note=f"|{pivot.base} - mean|")
     least, nearest = (assembly.row(f"{pivot.value.name}_{word}") for word in ("least", "nearest"))
     body.append(assembly.over_tile(far, masked(of.live, Abs(of.u - mean), S.Infinity)))

@@ -21,7 +21,7 @@ from redalg.lower_tile.place.space import E_, PLACE, I, Space
 
 @final
 class Epilogue:
-    """Builds what follows the loop."""
+    """The statements that follow the loop, under construction."""
 
     def __init__(
         self, form: FusedForm, assembly: Assembly, slots: Slots, space: Space, dtypes: Mapping[str, str]
@@ -39,7 +39,7 @@ class Epilogue:
         self.space = space.with_values(values)
 
     def _running(self, pivot: Pivot, source: Expr) -> Expr:
-        """A pivot that the state does not hold: safe to subtract, or to multiply by."""
+        """The value of a pivot that the state does not hold: safe to subtract, or to multiply by."""
         if pivot.policy is not PivotPolicy.SCALE:
             return safe(source, scales=False)
         held = self.assembly.row(f"{pivot.value.name}_scale")
@@ -49,7 +49,7 @@ class Epilogue:
         return read
 
     def build(self) -> list[Statement]:
-        """Assignments, then the outputs that do not carry the streamed axis."""
+        """Build the assignments, then the outputs that do not carry the streamed axis."""
         self.values()
         for output in self.form.outputs:
             if not output.carries:
@@ -57,19 +57,19 @@ class Epilogue:
         return self.body
 
     def values(self) -> list[Statement]:
-        """The form's assignments alone."""
+        """Build the form's assignments alone."""
         places = {one.value for one in self.form.cascade.reductions if one.dtype == "int64"}
-        for one in self.form.assignments:
-            read = self.space.read(one.expr)
-            if one.value not in places and not self._varies(read):
-                name = self.assembly.row(one.value.name)
+        for assignment in self.form.assignments:
+            read = self.space.read(assignment.expr)
+            if assignment.value not in places and not self._varies(read):
+                name = self.assembly.row(assignment.value.name)
                 self.body.append(self.assembly.over_rows((name, read)))
                 read = Load(name, I)
-            self.space = self.space.with_values({one.value: read})
+            self.space = self.space.with_values({assignment.value: read})
         return self.body
 
     def _varies(self, read: Expr) -> bool:
-        """Tells whether an expression differs within a row (or is an integer, which no buffer of numbers holds)."""
+        """Tell if an expression differs within a row (or is an integer: no buffer of numbers holds one)."""
         return read.has(RankedIndex, E_, PLACE)
 
     def _output(self, output: FormOutput) -> None:
@@ -93,7 +93,7 @@ class Epilogue:
             self.body.append(Parallel(tuple(extents), (store,)))
 
     def _wide(self, output: FormOutput, read: Expr) -> None:
-        """A (row, column) output: in a tile, then copied out."""
+        """Store a (row, column) output in a tile, then copy it out."""
         name = self.assembly.columns(f"{output.name}_tile")
         read = read if self.form.cascade.producers else self.assembly.across(read, self.body)
         self.body.append(self.assembly.over_columns(name, read))
@@ -118,6 +118,6 @@ class Epilogue:
 
 
 def or_zero(output: FormOutput, space: Space, read: Expr) -> Expr:
-    """An output's read; where a ratio is over no element, 0 if the call asks for that."""
+    """An output's read; for a ratio over no element, 0 if the call asks for that."""
     asked = space.problem.empty == "zero" and output.empty != S.false
     return Where(space.read(output.empty), S.Zero, read) if asked else read

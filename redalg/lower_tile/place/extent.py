@@ -1,14 +1,14 @@
-"""Which tiles a block needs: those that the domain rules out for every row of the block are never read.
+"""The tiles that a block needs. A tile that the domain rules out for every row of the block is never read.
 
     k ≤ f for every live element   →   tiles up to ⌊(max over the block of f) / block⌋ + 1
     k ≥ g for every live element   →   tiles from ⌊(min over the block of g) / block⌋
 
-Each limit is divided on its own: of a quotient of a minimum TileLang takes the number of tiles to be constant, and
-reads too many (seen: ⌊min(99, 64·q + 63) / 64⌋ for q < 2).
+Each limit is divided on its own. If a minimum were divided, TileLang would take the number of tiles to be constant and
+read too many (seen: ⌊min(99, 64·q + 63) / 64⌋ for q < 2).
 
-Read off the domain's conjuncts that are linear in the streamed axis, with integers alone beside it: other axes,
-extents, and elements of integer tensors that are the same for the whole block (a row's length). Others trim nothing.
-Exact, since what is left out holds no live element.
+The limits come from the domain's conjuncts that are linear in the streamed axis, with only integers beside it: other
+axes, extents, and elements of integer tensors that are the same for the whole block (a row's length). Other conjuncts
+trim nothing. Exact, since the tiles left out hold no live element.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from redalg.lower_tile.place.space import Space
 @final
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles first … stop − 1 of the streamed axis, within which all live elements lie (stop ≤ first: none do)."""
+    """The tiles first … stop − 1 of the streamed axis, which hold all live elements (stop ≤ first: there are none)."""
 
     first: Expr
     stop: Expr
 
 
 def needed_tiles(domain: Boolean, space: Space) -> Tiles | None:
-    """A block's tiles; None where the domain rules out none of them beforehand."""
+    """The tiles that a block needs; None if the domain rules out none of them beforehand."""
     block, lasts, firsts = space.plan.block_streamed, list[Expr](), list[Expr]()
     for slope, limit in edges(domain, space):
         placed = extreme(limit, space, largest=slope > 0)
@@ -51,7 +51,7 @@ def needed_tiles(domain: Boolean, space: Space) -> Tiles | None:
 
 
 def edges(domain: Boolean, space: Space) -> list[tuple[int, Expr]]:
-    """(1, f) for every conjunct k ≤ f, (−1, g) for every k ≥ g."""
+    """The pairs (1, f) for every conjunct k ≤ f, and (−1, g) for every conjunct k ≥ g."""
     streamed, found = space.plan.binding.streamed, list[tuple[int, Expr]]()
     for conjunct in And.make_args(domain):
         for difference in _differences(conjunct):
@@ -63,12 +63,12 @@ def edges(domain: Boolean, space: Space) -> list[tuple[int, Expr]]:
 
 
 def streamed_in(expr: Expr, streamed: Axis) -> bool:
-    """Whether an expression varies along the streamed axis."""
+    """True if an expression varies along the streamed axis."""
     return streamed in free_axes(expr)
 
 
 def _differences(conjunct: Boolean) -> list[Expr]:
-    """What a conjunct says is ≤ 0, given that both sides are integers: a < b is a − b + 1 ≤ 0."""
+    """The expressions that a conjunct says are ≤ 0, if both sides are integers: a < b is a − b + 1 ≤ 0."""
     if isinstance(conjunct, Eq):
         return [(conjunct.lhs - conjunct.rhs).expand(), (conjunct.rhs - conjunct.lhs).expand()]
     if not isinstance(conjunct, Le | Lt | Ge | Gt):
@@ -79,7 +79,7 @@ def _differences(conjunct: Boolean) -> list[Expr]:
 
 
 def whole(expr: Expr, space: Space) -> bool:
-    """Whether an expression is an integer that a kernel computes as one."""
+    """True if an expression is an integer that a kernel computes as an integer."""
     if isinstance(expr, Element):
         return "int" in space.problem.dtypes[expr.name] and all(whole(one, space) for one in expr.indices)
     if isinstance(expr, Add | Mul | Max | Min):
@@ -90,7 +90,7 @@ def whole(expr: Expr, space: Space) -> bool:
 
 
 def extreme(limit: Expr, space: Space, *, largest: bool) -> Expr | None:
-    """The largest or smallest value that a limit takes within the block; None where that is not known beforehand."""
+    """The largest or smallest value that a limit takes within the block; None if that is not known beforehand."""
     ends: dict[Axis, Expr] = {}
     for axis in sorted(space.varying(limit), key=str):
         tilt = limit.coeff(axis)

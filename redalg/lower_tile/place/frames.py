@@ -1,4 +1,4 @@
-"""What a block of a kernel takes: its place in the grid, and the tiles of the streamed axis that it reads."""
+"""The place of a kernel's block in the grid, and the tiles of the streamed axis that the block reads."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ TILE, SEGMENT = index("t"), index("z")
 @final
 @dataclass(frozen=True)
 class Job:
-    """What is lowered: the form, under a plan, for a problem whose outputs have the given dtypes; `also`: names that
-    other stages bear."""
+    """The form to lower, under a plan, for a problem whose outputs have the given dtypes.
+
+    `also`: names that other stages have taken.
+    """
 
     form: FusedForm
     plan: Plan
@@ -40,8 +42,11 @@ class Job:
 @final
 @dataclass(frozen=True)
 class Span:
-    """The loop over tiles: `start` to `stop`, and what they need bound; `moving`: counted from the axis's first tile in
-    every segment, since what is live moves from block to block (otherwise from the segment's own first)."""
+    """The loop over tiles from `start` to `stop`, and the variables that these two need (`bound`).
+
+    If `moving`, every segment counts from the axis's first tile, since the live elements move from block to block.
+    Otherwise it counts from its own first tile.
+    """
 
     start: Expr
     stop: Expr
@@ -52,7 +57,7 @@ class Span:
 @final
 @dataclass(frozen=True)
 class Frame:
-    """The grid of a kernel (variables named after the axes), where a block stands, and the tiles that it streams."""
+    """The grid of a kernel (variables named after the axes), the place of a block, and the tiles that it streams."""
 
     grid: tuple[tuple[Symbol, Any], ...]
     space: Space
@@ -60,7 +65,7 @@ class Frame:
 
 
 def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
-    """The grid, rows first, then columns where a block does not hold them all, and the place of a block in it."""
+    """The grid (rows first, then columns if a block does not hold them all), and the place of a block in it."""
     plan, sizes = job.plan, job.problem.sizes
     binding, grid = plan.binding, list[tuple[Symbol, Any]]()
     at: dict[Axis, Expr] = {}
@@ -93,7 +98,7 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
 
 
 def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
-    """The axes that rows pack: their places go to `at`; their spans within a block, and what numbers their groups."""
+    """The spans within a block of the axes that rows pack, and the index of their groups; their places go to `at`."""
     packing = binding.packing
     if packing is None:
         return {}, {}
@@ -104,7 +109,7 @@ def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[E
 
 
 def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
-    """The tiles of a block; a segment takes its share of those needed."""
+    """The tiles that a block reads; a segment takes its share of the needed tiles."""
     domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
     needed, parts = needed_tiles(domain, space), Integer(job.plan.segments)
     if needed is None:
@@ -127,7 +132,7 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
 
 
 def taken(job: Job) -> tuple[str, ...]:
-    """Names that parameters bear."""
+    """The names of parameters, and those that other stages have taken."""
     cascade = job.form.cascade
     given = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
     outputs = (output_name(one, job.problem) for one in job.dtypes)
@@ -135,7 +140,7 @@ def taken(job: Job) -> tuple[str, ...]:
 
 
 def names_after(job: Job, kernels: list[Kernel], workspaces: list[str]) -> Names:
-    """Names for one more kernel (a TileLang text may bind a variable's name once)."""
+    """Names for one more kernel: a TileLang text may bind a variable's name only once."""
     return Names((*taken(job), *workspaces, *(name for kernel in kernels for name in variables_of(kernel))))
 
 

@@ -6,10 +6,11 @@
     shared     c of the row's first tile, in every lane, of pivots that are no means: nothing moves in the loop
     collapse   c = the centre of all lanes' states;   a = Σ_j A(c_j → c)·a_j
 
-Reducing each tile to one number costs a barrier a tile; here none is met before the row's end (RedFuser, section 5.3:
-fusion at the level of a thread). A lane's centre may lag where centres are means over a count, since then the loss is
-bounded (THEORY.md, section 3): a lane of one element and GROUP more, amplification ≤ 1 + GROUP. Weighted centres move
-with every element, and so do those of tangents: log x may lie any distance from that at an element far below x.
+To reduce each tile to one number costs a barrier a tile. Here no barrier comes before the end of the row (RedFuser,
+section 5.3: fusion at the level of a thread). A lane's centre may lag if centres are means over a count, since the loss
+is then bounded (THEORY.md, section 3): for a lane of one element and GROUP more, amplification ≤ 1 + GROUP. Weighted
+centres move with every element. So do the centres of tangents: log x may lie any distance from its tangent at an
+element far below x.
 """
 
 from __future__ import annotations
@@ -41,29 +42,29 @@ GROUP_NUMBER = index("group")
 
 
 def weight_of(pivot: Pivot) -> Expr:
-    """What a centre is a mean over: the denominator of its displacement."""
+    """The total weight that a centre is a mean over: the denominator of its displacement."""
     return fraction(pivot.source.together())[1]
 
 
 def is_counted(form: FusedForm) -> bool:
-    """Whether every centre is a mean over a count of elements, none of which a mask hides."""
+    """Tell if every centre is a mean over a count of elements, and no mask hides any of them."""
     counts = {one.value for one in form.accumulators if one.is_count}
     return form.cascade.domain is S.true and all(weight_of(one) in counts for one in local(form))
 
 
 def is_curved(form: FusedForm) -> bool:
-    """Whether some sum moves by more than powers of how far a pivot does, as one about a tangent."""
+    """Tell if any sum moves by more than powers of a pivot's displacement, as a sum about a tangent does."""
     moves = [c for one in form.accumulators for _, c in one.transition]
     return any(c.has(pivot.departure) for c in moves for pivot in form.shifted)
 
 
-def is_still(one: Accumulator) -> bool:
-    """Whether an accumulator is the same at every centre (a count, a sum of weights)."""
-    return one.transition == ((one.value, S.One),)
+def is_still(accumulator: Accumulator) -> bool:
+    """Tell if an accumulator is the same at every centre (a count, a sum of weights)."""
+    return accumulator.transition == ((accumulator.value, S.One),)
 
 
 def in_order(space: Space, step: Expr, first: Expr) -> Space:
-    """The place where a lane takes neighbouring elements, one a step, from a first tile on: what is joined in order."""
+    """The space of a join in order: each lane takes neighbouring elements, one a step, from a first tile on."""
     streamed = space.plan.binding.streamed
     start = {axis: span for axis, span in space.start.items() if axis != streamed}
     place = first * space.plan.block_streamed + J * space.tiles + step
@@ -74,7 +75,7 @@ def in_order(space: Space, step: Expr, first: Expr) -> Space:
 class Lanes:
     """The loop with a state in every lane, and the merge of the lanes into row buffers.
 
-    `tiles`: the number of the block's first tile, and where the loop starts and stops, counted from there.
+    `tiles`: the number of the block's first tile, then the loop's start and stop, counted from that tile.
     """
 
     def __init__(self, form: FusedForm, assembly: Assembly, space: Space, tiles: tuple[Expr, ...]) -> None:
@@ -95,7 +96,7 @@ class Lanes:
         self.summed: set[Value] = set()
 
     def build(self) -> tuple[Slots, list[Statement]]:
-        """Empty lanes, the loop, the merge of the lanes; the slots are those of rows."""
+        """The slots of rows, and the statements: empty lanes, the loop, the merge of the lanes."""
         head = self._allocate() + self._begun() + (self._first_centres() if self.lagged else [])
         body = tuple(self._step())
         loop = self._groups(body) if self.grouped else self._loop(body)
@@ -117,11 +118,13 @@ class Lanes:
 
     def _allocate(self) -> list[Statement]:
         body = list[Statement]()
-        for one in self.form.extrema:
-            body.append(self._lane(one.value, f"{one.monoid} {one.term}", one.monoid.identity))
-            if stands_alone(one, self.form):
-                self.slots.nan[one.value] = self.assembly.tile(f"{one.value.name}_nan", note="NaN met, by lane")
-                body.append(Fill(self.slots.nan[one.value], S.Zero))
+        for extremum in self.form.extrema:
+            body.append(self._lane(extremum.value, f"{extremum.monoid} {extremum.term}", extremum.monoid.identity))
+            if stands_alone(extremum, self.form):
+                self.slots.nan[extremum.value] = self.assembly.tile(
+                    f"{extremum.value.name}_nan", note="NaN met, by lane"
+                )
+                body.append(Fill(self.slots.nan[extremum.value], S.Zero))
         for pivot in self.form.shifted:
             empty = S.Zero if is_local(pivot) else S.NegativeInfinity
             body.append(self._lane(pivot.value, f"pivot of {pivot.base}", empty))
@@ -134,7 +137,7 @@ class Lanes:
         return Fill(self.slots.names[value], empty)
 
     def _first_centres(self) -> list[Statement]:
-        """The first element of every lane as its centre."""
+        """Store the first element of every lane as its centre (0 if it is not finite)."""
         start = Step(self.form, self.assembly, self.slots, self.space.streaming(S.Zero, self.first), self.before)
         stores = []
         for pivot in self.local:
@@ -143,7 +146,7 @@ class Lanes:
         return [*start.body, self.assembly.lanes.stores(*stores)]
 
     def _begun(self) -> list[Statement]:
-        """Pivots that the lanes of a row share: from its first tile, as a block has them; −∞ where nothing is live."""
+        """Start the pivots that a row's lanes share: from its first tile, as a block does; −∞ if nothing is live."""
         if not self.shared:
             return []
         scaled = {value for one in self.form.pivots if not one.has_slot for value in values_of(one.source)}
@@ -162,7 +165,7 @@ class Lanes:
         return Fill(self.starts.names[value], empty)
 
     def _offered(self, space: Space) -> list[Statement]:
-        """A tile's own pivots to the rows that have none yet, and the rows' to the lanes."""
+        """Offer a tile's own pivots to the rows that have none yet, and the rows' pivots to the lanes."""
         merge, body = Step(self.form, self.assembly, self.starts, space, self.before).starts()
         rows = {one.value: Load(self.starts.names[one.value], I) for one in self.shared}
         offers = [(rows[one.value], merge.tile_pivots[one.value]) for one in self.shared]
@@ -177,8 +180,8 @@ class Lanes:
         step.live = self.space.live(self.form.cascade.domain)
         self._load(step)
         step.body += self.folds.taken(step.space)
-        for one in self.form.extrema:
-            self._extremum(step, one)
+        for extremum in self.form.extrema:
+            self._extremum(step, extremum)
         old = {value: self.slots.scale.get(value, S.One) * Load(name, I, J) for value, name in step.old.items()}
         merge = self._merge({**self.slots.reads(), **old})
         if self.late:
@@ -197,25 +200,25 @@ class Lanes:
         terms = {one.value: self._summand(step, one, merge) for one in self.form.accumulators}
         moved = {one.value: merge.moved(0, one) for one in self.form.accumulators}
         self._flush(step, merge)
-        stores = [(self._name(one), moved[one.value] + terms[one.value])
-                  for one in triangular(list(self.form.accumulators))]  # fmt: skip
+        stores = [(self._name(accumulator), moved[accumulator.value] + terms[accumulator.value])
+                  for accumulator in triangular(list(self.form.accumulators))]  # fmt: skip
         stores += [(self._name(one), merge.merged[one.value]) for one in self.local if not self.lagged]
         return [*step.body, self.assembly.lanes.stores(*stores)] if stores else step.body
 
-    def _first(self, step: Step, one: Pivot) -> tuple[str, Expr]:
-        """The first live element of a lane as its pivot (0 as its slope), where it has none yet."""
-        u, c = step.term(one.base), self._c(one)
-        begun = S.Zero if one.policy is PivotPolicy.SLOPE else Where(IsFinite(u), u, S.Zero)
+    def _first(self, step: Step, pivot: Pivot) -> tuple[str, Expr]:
+        """The store of a lane's first live element as its pivot (0 for a slope), if the lane has none yet."""
+        u, c = step.term(pivot.base), self._c(pivot)
+        begun = S.Zero if pivot.policy is PivotPolicy.SLOPE else Where(IsFinite(u), u, S.Zero)
         return c.name, Where(And(Is(c, S.NegativeInfinity), step.live), begun, c)
 
-    def _name(self, one: Accumulator | Pivot) -> str:
-        return self.slots.names[one.value]
+    def _name(self, slot: Accumulator | Pivot) -> str:
+        return self.slots.names[slot.value]
 
-    def _c(self, one: Pivot) -> Load:
-        return Load(self._name(one), I, J)
+    def _c(self, pivot: Pivot) -> Load:
+        return Load(self._name(pivot), I, J)
 
     def _load(self, step: Step) -> None:
-        """Every input tile first, so that the elementwise loops are neighbours."""
+        """Stage every input tile first, so that the elementwise loops are neighbours."""
         domain = self.form.cascade.domain
         exprs = [one.term for one in self.form.extrema] + [one.base for one in self.form.pivots]
         exprs += [one.factors[0] for one in self.form.accumulators]
@@ -228,67 +231,71 @@ class Lanes:
         merge.body.clear()
 
     def _merge(self, values: dict[Value, Expr]) -> Merge:
-        """Moves of the lanes' states; the other side is the element, at the merged pivots."""
+        """The merge that moves the lanes' states; its other side is the element, at the merged pivots."""
         merge = Merge(self.form, self.assembly, self.space, (Side(values), Side({}, moves=False)), self.assembly.lanes)
-        for one in self.shared:
-            merge.keep(one, self._c(one))
+        for pivot in self.shared:
+            merge.keep(pivot, self._c(pivot))
         return merge
 
-    def _summand(self, step: Step, one: Accumulator, merge: Merge) -> Expr:
+    def _summand(self, step: Step, accumulator: Accumulator, merge: Merge) -> Expr:
         """The element's part of an accumulator, rounded on its own before it is added."""
-        term = step.summand(one, merge)
+        term = step.summand(accumulator, merge)
         return Kept(term) if isinstance(term, Add) else term
 
-    def _extremum(self, step: Step, one: Extremum) -> None:
-        lanes, held = self.assembly.lanes, Load(self.slots.names[one.value], I, J)
-        read = Load(step.source(one), I, J)
-        if any(pivot.source.has(one.value) for pivot in self.form.pivots):
-            step.old[one.value] = self.assembly.tile(f"{one.value.name}_old")
-            step.body.append(lanes.stores((step.old[one.value], held)))
-        step.body.append(lanes.stores((held.name, one.monoid.combine(held, read))))
-        if one.value in self.slots.nan:
-            met = Load(self.slots.nan[one.value], I, J) + Where(IsNaN(read), S.One, S.Zero)
-            step.body.append(lanes.stores((self.slots.nan[one.value], met)))
+    def _extremum(self, step: Step, extremum: Extremum) -> None:
+        lanes, held = self.assembly.lanes, Load(self.slots.names[extremum.value], I, J)
+        read = Load(step.source(extremum), I, J)
+        if any(pivot.source.has(extremum.value) for pivot in self.form.pivots):
+            step.old[extremum.value] = self.assembly.tile(f"{extremum.value.name}_old")
+            step.body.append(lanes.stores((step.old[extremum.value], held)))
+        step.body.append(lanes.stores((held.name, extremum.monoid.combine(held, read))))
+        if extremum.value in self.slots.nan:
+            met = Load(self.slots.nan[extremum.value], I, J) + Where(IsNaN(read), S.One, S.Zero)
+            step.body.append(lanes.stores((self.slots.nan[extremum.value], met)))
 
     def _follow(self, step: Step, merge: Merge) -> None:
-        """The lanes' centres with the element: c' = c + δ, δ from the sums at c; c where that is not finite."""
+        """Move the lanes' centres with the element: c' = c + δ, with δ from the sums at c; c if that is not finite."""
         merge.merged.update({one.value: self._c(one) for one in self.form.shifted})
         merge.deltas.update({(0, one.value): S.Zero for one in self.local})
         wanted = {value for one in self.local for value in values_of(one.source)}
         trial: dict[Value, Expr] = {}
-        for one in self.form.accumulators:
-            if one.value in wanted:
-                term = self._summand(step, one, merge)
-                trial[one.value] = merge.held(f"{one.value.name}_trial", merge.moved(0, one) + term)
+        for accumulator in self.form.accumulators:
+            if accumulator.value in wanted:
+                term = self._summand(step, accumulator, merge)
+                trial[accumulator.value] = merge.held(
+                    f"{accumulator.value.name}_trial", merge.moved(0, accumulator) + term
+                )
         self._move(merge, trial)
         self._flush(step, merge)
 
     def _move(self, merge: Merge, sums: dict[Value, Expr]) -> None:
-        """Every lane's centre to the natural one of these sums; the displacement of what holds nothing is 0."""
+        """Move every lane's centre to the natural one of these sums; an empty lane's displacement is 0."""
         inverse: dict[Expr, Load] = {}
         at = {**{one.value: self._c(one) for one in self.form.shifted}, **sums}
-        for one in self.local:
-            above, below = fraction(one.source.together())
+        for pivot in self.local:
+            above, below = fraction(pivot.source.together())
             if below not in inverse:  # any centre is exact, so that one reciprocal serves all of them
                 inverse[below] = merge.held("inverse", 1 / merge.read(below, at))
-            moved = merge.held(f"{one.value.name}_moved", self._c(one) + merge.read(above, at) * inverse[below])
-            merge.merged[one.value] = merge.held(f"{one.value.name}_new", Where(IsFinite(moved), moved, self._c(one)))
-        for one in self.local:
-            merge.deltas[0, one.value] = self._displaced(merge, one, self._c(one))
+            moved = merge.held(f"{pivot.value.name}_moved", self._c(pivot) + merge.read(above, at) * inverse[below])
+            merge.merged[pivot.value] = merge.held(
+                f"{pivot.value.name}_new", Where(IsFinite(moved), moved, self._c(pivot))
+            )
+        for pivot in self.local:
+            merge.deltas[0, pivot.value] = self._displaced(merge, pivot, self._c(pivot))
 
-    def _displaced(self, merge: Merge, one: Pivot, c: Expr) -> Load:
-        """c' − c, c as the merged extrema scale it; 0 of a lane that holds nothing."""
-        holds = merge.read(weight_of(one), self.slots.reads())
-        displaced = merge.merged[one.value] - c
-        return merge.held(f"delta_{one.value.name}", Where(Eq(holds, 0), S.Zero, displaced))
+    def _displaced(self, merge: Merge, pivot: Pivot, c: Expr) -> Load:
+        """c' − c, with c as the merged extrema scale it; 0 for a lane that holds nothing."""
+        holds = merge.read(weight_of(pivot), self.slots.reads())
+        displaced = merge.merged[pivot.value] - c
+        return merge.held(f"delta_{pivot.value.name}", Where(Eq(holds, 0), S.Zero, displaced))
 
     def _recentred(self) -> list[Statement]:
-        """Every lane to its own natural centre; where its extrema are, it stays."""
+        """Move every lane to its own natural centre; its extrema stay."""
         reads = self.slots.reads()
         here = (Side(reads, moves=False), Side({}, moves=False))
         merge = Merge(self.form, self.assembly, self.space, here, self.assembly.lanes)
-        for one in self.shared:
-            merge.keep(one, self._c(one))
+        for pivot in self.shared:
+            merge.keep(pivot, self._c(pivot))
         self._move(merge, reads)
         moving = [one for one in triangular(list(self.form.accumulators)) if not one.is_count]
         stores = [(self._name(one), merge.moved(0, one)) for one in moving]
@@ -298,17 +305,19 @@ class Lanes:
     # ---- N states to one ---------------------------------------------------------------------------------------------
 
     def _collapse(self) -> tuple[Slots, list[Statement]]:
-        """Extrema, then pivots, then every accumulator moved there and summed."""
+        """Merge the lanes: extrema, then pivots, then every accumulator, moved to the row's pivots and summed."""
         rows, _ = allocate(self.form, self.assembly, self.space.problem)
         rows.scale.update(self.slots.scale)
         rows.names.update(self.folds.rows)
         body = self.folds.collapsed()
-        for one in self.form.extrema:
+        for extremum in self.form.extrema:
             body.append(
-                ReduceTile(one.monoid.reduction, self.slots.names[one.value], rows.names[one.value], clear=True)
+                ReduceTile(
+                    extremum.monoid.reduction, self.slots.names[extremum.value], rows.names[extremum.value], clear=True
+                )
             )
-            if one.value in rows.nan:
-                body.append(ReduceTile("sum", self.slots.nan[one.value], rows.nan[one.value], clear=True))
+            if extremum.value in rows.nan:
+                body.append(ReduceTile("sum", self.slots.nan[extremum.value], rows.nan[extremum.value], clear=True))
         running = Merge(self.form, self.assembly, self.space, (Side(rows.reads()), Side({})))
         running.pivots(rows.reads())
         body += running.body
@@ -324,7 +333,7 @@ class Lanes:
         return rows, body
 
     def _refinements(self) -> int:
-        """How often a row's centre is refined: it starts as the mean of the lanes', of which some may be far."""
+        """The number of times to refine a row's centre: it starts as the mean of the lanes', and some may be far."""
         if not found(self.form):
             return 0
         length = self.space.problem.sizes[self.space.plan.binding.streamed.name]
@@ -345,7 +354,7 @@ class Lanes:
         return Load(name, I)
 
     def _start(self, pivot: Pivot, name: str, body: list[Statement]) -> Load:
-        """Where the pivot of a row starts, given those of the lanes that have one: of slopes, at their mean."""
+        """The start of a row's pivot, from the pivots of the lanes that have one; of slopes, their mean."""
         if pivot.policy is PivotPolicy.SLOPE:
             pivot = replace(pivot, policy=PivotPolicy.BLOCK_MEAN)
         c = self._c(pivot)
@@ -361,22 +370,22 @@ class Lanes:
         return merge
 
     def _sums(self, running: Merge, rows: Slots, body: list[Statement], wanted: set[Value]) -> None:
-        """The sums over the lanes at the row's pivots."""
+        """Sum the wanted accumulators over the lanes, at the row's pivots."""
         merge = self._to_row(running)
         wanted = wanted - self.summed
         self.summed |= {one.value for one in self.form.accumulators if is_still(one)} & wanted
         for pivot in self.local:
             merge.deltas[0, pivot.value] = self._displaced(merge, pivot, merge.rescaled(0, pivot))
-        for one in self.form.accumulators:
-            if one.value in wanted:
-                moved = merge.moved(0, one)
+        for accumulator in self.form.accumulators:
+            if accumulator.value in wanted:
+                moved = merge.moved(0, accumulator)
                 body += merge.body
                 merge.body.clear()
-                source = self.assembly.tile_of(f"{one.value.name}_moved", moved, body)
-                body.append(ReduceTile("sum", source, rows.names[one.value], clear=True))
+                source = self.assembly.tile_of(f"{accumulator.value.name}_moved", moved, body)
+                body.append(ReduceTile("sum", source, rows.names[accumulator.value], clear=True))
 
     def _refined(self, running: Merge, rows: Slots) -> list[Statement]:
-        """c + δ of the row, δ from its sums at c."""
+        """Move a row's centre to c + δ, with δ from the row's sums at c; it stays if that is not finite."""
         moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
         for pivot in found(self.form):
             c, name = Load(rows.names[pivot.value], I), self.assembly.row(f"{pivot.value.name}_moved")
@@ -385,6 +394,6 @@ class Lanes:
         return [self.assembly.over_rows(*one) for one in steps(self.form, moved, stores)]
 
     def _marked(self, pivot: Pivot, running: Merge, rows: Slots) -> Statement:
-        """−∞ as the centre of a row without elements, by which a merge knows it."""
+        """Store −∞ as the centre of a row without elements: a merge knows such a row by it."""
         c, holds = rows.names[pivot.value], running.read(weight_of(pivot), rows.reads())
         return self.assembly.over_rows((c, Where(Eq(holds, 0), S.NegativeInfinity, Load(c, I))))

@@ -1,10 +1,10 @@
-"""Merging states, one a row or one a lane: the stores that bring two states to one pivot and add them.
+"""Merge states, one for each row or lane: the stores that bring two states to one pivot and add them.
 
     δ = safe(c') − ρ·c, 0 from an empty state, of a scale c/c'      w, ρ = Π exp(q·(c − safe(c')))
     a' = w · Σ coefficient(δ)·a                                     w·a where w is 0
 
-Within one `Parallel` the accumulators are stored in an order in which each reads only what is not yet overwritten: a
-transition is triangular, since differentiation lowers the degree.
+Within one `Parallel` the accumulators are stored in an order in which each reads only values that are not yet
+overwritten. Such an order exists: a transition is triangular, since differentiation lowers the degree.
 """
 
 from __future__ import annotations
@@ -30,44 +30,46 @@ from redalg.lower_tile.place.space import Space
 @final
 @dataclass(frozen=True)
 class Side:
-    """One of the two states: value -> the expression that reads it; `moves` is False where its running pivots are
-    the merged ones already (a tile that was computed at the new maximum)."""
+    """One of the two states: value -> the expression that reads it.
+
+    `moves` is False if its running pivots are the merged ones already (a tile that was computed at the new maximum).
+    """
 
     values: Mapping[Value, Expr]
     moves: bool = True
 
 
 def safe(c: Expr, *, scales: bool = True) -> Expr:
-    """c, or 0 where c is an empty state's: −∞, and for a mere shift (whose centre may be a minimum) ±∞."""
+    """c, or 0 if c is an empty state's: −∞, or ±∞ for a pivot that only shifts (its centre may be a minimum)."""
     return Where(is_empty(c, scales=scales), S.Zero, c)
 
 
 def is_empty(c: Expr, *, scales: bool = True) -> Boolean:
-    """Whether a pivot is an empty state's."""
+    """The condition that a pivot is an empty state's: −∞, or ±∞ if it only shifts."""
     empty = Is(c, S.NegativeInfinity)
     return empty if scales else Or(empty, Is(c, S.Infinity))
 
 
 def usable(c: Expr) -> Boolean:
-    """Where c is a scale: not of no element, nor of zeros alone, nor of what is not finite."""
+    """The condition that c is a scale: elements were met, not all of them are 0, and all of them are finite."""
     return And(IsFinite(c), c > 0)
 
 
 def numeric_factor(expr: Expr) -> tuple[Expr, Expr]:
-    """An expression as number · rest (the number may be irrational: 1/√128)."""
+    """Split an expression into number · rest (the number may be irrational: 1/√128)."""
     numbers = [factor for factor in Mul.make_args(expr) if factor.is_number]
     return Mul(*numbers), Mul(*(factor for factor in Mul.make_args(expr) if not factor.is_number))
 
 
 def scaled_exp(u: Expr, c: Expr, q: Expr) -> Expr:
-    """exp(q·(u − c)), with a positive number that u and c share drawn into q: one multiplication less."""
+    """exp(q·(u − c)). A positive number that u and c share becomes part of q, which saves one multiplication."""
     (number, u_rest), (other, c_rest) = numeric_factor(u), numeric_factor(c)
     return ScaledExp(u_rest, c_rest, q * number) if number == other and number.is_positive else ScaledExp(u, c, q)
 
 
 @final
 class Merge:
-    """Merges the second side into the first, whose slots are buffers that are overwritten, for every state."""
+    """Merge the second side into the first, for every state; the slots of the first are buffers that it overwrites."""
 
     def __init__(
         self, form: FusedForm, assembly: Assembly, space: Space, sides: tuple[Side, Side], sweep: Sweep | None = None
@@ -84,35 +86,35 @@ class Merge:
         self.still: set[Value] = set()
 
     def keep(self, pivot: Pivot, c: Load) -> None:
-        """Both sides are at c already."""
+        """Take c as the merged pivot: both sides are at c already."""
         self.merged[pivot.value] = self.tile_pivots[pivot.value] = c
         self.still.add(pivot.value)
 
-    def moves(self, one: Accumulator) -> bool:
-        """Whether an accumulator takes up others as pivots move."""
+    def moves(self, accumulator: Accumulator) -> bool:
+        """Tell if the value of an accumulator depends on others when pivots move."""
         still = {pivot.displacement: S.Zero for pivot in self.form.pivots if pivot.value in self.still}
-        return sum(c.xreplace(still) is not S.Zero for _, c in one.transition) > 1
+        return sum(c.xreplace(still) is not S.Zero for _, c in accumulator.transition) > 1
 
     def held(self, name: str, expr: Expr) -> Load:
-        """A buffer that holds an expression for every state."""
+        """The read of a new buffer that holds an expression for every state."""
         made = self.assembly.over(self.sweep, name)
         self.store((made, expr))
         return Load(made, *self.sweep.place)
 
     def store(self, *stores: tuple[str, Expr]) -> None:
-        """Buffers := expressions, for every state."""
+        """Append the stores buffers := expressions, for every state."""
         self.body.append(self.sweep.stores(*stores))
 
     def read(self, expr: Expr, values: Mapping[Value, Expr]) -> Expr:
-        """An expression of values and parameters as reads at the state's place."""
+        """The expression with reads at the state's place for its values and parameters."""
         return self.space.with_values(values).read(expr)
 
     def pivot(self, pivot: Pivot, values: Mapping[Value, Expr]) -> Expr:
-        """A pivot in terms of a state's reads."""
+        """A pivot as an expression of a state's reads."""
         return values[pivot.value] if pivot.has_slot else self.read(pivot.source, values)
 
     def pivots(self, extrema: Mapping[Value, Expr]) -> dict[Value, Expr]:
-        """The merged pivots, safe to subtract, given the merged extrema."""
+        """The merged pivots, safe to subtract, computed from the merged extrema."""
         for pivot in (one for one in self.form.pivots if not one.has_slot):
             source = self.read(pivot.source, extrema)
             if pivot.policy is PivotPolicy.SCALE:
@@ -127,7 +129,7 @@ class Merge:
         return self.merged
 
     def shift(self) -> None:
-        """Choose the merged pivots: the natural place of both states together, or where the first one has it."""
+        """Choose the merged pivots: the natural place of both states together, or the pivot of the first state."""
         for pivot in kept(self.form):
             if pivot.value not in self.still:
                 self.merged[pivot.value] = self.held(f"{pivot.value.name}_new", self._chosen(pivot))
@@ -147,16 +149,16 @@ class Merge:
             read = Load(name, *self.sweep.place)
             moved.append((name, c + self.read(pivot.source, at)))
             stores.append((buffer_of(c), Where(IsFinite(read), read, c)))
-        for one in apart(steps(self.form, moved, stores)):
-            self.store(one)
+        for store in apart(steps(self.form, moved, stores)):
+            self.store(store)
         self.deltas.clear()
 
     def _chosen(self, pivot: Pivot) -> Expr:
-        """The pivot of the first side that is not empty, of u as the merged pivots scale it."""
+        """The pivot of the first side that is not empty, for u scaled by the merged pivots."""
         return first_of(*(self.rescaled(side, pivot) for side in range(2)))
 
     def rescaled(self, side: int, pivot: Pivot) -> Expr:
-        """ρ·c of one side, 0 of a slope between generators that are scaled; −∞ of an empty state."""
+        """ρ·c of one side; 0 for a slope between generators that are scaled, −∞ for an empty state."""
         c = self.sides[side].values[pivot.value]
         if pivot.policy is PivotPolicy.SLOPE and (pivot.scales or pivot.onto):
             return Where(is_empty(c), c, S.Zero)
@@ -165,29 +167,31 @@ class Merge:
 
     def _sums(self, wanted: set[Value], name: str) -> dict[Value, Expr]:
         out: dict[Value, Expr] = {}
-        for one in self.form.accumulators:
-            if one.value in wanted:
-                out[one.value] = self.held(f"{one.value.name}_{name}", Add(self.moved(0, one), self.moved(1, one)))
+        for accumulator in self.form.accumulators:
+            if accumulator.value in wanted:
+                out[accumulator.value] = self.held(
+                    f"{accumulator.value.name}_{name}", Add(self.moved(0, accumulator), self.moved(1, accumulator))
+                )
         return out
 
-    def moved(self, side: int, one: Accumulator) -> Expr:
+    def moved(self, side: int, accumulator: Accumulator) -> Expr:
         """An accumulator of one side at the merged pivots."""
         values = self.sides[side].values
-        total = Add(*(Mul(self._coefficient(side, c), values[value]) for value, c in one.transition))
-        weight = self.weight(side, one)
-        if weight is not S.One and len(one.transition) > 1:  # of no weight what is moved far may overflow; a NaN stays
-            total = Where(Eq(weight, 0), values[one.value], total)
+        total = Add(*(Mul(self._coefficient(side, c), values[value]) for value, c in accumulator.transition))
+        weight = self.weight(side, accumulator)
+        if weight is not S.One and len(accumulator.transition) > 1:  # at weight 0 a far move may overflow; a NaN stays
+            total = Where(Eq(weight, 0), values[accumulator.value], total)
         return total if weight is S.One else weight * total
 
-    def weight(self, side: int, one: Accumulator) -> Expr:
-        """Π exp(q·(c − c')) of one side, in a row buffer; 1 where its pivots are the merged ones."""
-        if not one.weight or not self.sides[side].moves:
+    def weight(self, side: int, accumulator: Accumulator) -> Expr:
+        """Π exp(q·(c − c')) of one side, in a row buffer; 1 if its pivots are the merged ones."""
+        if not accumulator.weight or not self.sides[side].moves:
             return S.One
-        key = (side, Mul(*(ScaledExp(pivot.base, pivot.value, q) for pivot, q in one.weight)))
+        key = (side, Mul(*(ScaledExp(pivot.base, pivot.value, q) for pivot, q in accumulator.weight)))
         if key not in self.weights:
             values = self.sides[side].values
             expr = Mul(*(scaled_exp(self.pivot(pivot, values), self.merged[pivot.value], self.space.read(q))
-                         for pivot, q in one.weight))  # fmt: skip
+                         for pivot, q in accumulator.weight))  # fmt: skip
             self.weights[key] = self.held("rescale", expr)
         return self.weights[key]
 
@@ -204,14 +208,14 @@ class Merge:
         made = coefficient.xreplace(found)
         return made.xreplace({one: self._named(side, one) for one in of_kind(Let, made)})
 
-    def _named(self, side: int, one: Let) -> Expr:
-        """What a coefficient names, in a row buffer."""
-        if (side, one) not in self.ratios:
-            self.ratios[side, one] = self.held(one.name, one.expr)
-        return self.ratios[side, one]
+    def _named(self, side: int, let: Let) -> Expr:
+        """The row buffer of an expression that a coefficient names."""
+        if (side, let) not in self.ratios:
+            self.ratios[side, let] = self.held(let.name, let.expr)
+        return self.ratios[side, let]
 
     def _ratio(self, side: int, pivot: Pivot) -> Expr:
-        """ρ = Π exp(q·(m − m')), or m/m', of one side, in a row buffer; 1 where its pivots m are the merged ones."""
+        """ρ = Π exp(q·(m − m')), or m/m', of one side, in a row buffer; 1 if its pivots m are the merged ones."""
         return self._scaled(side, pivot.scales, f"rho_{pivot.value.name}")
 
     def _scaled(self, side: int, scales: tuple[tuple[Pivot, Expr], ...], name: str) -> Expr:
@@ -245,12 +249,12 @@ class Merge:
         return self.deltas[side, pivot.value]
 
     def _moved_scale(self, side: int, pivot: Pivot) -> Expr:
-        """m/m' of a scale, 1 of zeros alone."""
+        """m/m' of a scale; 1 if the state met zeros alone."""
         old = self.held(f"{pivot.value.name}_old", self.pivot(pivot, self.sides[side].values))
         return Where(usable(old), old / self.merged[pivot.value], S.One)
 
     def _along(self, side: int, pivot: Pivot, moved: Expr) -> Expr:
-        """c' − c less Σ β'·(how far u' moved), rounded once: on a steep line two large numbers cancel."""
+        """c' − c − Σ β'·(the move of u'), rounded once: on a steep line two large numbers cancel."""
         values, tilted = self.sides[side].values, S.Zero
         ratios = {one.value: self._ratio(side, one) for one in self.form.pivots if one.scales and pivot.slopes}
         tilted_too = {one.value: one for one in self.form.pivots if one.slopes}
@@ -263,7 +267,7 @@ class Merge:
         return moved if tilted is S.Zero else Wide(moved - tilted)
 
     def accumulate(self, rows: list[Accumulator]) -> None:
-        """Store the merged accumulators and pivots over side a's buffers."""
+        """Store the merged accumulators and pivots into the buffers of the first side."""
         stores = [(self._name(one.value), Add(self.moved(0, one), self.moved(1, one))) for one in triangular(rows)]
         stores += [(self._name(pivot.value), self.merged[pivot.value])
                    for pivot in self.form.shifted if pivot.value not in self.still]  # fmt: skip
@@ -275,7 +279,7 @@ class Merge:
 
 
 def first_of(a: Expr, b: Expr) -> Expr:
-    """The pivot of the first of two states, unless that one is empty."""
+    """The pivot of the first of two states, or of the second if the first is empty."""
     return Where(Is(a, S.NegativeInfinity), b, a)
 
 
@@ -283,7 +287,7 @@ Stores = list[tuple[str, Expr]]
 
 
 def steps(form: FusedForm, moved: Stores, stores: Stores) -> list[Stores]:
-    """Pivots to where they are found, in steps: one by one, or all at once where one is found from another."""
+    """Group the stores that move pivots into steps: a step for each, or one for all if a pivot depends on another."""
     pivots = {one.value for one in form.shifted}
     if any(values_of(one.source) & pivots for one in form.shifted):
         return [[*moved, *stores]]
@@ -296,14 +300,14 @@ def apart(made: list[Stores]) -> Stores:
 
 
 def buffer_of(read: Expr) -> str:
-    """The buffer that a plain read reads."""
+    """The name of the buffer of a plain read."""
     if not isinstance(read, Load):
         raise AssertionError(f"{read} is not a plain read of a buffer")
     return read.name
 
 
 def triangular(accumulators: list[Accumulator]) -> list[Accumulator]:
-    """Accumulators in an order in which each transition reads only itself and later ones."""
+    """Order accumulators so that each transition reads only its own accumulator and later ones."""
     left, order = list(accumulators), list[Accumulator]()
     while left:
         read = {value for one in left for value, _ in one.transition if value != one.value}

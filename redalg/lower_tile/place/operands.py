@@ -1,7 +1,7 @@
 """Operands of contractions and producers: tiles of inputs in shared memory, loaded or computed.
 
-What does not depend on the streamed axis is loaded before the loop (MCFuser's scope of a statement). A part of a tensor
-is one tile, however its elements are indexed: what serves two contractions is loaded once.
+A tile that does not depend on the streamed axis is loaded before the loop (MCFuser's scope of a statement). A part of a
+tensor is one tile, however its elements are indexed: a tile that two contractions use is loaded once.
 
 r(i)·f(i, j)   →   r[i]·f(i, j), r made once     before the loop; exact but for a rounding, where r reads inputs alone
 """
@@ -27,13 +27,13 @@ from redalg.strategies.model.dag import within
 
 
 def node_axes(indices: tuple[Expr, ...]) -> tuple[Axis, ...]:
-    """The axes of a tile, one a dimension."""
+    """The axes of a tile, one for each dimension."""
     return tuple(axis for one in indices for axis in free_axes(one))
 
 
 @final
 class Operands:
-    """Loads tiles into `before` (ahead of the loop) or into the loop's body."""
+    """Load tiles into `before` (ahead of the loop) or into the loop's body."""
 
     def __init__(self, assembly: Assembly, before: list[Statement]) -> None:
         self.assembly, self.before = assembly, before
@@ -42,7 +42,7 @@ class Operands:
     # ---- tiles of inputs ---------------------------------------------------------------------------------------------
 
     def staged(self, space: Space, expr: Basic, body: list[Statement], least: int = 2) -> Space:
-        """The space with every floating-point element of the expression that spans `least` axes of the tile staged."""
+        """The space with tiles for the floating-point elements of the expression that span at least `least` axes."""
         found = {}
         for element in sorted(elements_of(expr), key=str):
             part = space.region(element)
@@ -52,7 +52,7 @@ class Operands:
         return space.with_staged(found)
 
     def load(self, space: Space, element: Element, body: list[Statement]) -> str:
-        """A tile of an input in shared memory, loaded once, ahead of the loop where it does not move with it."""
+        """A tile of an input in shared memory, loaded once: before the loop if it does not move with the loop."""
         part = space.region(element)
         if part is None:
             raise PlanError(f"`{element}` is not a plain tile of its tensor")
@@ -68,11 +68,11 @@ class Operands:
         return self.tiles[region]
 
     def place(self, streamed: Axis, axes: Iterable[Axis], body: list[Statement]) -> list[Statement]:
-        """Where a load stands that depends on the given axes: as far out as the memory-access DAG allows."""
+        """The statement list for a load that depends on the given axes: as far out as the memory-access DAG allows."""
         return body if within((str(streamed),), set(map(str, axes))) else self.before
 
     def _by_lane(self, space: Space, indices: tuple[Expr, ...]) -> bool:
-        """Whether a tile is read by the lane that loads it: registers then hold it."""
+        """Tell if the lane that loads a tile is the one that reads it: registers then hold it."""
         binding = space.plan.binding
         return not space.plan.multiplies and indices == (binding.row, binding.streamed)
 
@@ -89,8 +89,8 @@ class Operands:
     ) -> str:
         """A factor of a contraction as a shared tile over the given axes (in its own dtype, unless one is given).
 
-        It is 0 where `live` does not hold: a weight of 0 does not hide a NaN there. That takes a tile of its own, since
-        what a pipeline loads ahead may not be overwritten.
+        It is 0 if `live` does not hold: a weight of 0 does not hide a NaN there. That takes a tile of its own, since a
+        tile that a pipeline loads ahead may not be overwritten.
         """
         dtype = dtype or operand_dtype(space, expr)
         whole = isinstance(expr, Element) and live is S.true and len(axes) == len(indices)
@@ -121,7 +121,7 @@ class Operands:
         return self.assembly.made[key]
 
     def _hoisted(self, read: Expr) -> Expr:
-        """r(i)·f(i, j)  →  r computed for every row, ahead of the loop; where it reads inputs alone."""
+        """Compute r of r(i)·f(i, j) for every row, before the loop, if r reads inputs alone."""
         if isinstance(read, Where):
             return Where(read.args[0], self._hoisted(read.args[1]), read.args[2])
         if isinstance(read, Cast):
@@ -135,7 +135,7 @@ class Operands:
         return rest * self.assembly.shared_row("factor", factor, self.before, note=f"{factor}")
 
     def head(self, space: Space, expr: Expr, live: Boolean, body: list[Statement]) -> str:
-        """A tile in registers of columns and streamed elements that holds a term, 0 where it does not count."""
+        """A tile in registers, of columns and streamed elements, that holds a term; 0 if the element does not count."""
         inner, plan = self.staged(space, expr, body), space.plan
         read = inner.read(expr) if live is S.true else Where(live, inner.read(expr), S.Zero)
         shape = (plan.block_column, plan.block_streamed)
@@ -146,16 +146,16 @@ class Operands:
     def right(
         self, space: Space, expr: Expr, dtype: str, body: list[Statement], live: Boolean = S.true
     ) -> tuple[str, bool]:
-        """The second factor of a contraction as a shared tile, and whether it lies with its columns first.
+        """The second factor of a contraction as a shared tile, and True if its columns are its first dimension.
 
-        8-bit matrix instructions want that; otherwise it lies as its tensor does.
+        8-bit matrix instructions need that order; otherwise the tile has the order of its tensor.
         """
         binding = space.plan.binding
         if binding.column is None:
             raise AssertionError("a contraction without columns")
         turned = is_eight_bits(dtype) or any(
-            (part := space.region(one)) is not None and part[1] == (binding.column, binding.streamed)
-            for one in elements_of(expr)
+            (part := space.region(element)) is not None and part[1] == (binding.column, binding.streamed)
+            for element in elements_of(expr)
         )
         axes, indices = ((binding.column, binding.streamed), (E_, J)) if turned else (
             (binding.streamed, binding.column), (J, E_))  # fmt: skip
@@ -163,7 +163,7 @@ class Operands:
 
 
 def operand_dtype(space: Space, expr: Expr) -> str:
-    """The dtype in which a factor enters a contraction: its own when it is one input's, else the arithmetic's."""
+    """The dtype of a factor in a contraction: its cast's, or its inputs' if they share one, else the arithmetic's."""
     found = {space.problem.dtypes[one.name] for one in elements_of(expr)}
     found = {dtype for dtype in found if dtype.startswith(("float", "bfloat"))}
     if isinstance(expr, Cast):

@@ -18,7 +18,7 @@ from redalg.strategies.plan import Problem, shape_of
 
 
 def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
-    """Inputs, then scalars, in order of name; of every stage, but what one makes for another."""
+    """Inputs, then scalars, in order of name, of every stage; without the arrays that one stage makes for another."""
     made = {one.name for one in form.handed_on}
     names = sorted({name for one in form.stages for name in one.cascade.inputs()} - made)
     shapes = {name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem) for name in names}
@@ -38,22 +38,25 @@ def of_places(stage: FusedForm) -> frozenset[Scalar]:
     exprs += [one.term for one in stage.extrema] + [factor for one in stage.accumulators for factor in one.factors]
     exprs += [one.expr for one in stage.assignments] + [one.expr for one in stage.outputs]
     relations = (
-        one for expr in exprs for one in of_kind(Relational, expr) if not (of_kind(Element, one) or of_kind(Value, one))
+        relation
+        for expr in exprs
+        for relation in of_kind(Relational, expr)
+        if not (of_kind(Element, relation) or of_kind(Value, relation))
     )
     return frozenset(scalar for one in relations for scalar in of_kind(Scalar, one))
 
 
 def outputs(form: FusedForm, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:
     """Outputs, in the order in which they were named (a single number is an array of one)."""
-    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in (one.given if one.places else one.axes))
-              for one in form.returned}  # fmt: skip
+    shapes = {output.name: tuple(problem.sizes[axis.name] for axis in (output.given if output.places else output.axes))
+              for output in form.returned}  # fmt: skip
     return tuple(
         Parameter(output_name(key, problem), shape or (1,), dtypes[key], "output", key) for key, shape in shapes.items()
     )
 
 
 def reading(stage: FusedForm, form: FusedForm, problem: Problem) -> Problem:
-    """The problem of a stage: with the dtypes of what it reads of the others, which narrower inputs do not have."""
+    """The problem of a stage, with the dtypes of the arrays that it reads from other stages: inputs may be narrower."""
     made = {one.name for one in form.handed_on}
     dtypes = {name: dtype for name, dtype in problem.dtypes.items() if name not in made}
     read = {name: held(name, form, problem) for name in stage.cascade.inputs() if name in made}
@@ -61,12 +64,12 @@ def reading(stage: FusedForm, form: FusedForm, problem: Problem) -> Problem:
 
 
 def held(name: str, form: FusedForm, problem: Problem) -> str:
-    """The dtype of what one stage makes for another: the arithmetic's; of truth bytes, of indices integers."""
+    """The dtype of an array that one stage makes for another: the arithmetic's; bytes for truth, int64 for indices."""
     return {"bool": "uint8", "": problem.compute}.get(form.whole.get(name, ""), "int64")
 
 
 def between(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
-    """What one stage makes for another."""
+    """The arrays that one stage makes for another, as workspaces."""
     shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in form.handed_on}
     return tuple(
         Parameter(kernel_name(key), shape or (1,), held(key, form, problem), "workspace", key)

@@ -34,7 +34,7 @@ from redalg.strategies.rules.tiles import padded
 @final
 @dataclass(frozen=True)
 class Part:
-    """What a tile of the inner axis gives to a reduction, held in the buffer `name`; `clear` where it is the first."""
+    """The part of a reduction that a tile of the inner axis gives, in the buffer `name`; `clear` if it is the first."""
 
     space: Space
     reduction: Reduction
@@ -46,19 +46,19 @@ class Part:
 
 @final
 class Production:
-    """Builds the tiles of producers in the loop's body; of one part of their axes where `part` numbers it."""
+    """Build the tiles of producers in the loop's body; with `part`, only for the part of their axes that it numbers."""
 
     def __init__(self, assembly: Assembly, operands: Operands, part: Symbol | None = None) -> None:
         self.assembly, self.operands, self.part = assembly, operands, part
 
     def add(self, space: Space, producer: Producer, to: Value, body: list[Statement]) -> Space:
-        """The space with a producer's value added to another's tile, so that it is 0 by itself."""
+        """Add a producer's value to the tile of another. The returned space reads the value itself as 0."""
         [reduction] = producer.cascade.reductions
         self._reduced(space, reduction, producer.cascade.axis, buffer_of(space.values[to]), body, onto=True)
         return space.with_values({producer.value: S.Zero})
 
     def produce(self, space: Space, producer: Producer, body: list[Statement]) -> Space:
-        """The space with a producer's value at hand."""
+        """Compute a producer's value, and return the space that can read it."""
         cascade = producer.cascade
         if cascade.producers:
             raise AssertionError(f"{producer.name} has producers of its own, which are stages or stand beside it")
@@ -94,7 +94,7 @@ class Production:
         return name
 
     def _part(self, part: Part, body: list[Statement]) -> None:
-        """The product of two factors as a contraction, anything else one element after the other."""
+        """Reduce a part: a product of two factors as a contraction, any other term one element after the other."""
         is_sum = part.reduction.monoid.name == "sum"
         sides = factors_of(part.space, part.reduction.term) if is_sum else None
         if sides is None:
@@ -103,7 +103,7 @@ class Production:
             self._product(part, sides, body)
 
     def _product(self, part: Part, sides: tuple[Expr, Expr], body: list[Statement]) -> None:
-        """One matrix product of a row factor and a streamed factor."""
+        """Append one matrix product of a row factor and a streamed factor."""
         (row, streamed), space, axis = sides, part.space, part.axis
         binding, dtype = space.plan.binding, operand_dtype(space, row)
         rows = (binding.row, axis) if space.by_row(row) else (axis,)
@@ -119,7 +119,7 @@ class Production:
         body.append(Contract(a, b, part.name, transposed=not turned, clear=part.clear))
 
     def _serial(self, part: Part, body: list[Statement]) -> None:
-        """name[i, j] := [name[i, j]] ⊕_u term, one u after the other."""
+        """Append name[i, j] := [name[i, j]] ⊕_u term, one u after the other."""
         space, axis, monoid = part.space, part.axis, part.reduction.monoid
         inner, held = part.operands.staged(space, part.reduction.term, body), Load(part.name, I, J)
         made = monoid.combine(held, inner.read(part.reduction.term))
@@ -132,38 +132,41 @@ class Production:
 
 
 def added(form: FusedForm, space: Space) -> dict[Value, Value]:
-    """Producers that may be added to an earlier one's tile: both products, and only their sum is used."""
+    """The producers that may be added to the tile of an earlier one, with that one.
+
+    Both are products, and only their sum is used.
+    """
     products = [one for one in form.cascade.producers if is_product(one, space)]
     found: dict[Value, Value] = {}
-    for place, one in enumerate(products):
+    for place, product in enumerate(products):
         earlier = (other.value for other in products[:place] if other.value not in found)
-        to = next((other for other in earlier if only_added(one.value, other, form)), None)
+        to = next((other for other in earlier if only_added(product.value, other, form)), None)
         if to is not None:
-            found[one.value] = to
+            found[product.value] = to
     return found
 
 
 def is_product(producer: Producer, space: Space) -> bool:
-    """Whether a producer is one sum of products, for every row and streamed element."""
+    """True if a producer is one sum of products, for every row and streamed element."""
     sum_alone = producer.cascade.sum_alone
     return sum_alone is not None and factors_of(along(space, producer.cascade.axis, S.Zero, 1), sum_alone) is not None
 
 
-def only_added(one: Value, to: Value, form: FusedForm) -> bool:
-    """Whether a value stands nowhere but in sums with another: put other − one for the other, and it is gone."""
+def only_added(value: Value, to: Value, form: FusedForm) -> bool:
+    """True if `value` stands only in sums with `to`: put `to − value` for `to`, and `value` is gone."""
     exprs = [one.term for one in form.extrema]
     exprs += [operand for structure in form.structures for operand in structure.operands]
     exprs += [pivot.base for pivot in form.pivots] + [factor for a in form.accumulators for factor in a.factors]
     exprs += [output.expr for output in form.outputs]
     exprs += [expr for producer in form.cascade.producers for expr in producer.cascade.expressions()]
-    used = [expr for expr in exprs if expr.has(one) or expr.has(to)]
-    return not form.cascade.domain.has(one, to) and not any(
-        expand_mul(e.xreplace({to: to - one})).has(one) for e in used
+    used = [expr for expr in exprs if expr.has(value) or expr.has(to)]
+    return not form.cascade.domain.has(value, to) and not any(
+        expand_mul(e.xreplace({to: to - value})).has(value) for e in used
     )
 
 
 def inner_length(space: Space, axis: Axis) -> int:
-    """How many elements of a producer's axis a tile holds: all, padded to what matrix instructions take, or a part."""
+    """The length of a producer's axis in a tile: all of it, padded to what matrix instructions take, or a part."""
     whole = padded(space.problem.sizes[axis.name], 16)
     return min(space.plan.block_inner or whole, whole)
 
@@ -174,7 +177,7 @@ def along(space: Space, axis: Axis, first: Expr, length: int) -> Space:
 
 
 def factors_of(space: Space, term: Expr) -> tuple[Expr, Expr] | None:
-    """(row factor, streamed factor) of a term that is a product of the two, in one dtype."""
+    """The pair (row factor, streamed factor) of a term that is their product, in one dtype; None for other terms."""
     factors = grouped(term, ())
     streamed = space.plan.binding.streamed
     if len(factors) != 2 or values_of(term):
@@ -186,6 +189,6 @@ def factors_of(space: Space, term: Expr) -> tuple[Expr, Expr] | None:
 
 
 def lies_along(space: Space, factor: Expr, axes: tuple[Axis, Axis]) -> bool:
-    """Whether a factor is an input whose tile lies along the given axes, in their order."""
+    """True if a factor is an input whose tile lies along the given axes, in their order."""
     part = space.region(factor) if isinstance(factor, Element) else None
     return part is not None and part[1] == axes

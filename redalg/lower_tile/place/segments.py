@@ -1,12 +1,12 @@
-"""Multi-Segment: blocks take parts of the streamed axis, their states go to a workspace, where they are merged.
+"""Multi-Segment: blocks take parts of the streamed axis; their states go to a workspace, and are merged from there.
 
 merge = kernel    by a second kernel: every launch sees what the ones before it stored
-merge = launch    by the block that comes last of those of its tile, in the same launch (`Last`), a few rows at a time
+merge = launch    by the block that comes last of its tile, in the same launch (`Last`), a few rows at a time
 
-Parts are merged in their order either way, so that which block comes last changes no bit. What all columns of a row
-share (or all rows of a column) is stored once for a kernel that merges; in the same launch every tile stores its own,
-since it waits for no block of another. Outputs that carry the streamed axis are written by a further kernel, from the
-merged state.
+Parts are merged in their order either way, so the order in which blocks finish changes no bit. If a kernel merges, a
+slot that all columns of a row share (or all rows of a column) is stored once. In the same launch every tile stores its
+own copy, since it waits for no block of another tile. Outputs that carry the streamed axis are written by a further
+kernel, from the merged state.
 """
 
 from __future__ import annotations
@@ -54,14 +54,13 @@ PARTS_TOGETHER = 8
 @final
 @dataclass(frozen=True)
 class Parts:
-    """Where the parts of a state lie.
+    """The workspaces that hold the parts of a state.
 
     Attributes:
         names: workspaces of the parts.
         slots: the buffers that they are stored from.
         wholes: workspaces of the merged state (none: nothing else reads it).
-        rows, columns: (number, count) of the block's tile where every tile stores its own; None where one stores for
-            all.
+        rows, columns: (number, count) of the block's tile if every tile stores its own; None if one stores for all.
     """
 
     names: Mapping[State, str]
@@ -71,22 +70,22 @@ class Parts:
     columns: tuple[Expr, Any] | None = None
 
     def own(self, value: State) -> tuple[Expr, Any] | None:
-        """The tile that stores a slot for itself, where others hold the same."""
+        """(number, count) of the tile, if it stores its own copy of a slot that other tiles hold too; else None."""
         return None if value in self.slots.columns else self.rows if value in self.slots.heads else self.columns
 
     def shape(self, value: State, job: Job) -> tuple[Any, ...]:
-        """(segments, tiles that store their own, …) of a workspace."""
+        """The shape of a workspace: (segments, tiles that store their own, …)."""
         own = self.own(value)
         return (job.plan.segments, *([own[1]] if own else []), *state_shape(value, self.slots, job))
 
     def place(self, value: State, space: Space, part: Expr) -> tuple[Expr, ...]:
-        """Where a part of a slot lies in its workspace."""
+        """The place of a slot's part in its workspace."""
         own = self.own(value)
         return (part, *([own[0]] if own else []), *state_place(value, self.slots, space))
 
 
 def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
-    """Blocks take parts of the streamed axis; their states are merged by a second kernel, or by the last of them."""
+    """Divide the streamed axis among blocks; a second kernel, or the last of the blocks, merges their states."""
     names = Names(taken(job))
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
@@ -128,7 +127,7 @@ def parameter(value: State, name: str, shape: tuple[Any, ...], job: Job) -> Para
 
 
 def state_shape(value: State, slots: Slots, job: Job) -> tuple[Any, ...]:
-    """(grid axes …, rows, columns or places) of a slot of every row."""
+    """The shape of a slot for all rows: (grid axes …, rows, columns or places)."""
     binding, sizes = job.plan.binding, job.problem.sizes
     if value in slots.heads and binding.column:
         return (*(sizes[axis.name] for axis in binding.grid), sizes[binding.column.name])
@@ -139,7 +138,7 @@ def state_shape(value: State, slots: Slots, job: Job) -> tuple[Any, ...]:
 
 
 def state_place(value: State, slots: Slots, space: Space) -> tuple[Expr, ...]:
-    """Where a slot lies among those of every row."""
+    """The place of a slot among the slots of all rows."""
     binding = space.plan.binding
     if value in slots.heads and binding.column:
         return (*(space.at[axis] for axis in binding.grid), space.at[binding.column])
@@ -153,7 +152,7 @@ def state_place(value: State, slots: Slots, space: Space) -> tuple[Expr, ...]:
 def stored(
     value: State, slots: Slots, at: tuple[str, tuple[Expr, ...]], space: Space, *, alone: bool = True
 ) -> Statement:
-    """A slot to a place of a workspace; `alone`: of blocks that hold the same, by one."""
+    """Store a slot at a place of a workspace; `alone`: only one of the blocks that hold the same stores it."""
     (workspace, where), source = at, slots.buffers()[value]
     once = And(space.rows_inside(), space.first_columns() if alone else S.true)
     if isinstance(value, tuple):
@@ -182,15 +181,15 @@ def merging(job: Job, names: Names, parts: Parts) -> Kernel:
 
 
 def merged(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
-    """The derived merge, part after part, then finish; the merged state is kept where a further kernel reads it."""
+    """The derived merge, part after part, then finish; the merged state is stored if a further kernel reads it."""
     slots, body = allocate(job.form, assembly, job.problem)
     folds = Folds(job.form, assembly, space, by_row=True)
     body += folds.emptied()
     slots = replace(slots, names=slots.names | folds.rows, scale=parts.slots.scale)
     places = {value: (name, parts.place(value, space, PART)) for value, name in parts.names.items()}
     loop, held, best = taken_from(places, slots, job.form, assembly, space)
-    for one, part in best.items():
-        loop += selected_part(one, assembly, job.problem, slots.best[one], part)
+    for structure, part in best.items():
+        loop += selected_part(structure, assembly, job.problem, slots.best[structure], part)
     loop += folds.part(held)
     loop += merge_step(assembly, space, slots, held, job.form)
     together = min(PARTS_TOGETHER, job.plan.segments)
@@ -207,13 +206,13 @@ def merged(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Sta
 
 
 def counting(place: Frame, name: str) -> Parameter:
-    """The counter of the blocks that are done, one for every tile: all of the grid but the parts."""
+    """The array that counts finished blocks, one number for every tile: over all of the grid but the parts."""
     tiles = tuple(extent for variable, extent in place.grid if variable != SEGMENT) or (1,)
     return Parameter(name, tiles, "int32", "counter", name)
 
 
 def own_tile(axis: Axis | None, job: Job, space: Space) -> tuple[Expr, Any] | None:
-    """(number, count) of a block's tile along an axis; None where there is but one."""
+    """(number, count) of a block's tile along an axis; None if there is only one."""
     if axis is None:
         return None
     first, length = space.start[axis]
@@ -222,9 +221,10 @@ def own_tile(axis: Axis | None, job: Job, space: Space) -> tuple[Expr, Any] | No
 
 
 def by_the_last(job: Job, place: Frame, assembly: Assembly, counter: Parameter, parts: Parts) -> Last:
-    """What the last block of a tile does: the tile's rows, `block_merged` at a time, in buffers of their own.
+    """The work of a tile's last block: it merges the tile's rows, `block_merged` at a time, in buffers of their own.
 
-    They are free of the layouts that matrix products ask for, and take the registers that the streaming ones leave.
+    These buffers are free of the layouts that matrix products ask for. They take the registers that the streaming
+    buffers leave.
     """
     whole, row = job.plan.block_row, job.plan.binding.row
     rows = gcd(whole, min(whole, job.plan.block_merged)) if row is not None else 1
@@ -258,15 +258,15 @@ def taken_from(
     assembly: Assembly,
     space: Space,
 ) -> tuple[list[Statement], dict[Value, str], dict[Structure, Best]]:
-    """A part's slots from their places in workspaces into row and column buffers."""
+    """Read a part's slots from their places in workspaces into row and column buffers."""
     body, held, best = list[Statement](), dict[Value, str](), dict[Structure, Best]()
     for value, (workspace, where) in places.items():
         if isinstance(value, tuple):
-            one, number = value
+            structure, number = value
             if number == 0:
-                taken = (places[one, number] for number in range(len(slots.best[one])))
+                taken = (places[structure, number] for number in range(len(slots.best[structure])))
                 reads = [Load(name, *at) for name, at in taken]
-                best[one], taking = part_of(one, assembly, space.problem, reads)
+                best[structure], taking = part_of(structure, assembly, space.problem, reads)
                 body += taking
             continue
         read = Load(workspace, *where)
@@ -284,7 +284,7 @@ def taken_from(
 
 
 def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -> Kernel:
-    """The outputs that carry the streamed axis, every part of it by blocks of its own."""
+    """The kernel that writes the outputs that carry the streamed axis; each part of the axis has its own blocks."""
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
     slots, _ = allocate(job.form, assembly, job.problem)
@@ -302,18 +302,18 @@ def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -
 def merge_step(
     assembly: Assembly, space: Space, slots: Slots, held: Mapping[Value, str], form: FusedForm
 ) -> list[Statement]:
-    """The running state ⊕ one part, which is held in row and column buffers."""
+    """Merge one part into the running state (state ⊕ part); row and column buffers hold the part."""
     body: list[Statement] = []
     running = slots.reads()
     before = dict(running)
-    for one in form.extrema:
-        name, old = slots.names[one.value], assembly.row(f"{one.value.name}_old")
+    for extremum in form.extrema:
+        name, old = slots.names[extremum.value], assembly.row(f"{extremum.value.name}_old")
         body.append(Copy(name, old))
-        body.append(assembly.over_rows((name, one.monoid.combine(Load(name, I), Load(held[one.value], I)))))
-        if one.value in slots.nan:
-            met = Where(IsNaN(Load(held[one.value], I)), S.One, S.Zero)
-            body.append(assembly.over_rows((slots.nan[one.value], Load(slots.nan[one.value], I) + met)))
-        before[one.value] = slots.scale.get(one.value, S.One) * Load(old, I)
+        body.append(assembly.over_rows((name, extremum.monoid.combine(Load(name, I), Load(held[extremum.value], I)))))
+        if extremum.value in slots.nan:
+            met = Where(IsNaN(Load(held[extremum.value], I)), S.One, S.Zero)
+            body.append(assembly.over_rows((slots.nan[extremum.value], Load(slots.nan[extremum.value], I) + met)))
+        before[extremum.value] = slots.scale.get(extremum.value, S.One) * Load(old, I)
     part = replace(slots, names=dict(held)).reads()
     merge = Merge(form, assembly, space, (Side(before), Side(part)))
     merge.pivots(running)

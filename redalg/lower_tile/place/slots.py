@@ -1,4 +1,4 @@
-"""The buffers that hold the state of a block's rows, and what makes it empty."""
+"""The buffers that hold the state of a block's rows, and the statements that make it empty."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redalg.lower_tile.place.space import E_, I, J
 from redalg.strategies.plan import Problem
 
 State = Value | tuple[Structure, int]
-"""What a buffer of the state holds: a slot, or a numbered part of selected elements."""
+"""The content of a buffer of the state: a slot, or a numbered part of selected elements."""
 
 
 @final
@@ -27,8 +27,8 @@ class Slots:
     """The buffers that hold the state: value -> buffer.
 
     `best` holds the selected elements of structures. `scale` is a positive factor that an extremum leaves out. `nan`
-    counts the NaN that an extremum met: a maximum of numbers passes over them (on both targets), and an output that is
-    the extremum itself must not. `lanes`: every lane of the tile holds a state of its own.
+    counts the NaN that an extremum met: a maximum of numbers ignores them (on both targets), but an output that is the
+    extremum itself must not. `lanes` says that every lane of the tile holds a state of its own.
     """
 
     names: dict[Value, str] = field(default_factory=dict)
@@ -53,11 +53,11 @@ class Slots:
         return self.scale.get(value, S.One) * Load(name, *place)
 
     def final(self, value: Value) -> Expr:
-        """A slot's read when the loop is over: NaN where an extremum met one."""
+        """A slot's read after the loop: NaN if it is an extremum that met one."""
         return self.marked(value, self.read(value))
 
     def marked(self, value: Value, read: Expr) -> Expr:
-        """A read, or NaN where the extremum met one."""
+        """A read, or NaN if the extremum met one."""
         return Where(Load(self.nan[value], I) > 0, S.NaN, read) if value in self.nan else read
 
     def reads(self) -> dict[Value, Expr]:
@@ -69,12 +69,12 @@ def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slo
     """The state's buffers, and the statements that make it empty."""
     column = assembly.plan.binding.column
     slots, body = Slots(), list[Statement]()
-    for one in form.extrema:
-        slots.names[one.value] = assembly.row(one.value.name, note=f"{one.monoid} {one.term}")
-        body.append(Fill(slots.names[one.value], one.monoid.identity))
-        if stands_alone(one, form):
-            slots.nan[one.value] = assembly.row(f"{one.value.name}_nan", note="NaN met")
-            body.append(Fill(slots.nan[one.value], S.Zero))
+    for extremum in form.extrema:
+        slots.names[extremum.value] = assembly.row(extremum.value.name, note=f"{extremum.monoid} {extremum.term}")
+        body.append(Fill(slots.names[extremum.value], extremum.monoid.identity))
+        if stands_alone(extremum, form):
+            slots.nan[extremum.value] = assembly.row(f"{extremum.value.name}_nan", note="NaN met")
+            body.append(Fill(slots.nan[extremum.value], S.Zero))
     for structure in ranked(form, assembly.plan):  # others are joined (`folds`)
         slots.best[structure] = held(structure, assembly, problem)
         body += emptied(slots.best[structure])
@@ -94,11 +94,12 @@ def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slo
     return slots, body
 
 
-def stands_alone(one: Extremum, form: FusedForm) -> bool:
-    """Whether an output holds the extremum without a sum that it scales, in which a NaN would come through."""
-    if all(one.is_number or is_indicator(one) for one in Mul.make_args(one.term)):
+def stands_alone(extremum: Extremum, form: FusedForm) -> bool:
+    """Tell if an output holds the extremum without a sum that it scales; in such a sum a NaN would remain."""
+    if all(one.is_number or is_indicator(one) for one in Mul.make_args(extremum.term)):
         return False  # a truth is never NaN
-    scaled = {a.value for a in form.accumulators if any(pivot.source.has(one.value) for pivot, _ in a.weight)
-              or any(cast.has(one.value) for factor in a.factors for cast in factor.atoms(RunningCast))}  # fmt: skip
+    scaled = {a.value for a in form.accumulators if any(pivot.source.has(extremum.value) for pivot, _ in a.weight)
+              or any(cast.has(extremum.value)
+                     for factor in a.factors for cast in factor.atoms(RunningCast))}  # fmt: skip
     used = [output.expr for output in form.outputs] + [step.expr for step in form.assignments]
-    return any(expr.has(one.value) and not values_of(expr) & scaled for expr in used)
+    return any(expr.has(extremum.value) and not values_of(expr) & scaled for expr in used)

@@ -1,4 +1,4 @@
-"""Where a block stands: the index of every axis within a tile, and expressions translated to reads of buffers."""
+"""The place of a block: the index of every axis within a tile, and expressions translated to reads of buffers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Space:
     """The block's place.
 
     Attributes:
-        plan, problem: what is lowered.
+        plan, problem: the plan and the problem that are lowered.
         at: axis -> its global index within a tile, by grid variables, `t`, and tile indices i, j, e, u, place.
         start: axis -> (global index of the tile's first element, tile length), for the axes that a tile spans.
-        values: value -> what reads it at tile indices.
+        values: value -> the expression that reads it at tile indices.
         staged: element -> (buffer, index of each of its dimensions): tiles of inputs in shared memory.
         packed: axis -> (first, length) within the block, for axes that are packed into the rows.
-        known: expression of axes -> what it is within the block.
+        known: expression of axes -> the expression that it equals within the block.
         places: axes that number selected elements.
     """
 
@@ -57,11 +57,11 @@ class Space:
         return free_axes(node.xreplace(dict.fromkeys(self.known, S.Zero))) & set(self.spans)
 
     def by_row(self, node: Expr) -> bool:
-        """Whether an expression differs from row to row."""
+        """Tell if an expression differs from row to row."""
         return bool(self.varying(node) & self.plan.binding.rows)
 
     def streaming(self, tile: Expr, first: Expr = S.Zero) -> Space:
-        """The place at a tile of the streamed axis: number `tile` after `first` (the one tile that holds a row: 0)."""
+        """The place at tile `first` + `tile` of the streamed axis (at tile 0 if one tile holds the row)."""
         number = S.Zero if self.plan.level == "row" else first + tile
         length, streamed = self.plan.block_streamed, self.plan.binding.streamed
         return replace(
@@ -71,15 +71,15 @@ class Space:
         )
 
     def with_values(self, values: Mapping[Value, Expr]) -> Space:
-        """The same place, with more values at hand."""
+        """The same place with additional values."""
         return replace(self, values={**self.values, **values})
 
     def with_staged(self, staged: Mapping[Element, tuple[str, tuple[Expr, ...]]]) -> Space:
-        """The same place, with more input tiles at hand."""
+        """The same place with additional tiles of inputs in shared memory."""
         return replace(self, staged={**self.staged, **staged})
 
     def read(self, node: Any) -> Any:
-        """An expression with elements and values replaced by reads, axes by indices, extents by numbers."""
+        """The expression with reads for its elements and values, indices for its axes, numbers for its extents."""
         if node in self.known:
             return self.known[node]
         if isinstance(node, Value):
@@ -114,7 +114,7 @@ class Space:
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
     def _masked(self, node: Mul, plain: Expr) -> Expr:
-        """A product with indicators: 0 where one is, whatever the rest is there."""
+        """The read of a product with indicators: 0 if an indicator is 0, whatever value the other factors have."""
         made: Expr = self.read(plain)
         for condition, *branches in (one.args for one in node.args if is_indicator(one)):
             held = [made if branch is S.One else S.Zero for branch in branches]
@@ -131,24 +131,24 @@ class Space:
         return Load(kernel_name(node.name), *(self.read(one) for one in node.indices))
 
     def output_name(self, name: str) -> str:
-        """What the kernel calls an output: its own name, unless an input bears it."""
+        """The name of an output in the kernel: its own, unless an input has that name."""
         return output_name(name, self.problem)
 
     def region(self, node: Element) -> tuple[Region, tuple[Expr, ...]] | None:
-        """The part of a tensor that a tile reads, and its index along each dimension; None where it is not one block.
+        """The part of a tensor that a tile reads, and its index along each dimension; None if that is not one block.
 
-        An index is an axis, or the same for the whole tile, or what divides or counts within equal parts of an axis of
-        which a tile lies within one: ⌊k / P⌋ and k mod P, where P is a multiple of the tile's length. An index s·n + k
-        (0 ≤ k < s) takes s elements for each of the tile's: the neighbours k = 0, 1, … lie there too.
+        An index is an axis, or an expression that is the same for the whole tile, or ⌊k / P⌋ or k mod P. There P is a
+        multiple of the tile's length: it divides axis k into equal parts, and a tile lies within one of them. An index
+        s·n + k (0 ≤ k < s) takes s elements for each element of the tile: the neighbours k = 0, 1, … lie there too.
         """
         place: list[Expr | tuple[Expr, int]] = []
         indices: list[Expr] = []
         parts = {one: whole for axis in self.start for one, whole in self._parts(node, axis).items()}
-        for one in node.indices:
-            index, first = one, S.Zero
-            if isinstance(one, Mod) and one in parts:
-                index, first = one.args[0], parts[one] - self.start[one.args[0]][0]
-            fixed = one.xreplace(parts)
+        for coordinate in node.indices:
+            index, first = coordinate, S.Zero
+            if isinstance(coordinate, Mod) and coordinate in parts:
+                index, first = coordinate.args[0], parts[coordinate] - self.start[coordinate.args[0]][0]
+            fixed = coordinate.xreplace(parts)
             axis, stride = interleaved(index) or (None, 1)
             if axis is not None and axis in self.start and axis not in free_axes(Add(*indices)):
                 start, length = self.start[axis]
@@ -161,96 +161,100 @@ class Space:
         return Region(kernel_name(node.name), tuple(place)), tuple(indices)
 
     def _parts(self, node: Element, axis: Axis) -> dict[Expr, Expr]:
-        """⌊axis / P⌋ and axis mod P of an element's indices -> what they are for the tile's first element."""
+        """⌊axis / P⌋ and axis mod P of an element's indices -> their values at the tile's first element."""
         first, length = self.start[axis]
         found: dict[Expr, Expr] = {}
-        for one in node.atoms(floor, Mod):
-            above, below = one.args[0].as_numer_denom() if isinstance(one, floor) else one.args
+        for part in node.atoms(floor, Mod):
+            above, below = part.args[0].as_numer_denom() if isinstance(part, floor) else part.args
             if above == axis and below.is_Integer and int(below) % length == 0:
-                found[one] = one.xreplace({axis: first})
+                found[part] = part.xreplace({axis: first})
         return found
 
     def live(self, domain: Boolean) -> Boolean:
-        """Where an element of the tile counts: the domain, and the ragged tail of the streamed axis."""
+        """The condition that an element of the tile counts: it lies in the domain and within the streamed axis."""
         held = S.true if domain is S.true else self.read(domain)
         return And(self.inside(), held)
 
     def inside(self) -> Boolean:
-        """Whether streamed element j of the tile exists."""
+        """The condition that streamed element j of the tile exists."""
         streamed = self.plan.binding.streamed
         covered = self.plan.block_streamed * self.tiles * self.plan.segments
         size = self.problem.sizes[streamed.name]
         return S.true if covered == size else self.at[streamed] < size
 
     def left(self) -> Expr:
-        """How many elements of the tile exist."""
+        """The number of elements of the tile that exist."""
         streamed = self.plan.binding.streamed
         rest = self.problem.sizes[streamed.name] - self.start[streamed][0]
         return Max(0, Min(self.plan.block_streamed, rest))
 
     def alike(self, domain: Boolean) -> Boolean:
-        """The part of the domain that says the same for every row and column of the block."""
+        """The conditions of the domain that are the same for every row and column of the block."""
         streamed = self.plan.binding.streamed
         return And(*(one for one in And.make_args(domain) if self.varying(one) <= {streamed}))
 
     def rows_inside(self) -> Boolean:
-        """Whether row i of the tile exists (row 0 alone where no axis is bound to rows)."""
+        """The condition that row i of the tile exists (row 0 alone if no axis is bound to rows)."""
         row = self.plan.binding.row
         if row is None:
             return I < 1 if self.plan.block_row > 1 else S.true
         return self.at[row] < self.problem.sizes[row.name] if self.ragged(row) else S.true
 
     def columns_inside(self) -> Boolean:
-        """Whether column e of the tile exists."""
+        """The condition that column e of the tile exists."""
         column = self.plan.binding.column
         if column is None or not self.ragged(column):
             return S.true
         return self.at[column] < self.problem.sizes[column.name]
 
     def first_rows(self) -> Boolean:
-        """Whether the block's are the first rows."""
+        """The condition that the block holds the first rows."""
         row = self.plan.binding.row
         return S.true if row is None else Eq(self.start[row][0], 0)
 
     def first_columns(self) -> Boolean:
-        """Whether the block's are the first columns: of blocks that hold the same rows, one stores what has none."""
+        """The condition that the block holds the first columns.
+
+        Of the blocks that hold the same rows, this one alone stores the values that have no columns.
+        """
         column = self.plan.binding.column
         return S.true if column is None else Eq(self.start[column][0], 0)
 
     def ragged(self, axis: Axis) -> bool:
-        """Whether a tile may hang over the end of an axis."""
+        """Tell if a tile may extend past the end of an axis."""
         return axis in self.start and self.problem.sizes[axis.name] % self.start[axis][1] != 0
 
     @property
     def tiles(self) -> Any:
-        """Tiles of the streamed axis that one block reads."""
+        """The number of tiles of the streamed axis that one block reads."""
         total = tiles_of(self.problem.sizes[self.plan.binding.streamed.name], self.plan.block_streamed)
         return tiles_of(total, self.plan.segments)
 
 
 def unforgetting(kind: type[Max | Min], args: list[Expr]) -> Expr:
-    """max(a, b) as a where a ≥ b or a is NaN, else b (of a number b: b where a < b, else a): T.max forgets a NaN.
+    """max(a, b) that keeps a NaN, since T.max loses it: a if a ≥ b or a is NaN, else b.
 
-    Of three and more: NaN where any is, else T.max of all, which holds each of them twice and not 3ⁿ times.
+    If b is a number: b if a < b, else a. Of three or more: NaN if any is NaN, else T.max of all. That expression holds
+    each argument twice; nested pairs would hold it 3ⁿ times.
     """
     order, strict = (Ge, Lt) if kind is Max else (Le, Gt)
     first, *others = sorted(args, key=lambda one: (one.is_number, str(one)))
     data = [one for one in args if not one.is_number]
     if len(data) > 2:
         return Where(Or(*map(IsNaN, data)), S.NaN, kind(*args))
-    for one in others:
-        first = Where(strict(first, one), one, first) if one.is_number else \
-            Where(Or(order(first, one), IsNaN(first)), first, one)  # fmt: skip
+    for other in others:
+        first = Where(strict(first, other), other, first) if other.is_number else \
+            Where(Or(order(first, other), IsNaN(first)), first, other)  # fmt: skip
     return first
 
 
 def usable_scale(h: Expr) -> Expr:
-    """A running scale, or 1 where it is 0 or not finite: nothing that was met gives one yet."""
+    """A running scale, or 1 if it is 0 or not finite: no element met so far gives a scale."""
     return Where(And(IsFinite(h), Ne(h, 0)), h, S.One)
 
 
 def interleaved(index: Expr) -> tuple[Axis, int] | None:
-    """(n, s) of an index s·n + k with 0 ≤ k < s."""
+    """(n, s) of an index s·n + k with 0 ≤ k < s; None for any other index."""
     if isinstance(index, Axis):
         return index, 1
     axes = free_axes(index)
@@ -263,5 +267,5 @@ def interleaved(index: Expr) -> tuple[Axis, int] | None:
 
 
 def output_name(name: str, problem: Problem) -> str:
-    """An output's own name, unless an input bears it."""
+    """The name of an output in a kernel: its own, unless an input has that name."""
     return kernel_name(f"{name}_out" if name in problem.dtypes else name)

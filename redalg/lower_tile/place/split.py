@@ -1,8 +1,8 @@
-"""Split contractions: blocks take parts of a producer's own axis, and what streams its values adds their sums.
+"""Split contractions: blocks sum parts of a producer's own axis, and the kernel that streams its values adds the sums.
 
     s = Σ_u f(u)      part[z] = Σ_{u in part z} f(u), in a kernel of its own;      s = Σ_z part[z], where s is read
 
-Worth it where rows and streamed elements make few tiles and the inner axis is long. Exact but for the order of adding.
+It pays if rows and streamed elements make few tiles and the inner axis is long. Exact but for the order of adding.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from redalg.strategies.rules.rules import power_of_two, splittable
 
 SPLIT = index("split")
 SUMMED_ROWS, SUMMED_ELEMENTS = 16, 256
-"""The tile of the kernel that adds the parts, where nothing in it is a matrix product."""
+"""The tile of the kernel that adds the parts, if nothing in it is a matrix product."""
 
 
 @final
 @dataclass(frozen=True)
 class Sums:
-    """Where the parts of a producer's sums lie: a workspace of (part, axes …)."""
+    """The workspace that holds the parts of a producer's sums, with dimensions (part, axes …)."""
 
     workspace: str
     axes: tuple[Axis, ...]
@@ -46,13 +46,13 @@ class Sums:
 
 
 def added_up(space: Space, producer: Producer, sums: Sums, assembly: Assembly, body: list[Statement]) -> Space:
-    """The space with a producer's value at hand: the sum of its parts."""
+    """The space that knows a producer's value: the sum of its parts."""
     tile = assembly.tile_of(producer.name, sums.read(space), body)
     return space.with_values({producer.value: Load(tile, I, J)})
 
 
 def check_splits(form: FusedForm, plan: Plan) -> None:
-    """Refuse a split of what is no plain sum."""
+    """Refuse a split of a producer that is no plain sum."""
     if plan.splits > 1 and not splittable(form, plan.binding):
         raise PlanError(
             f"plan `{plan}` splits the inner axes of this form's producers, of which one is no plain sum over an axis "
@@ -88,7 +88,7 @@ def parameter(sums: Sums, problem: Problem) -> Parameter:
 def summing(
     producer: Producer, sums: Sums, grid: tuple[tuple[Symbol, int], ...], space: Space, assembly: Assembly
 ) -> Kernel:
-    """The kernel that adds up the parts of a producer's axis, a block for every tile and part."""
+    """The kernel that sums over the parts of a producer's axis, one block for every tile and part."""
     before, body = list[Statement](), list[Statement]()
     production = Production(assembly, Operands(assembly, before), part=SPLIT)
     made = production.produce(space, producer, body).values[producer.value]
@@ -101,7 +101,7 @@ def summing(
 
 
 def tiled(space: Space, variable: Symbol, block: Symbol) -> Space:
-    """The space with a block for every tile of the streamed axis: a grid variable in the loop's place."""
+    """The space with one block for every tile of the streamed axis: `block` replaces the loop variable."""
     axis, put = space.plan.binding.streamed, {variable: block}
     first, length = space.start[axis]
     at, start = {axis: space.at[axis].xreplace(put)}, {axis: (first.xreplace(put), length)}

@@ -83,43 +83,46 @@ class Step:
         merge = self._tile_state()
         wide = [one for one in self.form.accumulators if one.value in self.slots.columns]
         moving = [one for one in wide if merge.moves(one)]
-        for one in triangular(moving):  # before what they read moves itself
-            self._contract(one, merge)
-        for one in self.form.accumulators:
-            if one.value in self.slots.heads:
-                self._head(one)
+        for accumulator in triangular(moving):  # before what they read moves itself
+            self._contract(accumulator, merge)
+        for accumulator in self.form.accumulators:
+            if accumulator.value in self.slots.heads:
+                self._head(accumulator)
         merge.accumulate(self._rows())
         self._flush(merge)
-        for one in wide:
-            if one not in moving:
-                self._contract(one, merge)
+        for accumulator in wide:
+            if accumulator not in moving:
+                self._contract(accumulator, merge)
         return self.body
 
     def _rows(self) -> list[Accumulator]:
-        """The accumulators of one number a row."""
+        """The accumulators that hold one number for every row."""
         held = self.slots.columns | self.slots.heads
         return [one for one in self.form.accumulators if one.value not in held]
 
-    def _head(self, one: Accumulator) -> None:
-        """a = a + Σ_j f(e, j)."""
-        tile = self.operands.head(self.space, live_term(one.factors[0], self.domain), self.live, self.body)
-        self.body.append(ReduceTile("sum", tile, self.slots.names[one.value], clear=False))
+    def _head(self, accumulator: Accumulator) -> None:
+        """Add a tile to an accumulator of one number a column: a = a + Σ_j f(e, j)."""
+        tile = self.operands.head(self.space, live_term(accumulator.factors[0], self.domain), self.live, self.body)
+        self.body.append(ReduceTile("sum", tile, self.slots.names[accumulator.value], clear=False))
 
     # ---- terms -------------------------------------------------------------------------------------------------------
 
     def term(self, expr: Expr) -> Expr:
-        """A term within the domain, as reads of tiles."""
+        """The term within the domain, written as reads of tiles."""
         expr = live_term(expr, self.form.cascade.domain)
         self.stage(expr)
         return self.space.read(expr)
 
     def stage(self, expr: Basic) -> None:
-        """Load the tiles that an expression reads; beside contractions, masks and biases are read where they stand."""
+        """Load the tiles that an expression reads, if the form has no producers.
+
+        Beside their contractions, masks and biases are read straight from their tensors.
+        """
         if not self.form.cascade.producers:
             self.space = self.operands.staged(self.space, expr, self.body)
 
     def base(self, u: Expr) -> tuple[str, Expr]:
-        """The tile that holds u (−∞ outside the domain), and a positive number by which it is to be multiplied."""
+        """The tile that holds u without its positive factor (−∞ outside the domain), and that factor (1 if none)."""
         if u not in self.tiles:
             read = self.term(u)
             number, rest = numeric_factor(read)
@@ -128,94 +131,100 @@ class Step:
             self.tiles[u] = (name, number)
         return self.tiles[u]
 
-    def source(self, one: Extremum) -> str:
-        """The tile that an extremum is taken of; the positive factor that a maximum leaves out goes to the slots."""
-        if one.monoid.name == "max":
-            name, self.slots.scale[one.value] = self.base(one.term)
+    def source(self, extremum: Extremum) -> str:
+        """The tile that an extremum reduces; the positive factor that a maximum leaves out goes to the slots."""
+        if extremum.monoid.name == "max":
+            name, self.slots.scale[extremum.value] = self.base(extremum.term)
             return name
-        outside = masked(self.live, self.term(one.term), one.monoid.identity)
+        outside = masked(self.live, self.term(extremum.term), extremum.monoid.identity)
         return self.assembly.tile_of("term", outside, self.body)
 
-    def _extremum(self, one: Extremum) -> None:
-        buffer = self.slots.names[one.value]
-        if any(pivot.source.has(one.value) for pivot in self.form.pivots):
-            self.old[one.value] = self.assembly.row(f"{one.value.name}_old")
-            self.body.append(Copy(buffer, self.old[one.value]))
-        source = self.source(one)
-        self.body.append(ReduceTile(one.monoid.reduction, source, buffer, clear=False))
-        if one.value in self.slots.nan:
+    def _extremum(self, extremum: Extremum) -> None:
+        buffer = self.slots.names[extremum.value]
+        if any(pivot.source.has(extremum.value) for pivot in self.form.pivots):
+            self.old[extremum.value] = self.assembly.row(f"{extremum.value.name}_old")
+            self.body.append(Copy(buffer, self.old[extremum.value]))
+        source = self.source(extremum)
+        self.body.append(ReduceTile(extremum.monoid.reduction, source, buffer, clear=False))
+        if extremum.value in self.slots.nan:
             met = Where(IsNaN(Load(source, I, J)), S.One, S.Zero)
             counted = self.assembly.tile_of("nan", met, self.body)
-            self.body.append(ReduceTile("sum", counted, self.slots.nan[one.value], clear=False))
+            self.body.append(ReduceTile("sum", counted, self.slots.nan[extremum.value], clear=False))
 
     def _fold(self, folds: Folds) -> None:
-        for one in folds.structures:
-            for term in one.operands:
+        for structure in folds.structures:
+            for term in structure.operands:
                 self.stage(term)
-            self.body += folds.tile(one, self.space)
+            self.body += folds.tile(structure, self.space)
 
-    def _select(self, one: Structure) -> None:
-        value = lifted(one.monoid, one.operands, self.space.plan.binding.streamed)[0]
+    def _select(self, structure: Structure) -> None:
+        value = lifted(structure.monoid, structure.operands, self.space.plan.binding.streamed)[0]
         self.stage(value)
-        tile = candidates(one, self.assembly, self.space, self.space.read(value), self.body)
+        tile = candidates(structure, self.assembly, self.space, self.space.read(value), self.body)
         alone = self.space.tiles == 1
-        self.body += selected(one, self.assembly, self.space.problem, self.slots.best[one], tile, alone=alone)
+        self.body += selected(
+            structure, self.assembly, self.space.problem, self.slots.best[structure], tile, alone=alone
+        )
 
     # ---- weights -----------------------------------------------------------------------------------------------------
 
-    def weight(self, one: Accumulator, merge: Merge) -> str | None:
-        """The tile Π exp(q·(u − c)), 0 outside the domain; None without weights."""
-        if not one.weight:
+    def weight(self, accumulator: Accumulator, merge: Merge) -> str | None:
+        """The tile Π exp(q·(u − c)), 0 outside the domain; None if the accumulator has no weights."""
+        if not accumulator.weight:
             return None
         parts = []
-        for pivot, q in one.weight:
+        for pivot, q in accumulator.weight:
             name, number = self.base(pivot.base)
             parts.append(scaled_exp(number * Load(name, I, J), merge.merged[pivot.value], self.space.read(q)))
         return self.assembly.tile_of("weight", Mul(*parts), self.body)
 
-    def factor(self, one: Accumulator, place: int, merge: Merge) -> Expr:
-        """A factor as reads, with every shifted generator at the tile's pivot."""
+    def factor(self, accumulator: Accumulator, place: int, merge: Merge) -> Expr:
+        """The factor written as reads, with every shifted generator at the tile's pivot.
+
+        If a contraction moves, the generators are at the merged pivots instead.
+        """
         extrema = {value: read for value, read in self.slots.reads().items() if value in self.form.held}
-        moves = len(one.factors) > 1 and merge.moves(one)  # what is in the state comes to the merged pivots
+        # what is in the state comes to the merged pivots
+        moves = len(accumulator.factors) > 1 and merge.moves(accumulator)
         values: dict[Value, Expr] = {**extrema, **merge.merged, **({} if moves else merge.tile_pivots)}
-        return self._at(values, one.factors[place])
+        return self._at(values, accumulator.factors[place])
 
     def _at(self, values: Mapping[Value, Expr], expr: Expr) -> Expr:
-        """A term as reads, at the given values of a state."""
+        """The term written as reads, with the given values of a state."""
         kept = self.space
         self.space = self.space.with_values(values)
         made = self.term(expr)
         self.space = kept.with_staged(self.space.staged)
         return made
 
-    def summand(self, one: Accumulator, merge: Merge) -> Expr:
-        """weight · first factor, 0 outside the domain and where an exponent is −∞."""
-        weight = self.weight(one, merge)
-        factor = self.factor(one, 0, merge)
+    def summand(self, accumulator: Accumulator, merge: Merge) -> Expr:
+        """The product weight · first factor; 0 outside the domain, and if an exponent is −∞."""
+        weight = self.weight(accumulator, merge)
+        factor = self.factor(accumulator, 0, merge)
         if weight is None:
             return masked(self.live, factor, S.Zero)
         held = Load(weight, I, J)
-        return held if factor is S.One else Where(self.uncounted(one), S.Zero, held * factor)
+        return held if factor is S.One else Where(self.uncounted(accumulator), S.Zero, held * factor)
 
-    def uncounted(self, one: Accumulator) -> Boolean:
-        """Where an element has no weight; a weight of 0 that is not is one too small for a float."""
-        exponents = (Load(self.base(pivot.base)[0], I, J) for pivot, _ in one.weight)
+    def uncounted(self, accumulator: Accumulator) -> Boolean:
+        """True if an element has no weight: an exponent is −∞. Any other weight of 0 is one too small for a float."""
+        exponents = (Load(self.base(pivot.base)[0], I, J) for pivot, _ in accumulator.weight)
         return Or(*(Is(u, S.NegativeInfinity) for u in exponents))
 
     # ---- the tile's own state ----------------------------------------------------------------------------------------
 
     def _tile_state(self) -> Merge:
-        """The tile as a state, and its merge into the running one."""
+        """Make a state of the tile, and return its merge into the running state."""
         tile: dict[Value, Expr] = {}
         merge = self._centred(tile)
-        for one in self._rows():
-            tile[one.value] = Load(self._row_sum(one, merge, "tile"), I)
+        for accumulator in self._rows():
+            tile[accumulator.value] = Load(self._row_sum(accumulator, merge, "tile"), I)
         self._flush(merge)
         merge.shift()
         return merge
 
     def _centred(self, tile: dict[Value, Expr]) -> Merge:
-        """The merge of the tile into the running state, with the tile's pivots."""
+        """The merge of the tile into the running state, with the tile's pivots set."""
         running = {value: self.slots.read(value) for value in self.slots.names}
         before = {
             **running,
@@ -228,7 +237,10 @@ class Step:
         return merge
 
     def starts(self) -> tuple[Merge, list[Statement]]:
-        """The tile's own pivots that are no means, and what finds them, of a state that holds nothing yet."""
+        """The merge with the tile's own pivots that are no means, and the statements that find them.
+
+        The state holds nothing yet.
+        """
         self.live = self.space.live(self.domain)
         if self.form.is_tilted:
             for extremum in self.form.extrema:
@@ -243,14 +255,17 @@ class Step:
         self.body += merge.body
         merge.body.clear()
 
-    def _row_sum(self, one: Accumulator, merge: Merge, suffix: str) -> str:
-        """Σ_j of an accumulator's summand over the tile."""
-        if one.is_count:
-            return self._count(f"{one.value.name}_{suffix}")
-        return self.assembly.summed(f"{one.value.name}_{suffix}", self.summand(one, merge), self.body)
+    def _row_sum(self, accumulator: Accumulator, merge: Merge, suffix: str) -> str:
+        """The row buffer that holds Σ_j of an accumulator's summand over the tile."""
+        if accumulator.is_count:
+            return self._count(f"{accumulator.value.name}_{suffix}")
+        return self.assembly.summed(f"{accumulator.value.name}_{suffix}", self.summand(accumulator, merge), self.body)
 
     def _count(self, wanted: str) -> str:
-        """The tile's live elements: as many as it is long, or as are left, where no mask hides any."""
+        """The row buffer that counts the tile's live elements.
+
+        If no mask hides any, the count is the tile's length, or the number of elements left.
+        """
         if self.live not in (S.true, self.space.inside()):
             return self.assembly.summed(wanted, masked(self.live, S.One, S.Zero), self.body)
         key = Load("count of the tile")
@@ -261,7 +276,7 @@ class Step:
         return self.assembly.made[key]
 
     def _tile_pivots(self, merge: Merge, tile: dict[Value, Expr]) -> None:
-        """The tile's own pivots; but those that no sum finds are of the first live tile, unless a slope is found."""
+        """Find the tile's own pivots. Those that no sum finds are the first live tile's, unless a slope is found."""
         if self.form.shifted:
             self._started(list(self.form.shifted), merge, tile)
             self._centre(merge, tile)
@@ -281,13 +296,13 @@ class Step:
                 merge.keep(pivot, slot)
 
     def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:
-        """c + δ for every pivot that is found, δ from the tile's sums at c."""
+        """Move every pivot that is found to c + δ, with δ from the tile's sums at c."""
         moving = found(self.form)
         wanted = {value for pivot in moving for value in values_of(pivot.source)}
         first = {
-            one.value: Load(self._row_sum(one, merge, "first"), I)
-            for one in self.form.accumulators
-            if one.value in wanted
+            accumulator.value: Load(self._row_sum(accumulator, merge, "first"), I)
+            for accumulator in self.form.accumulators
+            if accumulator.value in wanted
         }
         at = {**self.slots.reads(), **first, **merge.merged, **merge.tile_pivots}
         moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
@@ -304,56 +319,56 @@ class Step:
 
     # ---- contractions ------------------------------------------------------------------------------------------------
 
-    def _contract(self, one: Accumulator, merge: Merge) -> None:
-        """o = o·w + p · v, or o = o·w + r·(p · v) with p of 8 bits or rounded at a row's own scale 1/r."""
-        accumulator = self.slots.names[one.value]
-        dtype = operands_dtype(one, self.form, self.space.problem, self.space.plan.device)
-        left, scale = self._left(one, merge, dtype)
-        rescale = merge.weight(0, one)
+    def _contract(self, accumulator: Accumulator, merge: Merge) -> None:
+        """Compute o = o·w + p · v, or o = o·w + r·(p · v) if p has 8 bits or is rounded at a row's own scale 1/r."""
+        buffer = self.slots.names[accumulator.value]
+        dtype = operands_dtype(accumulator, self.form, self.space.problem, self.space.plan.device)
+        left, scale = self._left(accumulator, merge, dtype)
+        rescale = merge.weight(0, accumulator)
         self._flush(merge)
-        moves = merge.moves(one)
-        held = merge.moved(0, one) if moves else Load(accumulator, I, E_) * rescale
+        moves = merge.moves(accumulator)
+        held = merge.moved(0, accumulator) if moves else Load(buffer, I, E_) * rescale
         self._flush(merge)
         apart = moves or scale is not S.One or is_eight_bits(dtype)
         if rescale is not S.One and not apart:
-            self.body.append(self.assembly.over_columns(accumulator, held))
-        factor, live = live_term(one.factors[1], self.domain), self.space.alike(self.domain)
+            self.body.append(self.assembly.over_columns(buffer, held))
+        factor, live = live_term(accumulator.factors[1], self.domain), self.space.alike(self.domain)
         right, turned = self.operands.right(self.space, factor, dtype, self.body, live)
         if not apart:
-            self.body.append(Contract(left, right, accumulator, transposed=turned, clear=False))
+            self.body.append(Contract(left, right, buffer, transposed=turned, clear=False))
             return
         product = self.assembly.columns("product", note="of one tile")
         self.body.append(Contract(left, right, product, transposed=turned, clear=True))
         made = held + Load(product, I, E_) * scale
         made = self.assembly.across(made, self.body) if moves else made
-        self.body.append(self.assembly.over_columns(accumulator, made))
+        self.body.append(self.assembly.over_columns(buffer, made))
 
-    def _left(self, one: Accumulator, merge: Merge, dtype: str) -> tuple[str, Expr]:
-        """The first operand, and what its product is to be multiplied by, row by row."""
-        first, scale = one.factors[0], S.One
-        if self._is_plain(one, dtype):
+    def _left(self, accumulator: Accumulator, merge: Merge, dtype: str) -> tuple[str, Expr]:
+        """The first operand, and the factor that multiplies its product, row by row."""
+        first, scale = accumulator.factors[0], S.One
+        if self._is_plain(accumulator, dtype):
             return self.operands.load(self.space, first, self.body), scale
-        if isinstance(first, RunningCast) and not one.weight:
+        if isinstance(first, RunningCast) and not accumulator.weight:
             g, usable = first.args[0], self._scale(first.args[1], merge)
             term, scale = masked(self.live, Cast(self.term(g) * usable, first.dtype), S.Zero), 1 / usable
         else:
-            term = self.summand(one, merge)
+            term = self.summand(accumulator, merge)
         self._flush(merge)
-        if one.weight or term in self.assembly.made:
+        if accumulator.weight or term in self.assembly.made:
             source = self.assembly.tile_of("term", term, self.body)
-            return self._left_operand(source, dtype, weighted=bool(one.weight)), scale
+            return self._left_operand(source, dtype, weighted=bool(accumulator.weight)), scale
         return self.operands.made_of(self.space, unrounded(term, dtype), dtype, self.body), scale
 
-    def _is_plain(self, one: Accumulator, dtype: str) -> bool:
-        """Whether the first operand is a tile of an input as it lies, which is 0 outside the input."""
-        first, problem = one.factors[0], self.space.problem
-        if one.weight or self.domain is not S.true or not isinstance(first, Element):
+    def _is_plain(self, accumulator: Accumulator, dtype: str) -> bool:
+        """True if the first operand is an unchanged tile of an input, which is 0 outside the input."""
+        first, problem = accumulator.factors[0], self.space.problem
+        if accumulator.weight or self.domain is not S.true or not isinstance(first, Element):
             return False
         part, binding = self.space.region(first), self.space.plan.binding
         return part is not None and part[1] == (binding.row, binding.streamed) and dtype == problem.dtypes[first.name]
 
     def _scale(self, h: Expr, merge: Merge) -> Expr:
-        """The running scale of a rounding in a row buffer, 1 while nothing that was met gives one."""
+        """The running scale of a rounding, in a row buffer; 1 as long as no element gives a scale."""
         read = self.space.with_values({**self.slots.reads(), **merge.merged}).read(h)
         key = Load("scale", read)
         if key not in self.assembly.made:
@@ -363,8 +378,10 @@ class Step:
         return Load(self.assembly.made[key], I)
 
     def _left_operand(self, source: str, dtype: str, *, weighted: bool) -> str:
-        """The first operand in the dtype of its partner: in registers where it is a weight for tensor cores (of 16
-        bits: no layout of registers serves both a product's result and the next one's 8-bit operand)."""
+        """The first operand in the dtype of its partner: in registers if it is a 16-bit weight for tensor cores.
+
+        With 8 bits, no layout of registers serves both a product's result and the next product's operand.
+        """
         key = Load(f"operand {dtype} of {source}")
         if key not in self.assembly.made:
             plan = self.space.plan
@@ -378,7 +395,7 @@ class Step:
 
 
 def unrounded(term: Expr, dtype: str) -> Expr:
-    """A term whose last rounding is left to the copy into a buffer of that dtype."""
+    """The term without its last rounding, if the copy into a buffer of that dtype does it."""
     if isinstance(term, Where) and term.args[2] is S.Zero:
         return Where(term.args[0], unrounded(term.args[1], dtype), S.Zero)
     return term.args[0] if isinstance(term, Cast) and term.dtype == dtype else term

@@ -260,9 +260,12 @@ MACROS = {(False, False): "contract", (True, True): "contract_transposed",
 @final
 @dataclass(frozen=True)
 class Used:
-    """What a text uses of a header, beyond what every header has: literals bound by bits, roundings, `multiply`,
-    `add_transposed`, `spread`, what takes numbers apart into mantissa and exponent, `arrive`, reads at computed places;
-    `exact` where a stage beside the loop's is not for tensor cores, whose arithmetic may not be fast."""
+    """The parts of a header that a text uses, beyond those that every header has.
+
+    These are literals bound by bits, roundings, `multiply`, `add_transposed`, `spread`, functions that take numbers
+    apart into mantissa and exponent, `arrive`, and reads at computed places. `exact`: a stage beside the loop's is not
+    for tensor cores, and its arithmetic may not be fast.
+    """
 
     constants: bool = False
     rounds: tuple[str, ...] = ()
@@ -277,16 +280,16 @@ class Used:
 
 SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
 OWN = ("launch", "fragment", "spread", *MACROS.values())
-"""What stages of a text share, and what each binds for itself."""
+"""The line that stages of a text share, and the names that each stage binds for itself."""
 
 
 def stage_suffix(number: int) -> str:
-    """What the names of a stage's binding end in."""
+    """The suffix of the names that a stage's binding defines."""
     return f"_of_stage_{number}"
 
 
 def numbered(plan: Plan, compute: str, used: Used, suffix: str) -> str:
-    """What a stage beside the loop's own binds, under names that end in a suffix."""
+    """The binding of a stage beside the loop's own, under names that end in a suffix."""
     text = base(plan, compute, used)
     text = text[text.index("@T.macro" if plan.device.target == "c" else "launch = ") :]
     text = re.sub(rf"\b({'|'.join(OWN)})\b", rf"\1{suffix}", text.replace(SHARED, ""))
@@ -295,14 +298,14 @@ def numbered(plan: Plan, compute: str, used: Used, suffix: str) -> str:
 
 
 def binding(plan: Plan, compute: str, used: Used) -> str:
-    """The header of a plan, with what the text uses."""
+    """The header of a plan, with the parts that the text uses."""
     arrive = LOCAL + (ARRIVE_C if plan.device.target == "c" else ARRIVE_CUDA)
     parts = PARTS.format(compute=compute, **LIMITS[compute]) if used.parts else ""
     return base(plan, compute, used) + parts + arrive * used.arrive
 
 
 def base(plan: Plan, compute: str, used: Used) -> str:
-    """The same without the parts of numbers."""
+    """The header without the functions for mantissa and exponent, and without `arrive`."""
     words = {"flags": NO_MASKED_GATHERS * used.gathers, "compute": compute, "threads": plan.threads,
              "warps": plan.warps, "policy": POLICY[plan.warps]}  # fmt: skip
     if plan.device.target == "c":
@@ -326,7 +329,7 @@ def base(plan: Plan, compute: str, used: Used) -> str:
 
 
 def round_c(dtype: str, compute: str) -> str:
-    """The rounding to a dtype in arithmetic of the C target."""
+    """The function that rounds to a dtype, in arithmetic of the C target."""
     row = DTYPES[dtype]
     clamped = f"T.max({-row.limit}, T.min({row.limit}, x))" if row.saturates else "x"
     return ROUND_C.format(dtype=dtype, compute=compute, clamped=clamped, smallest=2.0**row.least,

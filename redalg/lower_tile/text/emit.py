@@ -39,7 +39,7 @@ DIMENSIONS = 3
 @final
 @dataclass(frozen=True)
 class Source:
-    """The text of a program, and what calls it: parameters in order, and the plan it was made under."""
+    """The text of a program, with the data for a call: the parameters in order, and the plan it was made under."""
 
     text: str
     program: TileProgram
@@ -80,9 +80,9 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
 
 
 def gathers(program: TileProgram) -> bool:
-    """Whether a program reads an input at places that it computes otherwise than by + and *."""
-    stores = (store for kernel in program.kernels for one in statements(kernel.body) if isinstance(one, Parallel)
-              for store in one.body)  # fmt: skip
+    """Tell if a program reads an input at places that it computes by more than + and *."""
+    stores = (store for kernel in program.kernels for loop in statements(kernel.body) if isinstance(loop, Parallel)
+              for store in loop.body)  # fmt: skip
     inputs = {one.name for one in program.parameters}
     reads = {read for store in stores for expr in (store.expr, store.guard) for read in expr.atoms(Load)}
     return any(read.name in inputs and any(one.has(floor, Mod, Load) for one in read.indices) for read in reads)
@@ -174,24 +174,25 @@ class _Emitter:
             lines += ["    " + line for line in self.kernel(kernel)]
         return "\n".join(lines)
 
-    def parameter(self, one: Parameter) -> str:
-        """`name: type`."""
-        shown = shape(tuple(each if isinstance(each, int) else self.printer.integer(each) for each in one.shape))
-        kind = f"T.{one.dtype}" if one.role == "scalar" else f'T.Tensor({shown}, "{one.dtype}")'
-        return f"{one.name}: {kind}"
+    def parameter(self, parameter: Parameter) -> str:
+        """The text `name: type` of a parameter."""
+        shown = shape(tuple(each if isinstance(each, int) else self.printer.integer(each) for each in parameter.shape))
+        kind = f"T.{parameter.dtype}" if parameter.role == "scalar" else f'T.Tensor({shown}, "{parameter.dtype}")'
+        return f"{parameter.name}: {kind}"
 
     def kernel(self, kernel: Kernel) -> list[str]:
-        """One launch."""
+        """The lines of one launch."""
         self.shapes = {one.name: one.shape for one in kernel.buffers}
         plans = staged_plans(self.program)
         self.suffix = stage_suffix(plans.index(kernel.plan) + 1) if kernel.plan is not None else ""
         lines, unfolding = launch(kernel, self.printer, f"launch{self.suffix}")
         body = [] if kernel.blocks else unfolding
-        for one in kernel.buffers:
-            scope = "spread" if kernel.spread and one.scope == "fragment" else one.scope
+        for buffer in kernel.buffers:
+            scope = "spread" if kernel.spread and buffer.scope == "fragment" else buffer.scope
             scope += self.suffix if scope != "shared" else ""
             body.append(
-                f'{one.name} = {scope}({shape(one.shape)}, "{one.dtype}")' + (f"  # {one.note}" if one.note else "")
+                f'{buffer.name} = {scope}({shape(buffer.shape)}, "{buffer.dtype}")'
+                + (f"  # {buffer.note}" if buffer.note else "")
             )
         if written := left_to_others(kernel, self.program.parameters):
             body.append(f"T.annotate_restrict_buffers({', '.join(written)})  # which other blocks change meanwhile")
@@ -202,79 +203,87 @@ class _Emitter:
             inner = [turns, *("    " + line for line in (*unfolding, *inner))]
         return [*lines, *("    " + line for line in (*body, *inner))]
 
-    def statement(self, one: Statement) -> list[str]:
+    def statement(self, statement: Statement) -> list[str]:
         """A statement's lines."""
-        if isinstance(one, Bind):
-            return [f"{one.name} = {self.bound(one)}"]
-        if isinstance(one, Copy):
-            unit = ", disable_tma=True" * one.by_threads
-            return [f"T.copy({self.side(one.source)}, {self.side(one.target)}{unit})"]
-        if isinstance(one, Fill):
-            return [f"T.fill({one.buffer}, {self.printer.stored(one.value, self.printer.dtypes[one.buffer])})"]
-        if isinstance(one, Contract):
-            rows, columns = self.shapes[one.c]
-            depth = self.shapes[one.a][1]
-            name = MACROS[one.transposed, one.clear] + self.suffix
-            return [f"{name}({one.a}, {one.b}, {one.c}, {rows}, {columns}, {depth})"]
-        if isinstance(one, ReduceTile):
-            keep = "" if one.clear else ", clear=False"
-            return [f"T.reduce_{one.kind}({one.source}, {one.target}, dim=1{keep})"]
-        if isinstance(one, Last):
-            return self.last(one)
-        return self.loop(one) if isinstance(one, Loop) else self.parallel(one)
+        if isinstance(statement, Bind):
+            return [f"{statement.name} = {self.bound(statement)}"]
+        if isinstance(statement, Copy):
+            unit = ", disable_tma=True" * statement.by_threads
+            return [f"T.copy({self.side(statement.source)}, {self.side(statement.target)}{unit})"]
+        if isinstance(statement, Fill):
+            return [
+                (
+                    f"T.fill({statement.buffer}, "
+                    f"{self.printer.stored(statement.value, self.printer.dtypes[statement.buffer])})"
+                )
+            ]
+        if isinstance(statement, Contract):
+            rows, columns = self.shapes[statement.c]
+            depth = self.shapes[statement.a][1]
+            name = MACROS[statement.transposed, statement.clear] + self.suffix
+            return [f"{name}({statement.a}, {statement.b}, {statement.c}, {rows}, {columns}, {depth})"]
+        if isinstance(statement, ReduceTile):
+            keep = "" if statement.clear else ", clear=False"
+            return [f"T.reduce_{statement.kind}({statement.source}, {statement.target}, dim=1{keep})"]
+        if isinstance(statement, Last):
+            return self.last(statement)
+        return self.loop(statement) if isinstance(statement, Loop) else self.parallel(statement)
 
-    def bound(self, one: Bind) -> str:
-        """A number's own value: an integer computed in the width of what it reads, then cut to its range."""
-        if "int" not in one.dtype:
-            return self.printer.load(one.value) if isinstance(one.value, Load) else self.printer.number(one.value)
-        text = self.printer.integer(one.value)
-        wide = any(self.printer.dtypes[read.name] != one.dtype for read in one.value.atoms(Load))
-        return f'T.cast({text}, "{one.dtype}")' if wide else text
+    def bound(self, bind: Bind) -> str:
+        """The value of a bound number. An integer is computed in the width of what it reads, then cut to its range."""
+        if "int" not in bind.dtype:
+            return self.printer.load(bind.value) if isinstance(bind.value, Load) else self.printer.number(bind.value)
+        text = self.printer.integer(bind.value)
+        wide = any(self.printer.dtypes[read.name] != bind.dtype for read in bind.value.atoms(Load))
+        return f'T.cast({text}, "{bind.dtype}")' if wide else text
 
-    def side(self, one: Region | str) -> str:
-        """A buffer, or part of a parameter."""
-        if isinstance(one, str):
-            return one
+    def side(self, side: Region | str) -> str:
+        """The text of a buffer, or of a part of a parameter."""
+        if isinstance(side, str):
+            return side
         show = self.printer.integer
-        spans = [f"{show(p[0])}:{show(p[0] + p[1])}" if isinstance(p, tuple) else show(p) for p in one.place]
-        return f"{one.name}[{', '.join(spans)}]"
+        spans = [f"{show(p[0])}:{show(p[0] + p[1])}" if isinstance(p, tuple) else show(p) for p in side.place]
+        return f"{side.name}[{', '.join(spans)}]"
 
-    def loop(self, one: Loop) -> list[str]:
-        """An ordered loop."""
-        span = self.printer.integer(one.stop)
-        span = span if one.start == 0 else f"{self.printer.integer(one.start)}, {span}"
-        kind = f"T.Pipelined({span}, num_stages={one.stages})" if one.pipelined else f"T.serial({span})"
-        kind = f"T.unroll({span}, unroll_factor={one.unrolled})" if one.unrolled > 1 else kind
-        inner = [line for statement in one.body for line in self.statement(statement)]
-        return [f"for {one.variable} in {kind}:", *("    " + line for line in inner)]
+    def loop(self, loop: Loop) -> list[str]:
+        """The lines of an ordered loop."""
+        span = self.printer.integer(loop.stop)
+        span = span if loop.start == 0 else f"{self.printer.integer(loop.start)}, {span}"
+        kind = f"T.Pipelined({span}, num_stages={loop.stages})" if loop.pipelined else f"T.serial({span})"
+        kind = f"T.unroll({span}, unroll_factor={loop.unrolled})" if loop.unrolled > 1 else kind
+        inner = [line for statement in loop.body for line in self.statement(statement)]
+        return [f"for {loop.variable} in {kind}:", *("    " + line for line in inner)]
 
-    def last(self, one: Last) -> list[str]:
-        """Coming to a counter, and what the last block does."""
-        place = shape(tuple(map(self.printer.integer, one.place)))
-        inner = [line for statement in one.body for line in self.statement(statement)]
-        lines = [f"arrive({one.counter}, {place}, {one.parts}, {one.flag})", f"if {one.flag}[0] != 0:"]
+    def last(self, last: Last) -> list[str]:
+        """The lines that count the block, and the lines that the last block runs."""
+        place = shape(tuple(map(self.printer.integer, last.place)))
+        inner = [line for statement in last.body for line in self.statement(statement)]
+        lines = [f"arrive({last.counter}, {place}, {last.parts}, {last.flag})", f"if {last.flag}[0] != 0:"]
         return [*lines, *("    " + line for line in inner)]
 
-    def parallel(self, one: Parallel) -> list[str]:
-        """An elementwise loop."""
-        names = ", ".join(str(name) for name, _ in one.indices)
-        extents = ", ".join(str(extent) for _, extent in one.indices)
-        inner = [line for store in one.body for line in self.store(store)]
+    def parallel(self, loop: Parallel) -> list[str]:
+        """The lines of an elementwise loop."""
+        names = ", ".join(str(name) for name, _ in loop.indices)
+        extents = ", ".join(str(extent) for _, extent in loop.indices)
+        inner = [line for store in loop.body for line in self.store(store)]
         return [f"for {names} in parallel({extents}):", *("    " + line for line in inner)]
 
-    def store(self, one: Store) -> list[str]:
-        """One assignment, guarded where it must be, after what it computes once: within a guard TileLang inlines it."""
+    def store(self, store: Store) -> list[str]:
+        """The lines of one assignment, with its guard if any, after the subexpressions that it computes once.
+
+        They stand before the guard: within a guard TileLang inlines them.
+        """
         printer, once = self.printer, list[str]()
-        for name, node in one.once:
+        for name, node in store.once:
             once.append(f"{name} = {printer.number(node)}")
             printer = printer.knowing(node, name)
-        target = f"{one.target}[{', '.join(map(self.printer.integer, one.indices))}]"
-        stored = self.printer.dtypes[one.target]
-        value = printer.stored(one.expr, stored)
+        target = f"{store.target}[{', '.join(map(self.printer.integer, store.indices))}]"
+        stored = self.printer.dtypes[store.target]
+        value = printer.stored(store.expr, stored)
         line = f"{target} = " + (f'T.cast({value}, "{stored}")' if is_eight_bits(stored) else value)
-        if one.guard == S.true:
+        if store.guard == S.true:
             return [*once, line]
-        return [*once, f"if {self.printer.condition(one.guard)}:", f"    {line}"]
+        return [*once, f"if {self.printer.condition(store.guard)}:", f"    {line}"]
 
 
 def staged_plans(program: TileProgram) -> tuple[Plan, ...]:
@@ -283,7 +292,7 @@ def staged_plans(program: TileProgram) -> tuple[Plan, ...]:
 
 
 def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
-    """What a stage's own plan binds, under names of its own."""
+    """The binding of a stage's own plan, under names of its own."""
     suffix = stage_suffix(number)
     used = Used(
         multiply=f"multiply{suffix}(" in function,
@@ -294,7 +303,7 @@ def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
 
 
 def left_to_others(kernel: Kernel, parameters: tuple[Parameter, ...]) -> list[str]:
-    """What a kernel reads after its other blocks wrote it: `restrict` would promise that they do not."""
+    """The parameters that a kernel reads after other blocks wrote them: `restrict` would promise that none does."""
     last = [one for one in kernel.body if isinstance(one, Last)]
     read = {load.name for one in last for expr in expressions(one) for load in expr.atoms(Load)}
     read |= {one.counter for one in last}
@@ -302,7 +311,7 @@ def left_to_others(kernel: Kernel, parameters: tuple[Parameter, ...]) -> list[st
 
 
 def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[list[str], list[str]]:
-    """The `with` line, and the lines that unfold what its three dimensions cannot hold one by one."""
+    """The `with` line, and the lines that unfold the variables for which its three dimensions are too few."""
     if kernel.blocks:  # the points of the grid by one number
         line = f"with T.Kernel({kernel.blocks}, **{threads}) as worker:  # {kernel.title}"
         return [line], [f"block = turn * {kernel.blocks} + worker", *unfolded(kernel.grid, printer)]
@@ -320,7 +329,7 @@ Grid = tuple[tuple[Symbol, Any], ...]
 def folding(grid: Grid) -> tuple[Grid, Grid]:
     """(dimensions of a grid that share the launch's first, dimensions of their own).
 
-    Run-time extents are kept apart where they fit, so that no block divides by one.
+    Run-time extents are kept apart if they fit, so that no block divides by one.
     """
     if len(grid) <= DIMENSIONS and all(small(extent) for _, extent in grid[1:]):
         return (), grid
@@ -332,12 +341,12 @@ def folding(grid: Grid) -> tuple[Grid, Grid]:
 
 
 def small(extent: Any) -> bool:
-    """Whether an extent fits a grid's second dimension; of run-time ones, a call sees to it (`runtime.sizes`)."""
+    """Tell if an extent fits a grid's second dimension; a call checks run-time extents itself (`runtime.sizes`)."""
     return not isinstance(extent, int) or extent <= GRID_LIMIT
 
 
 def unfolded(grid: Grid, printer: Printer) -> list[str]:
-    """Grid variables from one block number, the first varying fastest."""
+    """The lines that compute grid variables from one block number; the first variable varies fastest."""
     lines, strides = [], list[Any]()
     for place, (name, extent) in enumerate(grid):
         stride = printer.factor(Mul(*strides))
@@ -353,6 +362,6 @@ def shape(extents: tuple[Any, ...]) -> str:
     return f"({', '.join(map(str, extents))}{',' if len(extents) == 1 else ''})"
 
 
-def comment(one: Parameter) -> str:
-    """The role of a parameter that is not an input."""
-    return "" if one.role == "input" else f"  # {one.role}"
+def comment(parameter: Parameter) -> str:
+    """The comment with a parameter's role; empty for an input."""
+    return "" if parameter.role == "input" else f"  # {parameter.role}"

@@ -64,7 +64,7 @@ LOG2_E = 1.4426950408889634
 
 
 def dtypes_of(program: TileProgram) -> dict[str, str]:
-    """What the names of a program hold: parameters, buffers, bound numbers."""
+    """The dtypes of a program's names: parameters, buffers, bound numbers."""
     found = {one.name: one.dtype for one in program.parameters}
     for kernel in program.kernels:
         found |= {one.name: one.dtype for one in kernel.buffers}
@@ -74,19 +74,19 @@ def dtypes_of(program: TileProgram) -> dict[str, str]:
 
 @final
 class Printer:
-    """Prints for a kernel whose buffers and parameters have the given dtypes, numbers that have a name by it."""
+    """A printer for buffers and parameters of the given dtypes; a number that has a name is printed as that name."""
 
     def __init__(self, dtypes: Mapping[str, str], compute: str, named: Mapping[Basic, str] | None = None) -> None:
         self.dtypes, self.compute, self.named = dtypes, compute, named or {}
 
     def knowing(self, node: Basic, name: str) -> Printer:
-        """The printer that has a name for one more number."""
+        """The printer with a name for one more number."""
         return Printer(self.dtypes, self.compute, {**self.named, node: name})
 
     # ---- integers ----------------------------------------------------------------------------------------------------
 
     def integer(self, node: Basic) -> str:
-        """An index expression."""
+        """The text of an index expression."""
         if isinstance(node, Symbol | Integer):
             return str(node) if node != NO_ELEMENT else 'T.min_value("int64")'
         if isinstance(node, Load):
@@ -124,14 +124,14 @@ class Printer:
         raise PlanError(f"`{node}` cannot be printed as an index. Write it by + - * // % min and max of axes.")
 
     def factor(self, node: Basic) -> str:
-        """An index expression as a factor: in parentheses unless it is one name or number."""
+        """The text of an index expression as a factor: in parentheses unless it is one name or number."""
         text = self.integer(node)
         return text if node.is_Atom or isinstance(node, Load | ceiling | Max | Min | RankedIndex) else f"({text})"
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
     def condition(self, node: Basic) -> str:
-        """A Boolean."""
+        """The text of a Boolean."""
         if isinstance(node, And | Or):
             sign_of = " & " if isinstance(node, And) else " | "
             return sign_of.join(f"({self.condition(one)})" for one in sorted(node.args, key=_length))
@@ -154,7 +154,7 @@ class Printer:
         raise PlanError(f"`{node}` cannot be printed as a condition.")
 
     def is_integer(self, node: Basic) -> bool:
-        """Whether an expression is computed on integers alone."""
+        """Tell if an expression is computed on integers alone."""
         if isinstance(node, Load):
             return "int" in self.dtypes[node.name]
         if isinstance(node, Symbol | Integer | Ranked | RankedIndex | Ordered):
@@ -165,11 +165,11 @@ class Printer:
             return True
         args = node.args[0].as_numer_denom() if isinstance(node, floor | ceiling) else node.args
         return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(
-            self.is_integer(one) for one in args
+            self.is_integer(arg) for arg in args
         )
 
     def stored(self, node: Basic, dtype: str) -> str:
-        """What is stored into a dtype: moved as it is where it is only moved, or 0; an integer; else a number."""
+        """The text of a value stored as a dtype: unchanged if it is only moved (or 0), else an integer or a number."""
         if isinstance(node, Load) and self.dtypes[node.name] == dtype:
             return self.load(node)
         if dtype != self.compute and isinstance(node, Where):
@@ -184,7 +184,7 @@ class Printer:
     # ---- numbers -----------------------------------------------------------------------------------------------------
 
     def number(self, node: Basic) -> str:
-        """A floating-point expression."""
+        """The text of a floating-point expression."""
         if node in self.named:
             return self.named[node]
         if node.is_Number or (isinstance(node, Expr) and node.is_number):
@@ -218,7 +218,7 @@ class Printer:
         return self._function(node)
 
     def _of_parts(self, m: Expr, e: Expr = S.Zero, h: Expr = S.One, n: Expr = S.Zero, *, name: str) -> str:
-        """A call of a function of mantissas and exponents, which the header has."""
+        """A call of the header's functions of mantissas and exponents."""
         times = self.integer(n) if self.is_integer(n) else self.number(n)
         args = {"mantissa": (), "scaled": (self.integer(e),), "powered": (self.integer(e), self.number(h), times)}[name]
         return f"{name}({', '.join((self.number(m), *args))})"
@@ -329,7 +329,7 @@ class Printer:
 
 
 def is_of_places(relation: Relational) -> bool:
-    """Tells if places and scalars alone are compared, for which float64 is exact."""
+    """Tell if only places and scalars are compared, for which float64 is exact."""
     loads = relation.atoms(Load)
     return bool(loads) and not any(one.indices for one in loads)
 
@@ -358,5 +358,5 @@ def _length(node: Basic) -> tuple[int, str]:
 
 
 def reciprocal(node: Expr) -> bool:
-    """Whether a factor stands below a line of division."""
+    """Tell if a factor stands below a line of division."""
     return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)

@@ -1,4 +1,4 @@
-"""What a generated file says of itself, and how it checks itself against PyTorch."""
+"""The text by which a generated file describes itself, and the main by which it checks itself against PyTorch."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def header(form: FusedForm, plan: Plan, problem: Problem) -> str:
     lines += [f"{one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in form.cascade.outputs]
     lines += ["where", *(f"  {one.name} = {one.definition}" for one in form.cascade.producers)]
     lines += [f"  {one.name} = {one.monoid} over {form.cascade.axis} of {one.term}" for one in form.cascade.reductions]
-    for one in (*form.ahead, *form.after):
-        when = "First" if one in form.ahead else "Then"
-        lines += ["", f"{when} {one.outputs[0].name}, over {one.cascade.axis}:", *definition_of(one)]
+    for stage in (*form.ahead, *form.after):
+        when = "First" if stage in form.ahead else "Then"
+        lines += ["", f"{when} {stage.outputs[0].name}, over {stage.cascade.axis}:", *definition_of(stage)]
     lines += [f"  {axis} numbers the elements along {' and '.join(axes)} together, the last fastest"
               for axis, axes in problem.together.items()]  # fmt: skip
     lines += ["", f"One pass over {form.cascade.axis}. The state of a row:"]
@@ -35,7 +35,7 @@ def header(form: FusedForm, plan: Plan, problem: Problem) -> str:
 
 
 def definition_of(stage: FusedForm) -> list[str]:
-    """What a stage beside the loop's makes."""
+    """The lines that define the results of a stage beside the loop's."""
     cascade = stage.cascade
     lines = [f"  {one.name} = {one.definition}" for one in cascade.producers]
     lines += [f"  {one.name} = {one.monoid} over {cascade.axis} of {one.term}" for one in cascade.reductions]
@@ -64,15 +64,15 @@ def self_check(program: TileProgram, sizes: Mapping[Symbol, int], seed: int = 0)
     )
 
 
-def _made(one: Parameter) -> str:
-    if one.role == "scalar":
+def _made(parameter: Parameter) -> str:
+    if parameter.role == "scalar":
         return "1.0"
-    if one.role == "counter":
-        return f"torch.zeros({one.shape}, dtype=torch.{one.dtype}, device=device)"
-    if one.role in ("output", "workspace") and "int" in one.dtype:
-        return f"torch.full({one.shape}, -2, dtype=torch.{one.dtype}, device=device)"
-    if one.role in ("output", "workspace"):
-        return f'torch.full({one.shape}, float("nan"), dtype=torch.{one.dtype}, device=device)'
-    if "int" in one.dtype:
-        return f"torch.randint(0, 2, {one.shape}, dtype=torch.{one.dtype}).to(device)"
-    return f"torch.randn({one.shape}).to(torch.{one.dtype}).to(device)"
+    if parameter.role == "counter":
+        return f"torch.zeros({parameter.shape}, dtype=torch.{parameter.dtype}, device=device)"
+    if parameter.role in ("output", "workspace") and "int" in parameter.dtype:
+        return f"torch.full({parameter.shape}, -2, dtype=torch.{parameter.dtype}, device=device)"
+    if parameter.role in ("output", "workspace"):
+        return f'torch.full({parameter.shape}, float("nan"), dtype=torch.{parameter.dtype}, device=device)'
+    if "int" in parameter.dtype:
+        return f"torch.randint(0, 2, {parameter.shape}, dtype=torch.{parameter.dtype}).to(device)"
+    return f"torch.randn({parameter.shape}).to(torch.{parameter.dtype}).to(device)"

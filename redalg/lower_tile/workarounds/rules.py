@@ -1,4 +1,4 @@
-"""Programs that TileLang compiles into wrong code, or fails on without a word that helps.
+"""Programs that TileLang compiles into wrong code, or fails on without a helpful message.
 
 They are refused before they are emitted. Seen in TileLang 0.1.15, or reported on its tracker (by number).
 
@@ -42,16 +42,16 @@ from redalg.lower_tile.workarounds.tma import arriving_late
 WARPGROUP, GROUP_ROWS = 128, 64
 """Threads that multiply matrices together on sm_90, and the rows that they take."""
 LEAST_SHARE = 32
-"""Columns that a warpgroup takes at least where several share out those of the same rows."""
+"""The least columns of a warpgroup, if several share out the columns of the same rows."""
 
 
-def registers(one: Subject) -> Iterator[str]:
-    """Tiles in registers are read where the loop stands."""
-    for loop in one.each(Parallel):
+def registers(subject: Subject) -> Iterator[str]:
+    """Refuse reads of a tile in registers at other indices than those of the loop."""
+    for loop in subject.each(Parallel):
         swept = dict(loop.indices)
         for store in loop.body:
             for read in sorted(reads(store), key=str):
-                if one.scope(read.name) == "fragment" and not whole(read, one.buffers[read.name], swept):
+                if subject.scope(read.name) == "fragment" and not whole(read, subject.buffers[read.name], swept):
                     yield (
                         f"`{read}` reads a tile in registers elsewhere than where its loop stands, which TileLang gets "
                         "wrong. Stage the tile in shared memory."
@@ -59,7 +59,7 @@ def registers(one: Subject) -> Iterator[str]:
 
 
 def reads(store: Store) -> set[Load]:
-    """What a store reads."""
+    """The elements that a store reads."""
     found = set(store.expr.atoms(Load)) | {read for one in store.indices for read in one.atoms(Load)}
     return found | set(store.guard.atoms(Load))
 
@@ -70,9 +70,9 @@ def whole(read: Load, buffer: Buffer, swept: Mapping[Symbol, int]) -> bool:
     return tuple(places) == buffer.shape and len(set(read.indices)) == len(read.indices)
 
 
-def loaded_ahead(one: Subject) -> Iterator[str]:
-    """What a pipeline fetches is not overwritten."""
-    for loop in one.each(Loop):
+def loaded_ahead(subject: Subject) -> Iterator[str]:
+    """Refuse loops that overwrite a tile which their pipeline fetches."""
+    for loop in subject.each(Loop):
         body = list(statements(loop.body)) if loop.pipelined else []
         ahead = {inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, Region)}
         written = [inner.buffer for inner in body if isinstance(inner, Fill)]
@@ -86,57 +86,57 @@ def loaded_ahead(one: Subject) -> Iterator[str]:
         )
 
 
-def turned_to_shared(one: Subject) -> Iterator[str]:
-    """Operands in registers stay there."""
-    operands = {contract.a for contract in one.each(Contract) if one.scope(contract.a) == "fragment"}
-    for copy in one.each(Copy):
-        if copy.source in operands and one.scope(copy.target) == "shared":
+def turned_to_shared(subject: Subject) -> Iterator[str]:
+    """Refuse copies of operands in registers to shared memory: they stay in registers."""
+    operands = {contract.a for contract in subject.each(Contract) if subject.scope(contract.a) == "fragment"}
+    for copy in subject.each(Copy):
+        if copy.source in operands and subject.scope(copy.target) == "shared":
             yield f"`{copy.source}` enters a contraction from registers and is copied to shared memory: use another."
 
 
-def trip_count(one: Subject) -> Iterator[str]:
-    """A pipeline of several stages over a varying number of tiles needs a loading warp."""
-    for loop in one.each(Loop):
+def trip_count(subject: Subject) -> Iterator[str]:
+    """Refuse pipelines of several stages over a varying number of tiles, unless they have a loading warp."""
+    for loop in subject.each(Loop):
         varies = not (loop.start.is_Integer and loop.stop.is_Integer)
-        if loop.pipelined and varies and loop.stages > 1 and not one.plan.warp_specialized:
+        if loop.pipelined and varies and loop.stages > 1 and not subject.plan.warp_specialized:
             yield (
                 f"the loop over {loop.variable} runs from {loop.start} to {loop.stop} in {loop.stages} stages, and "
                 "TileLang pipelines a varying number of tiles in one stage only. Use stages=1, or specialise warps."
             )
 
 
-def late(one: Subject) -> Iterator[str]:
-    """Copies by TMA are waited for in the loop alone."""
-    for copy in arriving_late(one.kernel, one.plan):
+def late(subject: Subject) -> Iterator[str]:
+    """Refuse copies by TMA ahead of a loop that may take no step: the loop alone waits for them."""
+    for copy in arriving_late(subject.kernel, subject.plan):
         yield (
             f"`{copy.target}` is loaded ahead of a loop that may take no step, and would arrive when its memory holds "
             "something else. Let the threads copy it (by_threads=True), or specialise no warps."
         )
 
 
-def quotients(one: Subject) -> Iterator[str]:
-    """Minima are taken of quotients, not the other way round."""
-    bounds = [bind.value for bind in one.each(Bind)]
-    bounds += [end for loop in one.each(Loop) for end in (loop.start, loop.stop)]
+def quotients(subject: Subject) -> Iterator[str]:
+    """Refuse quotients of a minimum or maximum: minima are taken of quotients, not the other way round."""
+    bounds = [bind.value for bind in subject.each(Bind)]
+    bounds += [end for loop in subject.each(Loop) for end in (loop.start, loop.stop)]
     for found in sorted({part for bound in bounds for part in bound.atoms(floor)}, key=str):
         if found.has(Min, Max):
             yield f"`{found}` divides a minimum or maximum, which TileLang may take for a constant. Divide its parts."
 
 
-def filled(one: Subject) -> Iterator[str]:
-    """Shared memory is filled by copies alone where warps have roles."""
-    if one.plan.warp_specialized:
-        shared = [fill.buffer for fill in one.each(Fill) if one.scope(fill.buffer) == "shared"]
+def filled(subject: Subject) -> Iterator[str]:
+    """Refuse fills of shared memory if warps have roles: copies alone may fill it."""
+    if subject.plan.warp_specialized:
+        shared = [fill.buffer for fill in subject.each(Fill) if subject.scope(fill.buffer) == "shared"]
         yield from (f"`{name}` lies in shared memory and is filled. Turn warp specialisation off." for name in shared)
 
 
-def few_columns(one: Subject) -> Iterator[str]:
-    """Warpgroups that share out the columns of few rows take more than 16 each."""
-    groups = one.plan.threads // WARPGROUP
-    if not (one.plan.tensor_cores and one.plan.device.wgmma and one.plan.warps == "rows"):
+def few_columns(subject: Subject) -> Iterator[str]:
+    """Refuse products of few rows if warpgroups share out the columns and take 16 each: they must take more."""
+    groups = subject.plan.threads // WARPGROUP
+    if not (subject.plan.tensor_cores and subject.plan.device.wgmma and subject.plan.warps == "rows"):
         return
-    for contract in one.each(Contract):
-        rows, columns = one.buffers[contract.c].shape
+    for contract in subject.each(Contract):
+        rows, columns = subject.buffers[contract.c].shape
         if rows < GROUP_ROWS * groups and columns * rows < LEAST_SHARE * GROUP_ROWS * groups:
             yield (
                 f"`{contract}` makes {rows} x {columns} by {groups} warpgroups, which share out its columns; two tiles "
@@ -144,14 +144,14 @@ def few_columns(one: Subject) -> Iterator[str]:
             )
 
 
-def reduced_width(one: Subject) -> Iterator[str]:
-    """Widths that reductions of plain tiles take on CUDA."""
-    if one.plan.multiplies or one.plan.device.target == "c":
+def reduced_width(subject: Subject) -> Iterator[str]:
+    """Refuse widths that reductions of plain tiles do not take on CUDA."""
+    if subject.plan.multiplies or subject.plan.device.target == "c":
         return
-    for reduction in one.each(ReduceTile):
-        width = one.buffers[reduction.source].shape[-1]
-        if width & (width - 1) and width % (4 * one.plan.threads):
+    for reduction in subject.each(ReduceTile):
+        width = subject.buffers[reduction.source].shape[-1]
+        if width & (width - 1) and width % (4 * subject.plan.threads):
             yield (
-                f"`{reduction}` is over {width} elements; {one.plan.threads} threads reduce a power of two or a "
-                f"multiple of {4 * one.plan.threads}. Use such a block_streamed."
+                f"`{reduction}` is over {width} elements; {subject.plan.threads} threads reduce a power of two or a "
+                f"multiple of {4 * subject.plan.threads}. Use such a block_streamed."
             )

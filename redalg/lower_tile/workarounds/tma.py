@@ -41,14 +41,14 @@ def await_before_empty_loops(kernel: Kernel, plan: Plan) -> Kernel:
 
 
 def arriving_late(kernel: Kernel, plan: Plan) -> tuple[Copy, ...]:
-    """The copies of parameters to tiles that nothing may wait for."""
+    """The copies of parameters to tiles for which a block possibly never waits."""
     copies = (one for one in kernel.body if isinstance(one, Copy))
     fetched = tuple(one for one in copies if isinstance(one.source, Region) and not one.by_threads)
     return fetched if plan.warp_specialized and fetched and not always_steps(kernel) else ()
 
 
 def always_steps(kernel: Kernel) -> bool:
-    """Whether every pipelined loop takes a step in every block, as far as can be told."""
+    """Tell if every pipelined loop is known to take a step in every block."""
     bound = {Load(one.name): one.value for one in kernel.body if isinstance(one, Bind)}
     loops = (one for one in kernel.body if isinstance(one, Loop) and one.pipelined)
     return all(is_positive(inlined(loop.stop - loop.start, bound), dict(kernel.grid)) for loop in loops)
@@ -62,7 +62,7 @@ def inlined(expr: Expr, bound: Mapping[Any, Any]) -> Expr:
 
 
 def is_positive(steps: Expr, grid: Mapping[Symbol, Any]) -> bool:
-    """Whether a number of steps is positive in every block of a grid: by its form, else block by block."""
+    """Tell if a number of steps is positive in every block of a grid: by its form, else block by block."""
     if counts(steps):
         return True
     moving = sorted(steps.free_symbols, key=str)
@@ -76,7 +76,7 @@ def is_positive(steps: Expr, grid: Mapping[Symbol, Any]) -> bool:
 
 
 def counts(expr: Expr) -> bool:
-    """Whether an integer is at least 1, as its form tells: ⌊n/d⌋ where n − d is none below 0.
+    """Tell if an integer is at least 1 by its form: ⌊n/d⌋ is, if n − d is nonnegative.
 
     >>> k = Symbol("k", integer=True, positive=True)
     >>> counts(Max(0, floor((k + 127) / 128))), counts(floor(k / 128))
@@ -98,10 +98,15 @@ def limit_boxes(kernel: Kernel, plan: Plan) -> Kernel:
         return kernel
     shared = {one.name for one in kernel.buffers if one.scope == "shared"}
 
-    def fetched(one: Statement) -> Statement:
-        if isinstance(one, Copy) and one.target in shared and isinstance(one.source, Region) and is_long(one.source):
-            return replace(one, by_threads=True)
-        return one
+    def fetched(statement: Statement) -> Statement:
+        if (
+            isinstance(statement, Copy)
+            and statement.target in shared
+            and isinstance(statement.source, Region)
+            and is_long(statement.source)
+        ):
+            return replace(statement, by_threads=True)
+        return statement
 
     return replace(kernel, body=tuple(innermost(one, fetched) for one in kernel.body))
 

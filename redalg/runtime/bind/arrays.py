@@ -1,4 +1,4 @@
-"""Running the interpreters on bound inputs: the `numpy` and `torch` backends, the reference, and the public state."""
+"""Run the interpreters on bound inputs: the `numpy` and `torch` backends, the reference, and the public state."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def assembled(
 
 
 def to_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
-    """An array with one dimension per axis of the scope, brought to the dimensions `axes`, in their order."""
+    """Bring an array with one dimension per axis of the scope to the dimensions `axes`, in their order."""
     shape = [scope.length(axis) if axis in axes else 1 for axis in scope.axes]
     kept = [axis for axis in scope.axes if axis in axes]
     flat = scope.ops.expand(array, shape).reshape([scope.length(axis) for axis in kept])
@@ -104,14 +104,14 @@ def to_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
 
 
 def from_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
-    """The inverse of `to_axes`, the scope's order of axes having that of `axes` within it."""
+    """The inverse of `to_axes`: one dimension per axis of the scope, in its order; of length 1 if not in `axes`."""
     kept = [axis for axis in scope.axes if axis in axes]
     made = scope.ops.permute(array, [axes.index(axis) for axis in kept])
     return made.reshape([made.shape[kept.index(axis)] if axis in kept else 1 for axis in scope.axes])
 
 
 def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
-    """The inputs' dtype, the cast's or the value's own; logarithms and extrema are at least float32."""
+    """The dtype of an output: the inputs', the cast's or the value's own; logarithms and extrema: at least float32."""
     if isinstance(output.expr, Cast):
         return output.expr.dtype
     own = own_dtype(output, form)
@@ -124,7 +124,7 @@ def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
 
 
 def own_dtype(output: FormOutput, form: FusedForm) -> str:
-    """What an output is whatever the inputs are: int64 for an index, bool for a truth value; empty for the rest."""
+    """The dtype that an output has for all inputs: int64 for an index, bool for a truth value; empty for the rest."""
     written = next(one.expr for one in form.cascade.outputs if one.name == output.name)
     return dtype_of(written, {one.value: one.dtype for one in form.cascade.reductions})
 

@@ -1,4 +1,4 @@
-"""Streaming a form over blocks: memory is bounded by the block, whatever the sizes.
+"""Stream a form over blocks: memory is bounded by the block for all sizes.
 
 Free axes are cut into independent chunks; within a chunk the reduced axes are cut into blocks, and the blocks' states
 are merged one after the other. Outputs that carry a reduced axis are made block by block from the finished values.
@@ -36,7 +36,7 @@ def blocks(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENT
         length[form.cascade.axis] = min(length[form.cascade.axis], SMALLEST_BLOCK)
     inner = {axis for producer in form.cascade.producers for axis in producer.cascade.axes()}
     inner -= {
-        axis for one in (*form.cascade.values, *(p.value for p in form.cascade.producers)) for axis in one.indices
+        axis for value in (*form.cascade.values, *(p.value for p in form.cascade.producers)) for axis in value.indices
     }
     inner -= set(form.cascade.reduced)
     whole = whole_axes(form.cascade)
@@ -94,7 +94,7 @@ def stream(executor: Executor, scope: Scope, length: Mapping[Axis, int]) -> Slot
 
 
 def pieces(axes: tuple[Axis, ...], scope: Scope, length: Mapping[Axis, int]) -> Iterator[Ranges]:
-    """The scope's ranges of the given axes, cut into blocks (one empty range where an axis has no elements)."""
+    """The scope's ranges of the given axes, cut into blocks (one empty range if an axis has no elements)."""
     cuts = []
     for axis in axes:
         start, stop = scope.ranges[axis]

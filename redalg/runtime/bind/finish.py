@@ -1,4 +1,4 @@
-"""Finishing a state: its outputs, from the slots and the tensors that stand in the outputs themselves."""
+"""Finish a state: make its outputs from the slots and the tensors that stand in the outputs themselves."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
     with scope.ops.quiet():
         values = executor.resolved(scope, unpack(form, state, scope))
         for of in (executor.outputs, executor.conditions) if condition else (executor.outputs,):
-            dtypes = {one.name: condition_dtype(state.result) if of == executor.conditions else
-                      output_dtype(one, form, state.result) for one in form.outputs}  # fmt: skip
+            dtypes = {output.name: condition_dtype(state.result) if of == executor.conditions else
+                      output_dtype(output, form, state.result) for output in form.outputs}  # fmt: skip
             chunks = finished(form, executor, scope, partial(of, values=values), piece)
             made.append(assembled(chunks, {one.name: (one.axes, dtypes[one.name]) for one in form.outputs}, scope,
                                   state.library))  # fmt: skip
@@ -73,7 +73,7 @@ def condition_dtype(result: str) -> str:
 
 
 def with_starts(form: FusedForm, state: State, start: Mapping[Axis, int]) -> dict[Axis, int]:
-    """The places at which the rows of `finish` begin: those of the state, unless given, when they must agree."""
+    """The places at which the rows of `finish` begin: those of the state. Places that are given must agree."""
     made = dict(start)
     for axis in form.cascade.axes():
         first = state.starts.get(axis.name)
@@ -91,13 +91,13 @@ def check_whole(form: FusedForm, state: State, piece: Mapping[str, int], start: 
 
 
 def check_scalars(form: FusedForm, state: State, given: Mapping[str, Any]) -> None:
-    """Scalars are those that the state was made with; an empty state takes them from the call."""
-    for one in form.cascade.scalars():
-        name, held = one.name, state.scalars.get(one.name)
+    """Refuse other scalars than the state was made with; an empty state takes them from the call, and needs them."""
+    for scalar in form.cascade.scalars():
+        name, held = scalar.name, state.scalars.get(scalar.name)
         if held is not None and name in given and float(given[name]) != held:
             raise InputError(f"finish: scalar `{name}` is {given[name]}, and the state was made with {held}. Leave it "
                              "out, or make the state with the other.")  # fmt: skip
-        used = any(one in expr.free_symbols for expr in finished_exprs(form))
+        used = any(scalar in expr.free_symbols for expr in finished_exprs(form))
         if held is None and used and name not in given:
             raise InputError(f"finish: the outputs hold the scalar `{name}`, which an empty state has not. Pass it: "
                              f'`finish(state, {{"{name}": …}})`.')  # fmt: skip
@@ -156,7 +156,7 @@ def summed_boxes(form: FusedForm, state: State, piece: Mapping[str, int]) -> dic
 
 
 def check_given(array: Any, element: Element, library: str, sizes: Mapping[str, int]) -> None:
-    """Refuse what does not fit an output's own tensor: of another library, rank or size."""
+    """Refuse a tensor that does not fit an output's own element: one of another library, rank or size."""
     name = element.name
     if library_of(array) != library:
         raise InputError(f"finish: tensor `{name}` is a {type(array).__name__}, and the state is of {library}.")

@@ -1,4 +1,4 @@
-"""Checking gathers before a kernel runs: a kernel reads 0 where an index leaves its tensor, and says nothing."""
+"""Check gathers before a kernel runs: a kernel reads 0 if an index leaves its tensor, and says nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redalg.incremental.arrays.evaluate import Scope
 
 
 def gathers_any(cascade: Cascade) -> bool:
-    """Whether any element is indexed by anything but axes and numbers."""
+    """Tell if any element is indexed by anything but axes and numbers."""
     return not all(one.is_plain for one in cascade.elements())
 
 

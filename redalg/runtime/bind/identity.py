@@ -20,7 +20,7 @@ from redalg.incremental.form import Accumulator, FusedForm, Pivot
 from redalg.runtime.known.naming import Writer, digest
 
 VERSION = 1
-"""Of the format of states; it changes when a slot's meaning or a state's fields do."""
+"""Version of the format of states; it changes when a slot's meaning or a state's fields do."""
 
 
 @final
@@ -41,7 +41,7 @@ class Identity:
 
 
 _KNOWN: dict[int, Identity] = {}
-"""By the form's identity, as long as the form lives: writing it out takes longer than a merge."""
+"""Identities by the form's `id`, as long as the form lives: writing it out takes longer than a merge."""
 
 
 def identity(form: FusedForm) -> Identity:
@@ -63,13 +63,13 @@ def identity(form: FusedForm) -> Identity:
 
 def shared(cascade: Cascade, writer: Writer) -> list[str]:
     """The parts that all slots of a state share: the reduced axes, the mask, the producers."""
-    producers = (f"{one.name} over {writer.free(one.axes)}: {definition(one.cascade, writer)}"
-                 for one in cascade.producers)  # fmt: skip
+    producers = (f"{producer.name} over {writer.free(producer.axes)}: {definition(producer.cascade, writer)}"
+                 for producer in cascade.producers)  # fmt: skip
     return [f"over {writer.several(cascade.reduced)} where {writer.text(cascade.domain)}", *producers]
 
 
 def definition(cascade: Cascade, writer: Writer) -> str:
-    """A producer's cascade: its parts, and what it gives."""
+    """The text of a producer's cascade: its parts and its outputs."""
     made = (f"{one.name} {one.monoid.name} {one.result} {writer.text(one.term)}" for one in cascade.reductions)
     return "; ".join([*shared(cascade, writer), *made, *(writer.text(one.expr) for one in cascade.outputs)])
 
@@ -84,17 +84,17 @@ def slots(form: FusedForm, writer: Writer) -> list[tuple[str, str]]:
     return found + [(one.value.name, accumulator(one, writer)) for one in form.accumulators]
 
 
-def pivot(one: Pivot, writer: Writer) -> str:
-    """The base of a pivot, and how it is chosen."""
-    slopes = "".join(f" {writer.text(slope)} {writer.text(S(centre))}" for slope, centre in one.slopes)
-    return f"{one.policy.value} {writer.text(one.base)} {writer.text(one.source)}{slopes}"
+def pivot(slot: Pivot, writer: Writer) -> str:
+    """The text of a pivot: its base, and how it is chosen."""
+    slopes = "".join(f" {writer.text(slope)} {writer.text(S(centre))}" for slope, centre in slot.slopes)
+    return f"{slot.policy.value} {writer.text(slot.base)} {writer.text(slot.source)}{slopes}"
 
 
-def accumulator(one: Accumulator, writer: Writer) -> str:
-    """The summand of a slot, and how it moves."""
-    weight = " ".join(f"{about.value.name}*{writer.text(S(q))}" for about, q in one.weight)
-    moved = " ".join(f"{value.name}*{writer.text(S(coefficient))}" for value, coefficient in one.transition)
-    return f"{weight} of {writer.text(Tuple(*one.factors))} moves as {moved}"
+def accumulator(slot: Accumulator, writer: Writer) -> str:
+    """The text of an accumulator: its summand, and how it moves."""
+    weight = " ".join(f"{about.value.name}*{writer.text(S(q))}" for about, q in slot.weight)
+    moved = " ".join(f"{value.name}*{writer.text(S(coefficient))}" for value, coefficient in slot.transition)
+    return f"{weight} of {writer.text(Tuple(*slot.factors))} moves as {moved}"
 
 
 def described(form: FusedForm) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _several(term: Expr) -> str:
 
 
 def difference(state: tuple[str, ...], form: tuple[str, ...]) -> str:
-    """The first lines in which a state and a form differ; empty where none does."""
+    """The first lines in which a state and a form differ; empty if none does."""
     of_state, of_form = ([one for one in a if one not in b] for a, b in ((state, form), (form, state)))
     said = [f"there `{one}`" for one in of_state[:1]] + [f"here `{one}`" for one in of_form[:1]]
     return ", ".join(said)

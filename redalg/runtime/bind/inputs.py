@@ -1,4 +1,4 @@
-"""Binding: the tensors of a call against the names, ranks, sizes and dtypes that the expression needs."""
+"""Bind a call: check its tensors against the names, ranks, sizes and dtypes that the expression needs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Bound:
         dtypes: tensor name -> dtype's name.
         library: `numpy` or `torch`.
         device: `cpu`, `cuda:0` and so on.
-        compute: dtype of arithmetic: float64 where an input has it, else float32.
+        compute: dtype of arithmetic: float64 if an input has it, else float32.
         result: dtype of outputs, torch's promotion of the inputs'.
     """
 
@@ -65,7 +65,7 @@ def library_of(array: Any) -> str | None:
 
 
 def without_gradients(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The tensors of a call; where torch records no gradients, those that require some as plain ones.
+    """The tensors of a call; if torch records no gradients, those that require one are detached.
 
     Under `torch.no_grad` and `torch.inference_mode` a parameter is a tensor like any other.
     """
@@ -125,7 +125,7 @@ def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] 
 def promoted(dtypes: list[str]) -> tuple[str, str]:
     """(compute dtype, output dtype) by torch's promotion: two different 16-bit types meet in float32.
 
-    Floats of 8 bits are how numbers are stored: beside wider ones they decide nothing, and alone they meet in float32.
+    Floats of 8 bits only store numbers: beside wider ones they decide nothing, and alone they meet in float32.
     """
     wide = [dtype for dtype in dtypes if not is_eight_bits(dtype)]
     if not wide:
@@ -140,7 +140,7 @@ def _named(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], 
     wanted = cascade.inputs()
     check_names({name: _signature(cascade, name) for name in wanted}, [one.name for one in cascade.scalars()], given)
     return {name: given[name] for name in wanted}, {
-        one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()
+        scalar.name: scalar_of(scalar, given[scalar.name]) for scalar in cascade.scalars()
     }
 
 
@@ -171,7 +171,7 @@ ASSUMPTIONS: tuple[tuple[str, Callable[[float], bool]], ...] = (
 
 @cache
 def assumptions(scalar: Scalar) -> tuple[tuple[str, Callable[[float], bool]], ...]:
-    """What a scalar was declared to be, and how that is seen of a number."""
+    """The assumptions that a scalar was declared with, each with the test that a number meets it."""
     return tuple(
         (name, holds)
         for name, holds in ASSUMPTIONS
@@ -180,7 +180,7 @@ def assumptions(scalar: Scalar) -> tuple[tuple[str, Callable[[float], bool]], ..
 
 
 def scalar_of(scalar: Scalar, value: Any) -> float:
-    """A run-time scalar, which must be what the derivation was told of it."""
+    """The number of a run-time scalar; it must meet the assumptions that the derivation was given."""
     number = _number(scalar.name, value)
     for name, holds in assumptions(scalar):
         if not holds(number):
@@ -214,7 +214,7 @@ def _list(items: Mapping[str, str]) -> str:
 
 
 def _check_array(name: str, array: Any) -> None:
-    """Refuse what would be read wrongly: gradients, sparse layouts, masked arrays."""
+    """Refuse an array that would be read wrongly: gradients, sparse layouts, masked arrays."""
     if getattr(array, "requires_grad", False):
         raise InputError(f"tensor `{name}` requires a gradient, and redalg has no backward pass yet. Call under "
                          f"`torch.no_grad()`, or pass `{name}.detach()`, if no gradient is needed; nothing is detached "
@@ -229,7 +229,7 @@ def _check_array(name: str, array: Any) -> None:
 
 
 def _check_extents(cascade: Cascade, extents: Mapping[str, int]) -> None:
-    """Sizes given by the caller: of axes of the expression, whole numbers."""
+    """Refuse a size given by the caller if the expression lacks its axis, or if it is no non-negative integer."""
     known = sorted({axis.name for axis in cascade.axes()} | set(cascade.extents()))
     for name, size in extents.items():
         if name not in known:
@@ -299,5 +299,5 @@ def _extent(name: str, seen: Mapping[str, Mapping[str, int]], extents: Mapping[s
 
 
 def scalars_of(cascade: Cascade, given: Mapping[str, Any]) -> dict[str, float]:
-    """The run-time scalars of a call, each checked to be what it was declared to be."""
+    """The run-time scalars of a call, each checked against the assumptions that it was declared with."""
     return {one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()}

@@ -75,17 +75,17 @@ def leaf_exprs(form: FusedForm) -> Iterator[Basic]:
 
 def produced_exprs(cascade: Cascade) -> Iterator[Basic]:
     """The expressions of a cascade's producers."""
-    for one in cascade.producers:
-        yield from one.cascade.expressions()
+    for producer in cascade.producers:
+        yield from producer.cascade.expressions()
 
 
 def axes_by_place(form: FusedForm) -> frozenset[Axis]:
-    """The axes whose places stand in what a leaf evaluates."""
+    """The axes whose places stand in the expressions that a leaf evaluates."""
     return frozenset().union(*map(placed_axes, leaf_exprs(form)))
 
 
 def places_matter(form: FusedForm) -> bool:
-    """Tells whether a state is right only if the places of its elements are."""
+    """Tell if a state is right only if the places of its elements are right."""
     if form.ordered or axes_by_place(form) & set(form.cascade.reduced):
         return True
     finished = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
@@ -94,16 +94,16 @@ def places_matter(form: FusedForm) -> bool:
 
 
 def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> tuple[Element, Element] | None:
-    """Two elements of one tensor of which a piece along a reduced axis serves the first and not the second."""
+    """Two elements of one tensor, if its piece along a reduced axis serves the first and not the second; else None."""
     found: dict[tuple[str, int], Element] = {}
     elements = sorted({one for expr in exprs for one in elements_of(expr)}, key=str)
-    for one in elements:
-        found |= {(one.name, place): one for place, index in enumerate(one.indices) if index in reduced}
-    for one in elements:
-        for place, index in enumerate(one.indices):
-            other = found.get((one.name, place))
+    for element in elements:
+        found |= {(element.name, place): element for place, index in enumerate(element.indices) if index in reduced}
+    for element in elements:
+        for place, index in enumerate(element.indices):
+            other = found.get((element.name, place))
             if other is not None and place_of(other, place) != index:
-                return (other, one) if index not in reduced or str(other) > str(one) else (one, other)
+                return (other, element) if index not in reduced or str(other) > str(element) else (element, other)
     return None
 
 
@@ -116,22 +116,22 @@ def place_of(element: Element, place: int) -> Expr:
 
 
 def is_nothing(box: Box) -> bool:
-    """Tells whether a box holds no place."""
+    """Tell if a box holds no place."""
     return any(start >= stop for start, stop in box)
 
 
 def shared_box(a: Boxes, b: Boxes) -> Box | None:
-    """A box of places that stand in both; None where there is none."""
-    for one in a:
+    """A box of places that both hold; None if there is none."""
+    for box in a:
         for other in b:
-            both = tuple((max(p[0], q[0]), min(p[1], q[1])) for p, q in zip(one, other, strict=True))
+            both = tuple((max(p[0], q[0]), min(p[1], q[1])) for p, q in zip(box, other, strict=True))
             if not is_nothing(both):
                 return both
     return None
 
 
 def joined(a: Boxes, b: Boxes) -> Boxes:
-    """The boxes of both, those that adjoin as one.
+    """The boxes of both; boxes that adjoin become one.
 
     >>> joined((((0, 3),), ((7, 9),)), (((3, 7),),))
     (((0, 9),),)

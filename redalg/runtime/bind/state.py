@@ -1,7 +1,7 @@
 """The derived monoid in public: leaf, merge and finish of a state that travels (pickled, sent, merged elsewhere).
 
-A state says of which form it is (`identity`) and which places it holds (`places`), so that states of another form, and
-pieces in the wrong place, are refused where they would give another number.
+A state says of which form it is (`identity`) and which places it holds (`places`). States of another form, and pieces
+in the wrong place, are refused if they would give another number.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class State:
         library: `numpy` or `torch`.
         device: where the arrays lie.
         scalars: the run-time scalars that the leaf was given.
-        places: boxes of the reduced axes that the state holds, in global numbering; None where pieces that do not
+        places: boxes of the reduced axes that the state holds, in global numbering; None if pieces that do not
             adjoin were merged, and places do not matter.
         starts: global number of the first element of every other axis whose place the form asks for.
         form: digest of what the slots hold.
@@ -75,7 +75,7 @@ class State:
 
     @property
     def covers(self) -> tuple[int, int] | None:
-        """(start, stop) of the streamed axis, where the state holds one box; None where it does not know of one."""
+        """(start, stop) of the streamed axis if the state holds one box; (0, 0) if it is empty; else None."""
         if self.places is None or len(self.places) > 1:
             return None
         return self.places[0][0] if self.places else (0, 0)
@@ -114,7 +114,7 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) ->
 
 
 def check_indices(exprs: Iterable[Basic], form: FusedForm, method: str) -> None:
-    """Refuse a tensor of which a piece serves one index and not another."""
+    """Refuse a tensor under two indices if a piece of it serves the one and not the other."""
     both = under_two_indices(exprs, form.cascade.reduced)
     if both is None:
         return
@@ -212,7 +212,7 @@ def merge(form: FusedForm, a: State, b: State) -> State:
 
 
 def check_starts(a: State, b: State) -> None:
-    """Refuse states of other rows, as their places say (an empty state is of any)."""
+    """Refuse two states whose rows begin at different places (an empty state fits any rows)."""
     if is_empty(a) or is_empty(b):
         return
     differ = [name for name in {**a.starts, **b.starts} if a.starts.get(name, 0) != b.starts.get(name, 0)]
@@ -223,7 +223,7 @@ def check_starts(a: State, b: State) -> None:
 
 
 def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
-    """Both states with the scalars of either (an empty state has none)."""
+    """Both states with the scalars of either (an empty state has none); different values are refused."""
     if any(a.scalars[name] != b.scalars[name] for name in a.scalars.keys() & b.scalars.keys()):
         raise InputError(
             f"merge: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make both "
@@ -234,7 +234,7 @@ def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
 
 
 def in_order(form: FusedForm, a: State, b: State) -> tuple[State, State]:
-    """Where order matters, the piece that comes first and then the other, which must adjoin it."""
+    """Sort two pieces by their places if order matters; the second must adjoin the first."""
     if not form.ordered or is_empty(a) or is_empty(b):
         return a, b
     first, second = a.covers, b.covers
@@ -248,7 +248,7 @@ def in_order(form: FusedForm, a: State, b: State) -> tuple[State, State]:
 
 
 def misplaced(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
-    """What lies between two pieces, or in both."""
+    """The message for two pieces that do not adjoin: the elements between them, or in both."""
     axis = form.cascade.axis
     kinds = ", ".join(dict.fromkeys(str(one.monoid) for one in form.structures if not one.monoid.commutative))
     gap, start, stop = a[1] < b[0], min(a[1], b[0]), max(b[0], min(a[1], b[1]))
@@ -265,12 +265,12 @@ def _elements(start: int, stop: int) -> str:
 
 
 def is_empty(state: State) -> bool:
-    """Whether a state holds no element."""
+    """Tell if a state holds no element."""
     return state.places == ()
 
 
 def together(form: FusedForm, a: State, b: State) -> Boxes | None:
-    """The places of two states; those that both hold, or that one does not know, are refused where they matter."""
+    """The places of two states; if places matter, those that both hold, or that one does not know, are refused."""
     if is_empty(a) or is_empty(b):
         return b.places if is_empty(a) else a.places
     if not places_matter(form):
@@ -287,7 +287,7 @@ def together(form: FusedForm, a: State, b: State) -> Boxes | None:
 
 
 def overlapping(form: FusedForm, both: Box) -> str:
-    """That two pieces hold the same places."""
+    """The message for two pieces that hold the same places."""
     held = " × ".join(f"{_elements(*edge)} of axis {axis}"
                       for axis, edge in zip(form.cascade.reduced, both, strict=True))  # fmt: skip
     starts_wanted = ", ".join(f"{axis}: …" for axis in form.cascade.reduced)
@@ -298,7 +298,7 @@ def overlapping(form: FusedForm, both: Box) -> str:
 
 
 def check(form: FusedForm, state: State, method: str) -> None:
-    """Refuse what is no state of this form: another's, one of another version, one whose arrays do not fit it."""
+    """Refuse all but a state of this form: another form's, one of another version, one whose arrays do not fit it."""
     if not isinstance(state, State) or state.layout != form.slots:
         slots = f"a state of slots {', '.join(s.name for s in state.layout)}" if isinstance(state, State) else ""
         raise InputError(
@@ -320,7 +320,7 @@ def check(form: FusedForm, state: State, method: str) -> None:
 
 
 def check_slot(slot: Slot, state: State, method: str) -> None:
-    """Refuse an array that is not what the slot holds."""
+    """Refuse an array that does not fit its slot: one of another library, shape or dtype."""
     array = state.slots.get(slot.name)
     shape = tuple(state.sizes.get(axis.name, axis.size) for axis in slot.axes)
     integer = slot.kind in ("count", "index")

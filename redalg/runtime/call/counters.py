@@ -1,6 +1,6 @@
-"""Counters of blocks that are done: zeros that a kernel finds, and leaves.
+"""Counters of blocks that are done: a kernel finds them at 0, and leaves them at 0.
 
-What may run at one time must not share a counter:
+Launches that may run at the same time must not share a counter:
 
     CPU               zeros at every call: calls of several threads run side by side
     stream            one, kept: launches on a stream run one after another, and each leaves it at 0
@@ -18,13 +18,13 @@ from typing import Any, final
 LINE = 32
 """Integers of a cache line: counters of different launches lie on different ones."""
 LAID_BY, LAUNCHES = 1 << 16, 32
-"""Integers that are laid by at a time for captured launches; of how many launches of a kernel they are enough."""
+"""Integers that are laid by at a time for captured launches; launches of a kernel that they are enough for."""
 
 
 @final
 @dataclass(frozen=True)
 class Counters:
-    """What gives a launch its counter, an int32 tensor of a shape on a device; `kept` holds those of streams."""
+    """The source of a launch's counter, an int32 tensor of a shape on a device; `kept` holds those of streams."""
 
     shape: tuple[int, ...]
     device: Any
@@ -43,11 +43,11 @@ class Counters:
 
     @property
     def length(self) -> int:
-        """Integers of it, in whole lines."""
+        """Integers of a counter, in whole cache lines."""
         return -(-prod(self.shape) // LINE) * LINE
 
     def cut(self) -> Any:
-        """A captured launch's own."""
+        """The counter of one captured launch: of the zeros laid by, or new zeros if too few are left."""
         left = _LEFT.get(str(self.device))
         if left is None or left.numel() < self.length:
             return zeros(self.shape, self.device)
@@ -56,13 +56,13 @@ class Counters:
 
 
 _LEFT: dict[str, Any] = {}
-"""By device: the zeros that are left."""
+"""The zeros that are left, by device."""
 _KEPT: list[Any] = []
 """All that were ever laid by: a graph that holds some may be replayed at any time."""
 
 
 def lay_by(device: Any, length: int) -> None:
-    """See that so many zeros are left for captured launches; they are there when this returns."""
+    """Make sure that `length` zeros are left for captured launches; they are there when this returns."""
     left = _LEFT.get(str(device))
     if left is None or left.numel() < length:
         _LEFT[str(device)] = zeros((max(LAID_BY, length),), device)
@@ -81,7 +81,7 @@ def zeros(shape: tuple[int, ...], device: Any) -> Any:
 
 
 def capturing() -> bool:
-    """Whether launches are captured into a graph."""
+    """Tell if launches are captured into a graph."""
     import torch
 
     return torch.cuda.is_current_stream_capturing()

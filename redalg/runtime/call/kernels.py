@@ -21,12 +21,12 @@ from redalg.runtime.lowering import Lowered
 from redalg.runtime.unfused import unfused
 
 ALIGNMENT_BYTES = 16
-"""What the bulk copy engine and vector loads need of a tensor's address."""
+"""The alignment of a tensor's address that the bulk copy engine and vector loads need."""
 Make = Callable[[Any], Any]
 
 
 def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
-    """What runs the generated kernel on tensors bound like these, compiled now; or the unfused form, by its plan.
+    """The step that runs the generated kernel on tensors like these, compiled now; or the unfused form, by its plan.
 
     Tensors without elements are finished by the interpreter: nothing to launch.
     """
@@ -46,7 +46,7 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
 
 
 def check_device(bound: Bound) -> None:
-    """Refuse tensors that lie where no kernel runs: `meta` has no memory at all."""
+    """Refuse tensors on a device that runs no kernel: `meta` has no memory at all."""
     if not bound.device.startswith(("cpu", "cuda")):
         raise InputError(
             f'backend="tilelang": the tensors {", ".join(bound.tensors)} lie on {bound.device}, and kernels run on cpu '
@@ -63,7 +63,7 @@ def check_indices(form: FusedForm, bound: Bound) -> None:
 @final
 @dataclass(frozen=True)
 class Launch:
-    """A pass by the generated kernel; `recipe` is None where there is nothing to launch."""
+    """A pass by the generated kernel; `recipe` is None if there is nothing to launch."""
 
     form: FusedForm
     bound: Bound
@@ -85,14 +85,14 @@ class Launch:
 @final
 @dataclass(frozen=True)
 class Recipe:
-    """How a kernel is called on tensors of one kind.
+    """The recipe by which a kernel is called on tensors of one kind.
 
     Attributes:
         entry: takes the arguments in order.
-        inputs: names, and what brings a tensor to the kernel's shape and dtype (None: it is that already).
+        inputs: names, and the function that brings a tensor to the kernel's shape and dtype (None: it has them).
         scalars: names.
-        made: what allocates each output and workspace, and finds a counter.
-        finish: outputs' names, their place in `made`, and what brings them to the caller's shape and dtype.
+        made: the functions that allocate each output and workspace, and find a counter.
+        finish: outputs' names, their place in `made`, and the function that gives them the caller's shape and dtype.
     """
 
     entry: Callable[..., Any]
@@ -125,18 +125,18 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
         tuple((one.key, maker(tensors[one.key], one, numpy=bound.library == "numpy")) for one in inputs),
         tuple(one.key for one in parameters if one.role == "scalar"),
         tuple(allocator(one, where) for one in made),
-        tuple((one.name, places[one.name], finisher(one, lowered, made[places[one.name]], bound))
-              for one in lowered.form.returned),
+        tuple((output.name, places[output.name], finisher(output, lowered, made[places[output.name]], bound))
+              for output in lowered.form.returned),
     )  # fmt: skip
 
 
-def allocator(one: Parameter, where: Any) -> Callable[[], Any]:
-    """What makes an output or a workspace, or finds a counter."""
+def allocator(parameter: Parameter, where: Any) -> Callable[[], Any]:
+    """The function that makes an output or a workspace, or finds a counter."""
     import torch
 
-    if one.role == "counter":
-        return Counters(one.shape, where)
-    return partial(torch.empty, one.shape, dtype=_dtype(one.dtype), device=where)
+    if parameter.role == "counter":
+        return Counters(parameter.shape, where)
+    return partial(torch.empty, parameter.shape, dtype=_dtype(parameter.dtype), device=where)
 
 
 def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, ...]:
@@ -147,7 +147,7 @@ def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, .
 
 
 def maker(array: Any, parameter: Parameter, *, numpy: bool) -> Make | None:
-    """What makes a tensor like this one what the kernel takes; None where it is that already."""
+    """The function that converts a tensor like this one to the kernel's input; None if it fits already."""
     if numpy:
         return lambda one: taken(backends.torch_of(native(one)), parameter)
     plain = array.is_contiguous() and tuple(array.shape) == parameter.shape and not array.is_neg()
@@ -165,7 +165,7 @@ def taken(array: Any, parameter: Parameter) -> Any:
 
 
 def finisher(output: FormOutput, lowered: Lowered, parameter: Parameter, bound: Bound) -> Make | None:
-    """What makes a kernel's output what the caller gets; None where it is that already."""
+    """The function that converts a kernel's output to the caller's; None if it fits already."""
     shape = tuple(bound.sizes[axis.name] for axis in output.shape)
     dtype, numpy = lowered.results[output.name], bound.library == "numpy"
     if shape == parameter.shape and dtype == parameter.dtype and not numpy:
@@ -179,7 +179,7 @@ def finisher(output: FormOutput, lowered: Lowered, parameter: Parameter, bound: 
 
 
 def refuse_missing_torch() -> None:
-    """TileLang is called with torch tensors."""
+    """Refuse a call without torch: TileLang is called with torch tensors."""
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as missing:

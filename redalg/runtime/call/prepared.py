@@ -1,4 +1,4 @@
-"""Prepared calls: what the first call of a kind has checked and chosen, later calls of that kind do not ask again.
+"""Prepared calls: later calls of a kind use what the first call of that kind has checked and chosen.
 
 kind  := the forms, backend and options, sizes, and what is given: of every tensor its type, shape, strides, dtype,
          device and whether it requires a gradient; of every scalar its type
@@ -6,8 +6,8 @@ call  := a new kind:  bind, check, plan, compile, run; the steps are kept
          a known one: the steps alone, which check what calls of one kind differ in: what scalars were declared to be,
                       indices of gathers (where they are checked), the alignment of addresses
 
-What no glance tells (a subclass of tensor, a sparse layout, a value that is no number) has no kind: it is bound and
-checked at every call.
+A call whose kind a glance does not tell (a subclass of tensor, a sparse layout, a value that is no number) has none: it
+is bound and checked every time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Step = Callable[[Mapping[str, Any]], dict[str, Any]]
 """One pass over the data: everything that was given by name -> outputs by name."""
 
 KINDS = 4096
-"""Kinds that are kept; they are forgotten all at once beyond."""
+"""Number of kinds that are kept; beyond it, all are forgotten at once."""
 
 
 @final
@@ -39,7 +39,7 @@ class Prepared:
     kept: tuple[Any, ...]
 
     def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Pass after pass, each taking what was given and what the passes before it made."""
+        """Run pass after pass; each takes the given tensors and the outputs of the passes before it."""
         *earlier, last = self.steps
         for step in earlier:
             given = {**given, **step(given)}
@@ -53,19 +53,19 @@ def kind_of(
     forms: tuple[FusedForm, ...], given: Mapping[str, Any], backend: str | None,
     sizes: Mapping[str, int], options: Mapping[str, Any],
 ) -> Hashable:  # fmt: skip
-    """What a glance at a call tells; None where it does not tell enough."""
+    """The kind of a call, as a glance tells it; None if that does not tell enough."""
     torch = sys.modules.get("torch")
     tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
     seen: list[Any] = [*map(id, forms), backend, id(options["plan"]), bool(options["check"])]
     seen += (options["empty"], options["precision"])
-    for name, one in given.items():
-        kind = type(one)
-        if str(getattr(one, "dtype", "")).endswith(UNSIGNED):  # converted at every call
+    for name, value in given.items():
+        kind = type(value)
+        if str(getattr(value, "dtype", "")).endswith(UNSIGNED):  # converted at every call
             return None
-        if kind is tensor and one.layout is strided:
-            seen += (name, one.shape, one.dtype, one.stride(), one.device, one.requires_grad, one.is_neg())
+        if kind is tensor and value.layout is strided:
+            seen += (name, value.shape, value.dtype, value.stride(), value.device, value.requires_grad, value.is_neg())
         elif kind is np.ndarray:
-            seen += (name, one.shape, one.dtype, one.strides, one.flags.writeable)
+            seen += (name, value.shape, value.dtype, value.strides, value.flags.writeable)
         elif kind is float or kind is int or issubclass(kind, np.generic):
             seen += [name, kind]
         else:

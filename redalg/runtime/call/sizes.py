@@ -1,4 +1,4 @@
-"""Which kernel a call takes as its sizes change.
+"""The kernel that a call takes as its sizes change.
 
     the first sizes of a family                  a kernel for these sizes alone (constant strides and trip counts)
     others, of free axes (batch, rows)           one kernel whose free sizes are run-time ones serves them all
@@ -47,7 +47,8 @@ INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
 
 _LOWERED: dict[Hashable, tuple[FusedForm, Lowered | Unfused]] = {}
-"""By the form's identity (kept alive beside the result): hashing a form's expressions would cost more than a call."""
+"""Lowerings by the form's `id` (the form is kept alive beside them): hashing its expressions would cost more than a
+call."""
 _FIRST: dict[Hashable, Mapping[Any, int]] = {}
 _VARIED: dict[Hashable, frozenset[Any]] = {}
 
@@ -67,12 +68,12 @@ def lowered_for(
 
 
 def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
-    """What a lowering of constant sizes is known by; `parts` are its sizes, dtypes, shapes and options."""
+    """The key of a lowering of constant sizes; `parts` are its sizes, dtypes, shapes and options."""
     return (id(form), device_for(target).target, *(frozenset(part.items()) for part in parts))
 
 
 def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered | Unfused:
-    """The lowering of sizes not met before: of its own for the first of a family, else the one that they share."""
+    """The lowering of sizes not met before: their own for the first of a family, else the one that they share."""
     plain = unfused_at(form, target, problem, plan)
     if plain is not None:
         return plain
@@ -119,7 +120,7 @@ def forget(form: FusedForm) -> None:
 
 
 def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:
-    """The axes whose sizes are to be run-time ones: free axes once any size has changed, the streamed one once it has.
+    """The axes whose sizes become run-time ones: free axes once any size has changed, the streamed one once it has.
 
     A changing trip count costs more than changing bounds: the tail of every tile is masked.
     """

@@ -1,7 +1,7 @@
-"""Where compiled kernels are kept on disk for the next process: `REDALG_CACHE_DIR`, or the user's cache folder.
+"""The folder of compiled kernels on disk for the next process: `REDALG_CACHE_DIR`, or the user's cache folder.
 
-TileLang keeps what it has compiled by the program's text; this says where, and lets one process at a time compile a
-text, so that others that want it find it made.
+TileLang keeps its compiled kernels by the program's text. This module says where, and lets one process at a time
+compile a text: others that want it find it made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def folder() -> Path:
 
 
 def point_tilelang_here() -> None:
-    """Have TileLang keep its kernels in the folder, unless its own variable says otherwise; before it is imported."""
+    """Let TileLang keep its kernels here, unless its own variable says otherwise. Call this before its import."""
     os.environ.setdefault("TILELANG_CACHE_DIR", str(folder() / "tilelang"))
 
 

@@ -31,7 +31,7 @@ class Kernel:
 
 
 def compile_source(source: Source) -> Kernel:
-    """The kernel of a text: from disk, where an earlier process left it, or compiled for its target."""
+    """The kernel of a text: from disk if an earlier process left it, or compiled for its target."""
     name = digest(source)
     with quiet(), one_at_a_time(name):
         try:
@@ -52,12 +52,12 @@ def compile_source(source: Source) -> Kernel:
 
 
 def is_kept(source: Source) -> bool:
-    """Whether an earlier process left the kernel of a text on disk."""
+    """Tell if an earlier process left the kernel of a text on disk."""
     return stored.library_of(digest(source)) is not None
 
 
 def entry_of(kernel: Kernel) -> Callable[..., Any]:
-    """What launches a kernel on arguments that the caller has checked: TileLang's own entry looks at each once more."""
+    """The function that launches a kernel on checked arguments: TileLang's own entry checks each argument once more."""
     adapter: Any = getattr(kernel.run, "adapter", None)
     if hasattr(adapter, "get_exportable_executable"):
         return adapter.get_exportable_executable()["main"]
@@ -69,7 +69,7 @@ def entry_of(kernel: Kernel) -> Callable[..., Any]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """TileLang logs the whole rewritten function of a failure; the error that we raise says what matters."""
+    """Silence logging: TileLang logs the whole rewritten function of a failure; the error that we raise says enough."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -81,7 +81,7 @@ def quiet() -> Iterator[None]:
 @final
 @dataclass(frozen=True)
 class Resources:
-    """What a compiler allots to one kernel.
+    """The resources that a compiler allots to one kernel.
 
     Attributes:
         name: the kernel's name in the CUDA source.
@@ -118,7 +118,7 @@ def compile_only(source: Source) -> tuple[Resources, ...]:
 
 
 def nvcc_report(cuda: str, arch: str, *, fast: bool) -> str:
-    """What `nvcc -Xptxas -v` says of a CUDA source."""
+    """The report of `nvcc -Xptxas -v` on a CUDA source."""
     import tilelang
 
     root = Path(tilelang.__file__).parent
@@ -164,7 +164,7 @@ def _resources(name: str, report: str, dynamic: int, cuda: str) -> Resources:
 
 
 def digest(source: Source) -> str:
-    """What a text is known by."""
+    """SHA-256 of the source: the key of every kernel cache."""
     return sha256(source.text.encode()).hexdigest()
 
 

@@ -2,8 +2,8 @@
 
     <cache>/kernels/<TileLang's version>-<the text's digest>.json      says where TileLang keeps the text's library
 
-What TileLang compiles for CUDA is a library of TVM's own format. Loading it takes TVM's runtime, and launching it what
-TileLang adds (descriptors for the bulk copy engine): one library of TileLang's package brings both.
+TileLang compiles a CUDA kernel to a library of TVM's own format. Loading it takes TVM's runtime, and launching it takes
+TileLang's additions (descriptors for the bulk copy engine): one library of TileLang's package brings both.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from redalg.runtime.compile.cache import folder
 
 LIBRARY, RUNTIME = "executable.so", "libtilelang.so"
 NEEDED = "__tvm_tensormap_create_tiled"
-"""What kernels call on the host, by its name in TVM's registry."""
+"""The function that kernels call on the host, by its name in TVM's registry."""
 
 
 def find(digest: str) -> Any:
-    """What launches the kernel of a text, from disk; None where none was kept."""
+    """The function that launches the kernel of a text, from disk; None if none was kept."""
     library = library_of(digest)
     if library is None or not runtime_loaded():
         return None
@@ -34,7 +34,7 @@ def find(digest: str) -> Any:
 
 
 def library_of(digest: str) -> Path | None:
-    """The library of a text's kernel; None where none was kept, or TileLang's own cache was emptied."""
+    """The library of a text's kernel; None if none was kept, or if TileLang's own cache was emptied."""
     note = note_of(digest)
     if note is None or not note.is_file():
         return None
@@ -63,7 +63,7 @@ def note_of(digest: str) -> Path | None:
 
 @cache
 def runtime_loaded() -> bool:
-    """Load TileLang's library, once; whether that could be done, and what kernels call is there."""
+    """Load TileLang's library, once; True if that succeeded and the function that kernels call is there."""
     found = find_spec("tilelang")
     if found is None or found.origin is None or find_spec("tvm_ffi") is None:
         return False

@@ -1,12 +1,12 @@
-"""What a cascade is, whatever its axes and tensors are called: what plans that were tuned are known by.
+"""The digest of a cascade, whatever its axes and tensors are called: the key of tuned plans.
 
     text    the outputs' expressions, reductions and producers written out, operands of + and · in order of their text
     colour  of a name: digest of the text in which it alone is marked, the others bear the colours of the round before
     names   a0, a1 … of axes and t0, t1 … of tensors and scalars, in order of colour
 
-Names that are left with one colour stand alike in the text: one of them, whichever, is told apart, and rounds go on.
-Were they told apart by more than rounds see, a cascade could get two digests: that costs a plan that was tuned, and is
-never wrong, since equal digests are equal texts.
+Names that are left with one colour stand alike in the text: any one of them gets a new colour, and rounds go on. If
+they differ in more than rounds see, a cascade could get two digests. That costs a tuned plan and is never wrong, since
+equal digests are equal texts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNORDERED = (Add, Mul, Max, Min, And, Or, Eq, Ne)
 @final
 @dataclass(frozen=True)
 class Naming:
-    """A cascade's digest, and what stands in it for the names of its axes, and of its tensors and scalars.
+    """A cascade's digest, and the names that it has for its axes, and for its tensors and scalars.
 
     >>> import redalg as ra
     >>> made = naming(ra.fuse(ra.max(ra.tensor("x[b,n]"), ra.axes("n"))).form)
@@ -56,7 +56,7 @@ class Naming:
 
 
 _KNOWN: dict[int, Naming] = {}
-"""By the form's identity, as long as the form lives: writing it out takes longer than a call."""
+"""Namings by the form's `id`, as long as the form lives: writing it out takes longer than a call."""
 
 
 def naming(form: FusedForm) -> Naming:
@@ -68,7 +68,7 @@ def naming(form: FusedForm) -> Naming:
 
 
 def named(form: FusedForm) -> Naming:
-    """See `naming`."""
+    """Colour a form's names until no two share a colour, number them, and take the digest."""
     cascade = form.cascade
     axes = dict.fromkeys(axes_of(cascade), "a")
     tensors = dict.fromkeys((*cascade.inputs(), *(str(one.name) for one in cascade.scalars())), "t")
@@ -93,7 +93,7 @@ def coloured(cascade: Cascade, axes: dict[str, str], tensors: dict[str, str]) ->
 
 
 def tied(colours: Mapping[str, str]) -> str | None:
-    """The first name, by colour, that another shares its colour with."""
+    """The first name, in order of colour, whose colour another name shares; None if there is none."""
     shared = Counter(colours.values())
     return min((name for name, colour in colours.items() if shared[colour] > 1), key=colours.__getitem__, default=None)
 
@@ -116,35 +116,35 @@ def digest(text: str) -> str:
 
 @final
 class Writer:
-    """Writes expressions under other names; what a value stands for is written once, and known by its digest."""
+    """Write expressions under other names; the definition of a value is written once, and its digest stands for it."""
 
     def __init__(self, axes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
         self.axes, self.tensors = axes, tensors
         self.values: dict[str, str] = {}
 
-    def cascade(self, one: Cascade, *, inner: bool = False) -> str:
+    def cascade(self, cascade: Cascade, *, inner: bool = False) -> str:
         """The outputs of a cascade, in order, each with its axes (a producer's are in order of name)."""
-        for producer in one.producers:
+        for producer in cascade.producers:
             self.values[producer.name] = digest(self.cascade(producer.cascade, inner=True))
-        reduced = self.several(one.reduced)
-        for reduction in one.reductions:
+        reduced = self.several(cascade.reduced)
+        for reduction in cascade.reductions:
             place = "" if reduction.place is None else self.text(reduction.place)
             head = f"{reduction.monoid} {reduction.result} {place} over {reduced}"
             self.values[reduction.name] = digest(f"{head} of {self.text(reduction.term)}")
         along = self.free if inner else self.several
-        made = (f"{self.text(output.expr)} along {along(output.axes)}" for output in one.outputs)
-        return f"where {self.text(one.domain)}: {'; '.join(made)}"
+        made = (f"{self.text(output.expr)} along {along(output.axes)}" for output in cascade.outputs)
+        return f"where {self.text(cascade.domain)}: {'; '.join(made)}"
 
     def several(self, nodes: Iterable[Basic]) -> str:
-        """Nodes in their order."""
+        """The texts of nodes, in the order of the nodes."""
         return ", ".join(map(self.text, nodes))
 
     def free(self, nodes: Iterable[Basic]) -> str:
-        """Nodes in order of their text: those whose own order is that of names."""
+        """The texts of nodes whose own order follows names, in order of text."""
         return ", ".join(sorted(map(self.text, nodes)))
 
     def text(self, node: Basic) -> str:
-        """One node."""
+        """The text of one node."""
         if isinstance(node, Axis):
             return self.axes[node.name]
         if isinstance(node, Extent):

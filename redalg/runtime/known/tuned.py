@@ -7,8 +7,9 @@
     pack   := redalg/tuned/<card>.json                    read only
     cache  := <REDALG_CACHE_DIR>/tuned/<card>.json        one writer at a time, replaced whole: readers see old or new
 
-A file that is none of these is reported by a warning and ignored, and so is an entry. What is kept next replaces such a
-file, and leaves it beside itself as `.bad`. `REDALG_TUNED=off` ignores both places, `REDALG_TUNED=pack` the cache.
+A file that is none of these is reported by a warning and ignored, and so is an entry. The next plan that is kept
+replaces such a file; the old one stays beside it as `.bad`. `REDALG_TUNED=off` ignores both places, `REDALG_TUNED=pack`
+the cache.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ from redalg.version import VERSION
 
 SWITCH = "REDALG_TUNED"
 FORMAT = "redalg tuned plans, 2"
-"""What such a file says of itself."""
+"""The format that a file of tuned plans names."""
 PACKS = Path(__file__).parents[2] / "tuned"
 
 
 @final
 @dataclass(frozen=True)
 class Key:
-    """What a result is known by: it holds for nothing else.
+    """The key of a result: the result holds for nothing else.
 
     Attributes:
         cascade: digest of the definition (`naming`).
         dtypes: of the tensors, by name.
         bucket: by axis, the power of two at or above its size.
-        options: what changes results: `empty`, `precision`.
+        options: those that change results: `empty`, `precision`.
         card: such as `H200`, or `c`.
-        redalg, tilelang: versions; empty where TileLang is not installed.
+        redalg, tilelang: versions; empty if TileLang is not installed.
     """
 
     cascade: str
@@ -83,13 +84,13 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What a file knows it by: a bucket may hold results of several sizes, each of a kernel and of none."""
+        """The entry's name in a file: a bucket may hold results of several sizes, each with a kernel and without."""
         sizes = (f"{axis}={size}" for axis, size in sorted(self.sizes.items()))
         return " ".join([self.key.digest, *sizes, *([UNFUSED] if self.unfused else [])])
 
     @property
     def unfused(self) -> bool:
-        """Whether it is the time of the unfused form, which has no choices."""
+        """True if it is the time of the unfused form, which has no choices."""
         return self.plan.get("form") == UNFUSED
 
 
@@ -154,7 +155,7 @@ def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
 
 
 def known(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:
-    """The entries of a problem's key, with where they are from, the pack's first."""
+    """The entries of a problem's key, each with its origin; the pack's come first."""
     places = {"pack": pack_file(card(device)), "cache": cache_file(card(device))}
     asked = {"off": (), "pack": ("pack",)}.get(os.environ.get(SWITCH, "").lower(), TUNED)
     held = {origin: read(places[origin]) for origin in asked}
@@ -164,7 +165,7 @@ def known(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tup
 
 
 def measured_at(form: FusedForm, problem: Problem, plan: Plan) -> bool:
-    """Whether a plan is one that was measured at just these sizes: a kernel of their own is worth it."""
+    """Tell if a plan was measured at exactly these sizes: a kernel of their own is worth it."""
     if plan.origin not in TUNED:
         return False
     found = (one for origin, one in known(form, problem, plan.device) if origin == plan.origin)
@@ -190,12 +191,12 @@ def file_name(name: str) -> str:
 
 
 def remember(entry: Entry) -> Path:
-    """Keep an entry in the cache; the file that holds it."""
+    """Keep an entry in the cache; return the file that holds it."""
     return merge(cache_file(entry.key.card), [entry])
 
 
 def merge(path: Path, entries: Iterable[Entry]) -> Path:
-    """Add entries to a file, each in place of the one of its name; other processes wait, or see the file as it was."""
+    """Add entries to a file, each in place of the one of its name. Other processes wait, or see the file as it was."""
     with one_at_a_time(f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         held = parsed(path)
@@ -211,11 +212,11 @@ def merge(path: Path, entries: Iterable[Entry]) -> Path:
 LATER = {"merge": "kernel", "persistent": 0}
 """Choices that older files do not name, as their plans had them."""
 _READ: dict[Path, tuple[tuple[int, int, int], dict[str, Entry]]] = {}
-"""What files held, and the stamp that they had then."""
+"""The stamp of each file when it was read, and the entries that it held."""
 
 
 def read(path: Path) -> dict[str, Entry]:
-    """The entries of a file by their names, read again when it has changed; none where there is no file."""
+    """The entries of a file by their names, read again when it has changed; none if there is no file."""
     try:
         seen = path.stat()
     except OSError:
@@ -227,7 +228,7 @@ def read(path: Path) -> dict[str, Entry]:
 
 
 def parsed(path: Path) -> dict[str, Entry] | None:
-    """The entries of a file; None, and a warning, where it is no file of tuned plans."""
+    """The entries of a file; None if there is no file, or, with a warning, if it holds no tuned plans."""
     if not path.exists():
         return None
     try:
@@ -241,11 +242,11 @@ def parsed(path: Path) -> dict[str, Entry] | None:
     found = {}
     for line in listed:
         try:
-            one = entry_of(line)
+            entry = entry_of(line)
         except (KeyError, TypeError, ValueError) as cause:
             report(f"an entry of {path} is no tuned plan and is ignored ({type(cause).__name__}: {cause}).")
             continue
-        found[one.name] = one
+        found[entry.name] = entry
     return found
 
 
@@ -270,5 +271,5 @@ def text_of(entries: Sequence[Entry]) -> str:
 
 
 def report(said: str) -> None:
-    """Tell of what is ignored."""
+    """Warn of a file or an entry that is ignored."""
     warnings.warn(said, RuntimeWarning, stacklevel=2)

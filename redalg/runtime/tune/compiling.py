@@ -38,7 +38,7 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def compile(self, source: Source) -> str:
-        """Compile into the cache; gives back what went wrong, if anything."""
+        """Compile into the cache; return what went wrong, empty if nothing did."""
         process = self.running()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -51,7 +51,7 @@ class Worker:
             return STOPPED
 
     def running(self) -> subprocess.Popen[bytes]:
-        """The process."""
+        """The process, started if there is none."""
         if self.process is None:
             known = os.pathsep.join([str(PACKAGES), *filter(None, sys.path)])
             self.process = subprocess.Popen(
@@ -81,7 +81,7 @@ class Worker:
 
 @final
 class Job:
-    """A source to be compiled, the worker that does so while it does, and what went wrong."""
+    """A source to compile, its worker as long as it compiles, and what went wrong."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -99,7 +99,7 @@ class Job:
             idle.put(worker)
 
     def wait(self, seconds: float) -> str:
-        """What went wrong, empty where nothing did; beyond a time, it is given up: its worker begins anew."""
+        """The error message, empty if nothing did. Beyond `seconds` the job is given up: its worker begins anew."""
         try:
             return self.said.result(max(0.0, seconds))
         except TimeoutError:
@@ -112,7 +112,7 @@ class Job:
 @final
 @dataclass(frozen=True)
 class Compilers:
-    """A number of workers, those that have begun first; leaving the context stops them, with what they compile."""
+    """A number of workers; those already started work first. Leaving the context stops them, with what they compile."""
 
     count: int
     idle: LifoQueue[Worker] = field(default_factory=LifoQueue)
@@ -142,7 +142,7 @@ class Compilers:
 
 
 def serve(read: BinaryIO, write: BinaryIO) -> None:
-    """Compile what comes in until nothing does."""
+    """Compile each source that comes in, until the input ends."""
     while True:
         try:
             source: Source = pickle.load(read)

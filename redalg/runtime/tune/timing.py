@@ -1,8 +1,8 @@
-"""How long a call takes on its device.
+"""The time that a call takes on its device.
 
 On CUDA: one graph holds many calls in a row over input sets that together exceed the L2 cache several times over, so
 that no call finds its inputs there; L2 is overwritten before each replay; a sample is a replay's time divided by its
-calls. Where a call cannot be captured, the same sequence is launched call by call between two events, and the result
+calls. If a call cannot be captured, the same sequence is launched call by call between two events, and the result
 says so: such a time holds launch gaps. On the CPU: wall time.
 """
 
@@ -35,7 +35,7 @@ class Timing:
         samples_us: microseconds of a call.
         host_us: until a call returns to the host, in microseconds.
         calls_per_sample, input_sets: calls in a row of a sample, and inputs that they take in turn.
-        note: why it is not a graph.
+        note: the reason if it is not a graph.
     """
 
     method: str
@@ -52,7 +52,7 @@ class Timing:
 
 
 def input_sets(bytes_of_one: int, device: torch.device) -> int:
-    """How many input sets together exceed L2 several times over (one on the CPU)."""
+    """The number of input sets that together exceed L2 several times over (one on the CPU)."""
     if device.type != "cuda":
         return 1
     return min(max(2, -(-L2_MULTIPLE * l2_bytes() // bytes_of_one)), 2 * CALLS_PER_SAMPLE)
@@ -83,7 +83,7 @@ def measure(calls: Sequence[Call], device: torch.device, samples: int = SAMPLES)
 
 
 def launcher(sequence: Sequence[Call]) -> tuple[str, Call, str]:
-    """(method, what launches the whole sequence, why it is not a graph)."""
+    """(method, the function that launches the whole sequence, the reason if it is not a graph)."""
     try:
         return "cuda graph", capture(sequence), ""
     except RuntimeError as error:
@@ -115,7 +115,7 @@ def capture(sequence: Sequence[Call]) -> Call:
 
 
 def device_time_us(run: Call) -> float:
-    """One run between two events; the overwriting of L2 before it hides the time of the launch."""
+    """Time one run between two events; the overwriting of L2 before it hides the time of the launch."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     scratch().zero_()
     start.record()
@@ -132,7 +132,7 @@ def scratch() -> torch.Tensor:
 
 
 def host_time_us(calls: Sequence[Call], samples: int = SAMPLES) -> float:
-    """The median time until a call returns to the host, the device being idle."""
+    """The median time until a call returns to the host, while the device is idle."""
 
     def once(call: Call) -> float:
         torch.cuda.synchronize()

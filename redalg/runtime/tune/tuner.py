@@ -1,4 +1,4 @@
-"""Plans measured on a device, the fastest remembered: what `Fused.tune` does.
+"""Measure plans on a device and remember the fastest: the work of `Fused.tune`.
 
     task      form and tensors of the last pass, its space of plans, the unfused definition's outputs; the unfused form
               as a plan where it is admitted, which needs no compiler
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from redalg.runtime.tune.verified import Verifier
 
 SAMPLES = 7
-"""Of each plan: replays of a graph, or calls on the CPU."""
+"""Samples of each plan: replays of a graph, or calls on the CPU."""
 AGAIN = 3
-"""Of the fastest, how many are timed once more when the search is over: a lucky moment is no speed."""
+"""The number of the fastest plans that are timed once more when the search is over: a lucky moment is no speed."""
 SHARE = 0.5
-"""Of the time that is left, how much the compilers of one round get."""
+"""The share of the time left that the compilers of one round get."""
 FEW = Limits(population=16, batch=4, patience=1)
-"""On the CPU, where plans are compiled beside each other on few cores."""
+"""Limits on the CPU, where plans are compiled beside each other on few cores."""
 Given = Mapping[str, Any]
 Forms = tuple[FusedForm, ...]
 Begun = tuple[Lowered, Job] | Unfused | str
@@ -59,7 +59,7 @@ Begun = tuple[Lowered, Job] | Unfused | str
 @final
 @dataclass(frozen=True)
 class Tuning:
-    """How to tune: the options of `Fused.tune`."""
+    """The options of `Fused.tune`."""
 
     budget_s: float = 35.0
     seed: int = 0
@@ -68,7 +68,7 @@ class Tuning:
     precision: str = "ieee"
 
     def check(self) -> None:
-        """Refuse what no tuning has."""
+        """Refuse options that no tuning has."""
         check_choice("empty", self.empty, "tune: ")
         check_choice("precision", self.precision, "tune: ")
         if not self.budget_s > 0:
@@ -78,14 +78,14 @@ class Tuning:
 @final
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning found: prints as a table of trials, fastest first.
+    """The result of tuning; it prints as a table of trials, fastest first.
 
     Attributes:
         found: the search's result.
         rules: the plan that was taken before.
         card: the device that it holds for.
         wall_s: seconds that all took, compilers and checks included.
-        path: the file that remembers the fastest; None where no plan worked.
+        path: the file that remembers the fastest; None if no plan worked.
     """
 
     found: Found[Plan]
@@ -101,7 +101,7 @@ class Tuned:
 
     @property
     def best(self) -> Trial[Plan] | None:
-        """The fastest; None where none worked."""
+        """The fastest; None if none worked."""
         return self.found.best
 
     def table(self, most: int | None = 16) -> Table:
@@ -147,7 +147,7 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
 
 
 def settled(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
-    """The fastest with the mean of two times, of which the second was taken when all others were done."""
+    """Time the fastest once more when all others are done, and give them the mean of both times."""
     ran = [one for one in found.trials if one.measured_us is not None]
     fastest = sorted(ran, key=time_of)[:AGAIN]
     again = {one.candidate: measuring.again(one) for one in fastest} if len(fastest) > 1 else {}
@@ -156,7 +156,7 @@ def settled(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
 
 
 def starts(task: Task, rules: Plan) -> list[Plan]:
-    """What is measured first: the plan of the rules, no kernel at all, the plans remembered.
+    """The plans that are measured first: the plan of the rules, no kernel at all, the plans remembered.
 
     The result is no slower than they are.
     """
@@ -187,7 +187,7 @@ def kept(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
 @final
 @dataclass(frozen=True)
 class Task:
-    """What is tuned: the last pass, its tensors, its plans (`plain`: the unfused form), what its outputs should be."""
+    """The task of tuning: the last pass, its tensors, its plans (`plain`: the unfused form), the wanted outputs."""
 
     forms: Forms
     whole: Given
@@ -203,12 +203,12 @@ class Task:
         return self.forms[-1]
 
     def predicted_us(self, plan: Plan) -> float:
-        """The model's time."""
+        """The time that the model predicts."""
         return self.space.predict(plan).time_us
 
     @cached_property
     def verifier(self) -> Verifier:
-        """What knows the unfused definition's outputs on these tensors."""
+        """The verifier, which knows the unfused definition's outputs on these tensors."""
         from redalg.runtime.tune.verified import Verifier
 
         return Verifier.of(self.form, self.bound, define(self.forms, self.whole, self.extents))
@@ -228,9 +228,9 @@ class Task:
         if self.bound.device == "cpu":
             return [dict(self.given)]
         tensors = {name: self.given[name] for name in self.bound.tensors}
-        one = max(1, sum(tensor.nbytes for tensor in tensors.values()))
-        free = torch.cuda.mem_get_info(self.bound.device)[0] // 2 // one
-        count = max(1, min(input_sets(one, torch.device(self.bound.device)), 1 + free))
+        set_bytes = max(1, sum(tensor.nbytes for tensor in tensors.values()))
+        free = torch.cuda.mem_get_info(self.bound.device)[0] // 2 // set_bytes
+        count = max(1, min(input_sets(set_bytes, torch.device(self.bound.device)), 1 + free))
         copies = [{name: tensor.clone() for name, tensor in tensors.items()} for _ in range(count - 1)]
         return [dict(self.given), *({**self.given, **copy} for copy in copies)]
 
@@ -261,9 +261,9 @@ def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning)
 @final
 @dataclass(frozen=True)
 class Measuring:
-    """Measures batches of plans: all are compiled at once, then run one after another.
+    """Measure batches of plans: all are compiled at once, then run one after another.
 
-    `lost`: why nothing runs any more, where a kernel broke the device's context.
+    `lost`: the reason why nothing runs any more, if a kernel broke the device's context.
     """
 
     task: Task
@@ -280,12 +280,12 @@ class Measuring:
         jobs = [self.began(plan) for plan in plans]
         self.task.verifier  # noqa: B018 - the definition is evaluated while the compilers run
         if self.task.bound.device == "cpu":  # they would disturb the clock
-            for one in jobs:
-                waited(one, deadline)
+            for begun in jobs:
+                waited(begun, deadline)
         return [self.finished(plan, one, deadline) for plan, one in zip(plans, jobs, strict=True)]
 
     def began(self, plan: Plan) -> Begun:
-        """A plan's program, being compiled; or why it has none. The unfused form needs none."""
+        """A plan's program and the job that compiles it, or the reason why it has none. The unfused form needs none."""
         if plan.form == UNFUSED and self.task.plain is not None:
             return self.task.plain
         try:
@@ -314,16 +314,16 @@ class Measuring:
         self.tell(min(self.times, default=None), len(self.times))
         return made
 
-    def again(self, one: Trial[Plan]) -> float:
+    def again(self, trial: Trial[Plan]) -> float:
         """The mean of a trial's time and of one more, in microseconds."""
-        first = time_of(one)
+        first = time_of(trial)
         if self.lost:
             return first
-        second = self.timed(self.steps[one.candidate]).measured_us if one.candidate in self.steps else None
+        second = self.timed(self.steps[trial.candidate]).measured_us if trial.candidate in self.steps else None
         return first if second is None else (first + second) / 2
 
     def step(self, begun: Unfused | tuple[Lowered, Job]) -> Step:
-        """What runs a plan that is compiled."""
+        """The step that runs a plan that is compiled."""
         task = self.task
         if isinstance(begun, Unfused):
             return unfused.step(begun, task.bound)
@@ -346,7 +346,7 @@ class Measuring:
 
 
 def is_lost(device: str) -> bool:
-    """Whether a kernel broke the device's context, so that nothing more runs on it in this process."""
+    """Tell if a kernel broke the device's context, so that nothing more runs on it in this process."""
     if device == "cpu":
         return False
     import torch
@@ -359,13 +359,13 @@ def is_lost(device: str) -> bool:
 
 
 def waited(begun: Begun, deadline: float) -> str:
-    """Why a plan has no kernel, at the deadline at the latest; empty where it has one, or needs none."""
+    """The reason why a plan has no kernel, at the deadline at the latest; empty if it has one, or needs none."""
     if isinstance(begun, str | Unfused):
         return begun if isinstance(begun, str) else ""
     return begun[1].wait(deadline - monotonic())
 
 
 def short(text: str) -> str:
-    """The first line of what was said, as a table has room for it."""
+    """The first line of a message, cut to the room that a table has."""
     lines = text.strip().splitlines() or ["it failed without a word"]
     return lines[0][:200]

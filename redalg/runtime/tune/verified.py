@@ -1,4 +1,4 @@
-"""Whether a candidate's result is right: against the unfused definition in float64, and no worse than the first plan's.
+"""Check a candidate's result: against the unfused definition in float64, and no worse than the first plan's.
 
     e(out)  = max over outputs of  max|out - ref| / max|ref|            (floating point; both finite at the same places)
                                    the share of elements that differ    (integers, truth values)
@@ -7,7 +7,7 @@
 
 u is a dtype's unit roundoff, n the number of elements that are reduced: sums of n terms err by √n·u most probably
 (Higham, Mary: A new approach to probabilistic rounding error analysis, 2019), operands and results by u each; 8 leaves
-room for conditioning. What conditions worse shows in the first plan's own error. Indices at ties within rounding may
+room for conditioning. Worse conditioning shows in the first plan's own error. Indices at ties within rounding may
 differ: their share is of the size of the rounding.
 """
 
@@ -26,14 +26,14 @@ from redalg.runtime.bind.inputs import Bound
 
 ROOM, WORSE = 8.0, 4.0
 KEPT_BYTES = 1 << 30
-"""Of a reference in float64; beyond, the first result that was found right takes its place."""
+"""Largest size of a reference in float64; beyond it, the first result that was found right takes its place."""
 Arrays = dict[str, torch.Tensor]
 
 
 @final
 @dataclass(frozen=True)
 class Verifier:
-    """Checks results one after another; `wanted` holds the reference, `errors` those of results that were right."""
+    """Check results one after another; `wanted` holds the reference, `errors` the errors of results that were right."""
 
     wanted: Arrays
     first: float
@@ -52,7 +52,7 @@ class Verifier:
         return Verifier(arrays_of(reference), ROOM * max(taken) + summed, ROOM * DTYPES[plain].roundoff + summed)
 
     def check(self, out: Mapping[str, Any]) -> str:
-        """Why a result is wrong; empty where it is right."""
+        """The reason why a result is wrong; empty if it is right."""
         made = arrays_of(out)
         error = max((distance(made[name], one) for name, one in self.wanted.items()), default=0.0)
         allowed = max(WORSE * self.errors[0], self.others) if self.errors else self.first
@@ -70,7 +70,7 @@ def arrays_of(given: Mapping[str, Any]) -> Arrays:
 
 
 def distance(out: torch.Tensor, wanted: torch.Tensor) -> float:
-    """How far an output lies from the reference.
+    """The distance of an output from the reference.
 
     >>> distance(torch.tensor([1.0, 4.5]), torch.tensor([1.0, 4.0])), distance(torch.tensor([3]), torch.tensor([4]))
     (0.125, 1.0)

@@ -6,7 +6,7 @@ Exact but for the order of sums and of the three factors: both sum products of 8
 accumulators (`use_fast_accum`), and round once, at the end.
 
 PyTorch takes it on cards that multiply 8 bits, of bfloat16 results, where |k| and |n| are multiples of 16 and not both
-tensors are of `float8_e5m2`. It is the second of two passes where what is rounded to 8 bits is made by the first.
+tensors are of `float8_e5m2`. It is the second of two passes if the first makes the tensor that is rounded to 8 bits.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from redalg.strategies.plan import Problem
 from redalg.unfused.definition import TAKEN, definition
 
 STEP = 16
-"""What extents of the product are multiples of."""
+"""The number that extents of the product are multiples of."""
 
 
 @final
 @dataclass(frozen=True)
 class ScaledProduct:
-    """A[row, k], B[column, k], and what rows and columns are multiplied by."""
+    """The tensors A[row, k] and B[column, k], and the scales that rows and columns are multiplied by."""
 
     tensors: tuple[Element, Element]
     axes: tuple[Axis, Axis]
@@ -41,7 +41,7 @@ class ScaledProduct:
 
 
 def scaled_product(form: FusedForm, problem: Problem, device: DeviceSpec) -> ScaledProduct | None:
-    """The product that a form is, of these dtypes and sizes; None where PyTorch has no operation for it on a card."""
+    """The product that a form is, of these dtypes and sizes; None if PyTorch has no operation for it on a card."""
     found = product_of(form.cascade) if device.fp8 else None
     if found is None or form.stages != (form,):
         return None
@@ -53,7 +53,7 @@ def scaled_product(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sca
 
 
 def product_of(cascade: Cascade) -> ScaledProduct | None:
-    """The scaled product that a cascade is written as."""
+    """The scaled product that a cascade is written as; None if it is written otherwise."""
     if len(cascade.outputs) != 1 or len(cascade.reductions) != 1 or cascade.producers or cascade.inner:
         return None
     [output], [sum_of] = cascade.outputs, cascade.reductions
@@ -76,7 +76,7 @@ def product_of(cascade: Cascade) -> ScaledProduct | None:
 
 
 def text_of(found: ScaledProduct, form: FusedForm, problem: Problem) -> str:
-    """The function `definition` that calls it, of the cascade's tensors and scalars in order."""
+    """The text of the function `definition` that calls it; it takes the cascade's tensors and scalars in order."""
     cascade = form.cascade
     made = zip("ab", found.scales, found.axes, strict=True)
     outputs = tuple(Output(name, expr, (axis,)) for name, expr, axis in made)
@@ -98,5 +98,5 @@ def definition({", ".join(given.values())}):
 
 
 def arguments(cascade: Cascade) -> tuple[str, ...]:
-    """What a definition takes, in order."""
+    """The names of a definition's arguments, in order."""
     return *cascade.inputs(), *(str(one.name) for one in cascade.scalars())

@@ -3,7 +3,7 @@
     plan    := `unfused form: 2 operations by PyTorch`; it is listed, asked for, predicted, tuned, remembered and chosen
     running := the definition's text (`lower_tile.definition`) as a function, made once for a form and its sizes
 
-Fusion is no gain where a product is large and what it leaves in memory small. The unfused form is admitted only where
+Fusion is no gain if a product is large and what it leaves in memory is small. The unfused form is admitted only if
 it is as accurate as the kernel and takes about as much memory (`admitted` raises `PlanError` elsewhere, saying why):
 
     dtypes       all tensors are of one: float64 or float32, in which the kernel calculates as well; or bfloat16, where
@@ -13,9 +13,9 @@ it is as accurate as the kernel and takes about as much memory (`admitted` raise
     elements     every element counts and is read where it stands: no masks, gathers, roundings, selections, no order
     memory       the largest tensor in between has no more than 8 times the bytes of inputs and outputs
 
-A product of 8-bit floats with scales of rows and columns is admitted as well, where PyTorch has it (`scaled`).
+A product of 8-bit floats with scales of rows and columns is admitted as well if PyTorch has it (`scaled`).
 
-Float32 products take TF32 where `precision="tf32"` and PyTorch is allowed to; sums of bfloat16 products are in float32.
+Float32 products take TF32 if `precision="tf32"` and PyTorch is allowed to; sums of bfloat16 products are in float32.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from redalg.unfused.definition import EXPONENTIAL, definition
 
 ALLOWED = ("float64", "float32", "bfloat16")
 MEMORY = 8
-"""How many times the bytes of inputs and outputs the largest tensor in between may have."""
+"""Largest allowed tensor in between, as a multiple of the bytes of inputs and outputs."""
 MADE = ("device=device", "get_default_dtype")
-"""What a definition says where it makes tensors of numbers, whose dtype PyTorch's default decides."""
+"""Words of a definition that makes tensors of numbers: PyTorch's default decides their dtype."""
 VIEWS = ("permute", "expand", "reshape", "squeeze", "select", "narrow")
 """Methods that launch nothing."""
 Array = Any
 Change = tuple[Callable[[], object], Callable[[], object]]
-"""What changes a setting, and what gives it back."""
+"""The function that changes a setting, and the one that gives it back."""
 
 
 @final
@@ -82,11 +82,11 @@ class Unfused:
 
     @property
     def candidate(self) -> Candidate:
-        """Its line in the list of plans."""
+        """The form's line in the list of plans."""
         return Candidate(self.plan, self.said.time_us, self.said.bound, expression(self.form))
 
     def by(self, origin: str, predicted_us: float | None = None) -> Unfused:
-        """The same, chosen by another."""
+        """The same form with another origin and predicted time (by default its own)."""
         return replace(self, plan=replace(self.plan, origin=origin, predicted_us=predicted_us or self.said.time_us))
 
 
@@ -94,7 +94,7 @@ class Unfused:
 
 
 def admitted(form: FusedForm, space: Space) -> Unfused:
-    """The unfused form beside a space of kernels; `PlanError` where it would be less accurate, or take far more memory.
+    """The unfused form beside a space of kernels; `PlanError` if it would be less accurate, or take far more memory.
 
     Args:
         form: as the definition is written; `space.form` is what the kernel makes of it.
@@ -113,7 +113,7 @@ def admitted(form: FusedForm, space: Space) -> Unfused:
 
 
 def unfused(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
-    """The unfused form of a definition's text, whose largest tensor in between has so many bytes."""
+    """The unfused form of a definition's text, whose largest tensor in between has `largest` bytes."""
     count = operations(text)
     time = predicted(form, space.problem, space.device, count, largest)
     plan = unfused_plan(space.device, space.binding, count, predicted_us=time.time_us, origin="model")
@@ -121,7 +121,7 @@ def unfused(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
 
 
 def offered(form: FusedForm, space: Space) -> Unfused | None:
-    """The unfused form; None where it is not admitted."""
+    """The unfused form; None if it is not admitted."""
     if refusal(form, space.problem, space.device):  # the cheap part: most forms end here
         return None
     try:
@@ -131,7 +131,7 @@ def offered(form: FusedForm, space: Space) -> Unfused | None:
 
 
 def refusal(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
-    """Why a form is no definition that PyTorch may run as it is written; empty where it may."""
+    """The reason why PyTorch may not run a form's definition as it is written; empty if it may."""
     dtypes = set(problem.dtypes.values())
     if scaled_product(form, problem, device) is not None:
         return ""
@@ -159,7 +159,7 @@ def refusal(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
 
 
 def rounding(form: FusedForm, space: Space) -> str:
-    """Why PyTorch would round to bfloat16 what the kernel does not; empty where both round the same."""
+    """The reason to refuse if PyTorch would round to bfloat16 what the kernel does not; empty if both round alike."""
     cascade, said = form.cascade, "tensors between its operations would be rounded to bfloat16, which the kernel keeps"
     made = set(values(cascade))
     sums = [one for whole in cascades(cascade) for one in whole.reductions]
@@ -170,13 +170,14 @@ def rounding(form: FusedForm, space: Space) -> str:
     if not bare or not returned or nested or within or cascade.parameters:
         return said
     products = space.form.accumulators
-    rounded = all(len(one.factors) == 2 and operands_dtype(one, space.form, space.problem, space.device) == "bfloat16"
-                  for one in products)  # fmt: skip
+    rounded = all(len(product.factors) == 2
+                  and operands_dtype(product, space.form, space.problem, space.device) == "bfloat16"
+                  for product in products)  # fmt: skip
     return "" if rounded and space.form.stages == (space.form,) and not space.form.extrema else said
 
 
 def unfit(text: str, largest: int, moved: int) -> str:
-    """Why a definition's text is not to be run on tensors of so many bytes; empty where it may be."""
+    """The reason why a definition's text is not run on tensors of so many bytes; empty if it may be."""
     calls = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call)]
     if any(word in text for word in MADE):
         return "it makes tensors of numbers"
@@ -189,7 +190,7 @@ def unfit(text: str, largest: int, moved: int) -> str:
 
 
 def is_product(term: Basic) -> bool:
-    """Whether a term is a product of two, tensors or made before, each with an axis that the other lacks."""
+    """Tell if a term is a product of two tensors or values, each with an axis that the other lacks."""
     factors = term.args if getattr(term, "is_Mul", False) else ()
     if len(factors) != 2 or not all(isinstance(one, Element | Value) for one in factors):
         return False
@@ -198,31 +199,31 @@ def is_product(term: Basic) -> bool:
 
 
 def cascades(cascade: Cascade) -> Iterator[Cascade]:
-    """A cascade and its producers'."""
+    """A cascade, then the cascades of its producers and of theirs."""
     yield cascade
-    for one in cascade.producers:
-        yield from cascades(one.cascade)
+    for producer in cascade.producers:
+        yield from cascades(producer.cascade)
 
 
 def values(cascade: Cascade) -> Iterator[Value]:
-    """What the reductions and producers of a cascade make, and those of its producers."""
+    """The values that the reductions and producers of a cascade make, and those of its producers."""
     for whole in cascades(cascade):
         yield from (one.value for one in whole.reductions)
         yield from (one.value for one in whole.producers)
 
 
 def found(cascade: Cascade, *kinds: type[Basic]) -> bool:
-    """Whether anything of these kinds stands in a cascade."""
+    """Tell if anything of these kinds stands in a cascade."""
     return any(of_kind(kind, *cascade.expressions()) for kind in kinds)
 
 
 def plain(element: Element) -> bool:
-    """Whether an element's indices are axes, each once."""
+    """Tell if an element's indices are axes, each once."""
     return all(isinstance(one, Axis) for one in element.indices) and len({*element.indices}) == len(element.indices)
 
 
 def bytes_between(cascade: Cascade, problem: Problem, elements: int) -> int:
-    """Bytes of the largest tensor that is made on the way, of which the definition knows those within expressions."""
+    """Bytes of the largest tensor made in between; `elements` is the size of the largest within expressions."""
     sizes = [prod(problem.sizes[str(axis)] for axis in one.indices) for one in values(cascade)]
     return max([elements, *sizes]) * DTYPES[next(iter(problem.dtypes.values()))].bytes
 
@@ -236,7 +237,7 @@ def moved_bytes(form: FusedForm, problem: Problem) -> int:
 
 
 def operations(text: str) -> int:
-    """How many operations of PyTorch a definition launches: its calls and signs, views apart.
+    """The number of PyTorch operations that a definition launches: its calls and signs, views apart.
 
     >>> operations("torch.einsum('mk,kn->mn', A, B).permute(1, 0) * D")
     2
@@ -266,7 +267,7 @@ class Operations:
         inputs: names, and the dtypes that PyTorch takes them in (None: it takes them as they are).
         outputs: names, and the dtypes in which the caller gets them.
         cascade: of the scalars.
-        tf32: whether float32 products may be rounded to TF32.
+        tf32: True if float32 products may be rounded to TF32.
     """
 
     function: Callable[..., tuple[Array, ...]]
@@ -282,8 +283,8 @@ class Operations:
         import torch
 
         arguments = [self.taken(given[name], dtype) for name, dtype in self.inputs]
-        arguments += [torch.full((), one, dtype=self.dtype, device=self.device)
-                      for one in scalars_of(self.cascade, given).values()]  # fmt: skip
+        arguments += [torch.full((), scalar, dtype=self.dtype, device=self.device)
+                      for scalar in scalars_of(self.cascade, given).values()]  # fmt: skip
         with exactly(self.device.type, tf32=self.tf32):
             made = self.function(*arguments)
         return {name: self.finished(one, dtype) for (name, dtype), one in zip(self.outputs, made, strict=True)}
@@ -299,16 +300,19 @@ class Operations:
         return to_numpy(array) if self.numpy else array
 
 
-def step(one: Unfused, bound: Bound) -> Operations:
-    """What runs the unfused form on tensors bound like these."""
+def step(unfused_form: Unfused, bound: Bound) -> Operations:
+    """The operations that run the unfused form on tensors bound like these."""
     import torch
 
-    cascade, problem = one.form.cascade, one.problem
+    cascade, problem = unfused_form.form.cascade, unfused_form.problem
     inputs = tuple((name, getattr(torch, wanted) if (wanted := problem.dtypes[name]) != bound.dtypes[name] else None)
                    for name in cascade.inputs())  # fmt: skip
-    outputs = tuple((out.name, getattr(torch, output_dtype(out, one.form, problem.result))) for out in one.form.outputs)
+    outputs = tuple(
+        (out.name, getattr(torch, output_dtype(out, unfused_form.form, problem.result)))
+        for out in unfused_form.form.outputs
+    )
     module: dict[str, Any] = {"torch": torch}
-    tree = Products().visit(ast.parse(f"{EXPONENTIAL}\n\n\n{one.text}"))
+    tree = Products().visit(ast.parse(f"{EXPONENTIAL}\n\n\n{unfused_form.text}"))
     exec(compile(ast.fix_missing_locations(tree), "<definition>", "exec"), module)
     where, dtype = torch.device(bound.device), getattr(torch, problem.compute)
     return Operations(module["definition"], inputs, outputs, cascade, where, dtype, bound.library == "numpy",
@@ -317,10 +321,10 @@ def step(one: Unfused, bound: Bound) -> Operations:
 
 @final
 class Products(ast.NodeTransformer):
-    """Writes `torch.matmul` for every `torch.einsum` that is one: the host takes a fifth of the time to launch it."""
+    """Write `torch.matmul` for every `torch.einsum` that is one: the host takes a fifth of the time to launch it."""
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """One call."""
+        """Rewrite one call if it is such an `einsum`."""
         self.generic_visit(node)
         if word_of(node) != "einsum" or len(node.args) != 3 or not isinstance(node.args[0], ast.Constant):
             return node
@@ -328,7 +332,7 @@ class Products(ast.NodeTransformer):
 
 
 def matmul(spec: str, tensors: list[ast.expr]) -> ast.expr | None:
-    """`torch.matmul` of two tensors where it is what the specification says, None where it is not.
+    """`torch.matmul` of two tensors if it is what the specification says, else None.
 
     >>> A, B = (ast.parse(name, mode="eval").body for name in "AB")
     >>> ast.unparse(matmul("bnk,bmk->bmn", [A, B])), matmul("mk,bkn->bmn", [A, B])
@@ -353,9 +357,9 @@ def matmul(spec: str, tensors: list[ast.expr]) -> ast.expr | None:
 
 @contextmanager
 def exactly(device: str, *, tf32: bool) -> Iterator[None]:
-    """Without what PyTorch may be allowed globally: autocast, float32 products in fewer digits, sums in 16 bits.
+    """Switch off what PyTorch may be allowed globally: autocast, float32 products in fewer digits, sums in 16 bits.
 
-    PyTorch has no such setting for a call. Each is changed only where it is allowed, and then given back; products of
+    PyTorch has no such setting for a call. Each is changed only if it is allowed, and then given back; products of
     other threads meanwhile are more exact than they need be, never less.
     """
     import torch
@@ -375,9 +379,9 @@ def exactly(device: str, *, tf32: bool) -> Iterator[None]:
 
 
 def rounded_products(device: str, *, tf32: bool) -> Iterator[Change]:
-    """What makes float32 products exact, and what gives back how they were; nothing where they are exact.
+    """The changes that make float32 products exact, and those that undo them; none if products are exact.
 
-    PyTorch 2.9 has two ways to say it, and refuses to multiply where they disagree: the one that was used is used.
+    PyTorch 2.9 has two ways to say it, and refuses to multiply if they disagree: the one that was used is used.
     """
     import torch
 
@@ -396,12 +400,12 @@ def rounded_products(device: str, *, tf32: bool) -> Iterator[Change]:
         yield partial(setattr, where, "fp32_precision", "ieee"), partial(setattr, where, "fp32_precision", found)
         return
     yield partial(torch.set_float32_matmul_precision, "highest"), partial(torch.set_float32_matmul_precision, before)
-    for one in held:  # what the setting for both is not to change
-        yield int, partial(setattr, one, "fp32_precision", one.fp32_precision)
+    for setting in held:  # what the setting for both is not to change
+        yield int, partial(setattr, setting, "fp32_precision", setting.fp32_precision)
 
 
 def short_sums(device: str) -> Iterator[Change]:
-    """What has sums of bfloat16 products in float32, and what gives back how they were."""
+    """The changes that make sums of bfloat16 products in float32, and those that undo them."""
     import torch
 
     where: Any = torch.backends.cuda.matmul

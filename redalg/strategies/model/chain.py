@@ -1,4 +1,4 @@
-"""A cascade as computation blocks over loops: what tilings, the memory-access DAG and estimates look at.
+"""A cascade as computation blocks over loops: the input of tilings, the memory-access DAG and estimates.
 
     chain := block*            in order; what one block makes, later ones may take
     block := output[loop*] = reduce over loop* of input[loop*] …
@@ -35,7 +35,7 @@ class Tensor:
 @final
 @dataclass(frozen=True)
 class Block:
-    """One computation: its output, what it takes, and the loops that it reduces."""
+    """One computation: its output, its inputs, and the loops that it reduces."""
 
     output: Tensor
     inputs: tuple[Tensor, ...]
@@ -43,7 +43,7 @@ class Block:
 
     @property
     def loops(self) -> tuple[str, ...]:
-        """Its related loops: those of its output, then those that it reduces."""
+        """The related loops of a block: those of its output, then those that it reduces."""
         return (*self.output.loops, *self.reduced)
 
     def __str__(self) -> str:
@@ -78,13 +78,13 @@ class Chain:
 
     @cached_property
     def spatial(self) -> tuple[str, ...]:
-        """The loops of what reaches memory: their iterations are independent."""
+        """The loops of the outputs that reach memory: their iterations are independent."""
         made = [block.output for block in self.blocks if block.output.name not in self.intermediates]
         return tuple(dict.fromkeys(loop for one in made for loop in one.loops))
 
     @cached_property
     def shared(self) -> tuple[str, ...]:
-        """The loops of several blocks (of the one block, where there is one)."""
+        """The loops that several blocks have (of a single block: all its loops)."""
         several = [loop for loop in self.loops if sum(loop in block.loops for block in self.blocks) > 1]
         return tuple(several) if len(self.blocks) > 1 else self.loops
 
@@ -95,7 +95,7 @@ class Chain:
 
 
 def products(m: str, k: str, n: str, h: str) -> Chain:
-    """Two matrix products in a row, named as MCFuser names them."""
+    """Two matrix products, the second of the first's result, with the names of MCFuser."""
     first = Block(Tensor("C", (m, n)), (Tensor("A", (m, k)), Tensor("B", (k, n))), (k,))
     second = Block(Tensor("E", (m, h)), (Tensor("C", (m, n)), Tensor("D", (n, h))), (n,))
     return Chain((first, second))
@@ -103,7 +103,7 @@ def products(m: str, k: str, n: str, h: str) -> Chain:
 
 @lru_cache(maxsize=64)
 def chain_of(form: FusedForm) -> Chain:
-    """The blocks of a form: its producers, then one for all that it reduces over the same loops."""
+    """The blocks of a form: its producers, then one block for all slots with the same loops."""
     cascade, blocks = form.cascade, list[Block]()
     for producer in cascade.producers:
         inner = producer.cascade
@@ -118,11 +118,11 @@ def chain_of(form: FusedForm) -> Chain:
 
 
 def grouped_terms(form: FusedForm) -> dict[tuple[str, ...], dict[str, Expr]]:
-    """The summands and terms of a form's slots, by their free axes."""
+    """The terms of a form's slots, by the slots' free axes, then by the slots' names."""
     found: dict[tuple[str, ...], dict[str, Expr]] = {}
     slots: tuple[Extremum | Accumulator, ...] = (*form.extrema, *form.accumulators)
-    for one in slots:
-        found.setdefault(tuple(map(str, one.value.indices)), {})[one.value.name] = one.term
+    for slot in slots:
+        found.setdefault(tuple(map(str, slot.value.indices)), {})[slot.value.name] = slot.term
     for structure in form.structures:
         axes = tuple(str(one) for one in structure.values[0].indices if one != structure.place)
         found.setdefault(axes, {})[structure.values[0].name] = structure.term
@@ -133,11 +133,11 @@ def inputs_of(terms: Iterable[Expr]) -> tuple[Tensor, ...]:
     """The tensors and produced values that terms take."""
     found: dict[str, Tensor] = {}
     for term in terms:
-        for one in sorted([*elements_of(term), *values_of(term)], key=str):
-            found.setdefault(name_of(one), Tensor(name_of(one), tuple(sorted(map(str, free_axes(one))))))
+        for part in sorted([*elements_of(term), *values_of(term)], key=str):
+            found.setdefault(name_of(part), Tensor(name_of(part), tuple(sorted(map(str, free_axes(part))))))
     return tuple(found.values())
 
 
-def name_of(one: Element | Value) -> str:
+def name_of(part: Element | Value) -> str:
     """The name of a tensor or a value."""
-    return one.name
+    return part.name

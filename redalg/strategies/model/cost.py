@@ -1,12 +1,12 @@
-"""The time of a kernel under a plan, predicted, and the term that bounds it.
+"""Predict the time of a kernel under a plan, and the term that bounds it.
 
 First version (`mcfuser`): MCFuser (SC '24), Eqs. 2-5
 
     t = (t_mem + t_comp)·α      t_mem = Σ volume / W      t_comp = Σ flops / P      α = (blocks + SMs) / blocks
 
-`predict` adds what that lacks. Every step of a block's streamed loop takes a time w on each unit of its
-multiprocessor, and waits for loads and reductions. A multiprocessor has `blocks` to do, as many side by side as shared
-memory, registers and threads allow, in waves. Four things hold it up, and none hides behind another wholly:
+`predict` adds what that model lacks. Every step of a block's streamed loop takes a time w on each unit of its
+multiprocessor, and waits for loads and reductions. A multiprocessor has `blocks` to do in waves, as many side by side
+as shared memory, registers and threads allow. Four limits slow it down, and none hides wholly behind another:
 
     units     blocks · steps · max w                                   memory    bytes / its rate
     blocks    waves · (first tile + steps · (Σ w · slow + wait))       L2        what all blocks load / its rate
@@ -14,8 +14,8 @@ memory, registers and threads allow, in waves. Four things hold it up, and none 
 
     t = launch + √(units² + blocks² + memory² + L2²) + t_merge
 
-Merged by a kernel of its own, parts cost its launch, and all multiprocessors read them; merged in the launch, they cost
-what a block waits for the counter, and one block of every tile reads its tile's.
+If a second kernel merges the parts, they cost its launch, and all multiprocessors read them. If they are merged in the
+launch, they cost a block's wait for the counter, and one block of every tile reads the parts of its tile.
 
 Rates per multiprocessor come from `device`, efficiencies and latencies from `Constants`, fitted to an H200's times and
 to which plan was the fastest (benchmarks/results/sweep-*.json and best-*.json, by `python -m benchmarks.calibrate
@@ -37,27 +37,28 @@ from redalg.strategies.plan import RESIDENT, Plan
 @final
 @dataclass(frozen=True)
 class Constants:
-    """What was fitted. Shares are of a peak; latencies are in microseconds.
+    """The fitted constants of the model. Shares are of a peak; latencies are in microseconds.
 
     Attributes:
         product: share that matrix instructions reach; narrow: the side of a tile at which they reach half of that.
         exponential: share of special functions; arithmetic: of plain operations beside products; scalar: without.
         loads: share of load instructions, without products.
         memory: share of memory's bandwidth; cache: L2's bandwidth, as a multiple of what memory reaches.
-        launch_us: of a kernel in a graph; merge_us, part_us: of the one that merges, and of every part, beside bytes.
-        arrive_us: of merging in the launch instead: until what a block stored is seen, and it has counted. (Three trips
-            to L2, of about 0.25 µs each on an H200.)
-        step_us: what a step waits for its loads; ahead_us: where they are fetched one step ahead; deeper: the exponent
-            by which that falls with further steps ahead; inner_us: as `step_us`, of half a step of a producer's loop.
+        launch_us: of a kernel in a graph; merge_us, part_us: of the merging kernel, and of every part, beside bytes.
+        arrive_us: of a merge in the launch instead: until the data that a block stored is seen, and the block has
+            counted. (Three trips to L2, of about 0.25 µs each on an H200.)
+        step_us: the wait of a step for its loads; ahead_us: that wait if they are fetched one step ahead; deeper: the
+            exponent by which `ahead_us` falls with further steps ahead; inner_us: as `step_us`, of half a step of a
+            producer's loop.
         first: kilobytes a microsecond at which a block's first tiles arrive; turn_us, row_turn_us: from one wave of
             blocks to the next, with products and without.
-        lane_us, chain_us: what a step of lanes waits, and every operation of a merge that a lane does after another;
-            join_us: of every warp, when the lanes are done.
+        lane_us, chain_us: the wait of a step of lanes, and of every operation of a merge that a lane does after
+            another; join_us: of every warp, when the lanes are done.
         reduce_us: a reduction, for every doubling of its warps.
-        alone, scalar_alone: how much longer the units take of a block that has a multiprocessor for itself (without
-            products, times 512 / threads).
+        alone, scalar_alone: the factor on the units' time if a block has a multiprocessor for itself (without products,
+            times 512 / threads).
         lanes: share of a merge of two states that a lane does for every element.
-        copies: of a tile, beside itself, that a thread holds where outputs carry the streamed axis.
+        copies: of a tile, beside itself, that a thread holds if outputs carry the streamed axis.
         spill, spilled: exponent of the excess of registers, and factor of any.
         columns, special, uneven, staged: factors of warps by columns, of loading warps, of streamed tiles whose length
             is no power of two, of tiles that several warps take from shared memory without products (their elements lie
@@ -113,7 +114,7 @@ LANES, LOADS, SPECIAL = 128, 32, 16
 """Plain operations, loads and special functions of a multiprocessor a clock (CUDA C++ Programming Guide, table of
 arithmetic throughput)."""
 REGISTERS, LOADING = 65536, 168
-"""Of a multiprocessor; of a thread where some warps load and hand their registers to the others."""
+"""Registers of a multiprocessor; of a thread, if some warps load and hand their registers to the others."""
 
 
 @final
@@ -123,7 +124,7 @@ class Prediction:
 
     Attributes:
         time_us: of the whole, launches included.
-        terms: what each unit would take alone, in microseconds.
+        terms: the time that each unit would take alone, in microseconds.
         smem_bytes: shared memory of a block, estimated.
     """
 
@@ -138,7 +139,7 @@ class Prediction:
 
 
 def mcfuser(outline: Outline, plan: Plan) -> Prediction:
-    """Eqs. 2-5, over every block of the grid."""
+    """Predict by Eqs. 2-5, over every block of the grid."""
     traffic = Traffic(outline, plan)
     memory = traffic.grid * traffic.loaded_bytes / (plan.device.memory_gb_s * 1e3)
     compute = traffic.grid * traffic.flops / (plan.device.product_tflops * 1e6)
@@ -147,15 +148,15 @@ def mcfuser(outline: Outline, plan: Plan) -> Prediction:
 
 
 def predict(outline: Outline, plan: Plan, constants: Constants = H200) -> Prediction:
-    """The time of a plan of what an outline describes (`Space.outline`)."""
-    one = Kernel(Traffic(outline, plan), constants)
-    busiest = -(-one.traffic.grid // plan.device.multiprocessors)
-    waves = -(-busiest // one.resident())
-    units, moved = one.units_us(busiest), {"memory": one.memory_us(), "L2": one.cache_us(busiest)}
-    launched = constants.launch_us + one.merge_us()
-    total = launched + hypot(one.slower() * max(units.values()), one.waves_us(waves), *moved.values())
-    terms = {**units, **moved, "latency": one.waiting_us() * waves, "launch": launched}
-    return Prediction(total, terms, one.traffic.smem_bytes)
+    """Predict the time of a plan for the form that an outline describes (`Space.outline`)."""
+    kernel = Kernel(Traffic(outline, plan), constants)
+    busiest = -(-kernel.traffic.grid // plan.device.multiprocessors)
+    waves = -(-busiest // kernel.resident())
+    units, moved = kernel.units_us(busiest), {"memory": kernel.memory_us(), "L2": kernel.cache_us(busiest)}
+    launched = constants.launch_us + kernel.merge_us()
+    total = launched + hypot(kernel.slower() * max(units.values()), kernel.waves_us(waves), *moved.values())
+    terms = {**units, **moved, "latency": kernel.waiting_us() * waves, "launch": launched}
+    return Prediction(total, terms, kernel.traffic.smem_bytes)
 
 
 @final
@@ -180,11 +181,11 @@ class Kernel:
 
     @property
     def cells(self) -> int:
-        """Rows times streamed elements of a tile."""
+        """The rows of a tile times its streamed elements."""
         return self.plan.block_row * self.plan.block_streamed
 
     def step_us(self) -> dict[str, float]:
-        """What one step takes on each unit of a multiprocessor that it has for itself."""
+        """The time of one step on each unit of a multiprocessor, if the step has it for itself."""
         fitted, plan, traffic = self.constants, self.plan, self.traffic
         plain = (fitted.arithmetic if plan.multiplies else fitted.scalar) * LANES * CLOCKS_US
         found = {"arithmetic": self.operations() / plain}
@@ -202,13 +203,13 @@ class Kernel:
         return found
 
     def rate(self) -> float:
-        """How much of the full rate a product of these tiles reaches, and twice it of 8 bits."""
+        """The share of the full rate that a product of these tiles reaches; for 8 bits, twice that share."""
         columns = self.plan.block_column if self.plan.binding.contracted else self.plan.block_streamed
         shape = min(side / (side + self.constants.narrow) for side in (self.plan.block_streamed, columns))
         return shape * (2 if self.traffic.outline.eight_bits else 1)
 
     def operations(self) -> float:
-        """Plain operations of a step: on every element, on every column of a rescaled sum, and lane by lane."""
+        """The plain operations of a step: on every element, on every column of a rescaled sum, and lane by lane."""
         plan, per = self.plan, float(self.work.operations)
         if plan.level == "thread":
             per += self.constants.lanes * self.work.merging
@@ -216,7 +217,7 @@ class Kernel:
         return self.cells * per + rescaled
 
     def waiting_us(self) -> float:
-        """Of one block: for loads and inner loads; for reductions, or one operation of a lane for another."""
+        """The time that a block waits: for loads and inner loads; for reductions, or a lane's earlier operations."""
         fitted, plan, traffic = self.constants, self.plan, self.traffic
         each = 2 * fitted.inner_us * (self.inner - 1) * self.exposed()
         if plan.level == "thread":
@@ -227,7 +228,7 @@ class Kernel:
         return traffic.steps * (each + fitted.step_us * self.exposed() + reduced)
 
     def exposed(self) -> float:
-        """The share of a load's wait that is left where it is begun some steps ahead."""
+        """The share of a load's wait that is left if the load begins some steps ahead."""
         ahead = max(self.plan.stages - 1, int(self.plan.warp_specialized))
         if ahead < 1:
             return 1.0
@@ -235,18 +236,18 @@ class Kernel:
 
     @property
     def warps(self) -> int:
-        """Warps that a row's reductions join."""
+        """The number of warps that a row's reductions join."""
         return 1 if self.plan.level == "warp" or self.plan.multiplies else max(1, self.plan.threads // 32)
 
     @property
     def inner(self) -> int:
-        """Steps of the producers' own loops."""
+        """The number of steps of the producers' own loops."""
         return prod(self.traffic.trips[loop] for loop in self.traffic.outline.inner)
 
     # ---- blocks together ---------------------------------------------------------------------------------------------
 
     def registers(self) -> float:
-        """Of a thread: sums, the tile in hand, and the rest."""
+        """The registers of a thread: for sums, for the tile in hand, and for the rest."""
         plan = self.plan
         columns = plan.block_column if plan.binding.contracted else 0
         held = plan.block_row * columns * self.work.wide + (1.5 * self.cells if plan.multiplies else 0)
@@ -257,7 +258,7 @@ class Kernel:
         return max(LOADING if plan.warp_specialized else 0, held / plan.threads + 40)
 
     def resident(self) -> int:
-        """Blocks that live on a multiprocessor together."""
+        """The number of blocks that live on a multiprocessor together."""
         threads = self.plan.threads + (128 if self.plan.warp_specialized else 0)
         registers = min(self.most_registers(), self.registers()) * threads
         by_memory = self.plan.device.smem_bytes // max(1024, self.traffic.smem_bytes + 1024)
@@ -265,7 +266,7 @@ class Kernel:
         return max(1, min(int(REGISTERS // registers), 2048 // threads, by_memory, most))
 
     def waves_us(self, waves: int) -> float:
-        """Waves of blocks, each from its first tile to its last step."""
+        """The time of the waves of blocks, each from its first tile to its last step."""
         fitted, plan, first = self.constants, self.plan, 0.0
         alone = fitted.alone if plan.multiplies else max(1.0, fitted.scalar_alone * 512 / plan.threads)
         busy = self.traffic.steps * sum(self.step_us().values()) * alone
@@ -276,7 +277,7 @@ class Kernel:
         return waves * (running + first) + (waves - 1) * turn
 
     def slower(self) -> float:
-        """By how much spilled registers, columns' and loading warps and uneven tiles slow the units."""
+        """The factor by which spilled registers, warps by columns, loading warps and uneven tiles slow the units."""
         fitted, plan = self.constants, self.plan
         excess = self.registers() / self.most_registers()
         found = fitted.spilled * excess**fitted.spill if excess > 1 else 1.0
@@ -289,32 +290,32 @@ class Kernel:
         return found * (fitted.staged if apart and self.warps > 1 else 1.0)
 
     def most_registers(self) -> float:
-        """That a thread may have."""
+        """The most registers that a thread may have."""
         return min(240.0 if self.plan.warp_specialized else 255.0, REGISTERS / self.plan.threads)
 
     def units_us(self, blocks: int) -> dict[str, float]:
-        """What every unit takes for a multiprocessor's blocks."""
+        """The time that every unit takes for a multiprocessor's blocks."""
         steps = self.traffic.steps * self.traffic.passes
         return {name: time * blocks * steps for name, time in self.step_us().items()}
 
     # ---- the whole ---------------------------------------------------------------------------------------------------
 
     def memory_us(self) -> float:
-        """Every input and output once, what segments leave to be merged twice; inputs again where a kernel does."""
+        """The time of memory: inputs and outputs move once (inputs again if a kernel does), parts to merge twice."""
         outline, again = self.traffic.outline, self.traffic.passes > 1 and self.plan.segments > 1
         return (outline.moved_bytes + again * outline.read_bytes + 2 * self.partial_bytes()) / self.bandwidth()
 
     def bandwidth(self) -> float:
-        """Bytes a microsecond of memory."""
+        """The bytes that memory moves in a microsecond."""
         return self.plan.device.memory_gb_s * 1e3 * self.constants.memory
 
     def cache_us(self, busiest: int) -> float:
-        """All that the blocks of every multiprocessor load, each for itself, where all have as many as the busiest."""
+        """The time of L2: every block loads for itself, and every multiprocessor has as many blocks as the busiest."""
         loaded = busiest * self.plan.device.multiprocessors * self.traffic.loaded_bytes * self.traffic.passes
         return loaded / (self.bandwidth() * self.constants.cache)
 
     def partial_bytes(self) -> float:
-        """What the parts leave in memory."""
+        """The bytes that the parts leave in memory."""
         plan, grid = self.plan, self.traffic.grid
         if plan.splits > 1:
             return grid * 4.0 * self.cells
@@ -323,11 +324,11 @@ class Kernel:
         return grid * plan.block_row * self.row_bytes()
 
     def row_bytes(self) -> float:
-        """What a row of a block leaves."""
+        """The bytes that a row of a block leaves."""
         return 4.0 * (self.work.slots + (self.plan.block_column if self.plan.binding.contracted else 0))
 
     def merge_us(self) -> float:
-        """The second kernel, or what the last block of every tile does; and what writes the outputs of the axis."""
+        """The time of a merge, by a second kernel or by every tile's last block; and of writing the axis's outputs."""
         plan, fitted = self.plan, self.constants
         if plan.segments == 1 and plan.splits == 1:
             return 0.0

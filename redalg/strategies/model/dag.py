@@ -27,7 +27,7 @@ LOAD, COMPUTE, STORE = "L", "C", "S"
 @final
 @dataclass(frozen=True)
 class Statement:
-    """A load, a computation or a store of a tile; `loops` are those that it depends on."""
+    """A load, a computation or a store of a tile; `loops` are the loops that it depends on."""
 
     kind: str
     tensor: Tensor
@@ -46,11 +46,11 @@ class Placed:
     around: tuple[str, ...]
 
     def trips(self, trips: Mapping[str, int]) -> int:
-        """How often it runs."""
+        """The number of times that the statement runs."""
         return prod(trips[loop] for loop in self.around)
 
     def volume(self, trips: Mapping[str, int], tiles: Mapping[str, int]) -> int:
-        """Elements that it moves: its tile times its trips (Eq. 3 without the bandwidth)."""
+        """The elements that the statement moves: its tile times its trips (Eq. 3 without the bandwidth)."""
         return prod(tiles[loop] for loop in self.statement.tensor.loops) * self.trips(trips)
 
 
@@ -58,10 +58,10 @@ def statements(chain: Chain) -> Iterator[tuple[Block, Statement]]:
     """Every statement with its block, in order."""
     loaded: set[Tensor] = set()
     for block in chain.blocks:
-        for one in block.inputs:
-            if one.name not in chain.intermediates and one not in loaded:
-                loaded.add(one)
-                yield block, Statement(LOAD, one, one.loops)
+        for tensor in block.inputs:
+            if tensor.name not in chain.intermediates and tensor not in loaded:
+                loaded.add(tensor)
+                yield block, Statement(LOAD, tensor, tensor.loops)
         yield block, Statement(COMPUTE, block.output, block.loops)
         if block.output.name not in chain.intermediates:
             yield block, Statement(STORE, block.output, block.output.loops)
@@ -78,14 +78,14 @@ def within(path: Sequence[str], loops: Collection[str]) -> tuple[str, ...]:
 
 
 def place(chain: Chain, nest: Nest, trips: Mapping[str, int]) -> tuple[Placed, ...]:
-    """Every statement in its outermost place; loops of one trip are gone."""
+    """Put every statement in its outermost place; loops of one trip are left out."""
     live = nest.without({loop for loop in chain.loops if trips[loop] == 1})
     return tuple(Placed(one, within(live.path(block), one.loops)) for block, one in statements(chain))
 
 
 @final
 class _Loop:
-    """A loop of the printed tree, and what stands in it, in order."""
+    """A loop of the printed tree, with the loops and statements in it, in order."""
 
     def __init__(self, name: str) -> None:
         self.name, self.body = name, list[_Loop | Statement]()
@@ -107,21 +107,21 @@ def spelled_out(placed: Sequence[Placed]) -> str:
     'm(L_A, h(n(L_B, C_C, L_D, C_E), S_E))'
     """
     root = _Loop("")
-    for one in placed:
-        body, first = root.body, one.statement.kind == LOAD
-        for loop in one.around:
+    for entry in placed:
+        body, first = root.body, entry.statement.kind == LOAD
+        for loop in entry.around:
             found = next((inner for inner in reversed(body) if isinstance(inner, _Loop) and inner.name == loop), None)
             if found is None:
                 found = _Loop(loop)
                 body.append(found)
             body = found.body
         loops = [place for place, inner in enumerate(body) if isinstance(inner, _Loop)]
-        late = first and loops and not feeds_here(one, placed)
-        body.insert(loops[0] if late else len(body), one.statement)
+        late = first and loops and not feeds_here(entry, placed)
+        body.insert(loops[0] if late else len(body), entry.statement)
     return str(root)
 
 
 def feeds_here(load: Placed, placed: Sequence[Placed]) -> bool:
-    """Whether the computation after a load stands in the same place."""
+    """Tell if the computation after a load stands in the same place."""
     after = placed[placed.index(load) :]
     return next(one for one in after if one.statement.kind == COMPUTE).around == load.around

@@ -1,7 +1,7 @@
-"""What one block of a plan loads, keeps and computes: read off the memory-access DAG of its chain.
+"""The loads, the tiles and the computations of one block of a plan, read off the memory-access DAG of its chain.
 
-A plan's nest is grid(streamed(inner)): the grid's loops are bound to blocks, so what counts for a block is the trips of
-the streamed loop and of a producer's own loop around each statement. Where producers are whole, that loop is dead.
+A plan's nest is grid(streamed(inner)), and the grid's loops are bound to blocks. So a block's count takes the trips of
+the streamed loop, and of a producer's own loop, around each statement. If producers are whole, their loop is dead.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ ACCUMULATED = 4
 
 @final
 class Outline:
-    """What every plan of a form shares: its chain, the names of loops under a binding, sizes, dtypes, work.
+    """The facts that all plans of a form share: its chain, the names of loops under a binding, sizes, dtypes, work.
 
     Attributes:
         chain: the form's blocks; streamed, inner, rows, column: the loop over the streamed axis, the producers' own,
-            those along which rows of a tile differ (the grid's groups alone aside), and the columns'.
-        sizes: by loop, those that packing makes too.
+            those along which rows of a tile differ (without the axis whose groups the grid numbers), and the columns'.
+        sizes: extents by loop, with those that packing makes.
         widths: bytes of an element, by tensor.
         moved_bytes: every input and output once; read_bytes: the inputs.
-        carried: whether an output carries the streamed axis, and is written once the whole axis was read.
-        work: arithmetic of an element; loads: load instructions for it, of 16 bytes where neighbours lie side by side.
+        carried: True if an output carries the streamed axis, and so is written after the whole axis was read.
+        work: arithmetic of an element; loads: load instructions for it, of 16 bytes if neighbours lie side by side.
     """
 
     def __init__(self, form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> None:
@@ -64,8 +64,8 @@ class Outline:
         self.eight_bits = any(map(is_eight_bits, dtypes))
         self.operand_width = sum(DTYPES[dtype].bytes for dtype in dtypes) if form.cascade.producers else 0
         self.loads = sum(self.widths[name] / VECTOR if beside else 1.0 for name, beside in self.work.reads)
-        made = sum(DTYPES[problem.result].bytes * prod(self.sizes.get(str(axis), 1) for axis in one.axes)
-                   for one in form.outputs)  # fmt: skip
+        made = sum(DTYPES[problem.result].bytes * prod(self.sizes.get(str(axis), 1) for axis in output.axes)
+                   for output in form.outputs)  # fmt: skip
         inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
         self.read_bytes = sum(self.width(one) * self.held(one, problem) for one in inputs)
         self.moved_bytes = made + self.read_bytes
@@ -73,17 +73,17 @@ class Outline:
         self.carried = any(binding.streamed in one.axes for one in form.outputs)
 
     def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:
-        """A tensor's loops but rows, and whether it has rows."""
+        """Return the loops of a tensor that are not rows, and True if some are."""
         return tuple(loop for loop in tensor.loops if loop not in self.rows), bool(self.rows & set(tensor.loops))
 
     def held(self, tensor: Tensor, problem: Problem) -> int:
-        """Elements of an input that are read: one for every point of its loops, or fewer where some read the same."""
+        """The elements that are read of an input: one for every point of its loops, or fewer if points share one."""
         points = prod(self.sizes.get(loop, 1) for loop in tensor.loops)
         shape = problem.shapes.get(tensor.name, ())
         return min(points, prod(shape)) if shape and all(isinstance(one, int) for one in shape) else points
 
     def width(self, tensor: Tensor) -> int:
-        """Bytes of an element."""
+        """The bytes of an element of a tensor."""
         return self.widths.get(tensor.name, ACCUMULATED)
 
     @cached_property
@@ -92,7 +92,7 @@ class Outline:
         return Nest((self.streamed,), tuple(Nest((one,)) for one in self.inner)).without(())
 
     def placed(self, live: frozenset[str]) -> tuple[Placed, ...]:
-        """Every statement in its place, where the given loops run more than once."""
+        """Every statement in its place, if the loops in `live` run more than once and the others once."""
         if live not in self._placed:
             trips = {loop: 2 if loop in live else 1 for loop in self.chain.loops}
             self._placed[live] = place(self.chain, self.nest, trips)
@@ -106,7 +106,7 @@ class Outline:
 @final
 @dataclass(frozen=True)
 class Traffic:
-    """A plan of what an outline describes."""
+    """The traffic of a plan, for the form that an outline describes."""
 
     outline: Outline
     plan: Plan
@@ -115,7 +115,7 @@ class Traffic:
 
     @cached_property
     def trips(self) -> dict[str, int]:
-        """Trips of every loop within a block: of the grid's, one."""
+        """The trips of every loop within a block; a loop of the grid has one."""
         outline = self.outline
         found = dict.fromkeys(outline.chain.loops, 1)
         found[outline.streamed] = self.steps
@@ -124,7 +124,7 @@ class Traffic:
 
     @cached_property
     def steps(self) -> int:
-        """Tiles of the streamed axis that one block takes, where no mask rules out any."""
+        """The number of tiles of the streamed axis that one block takes, if no mask rules out any."""
         if self.plan.splits > 1:
             return 1
         tiles = -(-max(1, self.outline.sizes[self.outline.streamed]) // self.plan.block_streamed)
@@ -132,11 +132,11 @@ class Traffic:
 
     @property
     def passes(self) -> int:
-        """How often the streamed axis is read: twice for outputs that carry it, unless one tile holds it."""
+        """The number of times the streamed axis is read: two for outputs that carry it, unless one tile holds it."""
         return 2 if self.outline.carried and self.steps * self.plan.segments > 1 else 1
 
     def deep(self, loop: str) -> int:
-        """Elements of a producer's own axis that a tile holds."""
+        """The number of elements of a producer's own axis that a tile holds."""
         whole = padded(self.outline.sizes[loop], 16)
         return min(self.plan.block_inner or whole, whole)
 
@@ -162,7 +162,7 @@ class Traffic:
 
     @cached_property
     def lengths(self) -> dict[str, int]:
-        """Elements of a tile along every loop; rows together count once (see `elements`)."""
+        """The elements of a tile along every loop; rows together count once (see `elements`)."""
         found = dict.fromkeys(self.outline.chain.loops, 1)
         found |= {loop: self.deep(loop) for loop in self.outline.inner}
         found[self.outline.column] = self.plan.block_column
@@ -170,45 +170,45 @@ class Traffic:
         return found
 
     def elements(self, tensor: Tensor) -> int:
-        """Elements of a tensor's tile."""
+        """The number of elements in a tensor's tile."""
         loops, by_row = self.outline.sides[tensor]
         return prod([self.lengths[loop] for loop in loops]) * (self.plan.block_row if by_row else 1)
 
     def staged(self, tensor: Tensor) -> bool:
-        """Whether a tile of it lies in shared memory: it has two dimensions, and enters a product."""
+        """Tell if a tile of a tensor lies in shared memory: it has two dimensions, and enters a product."""
         loops, by_row = self.outline.sides[tensor]
         return self.plan.multiplies and sum(self.lengths[loop] > 1 for loop in loops) + by_row > 1
 
     @cached_property
     def loads(self) -> tuple[Placed, ...]:
-        """The loads; of parts of a tensor that are one tile, in one place, one."""
+        """The loads; parts of a tensor that form one tile in one place count as one load."""
         found: dict[tuple[str, int, tuple[str, ...]], Placed] = {}
-        for one in self.placed:
-            tensor = one.statement.tensor
-            if one.statement.kind == LOAD:
-                found.setdefault((tensor.name, self.elements(tensor), one.around), one)
+        for placed in self.placed:
+            tensor = placed.statement.tensor
+            if placed.statement.kind == LOAD:
+                found.setdefault((tensor.name, self.elements(tensor), placed.around), placed)
         return tuple(found.values())
 
     @cached_property
     def loaded_bytes(self) -> int:
-        """Bytes that one block reads."""
+        """The bytes that one block reads."""
         moved = ((one.statement.tensor, one.trips(self.trips)) for one in self.loads)
         return sum(self.elements(tensor) * self.outline.width(tensor) * times for tensor, times in moved)
 
     @cached_property
     def smem_bytes(self) -> int:
-        """Shared memory of a block: staged tiles, those of the pipelined loop once a stage, and computed operands.
+        """The shared memory of a block: staged tiles (those of the pipelined loop once a stage) and computed operands.
 
-        Where the streamed loop runs once there is no loop, and a computation's tiles make room for the next one's. The
-        results' tiles take the room of operands, unless the block goes on to the next tile.
+        If the streamed loop runs once, there is no loop, and the tiles of a computation make room for those of the
+        next. The tiles of results take the room of operands, unless the block goes on to the next tile.
         """
         loops = (*self.outline.inner, self.outline.streamed)
         deepest = next((loop for loop in loops if self.trips[loop] > 1), self.outline.streamed)
         found = [0] * max(1, len(self.outline.chain.blocks))
-        for one in self.loads:
-            tensor = one.statement.tensor
+        for load in self.loads:
+            tensor = load.statement.tensor
             if self.staged(tensor):
-                ahead = max(1, self.plan.stages) if one.around[-1:] == (deepest,) else 1
+                ahead = max(1, self.plan.stages) if load.around[-1:] == (deepest,) else 1
                 found[self.outline.takers[tensor]] += self.elements(tensor) * self.outline.width(tensor) * ahead
         found[-1] += self.operand_bytes
         if self.plan.persistent and self.outline.contracted and self.plan.segments == 1:
@@ -217,7 +217,7 @@ class Traffic:
 
     @property
     def operand_bytes(self) -> int:
-        """Tiles of rows and streamed elements that a product takes from shared memory after they were computed."""
+        """The bytes of computed tiles, of rows and streamed elements, that a product takes from shared memory."""
         if not self.outline.contracted or (self.outline.weighted and self.plan.warps == "rows"):
             return 0  # weights stay in registers
         return self.plan.block_row * self.plan.block_streamed * self.outline.operand_width
@@ -231,21 +231,21 @@ class Traffic:
         return tuple((block, made[block.output.name]) for block in self.outline.chain.blocks if self.multiplies(block))
 
     def multiplies(self, block: Block) -> bool:
-        """Whether a block multiplies tiles: it reduces over what it takes two operands of, rows and columns apart."""
+        """Tell if a block multiplies tiles: it reduces an axis of two operands, with rows and columns apart."""
         if not self.plan.multiplies or not block.reduced:
             return False
         return set(block.reduced) <= set(self.outline.inner) or self.outline.column in block.output.loops
 
     @cached_property
     def flops(self) -> int:
-        """Multiplications and additions of one block's matrix products, on whole tiles."""
+        """The multiplications and additions of one block's matrix products, on whole tiles."""
         return sum(2 * self.plan.block_row * prod(self.lengths[loop] for loop in dict.fromkeys(block.loops)
-                                                  if loop not in self.outline.rows) * one.trips(self.trips)
-                   for block, one in self.products)  # fmt: skip
+                                                  if loop not in self.outline.rows) * placed.trips(self.trips)
+                   for block, placed in self.products)  # fmt: skip
 
     @cached_property
     def grid(self) -> int:
-        """Blocks of the kernel."""
+        """The number of blocks of the kernel."""
         plan, sizes, parts = self.plan, self.outline.sizes, self.plan.segments
         if plan.splits > 1:
             parts = plan.splits * -(-sizes[self.outline.streamed] // plan.block_streamed)

@@ -1,4 +1,4 @@
-"""How much arithmetic an element takes in the loop: what the cost model counts, from the form alone."""
+"""Count the arithmetic of an element in the loop for the cost model, from the form alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redalg.incremental.form import FusedForm
 @final
 @dataclass(frozen=True)
 class Work:
-    """Counts.
+    """The counts of the arithmetic in the loop.
 
     Attributes:
         operations: plain operations on an element of a row: those of the terms, and one for every ⊕.
@@ -24,7 +24,7 @@ class Work:
         rescaled: accumulators with columns that an exponential rescales in every step.
         reductions: reductions along a tile.
         slots, wide: numbers of the state of a row; accumulators with columns.
-        reads: inputs' elements that an element of a row reads: names, and whether neighbours lie side by side.
+        reads: the inputs' elements that an element of a row reads: (name, True if neighbours lie side by side).
     """
 
     operations: int

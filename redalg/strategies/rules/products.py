@@ -1,12 +1,13 @@
-"""In which dtype a contraction multiplies: the narrowest matrix instruction that holds both operands' values.
+"""The dtype in which a contraction multiplies: the narrowest matrix instruction that holds both operands' values.
 
     float8_e4m3fn                both operands are of that dtype, and the chip multiplies it
     float16, bfloat16            both operands' values are held exactly (of 8 bits too); a weight in [0, 1] is rounded
     the arithmetic's own dtype   otherwise: what is computed may exceed float16, and has more digits than 16 bits hold
 
-What is computed is rounded to a partner in bfloat16, whose range is the arithmetic's. A weighted operand is not rounded
-where its sum moves with one of another operand about a centre: the two sums cancel there, and their roundings do not.
-About an extremum nothing cancels, all terms being of one sign, unless an output puts the two together.
+A computed operand is rounded to bfloat16 if its partner has that dtype, whose range is the arithmetic's. A weighted
+operand is not rounded if its sum moves with a sum of another operand about a centre: the two sums cancel there, and
+their roundings do not. About an extremum nothing cancels, since all terms have one sign, unless an output puts the two
+sums together.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ HOLDS = {
     "float16": {"float16", "float8_e4m3fn", "float8_e5m2", "int8"},
     "bfloat16": {"bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"},
 }
-"""What each dtype of matrix instructions holds exactly, the narrowest first."""
+"""The dtypes that each dtype of matrix instructions holds exactly, the narrowest first."""
 COMPUTED, BOUNDED = "computed", "bounded"
 """Operands that no dtype holds exactly: of any size, and in [0, 1]."""
 
 
 def values_dtype(expr: Expr, problem: Problem) -> str:
-    """The dtype that holds an operand's values: an input's (0 where a mask says so), a rounding's; else `computed`."""
+    """The dtype that holds an operand's values: an input's (0 if a mask says so), a rounding's; else `computed`."""
     if isinstance(expr, Cast | RunningCast):
         return expr.dtype
     if isinstance(expr, Where) and expr.args[2] is S.Zero:
@@ -49,40 +50,40 @@ def product_dtype(left: str, right: str, problem: Problem, device: DeviceSpec) -
 
 
 def rounded_to(dtype: str, problem: Problem) -> set[str]:
-    """What may be rounded to a dtype: nothing where an input of the call has more bits (a stage's tensor has, of inputs
-    of 16 bits too), and nothing to 8 bits."""
+    """The operands that may be rounded to a dtype: none to 8 bits, and none if an input of the call has more bits. (The
+    tensor of a stage has more bits, even if the inputs have 16.)"""
     wide = {"float32", "float64"}
     if is_eight_bits(dtype) or (problem.result in wide and wide & set(problem.dtypes.values())):
         return set()
     return {BOUNDED, COMPUTED} if dtype == "bfloat16" else {BOUNDED}
 
 
-def operands_dtype(one: Accumulator, form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
-    """The dtype in which an accumulator of a form that is a contraction multiplies."""
-    if one.weight and not alike(one, form):
+def operands_dtype(product: Accumulator, form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
+    """The dtype in which an accumulator of a form multiplies, if it is a contraction."""
+    if product.weight and not alike(product, form):
         return problem.compute
-    left = BOUNDED if one.bounded else COMPUTED if one.weight else values_dtype(one.factors[0], problem)
-    return product_dtype(left, values_dtype(one.factors[1], problem), problem, device)
+    left = BOUNDED if product.bounded else COMPUTED if product.weight else values_dtype(product.factors[0], problem)
+    return product_dtype(left, values_dtype(product.factors[1], problem), problem, device)
 
 
-def alike(one: Accumulator, form: FusedForm) -> bool:
-    """Whether every sum that cancels with a weighted one has the same first operand."""
-    beside = (other for other in form.accumulators if cancels(one, other, form))
-    return all((other.weight, other.factors[:1]) == (one.weight, one.factors[:1]) for other in beside)
+def alike(weighted: Accumulator, form: FusedForm) -> bool:
+    """Tell if every sum that cancels with a weighted one has the same first operand."""
+    beside = (other for other in form.accumulators if cancels(weighted, other, form))
+    return all((other.weight, other.factors[:1]) == (weighted.weight, weighted.factors[:1]) for other in beside)
 
 
-def cancels(one: Accumulator, other: Accumulator, form: FusedForm) -> bool:
-    """Whether two sums are put together: by a transition about what is no extremum, or where the state is finished."""
-    moves = [by for value, by in one.transition if value == other.value]
-    moves += [by for value, by in other.transition if value == one.value]
+def cancels(first: Accumulator, other: Accumulator, form: FusedForm) -> bool:
+    """Tell if two sums are put together: by a transition not about an extremum, or at the finish of the state."""
+    moves = [by for value, by in first.transition if value == other.value]
+    moves += [by for value, by in other.transition if value == first.value]
     extremal = {pivot.displacement for pivot in form.pivots if pivot.policy is PivotPolicy.RUNNING}
     if not moves or any(values_of(by) - extremal for by in moves):
         return bool(moves)
-    return any({one.value, other.value} <= read_by(part.expr, form) for part in form.outputs)
+    return any({first.value, other.value} <= read_by(part.expr, form) for part in form.outputs)
 
 
 def read_by(expr: Expr, form: FusedForm) -> frozenset[Value]:
-    """The values of the state that an expression is made of, by way of those that finish it."""
+    """The values of the state that an expression reads, directly or through the assignments that finish it."""
     made = {one.value: one.expr for one in form.assignments}
     found = values_of(expr)
     return found.union(*(read_by(made[one], form) for one in found if one in made))

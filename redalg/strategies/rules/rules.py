@@ -28,12 +28,12 @@ from redalg.strategies.rules.tiles import Product, Tile, padded, product_tile
 
 
 def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
-    """The plan of a form for a target; one plan serves the run-time sizes up to the next power of two."""
+    """Choose the plan of a form for a target; one plan serves the run-time sizes up to the next power of two."""
     return chosen(form, problem, device_for(target))
 
 
 def chosen(form: FusedForm, problem: Problem, device: DeviceSpec) -> Plan:
-    """The same for a device."""
+    """Choose the plan of a form for a device; one plan serves the run-time sizes up to the next power of two."""
     rounded = {name: power_of_two(problem.sizes[name]) for name in problem.varying}
     problem = replace(problem, sizes={**problem.sizes, **rounded})
     binding = bind_axes(form, problem.sizes)
@@ -50,7 +50,7 @@ def chosen(form: FusedForm, problem: Problem, device: DeviceSpec) -> Plan:
 
 
 def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
-    """Tiles of rows x streamed elements, whose contractions use tensor cores where the dtype allows."""
+    """The plan of contractions, in tiles of rows x streamed elements, on tensor cores if the dtype allows."""
     rows = problem.sizes[binding.row.name] if binding.row else 1
     columns = padded(problem.sizes[binding.column.name] if binding.column else 1, 16)
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
@@ -84,9 +84,9 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
 
 
 def chain_rule(problem: Problem, device: DeviceSpec, binding: Binding, columns: int, cut: int, *, varies: bool) -> Plan:
-    """Products of products: small tiles, whose columns are shared out while blocks are few and the inner axes short.
+    """The plan of products of products: small tiles. Few blocks share out the columns, if the inner axes are short.
 
-    Where the number of tiles `varies` from block to block, the pipeline has one stage (see `lint`).
+    If the number of tiles `varies` from block to block, the pipeline has one stage (see `lint`).
     """
     few = 2 * blocks(binding, problem, 64, columns) < device.multiprocessors
     width = min(columns, 64 if few and not cut else WIDE)
@@ -117,11 +117,11 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
 WIDE = 256
 """Widest operand of which a warpgroup's rows fit in registers."""
 INNER, INNER_STAGES = 128, 3
-"""The tile of an inner axis that is cut, and its stages (of 64 and 128 elements and 2 to 4 stages the fastest)."""
+"""The tile of an inner axis that is cut, and its stages (the fastest of 64 and 128 elements, and of 2 to 4 stages)."""
 
 
 def inner_rule(inner: list[int], columns: int, *, cores: bool) -> int:
-    """Tile length of the producers' axes: whole while they are short beside the columns or fit anyway, else cut."""
+    """The tile length of the producers' axes: 0 (whole) if short beside the columns, or if they fit; else cut."""
     longest = max(inner, default=0)
     return INNER if longest > max(columns, 512 if cores else 256) else 0
 
@@ -129,7 +129,7 @@ def inner_rule(inner: list[int], columns: int, *, cores: bool) -> int:
 @final
 @dataclass(frozen=True)
 class Schedule:
-    """What the rules look at.
+    """The facts that the rules for tiles look at.
 
     Attributes:
         rows: extent of the row axis.
@@ -148,53 +148,53 @@ class Schedule:
     wide: bool = False
 
 
-def hopper_tile(_: DeviceSpec, one: Schedule) -> Tile:
-    """sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
-    if one.wide:
-        return 64, 64, 2 if one.aligned else 1, 256, one.aligned
-    if one.biased or (one.rows < 64 and one.width < 96):
-        return 64, 64, 1 if one.trims else 2, 128, False
-    if one.rows < 64:
-        return 64, 128 if one.width <= 128 else 64, 2 if one.aligned else 1, 128, one.aligned
-    if one.width <= 64:
-        return 64, 64, 1 if one.trims else 2, 128, False
-    if one.width < 96:
+def hopper_tile(_: DeviceSpec, schedule: Schedule) -> Tile:
+    """The tile on sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
+    if schedule.wide:
+        return 64, 64, 2 if schedule.aligned else 1, 256, schedule.aligned
+    if schedule.biased or (schedule.rows < 64 and schedule.width < 96):
+        return 64, 64, 1 if schedule.trims else 2, 128, False
+    if schedule.rows < 64:
+        return 64, 128 if schedule.width <= 128 else 64, 2 if schedule.aligned else 1, 128, schedule.aligned
+    if schedule.width <= 64:
+        return 64, 64, 1 if schedule.trims else 2, 128, False
+    if schedule.width < 96:
         return 128, 64, 1, 256, False
-    if one.width <= 128:
-        return (128, 128, 2, 256, True) if one.aligned else (128, 64, 1, 256, False)
-    return 128, 64, 1, 256, one.aligned
+    if schedule.width <= 128:
+        return (128, 128, 2, 256, True) if schedule.aligned else (128, 64, 1, 256, False)
+    return 128, 64, 1, 256, schedule.aligned
 
 
-def ampere_tile(_: DeviceSpec, one: Schedule) -> Tile:
-    """sm_80, sm_86: a varying trip count allows one stage only (TileLang's pipeline pass fails at two)."""
-    if one.wide:
+def ampere_tile(_: DeviceSpec, schedule: Schedule) -> Tile:
+    """The tile on sm_80, sm_86: a varying trip count allows one stage only (TileLang's pipeline pass fails at two)."""
+    if schedule.wide:
         return 64, 64, 1, 256, False
-    if one.trims or one.biased:
-        return (64, 64, 1, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
-    if one.width <= 64:
+    if schedule.trims or schedule.biased:
+        return (64, 64, 1, 128, False) if schedule.width <= 128 else (64, 32, 1, 128, False)
+    if schedule.width <= 64:
         return 64, 64, 2, 128, False
-    return (64, 32, 2, 128, False) if one.width <= 128 else (64, 32, 1, 128, False)
+    return (64, 32, 2, 128, False) if schedule.width <= 128 else (64, 32, 1, 128, False)
 
 
-def scalar_tile(device: DeviceSpec, one: Schedule) -> Tile:
-    """True float32 on CUDA cores, and the C target's stack arrays."""
+def scalar_tile(device: DeviceSpec, schedule: Schedule) -> Tile:
+    """The tile of true float32 on CUDA cores, and of the C target's stack arrays."""
     if device.target == "c":
-        return min(32, one.rows), 32, 0, 1, False
-    if one.rows < 16:
-        return 16, 64 if one.width <= 128 else 32, 1, 128, False
-    if one.width <= 64:
+        return min(32, schedule.rows), 32, 0, 1, False
+    if schedule.rows < 16:
+        return 16, 64 if schedule.width <= 128 else 32, 1, 128, False
+    if schedule.width <= 64:
         return 64, 64, 1, 128, False
-    return (128, 64, 1, 256, False) if device.wgmma and one.width <= 128 else (64, 32, 1, 128, False)
+    return (128, 64, 1, 256, False) if device.wgmma and schedule.width <= 128 else (64, 32, 1, 128, False)
 
 
 def may_split(plan: Plan, form: FusedForm) -> bool:
-    """Whether blocks of a plan may take parts of the producers' axes."""
+    """Tell if blocks of a plan may take parts of the producers' axes."""
     product = plan.block_inner and plan.tensor_cores and not plan.binding.contracted
     return bool(product) and splittable(form, plan.binding)
 
 
 def splittable(form: FusedForm, binding: Binding) -> bool:
-    """Whether every producer is one sum over its axis, for every row and streamed element."""
+    """Tell if every producer is one sum over its axis, for every row and streamed element."""
     producers = form.cascade.producers
     if any(binding.rows and not binding.rows & set(one.axes) for one in producers):
         return False
@@ -207,41 +207,41 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
 
 
 def trims(form: FusedForm, problem: Problem) -> bool:
-    """Whether the loop's trip count is known at run time alone: the domain bounds it, or its axis varies."""
+    """Tell if the loop's trip count is known only at run time: the domain bounds it, or its axis varies."""
     return form.cascade.axis.name in problem.varying or any(
-        isinstance(one, Relational) and form.cascade.axis in free_axes(one)
-        for one in And.make_args(form.cascade.domain)
+        isinstance(condition, Relational) and form.cascade.axis in free_axes(condition)
+        for condition in And.make_args(form.cascade.domain)
     )
 
 
 def biased(form: FusedForm, binding: Binding) -> bool:
-    """Whether an input is indexed by both the row and the streamed axis."""
+    """Tell if an input is indexed by both the row and the streamed axis."""
     read = [free_axes(one) for one in form.cascade.elements()]
     return any(binding.streamed in axes and binding.rows & axes for axes in read if not by_group(axes, binding))
 
 
 def by_group(axes: AbstractSet[Axis], binding: Binding) -> bool:
-    """Whether axes meet the rows in nothing but the axis whose groups the grid numbers."""
+    """Tell if the only row axis among `axes` is the grouped one, whose groups the grid numbers."""
     return binding.packing is not None and binding.rows & axes == {binding.packing.grouped}
 
 
 LEAST_PART = 32
-"""Shortest equal part of the streamed axis (a page) that a tile is cut to; what lies in shorter ones is gathered."""
+"""Shortest equal part of the streamed axis (a page) that a tile is cut to; elements of shorter parts are gathered."""
 
 
 def equal_part(form: FusedForm) -> int:
-    """The length that tiles of the streamed axis must divide to lie within one part of it; 0 where any will do."""
+    """The length that tiles of the streamed axis must divide to lie within one part of it; 0 if any will do."""
     axis, found = form.cascade.axis, list[int]()
     for element in form.cascade.elements():
-        for one in element.atoms(floor, Mod):
-            above, below = one.args[0].as_numer_denom() if isinstance(one, floor) else one.args
+        for part in element.atoms(floor, Mod):
+            above, below = part.args[0].as_numer_denom() if isinstance(part, floor) else part.args
             if above == axis and below.is_Integer:
                 found.append(int(below))
     return gcd(*found)
 
 
 def aligned(form: FusedForm, problem: Problem) -> bool:
-    """Whether the rows of every streamed floating-point input are multiples of 16 bytes."""
+    """Tell if the rows of every streamed floating-point input are multiples of 16 bytes."""
     for element in form.cascade.elements():
         if form.cascade.axis in free_axes(element) and is_float(problem.dtypes[element.name]) and element.indices:
             last = element.indices[-1]
@@ -252,7 +252,7 @@ def aligned(form: FusedForm, problem: Problem) -> bool:
 
 
 def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
-    """Whether every contraction multiplies in a dtype of matrix instructions (or TF32 is allowed)."""
+    """Tell if every contraction multiplies in a dtype of matrix instructions (or TF32 is allowed)."""
     if device.target == "c":
         return False
     made = {operands_dtype(one, form, problem, device) for one in form.accumulators if len(one.factors) > 1}
@@ -265,7 +265,7 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
 
 
 def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
-    """Elementwise terms: the whole row in one tile where that is short or outputs need it again, else by lanes."""
+    """The plan of elementwise terms: a whole row in one tile if short or needed again for outputs; else by lanes."""
     length = max(1, problem.sizes[binding.streamed.name])
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     if device.target == "c":
@@ -287,7 +287,7 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
 
 
 def ranked_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
-    """The best of a row: tiles as wide as the streamed axis allows, and few rows."""
+    """The plan that selects the best of a row: tiles as wide as the streamed axis allows, and few rows."""
     few = blocks(binding, problem, 1, 1) <= device.multiprocessors
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     streamed = min(8192 if few else 2048, power_of_two(max(problem.sizes[binding.streamed.name], 128)))
@@ -303,7 +303,7 @@ SHORT_ROW, LONG_ROW, LONGEST_ROW = 2048, 8192, 16384
 
 
 def whole_row(form: FusedForm, few: bool) -> int:
-    """The longest row that one tile takes: long where it is needed again, or where lanes would rescale their sums."""
+    """The longest row that one tile takes: long if it is needed again, or if lanes would rescale their sums."""
     again = any(one.carries for one in form.outputs)
     if few or not (again or any(one.weight for one in form.accumulators)):
         return SHORT_ROW
@@ -311,7 +311,7 @@ def whole_row(form: FusedForm, few: bool) -> int:
 
 
 def on_chip(device: DeviceSpec, binding: Binding, length: int, rows: int, wide: int) -> Plan:
-    """One tile for a row (for several, if they are short), at 32 elements a thread: fewer threads meet sooner."""
+    """The plan of one tile for a row (for several if short), at 32 elements a thread: fewer threads meet sooner."""
     streamed = power_of_two(max(length, 128))
     threads = min(512, max(32, streamed // 32))
     if length > 1024:
@@ -322,12 +322,12 @@ def on_chip(device: DeviceSpec, binding: Binding, length: int, rows: int, wide: 
 
 
 def vector(problem: Problem) -> int:
-    """Elements of the narrowest floating-point input that one 16-byte load takes."""
+    """The number of elements of the narrowest floating-point input that one 16-byte load takes."""
     return 16 // min([DTYPES[dtype].bytes for dtype in problem.dtypes.values() if is_float(dtype)] or [4])
 
 
 def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int) -> int:
-    """Blocks of a grid without segments."""
+    """The number of blocks of a grid without segments."""
     grid = prod(max(1, problem.sizes[axis.name]) for axis in binding.grid)
     grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column else 1
     return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row else 1)
@@ -336,11 +336,11 @@ def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int
 LEAST_SEGMENT, RESIDENT = 4096, 4
 """Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
 LEAST_BYTES = 1 << 16
-"""The same where every multiprocessor has a block already, which two or four blocks would keep busier."""
+"""Bytes of such a segment, if every multiprocessor has a block already and two or four would keep it busier."""
 
 
 def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
-    """Parts of a row whose lanes need nothing of each other until its end."""
+    """The number of parts of a row, if its lanes need nothing of each other until its end."""
     length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
     if grid > chips:
         return 1
@@ -353,8 +353,8 @@ def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
 
 
 def segments(plan: Plan, problem: Problem) -> int:
-    """Parts of the streamed axis: enough that the grid fills the chip, each of at least four tiles (two
-    of many, one where a tile is a loop itself)."""
+    """The number of parts of the streamed axis: enough that the grid fills the chip. Each has at least four tiles (two
+    if there are many, one if a tile is a loop itself)."""
     if plan.device.target == "c" or plan.level == "row":
         return 1
     grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
@@ -375,7 +375,7 @@ SPREAD = 128
 
 
 def merged(plan: Plan, problem: Problem) -> int:
-    """Rows that a block merges at a time: in a kernel, as many as leave every multiprocessor a block."""
+    """The number of rows that a block merges at a time: in a kernel, as many as leave every multiprocessor a block."""
     most = min(plan.block_row, MERGED_ROWS)
     if plan.merge == "launch" or (plan.multiplies and not plan.tensor_cores):
         return most
@@ -391,7 +391,7 @@ SPLIT_TILES, MOST_SPLITS = 2, 16
 
 
 def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:
-    """Parts of the producers' axes: enough that the tiles of their values fill the chip."""
+    """The number of parts of the producers' axes: enough that the tiles of their values fill the chip."""
     if not may_split(plan, form):
         return 1
     along = -(-problem.sizes[plan.binding.streamed.name] // plan.block_streamed)
@@ -406,7 +406,7 @@ def power_of_two(length: int) -> int:
 
 
 def smaller(plan: Plan) -> Iterator[Plan]:
-    """The plan, then with fewer stages, then with fewer streamed elements, then with fewer rows."""
+    """Yield the plan, then plans with fewer stages, then with fewer streamed elements, then with fewer rows."""
     if plan.level == "row":
         yield plan
         return

@@ -1,9 +1,9 @@
-"""The plans of a space with their predicted times, best first; and which of them are beside each other.
+"""The plans of a space with their predicted times, best first; and the neighbours of each plan.
 
     candidate    plan, predicted time, the term that bounds it, its tiling expression as MCFuser (SC '24) writes it
     neighbours   candidates that differ in one choice, a tile length, stages, threads … (Algorithm 1, `mutate`)
 
-What follows from the other choices (`block_merged`) is no choice of its own.
+`block_merged` follows from the other choices, and so is no choice of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LINES = 12
 @final
 @dataclass(frozen=True)
 class Candidate:
-    """A plan and what the model says of it.
+    """A plan and the prediction of the model for it.
 
     Attributes:
         plan: pass it on as `plan=` of a call.
@@ -51,7 +51,7 @@ class Candidate:
 class Candidates(Sequence[Candidate]):
     """Candidates that build, best first by predicted time; printed as a table of the first ones.
 
-    Each is built when it is first read, and left out where its program breaks a rule or does not fit the device: the
+    Each is built when it is first read, and left out if its program breaks a rule or does not fit the device: the
     first few cost milliseconds each, `len` costs them all.
     """
 
@@ -63,12 +63,12 @@ class Candidates(Sequence[Candidate]):
         self._read, self._working = 0, list[Candidate]()
 
     def _up_to(self, count: int | None) -> list[Candidate]:
-        """The first `count` of them, None for all."""
+        """Build candidates until `count` work (all candidates if None); return those that work so far."""
         while self._read < len(self._listed) and (count is None or len(self._working) < count):
-            one = self._listed[self._read]
+            entry = self._listed[self._read]
             self._read += 1
-            if self._builds is None or self._builds(one.plan):
-                self._working.append(one)
+            if self._builds is None or self._builds(entry.plan):
+                self._working.append(entry)
         return self._working
 
     @overload
@@ -91,10 +91,10 @@ class Candidates(Sequence[Candidate]):
         return len(self._up_to(None))
 
     def table(self, most: int | None = LINES) -> Table:
-        """The first `most` of them, None for all."""
+        """The table of the first `most` candidates; of all if None."""
         shown = self._up_to(most)[:most]
-        rows = tuple((str(place), f"{one.predicted_us:.2f}", one.bound, one.expression, str(one.plan))
-                     for place, one in enumerate(shown))  # fmt: skip
+        rows = tuple((str(place), f"{entry.predicted_us:.2f}", entry.bound, entry.expression, str(entry.plan))
+                     for place, entry in enumerate(shown))  # fmt: skip
         left = len(self._listed) - self._read
         more = len(self._working) > len(shown) or left
         note = f"the first {len(shown)} of at most {len(self._working) + left} candidates" if more else ""
@@ -117,14 +117,14 @@ def ranked(space: Space, others: Iterable[Candidate] = (), builds: Callable[[Pla
 
 
 def candidate(space: Space, plan: Plan, said: Prediction) -> Candidate:
-    """A plan with what the model says of it."""
+    """Return a plan with the prediction of the model for it."""
     return Candidate(plan, said.time_us, said.bound, str(Traffic(space.outline, plan).nest), said.smem_bytes)
 
 
 @final
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Plans by all of their choices but one: those under one key are neighbours."""
+    """Plans by all of their choices but one: the plans under one key are neighbours."""
 
     groups: dict[Hashable, list[Plan]] = field(default_factory=lambda: defaultdict(list))
 
@@ -138,11 +138,11 @@ class Neighbourhood:
         return made
 
     def beside(self, plan: Plan) -> list[Plan]:
-        """The plans that differ from one in one choice, in the space's order."""
+        """The plans that differ from a plan in one choice, in the space's order."""
         return [one for key in keys(plan) for one in self.groups.get(key, ()) if one != plan]
 
 
 def keys(plan: Plan) -> Iterator[Hashable]:
-    """All choices but one, for each that may be left out."""
+    """The keys of a plan: for each choice, all the other choices."""
     chosen = tuple(getattr(plan, name) for name in VARIED)
     return ((place, chosen[:place], chosen[place + 1 :]) for place in range(len(VARIED)))

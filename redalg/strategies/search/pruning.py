@@ -1,4 +1,4 @@
-"""What of the space of tilings is left out, why, and how much (MCFuser, SC '24, section III-C).
+"""The parts of the space of tilings that are left out, with reasons and counts (MCFuser, SC '24, section III-C).
 
     rule 1   nests that differ in loops bound to blocks alone are one: what is left of a nest is its sub-tiling
     rule 2   no reduced loop of an intermediate stands outside its spatial ones: partial tiles would have to be kept
@@ -30,7 +30,7 @@ STEP = 16
 @final
 @dataclass(frozen=True)
 class Stage:
-    """How much is left after a rule."""
+    """The nests and the number of candidates that are left after a rule."""
 
     rule: str
     nests: tuple[Nest, ...]
@@ -40,14 +40,14 @@ class Stage:
 @final
 @dataclass(frozen=True)
 class Funnel:
-    """The stages, from everything to what is searched."""
+    """The stages, from all tilings to those that are searched."""
 
     stages: tuple[Stage, ...]
 
     def __str__(self) -> str:
         width = max(len(one.rule) for one in self.stages)
-        return "\n".join(f"{one.rule:<{width}}  {len(one.nests):>5} expressions  {one.candidates:>13,} candidates"
-                         for one in self.stages)  # fmt: skip
+        return "\n".join(f"{stage.rule:<{width}}  {len(stage.nests):>5} expressions  {stage.candidates:>13,} candidates"
+                         for stage in self.stages)  # fmt: skip
 
 
 def bound(chain: Chain, nest: Nest) -> frozenset[str]:
@@ -61,7 +61,7 @@ def bound(chain: Chain, nest: Nest) -> frozenset[str]:
 
 
 def just_within(nest: Nest, loop: str, reduced: tuple[str, ...]) -> bool:
-    """Whether a loop stands directly within one that is reduced (or beside others within it)."""
+    """Tell if a loop stands directly within one that is reduced (or beside others within it)."""
     for outer, inner in zip(nest.loops, nest.loops[1:], strict=False):
         if inner == loop and outer in reduced:
             return True
@@ -70,7 +70,7 @@ def just_within(nest: Nest, loop: str, reduced: tuple[str, ...]) -> bool:
 
 
 def sub_tiling(chain: Chain, nest: Nest) -> Nest:
-    """What is left of a nest for one block.
+    """The part of a nest that is left for one block.
 
     >>> from redalg.strategies.model.chain import products
     >>> chain = products("m", "k", "n", "h")
@@ -81,7 +81,7 @@ def sub_tiling(chain: Chain, nest: Nest) -> Nest:
 
 
 def keeps_partial_tiles(chain: Chain, nest: Nest) -> bool:
-    """Whether a loop that an intermediate reduces stands outside one that indexes it (rule 2)."""
+    """Tell if a loop that an intermediate reduces stands outside one that indexes it (rule 2)."""
     for block in chain.blocks:
         if block.output.name in chain.intermediates:
             path = nest.path(block)
@@ -93,21 +93,21 @@ def keeps_partial_tiles(chain: Chain, nest: Nest) -> bool:
 
 
 def shared_bytes(chain: Chain, tiles: Mapping[str, int], widths: Mapping[str, int]) -> int:
-    """Eq. 1: the tiles of all tensors together, in bytes."""
+    """The bytes of the tiles of all tensors together (Eq. 1)."""
     return sum(widths[one.name] * prod(tiles[loop] for loop in one.loops) for one in chain.tensors())
 
 
 def tilings(chain: Chain, extents: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Tile lengths that rule 3 leaves."""
+    """The tile lengths that rule 3 leaves."""
     lengths = (tile_lengths(extents[loop], STEP, extents[loop]) for loop in chain.loops)
     return (dict(zip(chain.loops, one, strict=True)) for one in product(*lengths))
 
 
 def funnel(chain: Chain, extents: Mapping[str, int], widths: Mapping[str, int], smem_bytes: int) -> Funnel:
-    """What every rule leaves of all tilings of a chain.
+    """The nests and candidates that every rule leaves of all tilings of a chain.
 
     Args:
-        extents: by loop; widths: bytes of an element, by tensor; smem_bytes: what a block may use.
+        extents: by loop; widths: bytes of an element, by tensor; smem_bytes: the shared memory that a block may use.
     """
     everything = (*deep(chain), *flat(chain))
     choices = prod(-(-extents[loop] // STEP) for loop in chain.loops)

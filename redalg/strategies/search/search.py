@@ -1,4 +1,4 @@
-"""The search for the fastest candidate, measuring few: MCFuser's Algorithm 1 (SC '24, section IV-B).
+"""Search for the fastest candidate with few measurements: MCFuser's Algorithm 1 (SC '24, section IV-B).
 
     population ← N candidates drawn from the space, beside those that are given to start with
     repeat
@@ -7,9 +7,9 @@
         population ← N parents drawn with weights 1 / estimate, one choice of each changed, beside the best N so far
                      (several times: Ansor evolves by estimates between measurements)
 
-Generic over candidates: what estimates, measures and knows neighbours is given from above. Given the same measurements
-and the same seed the result is the same. What fails, or is wrong, is reported with its reason and is never chosen, nor
-has it descendants. The starts are measured first, so that the result is never slower than they are.
+Generic over candidates: the caller gives the functions that estimate, measure and list neighbours. The same
+measurements and the same seed give the same result. A candidate that fails, or is wrong, is reported with its reason:
+it is never chosen and has no descendants. The starts are measured first, so the result is never slower than they are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LINES = 16
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """What measuring a candidate gave: a time in microseconds, or why there is none."""
+    """The result of measuring a candidate: a time in microseconds, or the reason why there is none."""
 
     measured_us: float | None = None
     failure: str = ""
@@ -45,8 +45,8 @@ class Trial(Generic[C]):
 
     Attributes:
         candidate: the candidate.
-        predicted_us, measured_us: its times in microseconds; `measured_us` is None where it failed.
-        failure: why, in words; empty where it was measured.
+        predicted_us, measured_us: its times in microseconds; `measured_us` is None if it failed.
+        failure: the reason, in words; empty if it was measured.
         turn: the round of the search, from 1.
     """
 
@@ -67,7 +67,7 @@ class Limits:
         batch: candidates measured in a round (n).
         least: relative improvement of a round that counts (ε).
         patience: rounds without one after which the search stops.
-        generations: how often a population is changed between rounds, by estimates alone.
+        generations: the number of times that a population is changed between rounds, by estimates alone.
     """
 
     population: int = 256
@@ -80,10 +80,10 @@ class Limits:
 @final
 @dataclass(frozen=True)
 class Found(Generic[C]):
-    """The result of a search: every trial, in the order in which they were made, and why it stopped.
+    """The result of a search: every trial, in the order in which they were made, and the reason why it stopped.
 
     Attributes:
-        trials: what was measured or failed.
+        trials: the candidates that were measured or failed.
         listed: candidates of the space.
         stopped: `converged`, `budget` or `exhausted`.
     """
@@ -94,16 +94,16 @@ class Found(Generic[C]):
 
     @property
     def best(self) -> Trial[C] | None:
-        """The fastest, the earliest of equals; None where none was measured."""
+        """The fastest trial, the earliest of equals; None if none was measured."""
         return min((one for one in self.trials if one.measured_us is not None), key=time_of, default=None)
 
     @property
     def failed(self) -> tuple[Trial[C], ...]:
-        """Those that have no time."""
+        """The trials that have no time."""
         return tuple(one for one in self.trials if one.measured_us is None)
 
     def table(self, title: str = "", most: int | None = LINES) -> Table:
-        """The trials, fastest first (MCFuser, Table IV and Fig. 11, in one), `most` of them."""
+        """The table of the `most` fastest trials, the fastest first (MCFuser, Table IV and Fig. 11, in one)."""
         best, turns = self.best, max((one.turn for one in self.trials), default=0)
         ordered = sorted(self.trials, key=time_of)
         shown = ordered if most is None else ordered[:most]
@@ -123,7 +123,7 @@ class Found(Generic[C]):
 
 
 def time_of(trial: Trial[C]) -> float:
-    """The measured time; ∞ where there is none."""
+    """The measured time; ∞ if there is none."""
     return inf if trial.measured_us is None else trial.measured_us
 
 
@@ -146,20 +146,20 @@ def search(
     over: Callable[[], bool] = lambda: False,
     limits: Limits = Limits(),
 ) -> Found[C]:
-    """Algorithm 1.
+    """Search by Algorithm 1.
 
     Args:
         space: every candidate, in a fixed order.
-        estimate: predicted time in microseconds; ∞ for what is known to fail, which is not measured.
+        estimate: predicted time in microseconds; ∞ for a candidate that is known to fail, which is not measured.
         measure: outcomes of a batch, in its order.
-        neighbours: the candidates that differ from one in one choice.
+        neighbours: the candidates that differ from a candidate in one choice.
         starts: measured first, whatever their estimates.
-        seed: of the draws.
-        over: whether the time is over; asked between rounds.
+        seed: the seed of the draws.
+        over: tells if the time is over; asked between rounds.
         limits: N, n, ε and the patience.
 
     Returns:
-        Every trial, and why the search stopped.
+        Every trial, and the reason why the search stopped.
 
     >>> found = search(range(100), lambda x: abs(x - 40) + 9, lambda xs: [Outcome(abs(x - 42) + 9.0) for x in xs],
     ...                lambda x: [x - 1, x + 1])
@@ -186,7 +186,7 @@ def search(
 @final
 @dataclass(frozen=True)
 class State(Generic[C]):
-    """What a search knows: estimates are made once, trials are kept in order."""
+    """The knowledge of a search: estimates are made once, trials are kept in order."""
 
     space: Sequence[C]
     estimate: Callable[[C], float]
@@ -196,35 +196,35 @@ class State(Generic[C]):
     estimates: dict[C, float] = field(default_factory=dict)
     tried: dict[C, Trial[C]] = field(default_factory=dict)
 
-    def estimated(self, one: C) -> float:
+    def estimated(self, candidate: C) -> float:
         """The estimate of a candidate."""
-        if one not in self.estimates:
-            self.estimates[one] = self.estimate(one)
-        return self.estimates[one]
+        if candidate not in self.estimates:
+            self.estimates[candidate] = self.estimate(candidate)
+        return self.estimates[candidate]
 
     def drawn(self, count: int) -> list[C]:
-        """Candidates drawn from the space, all different."""
+        """Draw candidates from the space, all different."""
         return self.random.sample(self.space, min(count, len(self.space)))
 
     def first(self, starts: Sequence[C]) -> list[C]:
-        """The first generation."""
+        """The first generation: the starts, and candidates drawn from the space."""
         return list(dict.fromkeys([*starts, *self.drawn(self.limits.population)]))
 
     def batch(self, population: Sequence[C], starts: Sequence[C]) -> list[C]:
-        """The starts, then the n best of a generation not tried yet, of the whole space where it has none."""
+        """The starts, then the n best of a generation that were not tried yet; of the whole space if it has none."""
         fresh = self.fresh(population) or self.fresh(self.space)
         ranked = [*dict.fromkeys([*starts, *sorted(fresh, key=self.estimated)])]
         return ranked[: max(self.limits.batch, len(starts))]
 
     def fresh(self, among: Sequence[C]) -> list[C]:
-        """Those that were not tried, and may work."""
+        """The candidates that were not tried, and may work."""
         return [one for one in among if one not in self.tried and self.estimated(one) < inf]
 
     def record(self, batch: Sequence[C], outcomes: Sequence[Outcome]) -> float:
-        """Keep the outcomes; the fastest of them."""
+        """Keep the outcomes; return the time of the fastest."""
         turn = 1 + max((one.turn for one in self.tried.values()), default=0)
-        made = [Trial(one, self.estimated(one), got.measured_us, got.failure, turn)
-                for one, got in zip(batch, outcomes, strict=True)]  # fmt: skip
+        made = [Trial(candidate, self.estimated(candidate), got.measured_us, got.failure, turn)
+                for candidate, got in zip(batch, outcomes, strict=True)]  # fmt: skip
         self.tried.update({one.candidate: one for one in made})
         return min(map(time_of, made))
 
@@ -238,16 +238,16 @@ class State(Generic[C]):
         parents = self.random.choices(kept, weights, k=self.limits.population)
         return list(dict.fromkeys([*self.changed(parents), *kept]))
 
-    def works(self, one: C) -> bool:
-        """Whether nothing is known against a candidate."""
-        return one not in self.tried or self.tried[one].measured_us is not None
+    def works(self, candidate: C) -> bool:
+        """Tell if a candidate is not known to fail."""
+        return candidate not in self.tried or self.tried[candidate].measured_us is not None
 
     def changed(self, parents: Sequence[C]) -> Iterator[C]:
-        """Each parent with one choice changed; itself where it has no neighbour."""
-        for one in parents:
-            beside = self.neighbours(one)
-            yield self.random.choice(beside) if beside else one
+        """Yield each parent with one choice changed; the parent itself if it has no neighbour."""
+        for parent in parents:
+            beside = self.neighbours(parent)
+            yield self.random.choice(beside) if beside else parent
 
     def found(self, stopped: str) -> Found[C]:
-        """The result."""
+        """The result of the search; `stopped` is the reason why it stopped."""
         return Found(tuple(self.tried.values()), len(self.space), stopped)

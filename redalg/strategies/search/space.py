@@ -5,9 +5,9 @@
     segments            merged by a kernel of their own, or in the launch
     blocks              one for every tile, or as many as live on the chip together, which take tiles in turn
 
-Tile lengths follow MCFuser (SC '24), section III: multiples of the chip's granularity, without padding where an extent
-is a power of two, else with at most 5 % (rule 3). What no kernel can have (`Plan.verify`) is left out here, and so is
-what needs more registers than a block has; what needs too much shared memory is left out by its estimate (rule 4).
+Tile lengths follow MCFuser (SC '24), section III: multiples of the chip's granularity, without padding if an extent is
+a power of two, else with at most 5 % (rule 3). A plan is left out here if no kernel can have it (`Plan.verify`), or if
+it needs more registers than a block has. If it needs too much shared memory, its estimate leaves it out (rule 4).
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ PADDING = 0.05
 MOST_SEGMENTS, MOST_BLOCKS = 64, 16
 """Parts of the streamed axis; blocks for every multiprocessor beyond which parts gain nothing."""
 SLACK = 1.2
-"""How far the estimate of shared memory may lie above the limit (rule 4)."""
+"""The factor by which the estimate of shared memory may exceed the limit (rule 4)."""
 DOUBT, DOUBT_US = 1.05, 1.0
-"""By how much a plan must promise to be faster than the rules' to be taken unmeasured. What is taken so is within 15 %
-of the fastest plan measured on an H200 on 99 of the benchmarks' 111 rows, by the rules alone on 82."""
+"""The factor and the microseconds by which a plan must promise to be faster than the rules', to be taken unmeasured.
+The plan taken so is within 15 % of the fastest plan measured on an H200 on 99 of the benchmarks' 111 rows; by the rules
+alone, on 82."""
 DOUBT_PLAIN, DOUBT_PLAIN_US = 1.25, 1.0
-"""The same of what is no kernel, whose time the model knows less well."""
+"""The same margin for a form that is no kernel: the model knows its time less well."""
 STAGES = 2
-"""Of the plan that is taken of several that differ in nothing else."""
+"""The stages that are preferred among plans of equal predicted time."""
 THREADS = (32, 64, 128, 256, 512, 1024)
-"""Of a block without matrix products."""
+"""Threads of a block without matrix products."""
 WARPGROUP, ROWS_OF_TWO = 128, 128
 """Threads of a warpgroup; rows whose weights two of them hold in registers (TileLang 0.1.15 has no layout of more)."""
 REGISTERS = 65536
@@ -110,15 +111,15 @@ class Space:
 
     @cached_property
     def outline(self) -> Outline:
-        """What the cost model reads of the form."""
+        """The facts that the cost model reads of the form."""
         return Outline(self.form, self.binding, self.problem, self.device)
 
     def predict(self, plan: Plan) -> Prediction:
-        """The time of a plan by the model."""
+        """Predict the time of a plan by the model."""
         return predict(self.outline, plan)
 
     def plans(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> Iterator[Plan]:
-        """Every plan, the rules' own first; of parts, those that merge in one of the given ways."""
+        """Yield every plan, the rules' own first; a plan with parts merges them in one of the given ways."""
         ruled = choose(self.form, self.problem, self.target)
         yield ruled
         for plan in self.grown(merges):
@@ -134,18 +135,18 @@ class Space:
     def ranked(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> list[tuple[Prediction, Plan]]:
         """Plans with their predictions, the fastest first (of equals, those of two stages).
 
-        Those that are estimated to need more shared memory than a block has, which rule 4 leaves in, are the last.
+        Rule 4 leaves in some plans that are estimated to need more shared memory than a block has: these are the last.
         """
         made = [(self.predict(plan), plan) for plan in self.plans(merges, persistent=persistent)]
         most = self.device.smem_bytes
         return sorted(made, key=lambda one: (one[0].smem_bytes > most, one[0].time_us, abs(one[1].stages - STAGES)))
 
     def preferred(self) -> Plan:
-        """The plan that is taken without measuring: the rules', unless the model promises more than it errs by.
+        """The plan that is taken without measuring: the rules', unless the model promises more than its error.
 
-        It was fitted on an H200, to producers on tensor cores and to elementwise terms whose outputs do not carry the
-        streamed axis, with tiles of that axis that are powers of two, parts that a kernel merges, and a block for every
-        tile: others, and what is read by pages, keep the rules' plan.
+        The model was fitted on an H200, to producers on tensor cores and to elementwise terms whose outputs do not
+        carry the streamed axis. The tiles of that axis were powers of two, a kernel merged the parts, and every tile
+        had a block. Other forms, and those that read by pages, keep the rules' plan.
         """
         ruled = choose(self.form, self.problem, self.target)
         if not self.fitted(ruled):
@@ -156,7 +157,7 @@ class Space:
         return replace(best, origin="model", predicted_us=promise.time_us) if better else ruled
 
     def fitted(self, ruled: Plan) -> bool:
-        """Whether the model was fitted to kernels like those of this space."""
+        """Tell if the model was fitted to kernels like those of this space."""
         if not in_order(self.form):
             return False
         rows = not self.form.places and not self.outline.carried and not self.binding.plain
@@ -164,7 +165,7 @@ class Space:
         return self.device.wgmma and bool(fitted)
 
     def outdone(self, promise_us: float) -> bool:
-        """Whether what is no kernel promises more than the model errs by, beside the plan taken without measuring."""
+        """Tell if a form that is no kernel beats the plan taken without measuring, by more than the model's error."""
         ruled = choose(self.form, self.problem, self.target)
         promise_us = DOUBT_PLAIN * promise_us + DOUBT_PLAIN_US
         if not self.fitted(ruled) or promise_us >= self.predict(ruled).time_us:
@@ -172,16 +173,16 @@ class Space:
         return promise_us < self.predict(self.preferred()).time_us
 
     def may_fit(self, plan: Plan) -> bool:
-        """Whether its tiles are estimated to fit a block's shared memory (rule 4)."""
+        """Tell if the tiles of a plan are estimated to fit a block's shared memory (rule 4)."""
         return Traffic(self.outline, plan).smem_bytes <= SLACK * self.device.smem_bytes
 
     @property
     def multiplies(self) -> bool:
-        """Whether any tile is a matrix product."""
+        """True if any tile is a matrix product."""
         return bool(self.binding.contracted or self.form.cascade.producers)
 
     def admits(self, plan: Plan) -> bool:
-        """Whether a plan, made for other sizes perhaps, is one of this space: the same rules, asked of one plan."""
+        """Tell if a plan, made for other sizes perhaps, is one of this space: the same rules, applied to one plan."""
         if not legal(plan) or plan.segments not in self.parts(plan):
             return False
         if plan.persistent and plan.persistent != self.staying(replace(plan, persistent=0)):
@@ -199,7 +200,7 @@ class Space:
         return placed and scheduled and shared_out(plan, self.form) and held_in_registers(plan, self.form)
 
     def grown(self, merges: Collection[str] = MERGES) -> Iterator[Plan]:
-        """Plans of every tile, with every number of parts."""
+        """Yield plans of every tile, with every number of parts."""
         for plan in self.products() if self.multiplies else self.rows():
             for parts in self.parts(plan):
                 for merge in merges if parts > 1 else MERGES[:1]:
@@ -216,11 +217,11 @@ class Space:
 
     @cached_property
     def cores(self) -> bool:
-        """Whether products are made by tensor cores."""
+        """True if tensor cores make the products."""
         return tensor_cores(self.form, self.problem, self.device)
 
     def tiles(self) -> tuple[Sequence[int], ...]:
-        """Lengths of tiles: rows, streamed elements, columns, producers' own axes."""
+        """The lengths of tiles: rows, streamed elements, columns, producers' own axes."""
         step = (64 if self.device.wgmma else 16) if self.cores else 16
         deep = 32 if self.outline.eight_bits and self.cores else 16
         rows = tile_lengths(self.extent(self.binding.row), step, 256 if self.cores else 128)
@@ -230,7 +231,7 @@ class Space:
         return rows, streamed, (*parts, whole), self.inner()
 
     def products(self) -> Iterator[Plan]:
-        """Tiles of rows x streamed elements x columns."""
+        """Yield plans with tiles of rows x streamed elements x columns."""
         cores = self.cores
         for row, along, column, inner in product(*self.tiles()):
             for stages, threads, special, warps in self.schedules(cores=cores):
@@ -240,13 +241,13 @@ class Space:
                     yield plan
 
     def inner(self) -> tuple[int, ...]:
-        """Tiles of the producers' own axes, 0 for the whole."""
+        """The tile lengths of the producers' own axes; 0 for the whole axis."""
         longest = max((self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers), default=0)
         cut = tuple(length for length in (64, 128, 256) if longest > length)
         return (0, *cut) if longest <= 1024 else cut
 
     def schedules(self, *, cores: bool) -> Iterator[tuple[int, int, bool, str]]:
-        """(stages, threads, loading warps, what warps share out)."""
+        """Yield (stages, threads, loading warps, the side that warps share out)."""
         if self.device.target == "c":
             yield 0, 1, False, "rows"
             return
@@ -260,7 +261,7 @@ class Space:
     # ---- elementwise terms -------------------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Plan]:
-        """Tiles of rows x streamed elements, at every level."""
+        """Yield plans with tiles of rows x streamed elements, at every level."""
         if self.device.target == "c":
             return
         length = max(1, self.extent(self.binding.streamed))
@@ -270,7 +271,7 @@ class Space:
                 yield Plan(self.device, self.binding, row, along, 1, 0, threads, 1, False, False, False, level=level)
 
     def levels(self, threads: int, length: int, wide: int) -> Iterator[tuple[str, int, int]]:
-        """(level, rows, streamed elements) for a number of threads."""
+        """Yield (level, rows, streamed elements) for a number of threads."""
         widths = [1 << power for power in range(7, 15)]
         if not self.form.structures:
             whole = {power_of_two(max(length, 128)), padded(length, threads * wide)}
@@ -285,14 +286,14 @@ class Space:
                         if along <= power_of_two(length) and 4 <= along * row // threads <= 64)  # fmt: skip
 
     def beside(self, along: int) -> Iterator[int]:
-        """Rows of a tile: several of short ones (each is reduced for itself: many take minutes to compile)."""
+        """The rows of a tile: several if they are short (each is reduced alone; many compile for minutes)."""
         most = power_of_two(self.extent(self.binding.row)) if along >= self.extent(self.binding.streamed) else 1
         return (row for row in (1, 2, 4, 8) if row <= most and (row == 1 or row * along <= 4096))
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 
     def parts(self, plan: Plan) -> Iterable[int]:
-        """Segments: powers of two, each of at least one tile, no more than fill the chip many times over."""
+        """The numbers of segments: powers of two, with at least a tile each, at most `MOST_BLOCKS` a multiprocessor."""
         if plan.device.target == "c" or plan.level == "row":
             return (1,)
         grid = blocks(plan.binding, self.sized, plan.block_row, plan.block_column)
@@ -301,7 +302,7 @@ class Space:
         return [1 << power for power in range(most.bit_length())]
 
     def splits(self, plan: Plan) -> Iterable[int]:
-        """Parts of the producers' axes, where their tiles are few."""
+        """The numbers of parts of the producers' axes, if their tiles are few."""
         if not may_split(plan, self.form):
             return ()
         longest = min(self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
@@ -310,7 +311,7 @@ class Space:
     # ---- blocks that stay --------------------------------------------------------------------------------------------
 
     def staying(self, plan: Plan) -> int:
-        """Blocks of a multiprocessor that could take a plan's tiles in turn; 0 where they would be done after one."""
+        """The blocks of a multiprocessor that could take a plan's tiles in turn; 0 if they would be done after one."""
         if plan.device.target == "c" or plan.merge == "launch" or plan.splits > 1:
             return 0
         kernel = Kernel(Traffic(self.outline, replace(plan, persistent=RESIDENT)), H200)
@@ -318,19 +319,19 @@ class Space:
 
 
 def in_order(form: FusedForm) -> bool:
-    """Whether tensors are read along the streamed axis itself: none by pages, or else by what is computed of it."""
+    """Tell if tensors are read along the streamed axis itself: none by pages, or by another index computed from it."""
     axis = form.cascade.axis
     indices = (index for one in form.cascade.elements() for index in one.indices)
     return all(index == axis or axis not in free_axes(index) for index in indices)
 
 
 def is_power_of_two(length: int) -> bool:
-    """Whether a length is a power of two."""
+    """Tell if a length is a power of two."""
     return length == power_of_two(length)
 
 
 def legal(plan: Plan) -> bool:
-    """Whether a kernel can have the plan, as far as the plan alone tells."""
+    """Tell if a kernel can have the plan, as far as the plan alone shows."""
     try:
         plan.verify()
     except PlanError:
@@ -339,7 +340,7 @@ def legal(plan: Plan) -> bool:
 
 
 def shared_out(plan: Plan, form: FusedForm) -> bool:
-    """Whether every warp gets rows, or columns, of its own of each product that tensor cores make."""
+    """Tell if every warp gets its own rows, or its own columns, of each product that tensor cores make."""
     if not plan.tensor_cores:
         return True
     weighted = plan.binding.contracted and any(one.weight for one in form.accumulators)
@@ -354,7 +355,7 @@ def shared_out(plan: Plan, form: FusedForm) -> bool:
 
 
 def held_in_registers(plan: Plan, form: FusedForm) -> bool:
-    """Whether what a thread holds of sums and of a tile leaves registers for the rest."""
+    """Tell if the sums and the part of a tile that a thread holds leave registers for the rest."""
     if plan.device.target == "c":
         return True
     if form.places and plan.splits == 1 and plan.block_row > plan.threads:
