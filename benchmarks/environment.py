@@ -3,11 +3,12 @@
 import os
 import platform
 import subprocess
-import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+
+from redalg.version import VERSION
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,9 +37,8 @@ def target() -> str:
 
 
 def versions() -> dict[str, str | None]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return {
-        "redalg": project["version"],
+        "redalg": VERSION,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
