@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, final
 
 from sympy.core.basic import Basic
@@ -107,6 +108,7 @@ def operator_of(node: Basic) -> Operator | None:
     return OPERATORS.get(type(node).__name__) if isinstance(node, Application) else None
 
 
+@cache
 def numpy_function(operator: Operator) -> Callable[..., Any]:
     """The function on NumPy's arrays; of `math`, elementwise, in float64."""
     import math

@@ -20,13 +20,11 @@ from redalg.expression.operators import OPERATORS, numpy_function
 
 MULTIPLIED = 4
 """The largest exponent for which factors are multiplied: NumPy's power takes as long as an exponential."""
-
-
 EXACT = ("Abs", "sign", "floor", "ceiling")
 """Functions that round nothing, of arguments of any size."""
 LONGEST = 4096
-"""The most bits before the point of an argument of a function at 120 digits: mpmath writes them all, 2^1000000 of
-exp(exp(exp(20))) too."""
+"""The most bits before the point of an argument of a function at 120 digits: mpmath writes each of them, which are
+2·10⁹ of exp(exp(21))."""
 
 
 class Arithmetic(ABC):
