@@ -133,7 +133,7 @@ def test_separations_equal_their_terms(example: Example, given_data: Data) -> No
     bound = bind(made.cascade, given_data.of(made.cascade), given_data.extents(made.cascade))
     scope = scope_for(made.cascade, bound, NumpyOps(), bound.tensors)
     with np.errstate(all="ignore"):
-        produce(made.cascade, scope)
+        scope.values.update(produce(made.cascade, scope))
         for place, value in enumerate(made.cascade.values):
             scope.values[value] = np.full([1] * len(scope.axes), 0.5 + 0.25 * place)
         for one in made.decomposition.separations:

@@ -23,8 +23,8 @@ from redalg.explain.model import Equation
 from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, marked
 from redalg.expression import Axis, Let, Reduce, Value
 from redalg.expression.contents import values_of
-from redalg.incremental.arrays.ends import ends
-from redalg.incremental.arrays.structured import NATIVE, lifted
+from redalg.incremental.arrays.structured import NATIVE
+from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, Structure
 from redalg.monoids.peaks import ARGPEAK, PEAK
 
@@ -171,7 +171,9 @@ class Moves:
 
     def moved(self, accumulator: Accumulator, naming: Naming, to: Naming, deltas: dict[Value, Expr]) -> Expr:
         """A(c→c′)·a for the state that `naming` means."""
-        known = {**deltas, **ends(self.form.shifted, naming, to)}
+        ends = {one.departure: naming(one.value) for one in self.form.shifted}
+        ends |= {one.arrival: to(one.value) for one in self.form.shifted}
+        known = {**deltas, **ends}
         total = Add(*(c.xreplace(known) * naming(value) for value, c in accumulator.transition))
         return Mul(total, *(exp(q * (naming(pivot.value) - to(pivot.value))) for pivot, q in accumulator.weight))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, final
 
 from sympy import Expr, Integer, Symbol
@@ -21,9 +22,7 @@ class Axis(Node, Symbol):
     size: int | None
 
     def __new__(cls, name: str, size: int | None = None) -> Axis:
-        made: Axis = Symbol.__xnew__(cls, name, integer=True, nonnegative=True)
-        made.size = size
-        return made
+        return _axis(name, size)
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.name, self.size), {}
@@ -39,6 +38,14 @@ class Axis(Node, Symbol):
     def renamed(self, name: str) -> Axis:
         """The same axis under another name (used where a bound axis would capture a free one)."""
         return Axis(name, self.size)
+
+
+@lru_cache(1 << 10)
+def _axis(name: str, size: int | None) -> Axis:
+    """One axis for a name and size: equal axes are compared far more often than they are made."""
+    made: Axis = Symbol.__xnew__(Axis, name, integer=True, nonnegative=True)
+    made.size = size
+    return made
 
 
 @final

@@ -32,4 +32,13 @@ def monoid(name: str) -> Monoid:
     return MONOIDS[name]
 
 
+def held_as(given: Monoid) -> Monoid:
+    """The monoid whose elements a state holds.
+
+    >>> held_as(monoid("prod")).name, held_as(monoid("max")).name
+    ('scaled_product', 'max')
+    """
+    return monoid(given.held) if given.held else given
+
+
 copyreg.pickle(Monoid, lambda one: (monoid, (one.name,)))

@@ -22,8 +22,8 @@ from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, Value, Where
 from redalg.expression.contents import is_indicator, values_of
 from redalg.expression.dtypes import DTYPES
+from redalg.expression.infinite import infinite_terms
 from redalg.expression.operators import operator_of
-from redalg.incremental.arrays.evaluate import infinite_terms
 from redalg.incremental.factors import grouped
 from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.monoids.functions import IsNaN

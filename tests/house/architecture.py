@@ -25,7 +25,8 @@ STAGES = (
         "Cascade → Decomposition, or the verdict that there is none",
         ("decompose.verdict", "decompose.separate", "decompose.extrema", "decompose.samples"),
     ),
-    ("Decomposition → FusedForm", ("incremental.derive", "incremental", "incremental.arrays")),
+    ("Decomposition → FusedForm", ("incremental.derive", "incremental")),
+    ("FusedForm → programs, and their run on arrays", ("incremental.combine", "incremental.arrays")),
     ("FusedForm → what one loop holds", ("incremental.arrange",)),
     ("FusedForm → Plan", ("strategies.search", "strategies.model", "strategies.rules", "strategies")),
     (

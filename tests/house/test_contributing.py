@@ -106,7 +106,7 @@ class Wide(ArrayBackend):
 
     numpy = NumpyBackend()
 
-    def ops(self, bound: Bound, compute: str) -> ArrayOps:
+    def ops(self, compute: str, device: str) -> ArrayOps:
         return NumpyOps("float64")
 
     def tensors(self, bound: Bound) -> dict[str, Any]:

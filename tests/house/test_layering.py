@@ -33,7 +33,7 @@ LAYERS = (
         "lower_tile",
     ),
     *("strategies.search", "strategies.model", "strategies.rules", "incremental.arrange", "strategies"),
-    *("incremental.derive", "incremental.arrays", "incremental"),
+    *("incremental.derive", "incremental.arrays", "incremental.combine", "incremental"),
     *("decompose.verdict", "decompose.parse", "decompose.extrema", "decompose.samples", "decompose.separate"),
     *("decompose", "sugar", "definition", "expression", "monoids", "errors", "version"),
 )

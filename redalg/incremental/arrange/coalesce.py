@@ -25,9 +25,9 @@ from redalg.errors import PlanError
 from redalg.expression import Axis, Element, Extent, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.rebuild import with_args
-from redalg.incremental.arrays.structured import held_as
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
+from redalg.monoids import held_as
 from redalg.strategies.plan import Problem, shape_of
 
 LIMIT = 2**31

@@ -14,7 +14,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes
 from redalg.incremental.arrange.stages import PRODUCED
-from redalg.incremental.arrays.structured import join_of, lifted, parts_of
+from redalg.incremental.combine.structures import join_of, lifted, parts_of
 from redalg.incremental.form import FusedForm, Structure
 from redalg.monoids.table import KNOWN
 

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -19,11 +20,25 @@ class ArrayOps(ABC):
     """Operations that the interpreter asks of an array library. `compute` is the library's dtype of arithmetic."""
 
     compute: Any
+    device: Any = "cpu"
     functions: dict[str, Callable[..., Any]]
+
+    @cached_property
+    def integers(self) -> int:
+        """The integers from 0 to this one are numbers of the compute dtype."""
+        return (2**53) if "64" in str(self.compute) else (2**24)
 
     def quiet(self) -> AbstractContextManager[Any]:
         """A context in which 0/0 and similar operations raise no warning: the conventions define their values."""
         return nullcontext()
+
+    def scoped(self, function: Callable[..., Any], scope: Any, *operands: Any) -> Any:
+        """function(scope, …), where the result depends on the sizes, places or tensors of the scope."""
+        return function(scope, *operands)
+
+    def several(self, number: int, together: Any) -> tuple[Any, ...]:
+        """The parts of a result that is a tuple of that many arrays."""
+        return tuple(together)
 
     @abstractmethod
     def arange(self, start: int, stop: int) -> Any:

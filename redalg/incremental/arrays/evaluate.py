@@ -11,9 +11,11 @@ exact integers. The result is rounded once, to the compute dtype.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cached_property, partial
+from itertools import chain
 from math import prod
 from typing import Any, final
 
@@ -25,11 +27,16 @@ from sympy.logic.boolalg import Boolean
 from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import elements_of, is_indicator
+from redalg.expression.infinite import infinite_terms
 from redalg.incremental.arrays.arrays import ArrayOps
+from redalg.incremental.arrays.view import View, checked_index
+from redalg.incremental.combine.let import Precision
 from redalg.monoids import MONOIDS
 from redalg.monoids.functions import Powered
 
-RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
+RELATIONS = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 
 
 @final
@@ -74,6 +81,15 @@ class Scope:
         """The dimension of an axis."""
         return self.axes.index(axis)
 
+    def dims(self, axes: tuple[Axis, ...]) -> tuple[int, ...]:
+        """The dimensions of axes, the last first."""
+        return tuple(sorted(map(self.axes.index, axes), reverse=True))
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Number of elements in range, dimension by dimension."""
+        return tuple([stop - start for start, stop in map(self.ranges.__getitem__, self.axes)])
+
     def length(self, axis: Axis) -> int:
         """Number of elements of an axis in range."""
         start, stop = self.ranges[axis]
@@ -98,13 +114,22 @@ class Scope:
         """The value of a node as a number; if it is made of far places, it is not yet rounded to the compute dtype."""
         return self._float(self.evaluate(node))
 
+    def at(self, node: Basic, precision: Precision) -> Any:
+        """The value of a node, kept at a precision."""
+        made = self.evaluate(node)
+        if precision is Precision.COMPUTE:
+            return self.ops.to_compute(made)
+        if precision is Precision.OWN:
+            return made
+        made = self._float(made)
+        return self.ops.wide(made) if precision is Precision.DOUBLE else made
+
     @property
     def far(self) -> bool:
         """Tell if places lie beyond the integers that the compute dtype holds."""
         if self.exact:
             return True
-        last = max((edge for range_ in self.ranges.values() for edge in range_), default=0)
-        return max([last, *self.extents.values()]) > (2**53 if "64" in str(self.ops.compute) else 2**24)
+        return max((0, *chain(*self.ranges.values()), *self.extents.values())) > self.ops.integers
 
     def rate(self, q: Expr) -> Any:
         """The value of `q`: a float if it is a number, else an array made of scalars."""
@@ -123,15 +148,24 @@ class Scope:
         return self._full(shape, float(node))
 
     def _axis(self, node: Axis) -> Any:
+        return self.ops.scoped(Scope._places, self, node)
+
+    def _places(self, node: Axis) -> Any:
         start, stop = self.ranges[node]
         return self.ops.arange(start, stop).reshape([stop - start if one == node else 1 for one in self.axes])
 
     def _extent(self, node: Extent) -> Any:
+        return self.ops.scoped(Scope._size, self, node)
+
+    def _size(self, node: Extent) -> Any:
         return (self.ops.arange(0, 1) + self.extents[node.name]).reshape([1] * len(self.axes))
 
     def _scalar(self, node: Scalar) -> Any:
+        return self.ops.scoped(Scope._given, self, node)
+
+    def _given(self, node: Scalar) -> Any:
         value = self.scalars[node.name]
-        if node.is_integer and float(value).is_integer() and abs(value) < 2**62:
+        if node.is_integer and is_whole(value):
             return self._constant(Integer(int(value)))
         return self._full([1] * len(self.axes), value)
 
@@ -260,7 +294,8 @@ class Scope:
         if factor != 0 and factor.has(floor, ceiling):  # an exact power of 2 of an integer
             return self.ops.functions["pow"](self.ops.scalar(2.0), self.number(factor))
         made = self.ops.exp(self.unrounded(node.args[0]))
-        for term in infinite_terms(node.args[0]):
+        terms = infinite_terms(node.args[0])
+        for term in terms if node.args[0].is_Add or len(terms) > 1 else ():
             made = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), made)
         return made
 
@@ -278,13 +313,19 @@ class Scope:
         return replace(self, memo={}, live=condition if self.live is None else self.live & condition)
 
     def _relation(self, node: Relational) -> Any:
-        scope = self
-        if node.has(Scalar) and not node.has(Element, Value):  # of places and scalars
-            scope = replace(self, memo={}, exact=True)
-        left, right = scope.evaluate(node.lhs), scope.evaluate(node.rhs)
+        if node.has(Scalar) and not node.has(Element, Value):
+            return self.ops.scoped(Scope._of_places, self, node)
+        return self._compared(node)
+
+    def _of_places(self, node: Relational) -> Any:
+        """A relation of places and scalars alone, in float64."""
+        return replace(self, memo={}, exact=True)._compared(node)
+
+    def _compared(self, node: Relational) -> Any:
+        left, right = self.evaluate(node.lhs), self.evaluate(node.rhs)
         if self.ops.is_float(left) != self.ops.is_float(right):
-            left, right = scope._float(left), scope._float(right)
-        return getattr(left, RELATIONS[node.rel_op])(right)
+            left, right = self._float(left), self._float(right)
+        return RELATIONS[node.rel_op](left, right)
 
     def _boolean(self, node: Boolean) -> Any:
         if isinstance(node, Not):
@@ -319,7 +360,9 @@ class Scope:
         return self.evaluate(node.expr)
 
     def _reduce(self, node: Reduce) -> Any:
-        made = self.number(node.expr)
+        return self.ops.scoped(partial(Scope._over_bound, node=node), self, self.number(node.expr))
+
+    def _over_bound(self, made: Any, node: Reduce) -> Any:
         for axis in node.bound:
             place = self.place(axis)
             shape = [self.length(axis) if one == place else size for one, size in enumerate(made.shape)]
@@ -333,81 +376,41 @@ class Scope:
     # ---- elements ----------------------------------------------------------------------------------------------------
 
     def _element(self, node: Element) -> Any:
-        tensor = self.tensors[node.name]
         plain = [index for index in node.indices if isinstance(index, Axis)]
-        if len(set(plain)) == len(plain) and all(isinstance(i, Axis) or i.is_Integer for i in node.indices):
-            return self._view(tensor, node)
-        return self._gather(tensor, node)
+        if len(set(plain)) == len(plain) and node.is_plain:
+            return self.ops.scoped(View(node, self.axes), self)
+        indices = map(self.evaluate, node.indices)
+        return self.ops.scoped(partial(Scope._gathered, node), self, self.live, *indices)
 
-    def _view(self, tensor: Any, node: Element) -> Any:
-        key, kept = list[Any](), list[Axis]()
-        for place, index in enumerate(node.indices):
-            if isinstance(index, Axis):
-                start, stop = (edge - self.offsets.get(index, 0) for edge in self.ranges[index])
-                key.append(slice(start, stop))
-                kept.append(index)
-            else:
-                key.append(self._checked_integer(int(index), tensor.shape[place], node))
-        order = sorted(range(len(kept)), key=lambda one: self.place(kept[one]))
-        made = self.ops.permute(tensor[tuple(key)], order)
-        made = made.reshape([self.length(one) if one in kept else 1 for one in self.axes])
-        return self.ops.to_compute(made) if self.ops.is_float(made) else made
+    @staticmethod
+    def _gathered(node: Element, scope: Scope, live: Any, *indices: Any) -> Any:
+        """The elements of a tensor at computed indices."""
+        tensor = scope.tensors[node.name]
+        places = replace(scope, live=live).checked_indices(tensor, node, indices)
+        made = tensor[tuple(places)] if places else tensor.reshape([1] * len(scope.axes))
+        return scope.ops.to_compute(made) if scope.ops.is_float(made) else made
 
-    def _checked_integer(self, index: int, size: int, node: Element) -> int:
-        if not -0 <= index < size:
-            raise InputError(f"`{node}`: index {index} is out of range for a dimension of {size} elements.")
-        return index
+    def checked_indices(self, tensor: Any, node: Element, places: Sequence[Any] | None = None) -> list[Any]:
+        """Clipped index arrays of a gather; the index of an element that counts must not leave its dimension.
 
-    def _gather(self, tensor: Any, node: Element) -> Any:
-        indices = self.checked_indices(tensor, node)
-        made = tensor[tuple(indices)] if indices else tensor.reshape([1] * len(self.axes))
-        return self.ops.to_compute(made) if self.ops.is_float(made) else made
+        `places` are the values of the index expressions, if they are known.
+        """
+        places = list(map(self.evaluate, node.indices)) if places is None else places
+        sizes = tensor.shape[: len(places)]
+        return [
+            checked_index(node, dim, at, size, self) for dim, (at, size) in enumerate(zip(places, sizes, strict=True))
+        ]
 
-    def checked_indices(self, tensor: Any, node: Element) -> list[Any]:
-        """Clipped index arrays of a gather; the index of an element that counts must not leave its dimension."""
-        indices = []
-        for place, index in enumerate(node.indices):
-            where, size = self.evaluate(index), tensor.shape[place]
-            if isinstance(index, Axis):
-                where, size = where - self.offsets.get(index, 0), tensor.shape[place]
-            if self.ops.is_float(where):
-                raise InputError(f"`{node}`: index `{index}` is a floating-point number. Index by integers.")
-            where = where + self.ops.arange(0, 1)  # bytes would be taken for a mask
-            outside = (where < 0) | (where >= size)
-            if self.live is not None:
-                outside = outside & self.live
-            if bool(outside.any()):
-                raise InputError(f"`{node}`: index `{index}` leaves the range of dimension {place}, which has {size} "
-                                 "elements. Mask it by `ra.where`, or mend the indices.")  # fmt: skip
-            indices.append(where.clip(0, max(size - 1, 0)))
-        return indices
+
+def is_whole(number: Any) -> bool:
+    """Tell if a scalar is a number that 64-bit integers hold."""
+    return float(number).is_integer() and abs(number) < 2**62
 
 
 def _varies(term: Expr) -> tuple[int, bool]:
     """Sort key of a term: elements and places, then values, then numbers; in a kind, added before subtracted terms."""
     kind = 0 if term.has(Element, Axis) and not term.has(Value) else 1 if term.has(Value) else 2
     return kind, term.could_extract_minus_sign()
-
-
-@cache
-def infinite_terms(exponent: Expr) -> tuple[Expr, ...]:
-    """The terms of an exponent that may be −∞: those that hold data."""
-    return tuple(one for one in Add.make_args(_written_out(exponent)) if _may_be_infinite(one))
-
-
-def _written_out(exponent: Expr) -> Expr:
-    """k·(u + v) → k·u + k·v where both u and v may be infinite; (2 − p)·u is one term, whose sign 2 − p decides."""
-    if exponent.is_Add:
-        return Add(*map(_written_out, exponent.args))
-    sums = [one for one in Mul.make_args(exponent) if one.is_Add and sum(map(_may_be_infinite, one.args)) > 1]
-    if not sums:
-        return exponent
-    rest = Mul(*(one for one in Mul.make_args(exponent) if one is not sums[0]))
-    return Add(*(_written_out(rest * term) for term in sums[0].args))
-
-
-def _may_be_infinite(term: Expr) -> bool:
-    return term.is_finite is None and term.has(Element, Where, Value)
 
 
 def _gathers(node: Basic) -> bool:

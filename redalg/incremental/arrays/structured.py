@@ -14,29 +14,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, final
 
 from sympy import Expr, Tuple
 
-from redalg.decompose.cascade import Reduction
-from redalg.decompose.parse.foreign import adopt
-from redalg.expression import Axis, Label, Value
+from redalg.expression import Axis
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.evaluate import Scope
+from redalg.incremental.combine.let import Gather, Join
+from redalg.incremental.combine.structures import NOWHERE, join_of, parts_of
 from redalg.incremental.form import Structure
-from redalg.monoids import Monoid, monoid
+from redalg.monoids import Monoid
 
 Element = tuple[Any, ...]
 """One array for each component, of one shape."""
 
 CHUNK = 32
 """Mantissas that are multiplied before they are normalised: 2⁻³² is far inside every range."""
-
-
-def held_as(given: Monoid) -> Monoid:
-    """The monoid whose elements the state holds."""
-    return monoid(given.held) if given.held else given
 
 
 @final
@@ -65,29 +59,21 @@ def layout(structure: Structure, axis: Axis, scope: Scope) -> Layout:
     return Layout(scope.ops, scope.place(axis), scope.place(structure.place), scope.length(structure.place))
 
 
-def folded(structure: Structure, reduced: tuple[Axis, ...], scope: Scope) -> Element:
-    """Fold the scope's ranges of the reduced axes into one element: along the first axis, then along the others."""
-    axis, *others = reduced
-    lies, lengths = layout(structure, axis, scope), {scope.place(one): scope.length(one) for one in reduced}
-    parts = lifted(structure.monoid, structure.operands, axis)
-    arrays = [scope.evaluate(part) if component.integer else scope.number(part)
-              for part, component in zip(parts, structure.monoid.components, strict=True)]  # fmt: skip
+def fold_elements(let: Gather, scope: Scope, *arrays: Any) -> Element:
+    """Fold the components over the scope's ranges of the line's axes into one element, axis by axis."""
+    structure, axes = let.structure, let.axes
+    lies, lengths = layout(structure, let.axis, scope), {scope.place(axis): scope.length(axis) for axis in axes}
     sizes = [[one.shape[dim] for one in arrays] for dim in range(len(scope.axes))]
     shape = [lengths.get(dim, 0 if 0 in size else max(size)) for dim, size in enumerate(sizes)]
     if 0 in lengths.values():
         return empty(structure.monoid, lies, [1 if dim in lengths else size for dim, size in enumerate(shape)])
     element = tuple(scope.ops.expand(one, shape) for one in arrays)
-    native = NATIVE.get(structure.monoid.name)
-    element = native.fold(element, lies) if native else tree(structure.monoid, element, lies.dim, scope)
-    for other in others:
-        element = tree(structure.monoid, element, scope.place(other), scope)
+    native, join = NATIVE.get(structure.monoid.name), joiner(structure, lies, scope)
+    if native is not None and let.lifted:
+        element, axes = native.fold(element, lies), axes[1:]
+    for axis in axes:
+        element = tree(join, element, scope.place(axis), scope.ops)
     return element
-
-
-def lifted(monoid: Monoid, operands: tuple[Expr, ...], axis: Axis) -> tuple[Expr, ...]:
-    """Components of the element at one place of the axis, as redalg writes them; a list of one is its only member."""
-    parts = monoid.lift(*operands, axis)
-    return tuple(adopt(part.args[0] if isinstance(part, Tuple) else part) for part in parts)
 
 
 def empty(monoid: Monoid, lies: Layout, shape: list[int]) -> Element:
@@ -104,44 +90,43 @@ def empty(monoid: Monoid, lies: Layout, shape: list[int]) -> Element:
     return tuple(made)
 
 
-NOWHERE = {"value": float("-inf"), "index": -1}
-"""Fill values for the places of a list that has too few elements."""
+def join_elements(let: Join, scope: Scope, *components: Any) -> Element:
+    """a ⊕ b, a before b, each component along its own axes alone."""
+    a, b = components[: len(let.first)], components[len(let.first) :]
+    made = joiner(let.structure, layout(let.structure, let.axis, scope), scope)(a, b)
+    return tuple(_within(value.indices, array, scope, like)
+                 for value, array, like in zip(let.structure.values, made, a, strict=True))  # fmt: skip
 
 
-def joined(structure: Structure, a: Element, b: Element, axis: Axis, scope: Scope) -> Element:
-    """a ⊕ b, a before b."""
-    native = NATIVE.get(structure.monoid.name)
-    if native is None:
-        return combined(structure.monoid, a, b, scope)
-    shapes = zip(*(one.shape for one in (*a, *b)), strict=True)
-    shape = [0 if 0 in sizes else max(sizes) for sizes in shapes]
-    a, b = (tuple(scope.ops.expand(one, shape) for one in element) for element in (a, b))
-    return native.join(a, b, layout(structure, axis, scope))
-
-
-def defined(reduction: Reduction, reduced: tuple[Axis, ...], scope: Scope) -> Any:
-    """A reduction's value by the definition."""
-    held = held_as(reduction.monoid)
-    symbols = parts_of(held, "v")
-    element = folded(Structure(symbols, held, reduction.term, reduction.place), reduced, scope)
-    number, result = reduction.monoid.result(reduction.result)
-    inner = scope.over({}, dict(zip(symbols, element, strict=True)))
-    expr = adopt(held.lower(*symbols)[number])
-    return inner.evaluate(expr) if result.dtype else inner.number(expr)
+def _within(axes: tuple[Expr, ...], array: Any, scope: Scope, like: Any) -> Any:
+    """Cut a component to its own axes: the join added the axes of the others, along which it does not vary."""
+    for place, axis in enumerate(scope.axes):
+        if axis not in axes and array.shape[place] != 1:
+            if array.shape[place] == 0:
+                return like
+            array = scope.ops.cut(array, place, 0, 1)
+    return array
 
 
 # ---- any monoid ------------------------------------------------------------------------------------------------------
 
-
-def parts_of(monoid: Monoid, name: str) -> tuple[Value, ...]:
-    """A symbol for each component of an element."""
-    return tuple(Value(Label(f"{name}_{component.name}")) for component in monoid.components)
+Joiner = Callable[[Element, Element], Element]
+"""(a, b) -> a ⊕ b."""
 
 
-@cache
-def join_of(monoid: Monoid) -> tuple[Expr, ...]:
-    """a ⊕ b on symbols, component by component."""
-    return tuple(map(adopt, monoid.join(parts_of(monoid, "a"), parts_of(monoid, "b"))))
+def joiner(structure: Structure, lies: Layout, scope: Scope) -> Joiner:
+    """The join of two elements: the array library's own, or that of the monoid's expressions."""
+    native = NATIVE.get(structure.monoid.name)
+    if native is None:
+        return lambda a, b: combined(structure.monoid, a, b, scope)
+
+    def join(a: Element, b: Element) -> Element:
+        shapes = zip(*(one.shape for one in (*a, *b)), strict=True)
+        shape = [0 if 0 in sizes else max(sizes) for sizes in shapes]
+        a, b = (tuple(scope.ops.expand(one, shape) for one in element) for element in (a, b))
+        return native.join(a, b, lies)
+
+    return join
 
 
 def combined(monoid: Monoid, a: Element, b: Element, scope: Scope) -> Element:
@@ -152,16 +137,16 @@ def combined(monoid: Monoid, a: Element, b: Element, scope: Scope) -> Element:
                  for expr, component in zip(join_of(monoid), monoid.components, strict=True))  # fmt: skip
 
 
-def tree(monoid: Monoid, element: Element, dim: int, scope: Scope) -> Element:
+def tree(join: Joiner, element: Element, dim: int, ops: ArrayOps) -> Element:
     """Join neighbours until one element is left; an odd one waits at the end."""
-    cut, length = scope.ops.cut, element[0].shape[dim]
+    cut, length = ops.cut, element[0].shape[dim]
     while length > 1:
         even = length - length % 2
         first = tuple(cut(array, dim, 0, even, 2) for array in element)
         second = tuple(cut(array, dim, 1, even, 2) for array in element)
-        made = combined(monoid, first, second, scope)
+        made = join(first, second)
         if even < length:
-            made = tuple(scope.ops.concat([head, cut(array, dim, even)], dim)
+            made = tuple(ops.concat([head, cut(array, dim, even)], dim)
                          for head, array in zip(made, element, strict=True))  # fmt: skip
         element, length = made, length - even // 2
     return element

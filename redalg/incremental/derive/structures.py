@@ -14,8 +14,8 @@ from redalg.decompose.parse.parse import ordered
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Label, Value
 from redalg.expression.contents import free_axes
-from redalg.incremental.arrays.structured import held_as
 from redalg.incremental.form import Structure
+from redalg.monoids import held_as
 
 
 def structure_of(separation: Separation, decomposition: Decomposition) -> tuple[Structure, tuple[Expr, ...]]:

@@ -19,7 +19,7 @@ from sympy import And, Eq, Expr, Integer, Mod, S, Tuple
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Value, Where
-from redalg.incremental.arrays.structured import NOWHERE, join_of, lifted, parts_of
+from redalg.incremental.combine.structures import NOWHERE, join_of, lifted, parts_of
 from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.ir.program import Copy, Fill, Parallel, Statement, Store
 from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load

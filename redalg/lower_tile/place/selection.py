@@ -17,7 +17,7 @@ from sympy import And, Eq, Expr, Integer, Max, Or, S, Symbol
 
 from redalg.errors import PlanError
 from redalg.expression import Where
-from redalg.incremental.arrays.structured import lifted
+from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Fill, Loop, Parallel, ReduceTile, Statement, Store, index
 from redalg.lower_tile.ir.scalars import Load, Ordered, OrderedValue, Ranked, RankedIndex, RankedValue

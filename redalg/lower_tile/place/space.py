@@ -11,7 +11,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes, is_indicator
-from redalg.incremental.arrays.evaluate import infinite_terms
+from redalg.expression.infinite import infinite_terms
 from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Region, index
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load

@@ -21,7 +21,7 @@ from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import values_of
 from redalg.expression.dtypes import is_eight_bits
-from redalg.incremental.arrays.structured import lifted
+from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, Structure
 from redalg.lower_tile.ir.program import Contract, Copy, ReduceTile, Statement
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Load

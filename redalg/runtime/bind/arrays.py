@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from sympy import Expr, log
@@ -13,11 +15,14 @@ from redalg.expression.contents import values_of
 from redalg.expression.dtypes import DTYPES
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.evaluate import Scope
-from redalg.incremental.arrays.interpret import Executor
+from redalg.incremental.arrays.interpret import Executor, define
 from redalg.incremental.form import FormOutput, FusedForm
+from redalg.incremental.remembered import Remembered
 from redalg.runtime.bind.backends import ARRAY_BACKENDS, ops_for, tensors_for
-from redalg.runtime.bind.blocks import Ranges, blocks, output_axes, pieces, stream, unfused
+from redalg.runtime.bind.blocks import Ranges, blocks, output_axes, pieces, stream
 from redalg.runtime.bind.inputs import Bound
+
+CARRIES = attrgetter("carries")
 
 
 def scope_for(
@@ -45,18 +50,17 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
     def made(ranges: Ranges) -> Iterator[tuple[Ranges, dict[str, Any]]]:
         inner = scope.over(ranges)
         if 0 in map(inner.length, executor.reduced) and empty == "nan":  # the definition: reductions are identities
-            yield ranges, unfused(form.cascade, inner)
+            yield ranges, define(form.cascade, inner)
             return
         values = executor.resolved(inner, stream(executor, inner, length))
         yield ranges, executor.outputs(inner, values, carries=False)
-        if any(one.carries for one in form.outputs):
+        if any(map(CARRIES, form.outputs)):
             for part in pieces(executor.reduced, inner, length):
                 yield {**ranges, **part}, executor.outputs(inner.over(part), values, carries=True)
 
-    chunks = (one for ranges in pieces(output_axes(form.cascade), scope, length) for one in made(ranges))
-    outputs = {one.name: (one.axes, output_dtype(one, form, bound.result)) for one in form.outputs}
+    chunks = chain.from_iterable(map(made, pieces(output_axes(form.cascade), scope, length)))
     with ops.quiet():
-        whole = assembled(chunks, outputs, scope, backend)
+        whole = assembled(chunks, output_kinds(form, bound.result), scope, backend)
     return {name: ARRAY_BACKENDS[backend].returned(array, bound.library) for name, array in whole.items()}
 
 
@@ -66,7 +70,7 @@ def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
     ops, tensors = ops_for(bound, backend, "float64"), tensors_for(bound, backend)
     scope = scope_for(form.cascade, bound, ops, tensors)
     length = blocks(form, bound.sizes, 1 << 24)
-    chunks = ((ranges, unfused(form.cascade, scope.over(ranges)))
+    chunks = ((ranges, define(form.cascade, scope.over(ranges)))
               for ranges in pieces(output_axes(form.cascade), scope, length))  # fmt: skip
     outputs = {one.name: (one.axes, own_dtype(one, form) or "float64") for one in form.outputs}
     with ops.quiet():
@@ -84,30 +88,46 @@ def assembled(
     for ranges, made in chunks:
         for name in made:
             axes, dtype = outputs[name]
-            shape = [scope.length(axis) for axis in axes]
             if name not in whole:
+                shape = [scope.length(axis) for axis in axes]
                 whole[name] = ARRAY_BACKENDS[backend].empty(shape, dtype, scope.ops)
-            inner = scope.over(ranges)
-            part = to_axes(made[name], axes, inner)
-            base = {axis: scope.ranges[axis][0] for axis in axes}
-            key = tuple(slice(inner.ranges[a][0] - base[a], inner.ranges[a][1] - base[a]) for a in axes)
-            whole[name][key] = part
+            inner, key = scope.over(ranges), list[slice]()
+            for axis in axes:
+                (base, _), (start, stop) = scope.ranges[axis], inner.ranges[axis]
+                key.append(slice(start - base, stop - base))
+            whole[name][tuple(key)] = to_axes(made[name], axes, inner)
     return {name: whole[name] for name in outputs}
 
 
 def to_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
     """Bring an array with one dimension per axis of the scope to the dimensions `axes`, in their order."""
-    shape = [scope.length(axis) if axis in axes else 1 for axis in scope.axes]
-    kept = [axis for axis in scope.axes if axis in axes]
-    flat = scope.ops.expand(array, shape).reshape([scope.length(axis) for axis in kept])
-    return scope.ops.permute(flat, [kept.index(axis) for axis in axes])
+    order = list(map(scope.axes.index, axes))
+    full = [size if place in order else 1 for place, size in enumerate(scope.lengths)]
+    flat = scope.ops.expand(array, full).reshape(list(map(scope.lengths.__getitem__, sorted(order))))
+    return scope.ops.permute(flat, list(map(sorted(order).index, order)))
 
 
 def from_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
     """The inverse of `to_axes`: one dimension per axis of the scope, in its order; of length 1 if not in `axes`."""
-    kept = [axis for axis in scope.axes if axis in axes]
-    made = scope.ops.permute(array, [axes.index(axis) for axis in kept])
-    return made.reshape([made.shape[kept.index(axis)] if axis in kept else 1 for axis in scope.axes])
+    order = list(map(scope.axes.index, axes))
+    made = scope.ops.permute(array, list(map(order.index, sorted(order))))
+    shape = [1] * len(scope.axes)
+    for place, size in zip(sorted(order), made.shape, strict=True):
+        shape[place] = size
+    return made.reshape(shape)
+
+
+Kinds = dict[str, tuple[tuple[Axis, ...], str]]
+"""Output -> its axes and dtype."""
+_KINDS: Remembered[dict[str, Kinds]] = Remembered(lambda _: {})
+
+
+def output_kinds(form: FusedForm, result: str) -> Kinds:
+    """The axes and dtype of every output, for inputs of the dtype `result`."""
+    known = _KINDS(form)
+    if result not in known:
+        known[result] = {one.name: (one.axes, output_dtype(one, form, result)) for one in form.outputs}
+    return known[result]
 
 
 def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:

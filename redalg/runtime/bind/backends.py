@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, final
 
 from redalg.errors import BackendError
@@ -20,7 +21,7 @@ class ArrayBackend(ABC):
     """A library of arrays in which forms are computed."""
 
     @abstractmethod
-    def ops(self, bound: Bound, compute: str) -> ArrayOps:
+    def ops(self, compute: str, device: str) -> ArrayOps:
         """Its operations, in a compute dtype, on the device of the inputs."""
 
     @abstractmethod
@@ -40,7 +41,7 @@ class ArrayBackend(ABC):
 class NumpyBackend(ArrayBackend):
     """NumPy, on the CPU."""
 
-    def ops(self, bound: Bound, compute: str) -> ArrayOps:
+    def ops(self, compute: str, device: str) -> ArrayOps:
         from redalg.incremental.arrays.numpy_ops import NumpyOps
 
         return NumpyOps(compute)
@@ -72,7 +73,7 @@ class NumpyBackend(ArrayBackend):
 class TorchBackend(ArrayBackend):
     """torch, on the device of its tensors."""
 
-    def ops(self, bound: Bound, compute: str) -> ArrayOps:
+    def ops(self, compute: str, device: str) -> ArrayOps:
         try:
             from redalg.runtime.bind.torch_ops import TorchOps
         except ModuleNotFoundError as missing:
@@ -80,7 +81,7 @@ class TorchBackend(ArrayBackend):
                 'backend="torch" needs torch, which is not installed. Install it (`pip install torch`), or pass '
                 'backend="numpy".'
             ) from missing
-        return TorchOps(compute, bound.device)
+        return TorchOps(compute, device)
 
     def tensors(self, bound: Bound) -> dict[str, Any]:
         if bound.library == "torch":
@@ -108,7 +109,13 @@ ARRAY_BACKENDS: dict[str, ArrayBackend] = {"torch": TorchBackend(), "numpy": Num
 
 def ops_for(bound: Bound, backend: str, compute: str | None = None) -> ArrayOps:
     """The operations of a backend, in the bound inputs' compute dtype unless another is given."""
-    return ARRAY_BACKENDS[backend].ops(bound, compute or bound.compute)
+    return _ops(backend, compute or bound.compute, bound.device)
+
+
+@cache
+def _ops(backend: str, compute: str, device: str) -> ArrayOps:
+    """One library for a dtype and device: what is recorded of it is kept between calls."""
+    return ARRAY_BACKENDS[backend].ops(compute, device)
 
 
 def tensors_for(bound: Bound, backend: str) -> dict[str, Any]:

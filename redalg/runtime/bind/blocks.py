@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import product
 from math import prod
-from typing import Any
 
 from sympy import S
 
@@ -18,8 +17,9 @@ from redalg.decompose.cascade import Cascade
 from redalg.expression import Axis
 from redalg.expression.contents import bound_axes, free_axes
 from redalg.incremental.arrays.evaluate import Scope
-from redalg.incremental.arrays.interpret import Executor, Slots, define
+from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm
+from redalg.incremental.remembered import Remembered
 
 BLOCK_ELEMENTS = 1 << 20
 """Elements of the largest array of a block: 4 MiB in float32. Larger blocks leave a core's cache, smaller ones make
@@ -29,8 +29,20 @@ Ranges = dict[Axis, tuple[int, int]]
 """Axis -> its first element and that after its last, in global numbering."""
 
 
+Sizes = tuple[frozenset[tuple[str, int]], int]
+"""Extents by name, and the largest number of elements."""
+_LENGTHS: Remembered[dict[Sizes, dict[Axis, int]]] = Remembered(lambda _: {})
+
+
 def blocks(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENTS) -> dict[Axis, int]:
     """Length of a block along every axis, so that no array of a block has more than `limit` elements."""
+    known, key = _LENGTHS(form), (frozenset(sizes.items()), limit)
+    if key not in known:
+        known[key] = _blocks(form, sizes, limit)
+    return known[key]
+
+
+def _blocks(form: FusedForm, sizes: Mapping[str, int], limit: int) -> dict[Axis, int]:
     length = {axis: max(1, sizes[axis.name]) for axis in form.cascade.axes()}
     if any(pivot.slopes for pivot in form.pivots):  # residuals y − β·x are rounded as β·x is: its range within a block
         length[form.cascade.axis] = min(length[form.cascade.axis], SMALLEST_BLOCK)
@@ -104,16 +116,12 @@ def pieces(axes: tuple[Axis, ...], scope: Scope, length: Mapping[Axis, int]) -> 
         yield dict(zip(axes, ranges, strict=True))
 
 
-def output_axes(cascade: Cascade) -> tuple[Axis, ...]:
-    """The axes that any output or value has: those that may be cut into independent chunks."""
+def _output_axes(cascade: Cascade) -> tuple[Axis, ...]:
     found = {axis for one in cascade.outputs for axis in one.axes}
     found |= {axis for one in cascade.reductions for axis in one.axes}
     held = {one.place for one in cascade.reductions if one.place is not None}  # held together in the state
     return tuple(sorted(found - whole_axes(cascade) - set(cascade.reduced) - held, key=str))
 
 
-def unfused(cascade: Cascade, scope: Scope) -> dict[str, Any]:
-    """The outputs by the definition, over the scope's ranges."""
-    inner = scope.over({})
-    define(cascade, inner)
-    return {one.name: inner.evaluate(one.expr) for one in cascade.outputs}
+output_axes: Remembered[tuple[Axis, ...]] = Remembered(_output_axes)
+"""Cascade -> the axes that any output or value has: those that may be cut into independent chunks."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import final
-from weakref import finalize
 
 from sympy import Expr, S, Tuple
 
 from redalg.decompose.cascade import Cascade
 from redalg.incremental.form import Accumulator, FusedForm, Pivot
+from redalg.incremental.remembered import Remembered
 from redalg.runtime.known.naming import Writer, digest
 
 VERSION = 1
@@ -40,25 +40,21 @@ class Identity:
     lines: tuple[str, ...]
 
 
-_KNOWN: dict[int, Identity] = {}
-"""Identities by the form's `id`, as long as the form lives: writing it out takes longer than a merge."""
+def _identity(form: FusedForm) -> Identity:
+    writer = Writer(AsTheyAre(), AsTheyAre())
+    writer.values = AsTheyAre()
+    text = "\n".join([*shared(form.cascade, writer), *(f"{name} {said}" for name, said in slots(form, writer))])
+    return Identity(digest(text)[:16], described(form))
 
 
-def identity(form: FusedForm) -> Identity:
-    """The identity of a form's states.
+identity: Remembered[Identity] = Remembered(_identity)
+"""Form -> the identity of its states: writing it out takes longer than a merge.
 
-    >>> import redalg as ra
-    >>> x, n = ra.tensor("x[n]"), ra.axes("n")
-    >>> identity(ra.fuse(ra.sum(x**3, n)).form).lines
-    ('over n', 'sum_0 = sum x[n]**3')
-    """
-    if id(form) not in _KNOWN:
-        writer = Writer(AsTheyAre(), AsTheyAre())
-        writer.values = AsTheyAre()
-        text = "\n".join([*shared(form.cascade, writer), *(f"{name} {said}" for name, said in slots(form, writer))])
-        _KNOWN[id(form)] = Identity(digest(text)[:16], described(form))
-        finalize(form, _KNOWN.pop, id(form), None).atexit = False
-    return _KNOWN[id(form)]
+>>> import redalg as ra
+>>> x, n = ra.tensor("x[n]"), ra.axes("n")
+>>> identity(ra.fuse(ra.sum(x**3, n)).form).lines
+('over n', 'sum_0 = sum x[n]**3')
+"""
 
 
 def shared(cascade: Cascade, writer: Writer) -> list[str]:

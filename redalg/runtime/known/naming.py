@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import final
-from weakref import finalize
 
 from sympy import Add, And, Eq, Max, Min, Mul, Ne, Or
 from sympy.core.basic import Basic
@@ -24,6 +23,7 @@ from sympy.core.basic import Basic
 from redalg.decompose.cascade import Cascade
 from redalg.expression import Axis, Element, Extent, Label, Let, Scalar, Value
 from redalg.incremental.form import FusedForm
+from redalg.incremental.remembered import Remembered
 
 ROUNDS = 2
 MARK = "*"
@@ -53,18 +53,6 @@ class Naming:
     def of_tensors(self, dtypes: Mapping[str, str]) -> dict[str, str]:
         """Dtypes by tensor, under the digest's names."""
         return {self.tensors.get(name, name): dtype for name, dtype in dtypes.items()}
-
-
-_KNOWN: dict[int, Naming] = {}
-"""Namings by the form's `id`, as long as the form lives: writing it out takes longer than a call."""
-
-
-def naming(form: FusedForm) -> Naming:
-    """The digest of a form's cascade, and the names in it."""
-    if id(form) not in _KNOWN:
-        _KNOWN[id(form)] = named(form)
-        finalize(form, _KNOWN.pop, id(form), None).atexit = False
-    return _KNOWN[id(form)]
 
 
 def named(form: FusedForm) -> Naming:
@@ -161,3 +149,7 @@ class Writer:
         if not parts:
             return str(node)
         return f"{type(node).__name__}({', '.join(sorted(parts) if isinstance(node, UNORDERED) else parts)})"
+
+
+naming: Remembered[Naming] = Remembered(named)
+"""Form -> the digest of its cascade, and the names in it: writing it out takes longer than a call."""

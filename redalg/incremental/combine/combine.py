@@ -1,0 +1,104 @@
+"""One merge: the state of all sources together, as a straight line. Everything that makes a state is a call of it.
+
+leaf of a block                    combine(Elements)
+merge                              combine(States a, States b)
+a step of a loop                   combine(States running, Elements)
+lanes, segments or ranks at once   combine(States along an axis)
+
+extrema and structures    ⊕ over the sources
+pivots                    those of extrema follow; a shift starts where the first source that is not empty has it,
+                          and is found anew from the sums there
+accumulators              Σ over the sources, at those pivots
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sympy import Add, Expr, Max, Min
+
+from redalg.expression import Value, Where
+from redalg.expression.contents import values_of
+from redalg.incremental.combine.let import Precision
+from redalg.incremental.combine.lines import Lines, is_below_all, is_finite_number
+from redalg.incremental.combine.sources import Source, Target, subtracted
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Structure
+
+JOINS = {"max": Max, "min": Min, "sum": Add}
+"""⊕ of two numbers, by the array libraries' word for it."""
+
+
+def combine(form: FusedForm, sources: Sequence[Source], lines: Lines) -> dict[Value, Value]:
+    """Add the lines that make one state of the sources; returns slot -> the value that holds it."""
+    state: dict[Expr, Value] = {one.value: _extremum(one, sources, lines) for one in form.extrema}
+    for structure in form.structures:
+        state |= zip(structure.values, _structure(structure, sources, form, lines), strict=True)
+    running = dict[Expr, Value]()
+    for pivot in form.pivots:
+        if not pivot.has_slot:
+            c = lines.assign(pivot.value.name, pivot.source.xreplace(state), Precision.EXACT_PLACES)
+            running[pivot.value] = lines.assign(f"{c}_safe", subtracted(pivot, c, form), Precision.EXACT_PLACES)
+    for pivot in form.shifted:
+        *earlier, start = (source.start(pivot, running, lines) for source in sources)
+        for c in reversed(earlier):
+            start = lines.assign(f"{pivot.value}_start", Where(is_below_all(c), start, c), Precision.EXACT_PLACES)
+        state[pivot.value] = start
+    if any(pivot.is_found for pivot in form.shifted):
+        for _ in range(max(source.steps for source in sources)):
+            state |= _recentred(form, sources, state, running, lines)
+    sums = _sums(form.accumulators, sources, _target(form, state, running, lines), lines)
+    return {value: made for value, made in (state | sums).items() if isinstance(value, Value)}
+
+
+def _extremum(extremum: Extremum, sources: Sequence[Source], lines: Lines) -> Value:
+    first, *others = (source.extremum(extremum, lines) for source in sources)
+    for other in others:
+        both = JOINS[extremum.monoid.reduction](first, other, evaluate=False)
+        first = lines.assign(extremum.value.name, both, Precision.EXACT_PLACES)
+    return first
+
+
+def _structure(structure: Structure, sources: Sequence[Source], form: FusedForm, lines: Lines) -> tuple[Value, ...]:
+    first, *others = (source.structure(structure, lines) for source in sources)
+    for other in others:
+        first = lines.join(structure, first, other, form.cascade.axis)
+    return first
+
+
+def _target(form: FusedForm, state: dict[Expr, Value], running: dict[Expr, Value], lines: Lines) -> Target:
+    """The pivots of a state, as they are and as they are subtracted."""
+    shifted = dict[Expr, Value]()
+    for pivot in form.shifted:
+        c = subtracted(pivot, state[pivot.value], form)
+        shifted[pivot.value] = lines.assign(f"{pivot.value}_safe", c, Precision.EXACT_PLACES)
+    return Target(state, {**running, **shifted})
+
+
+def _recentred(
+    form: FusedForm, sources: Sequence[Source], state: dict[Expr, Value], running: dict[Expr, Value], lines: Lines
+) -> dict[Expr, Value]:
+    """c + δ for every pivot that is found from sums; the old c if that is not finite."""
+    found = [pivot for pivot in form.shifted if pivot.is_found]
+    needed = frozenset[Value]().union(*(values_of(pivot.source) for pivot in found))
+    at = _target(form, state, running, lines)
+    asked = [one for one in form.accumulators if one.value in needed]
+    known = {**at.known, **_sums(asked, sources, at, lines, "_there")}
+    moved = dict[Expr, Value]()
+    for pivot in found:
+        c, name = state[pivot.value], f"{pivot.value}_moved"
+        step = lines.assign(f"{pivot.value}_step", pivot.source.xreplace(known))
+        there = lines.assign(name, c + step, Precision.EXACT_PLACES)
+        moved[pivot.value] = lines.assign(name, Where(is_finite_number(there), there, c), Precision.EXACT_PLACES)
+    return moved
+
+
+def _sums(
+    asked: Sequence[Accumulator], sources: Sequence[Source], at: Target, lines: Lines, suffix: str = ""
+) -> dict[Expr, Value]:
+    """Accumulators of all sources at the target's pivots."""
+    sums = dict[Expr, Value]()
+    for accumulator in asked:
+        name, precision = accumulator.value.name + suffix, Precision.OWN if accumulator.is_count else Precision.COMPUTE
+        parts = [source.accumulator(accumulator, at, lines, name) for source in sources]
+        sums[accumulator.value] = lines.total(name, parts, precision) if len(parts) > 1 else parts[0]
+    return sums

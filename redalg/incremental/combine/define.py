@@ -1,0 +1,77 @@
+"""A cascade as it is written, reduction by reduction: the producers of a form, and the unfused definition."""
+
+from __future__ import annotations
+
+from sympy import Expr
+
+from redalg.decompose.cascade import Cascade, Producer, Reduction
+from redalg.decompose.parse.foreign import adopt
+from redalg.expression import Axis, Label, Value
+from redalg.incremental.combine.let import Precision, Program
+from redalg.incremental.combine.lines import Lines
+from redalg.incremental.combine.structures import lifted, parts_of
+from redalg.incremental.factors import grouped
+from redalg.incremental.form import Structure
+from redalg.monoids import held_as
+
+Found = dict[Expr, Expr]
+"""A symbol of an expression -> the value of a program that stands for it."""
+
+
+def definition_program(cascade: Cascade) -> Program:
+    """The outputs as they are written: result by the name of each output."""
+    lines = Lines()
+    found = add_reductions(cascade, lines, {})
+    results = {
+        Value(Label(output.name)): lines.assign(output.name, output.expr.xreplace(found), Precision.OWN)
+        for output in cascade.outputs
+    }
+    return Program("definition", (), tuple(lines.lets), results).pruned()
+
+
+def producer_program(cascade: Cascade) -> Program:
+    """The producers of a cascade: symbol -> value."""
+    lines = Lines()
+    found = add_producers(cascade.producers, lines, {})
+    results = {producer.value: found[producer.value] for producer in cascade.producers}
+    return Program("producers", (), tuple(lines.lets), results)
+
+
+def add_reductions(cascade: Cascade, lines: Lines, found: Found) -> Found:
+    """Add lines for a cascade's producers and reductions; returns what they stand for, with what was found before."""
+    found = add_producers(cascade.producers, lines, found)
+    for reduction in cascade.reductions:
+        value = _reduced(reduction, cascade.reduced, lines, found)
+        found = {**found, reduction.value: value}
+    return found
+
+
+def add_producers(producers: tuple[Producer, ...], lines: Lines, found: Found) -> Found:
+    """Add lines for producers, in order."""
+    for producer in producers:
+        inner = add_reductions(producer.cascade, lines, found)
+        expr = producer.cascade.outputs[0].expr.xreplace(inner)
+        value = lines.assign(producer.name, expr, named=lines.fresh(producer.value))
+        found = {**found, producer.value: value}
+    return found
+
+
+def _reduced(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, found: Found) -> Value:
+    name, monoid = reduction.name, reduction.monoid
+    if not reduction.is_scalar or monoid.held:
+        return _selected(reduction, over, lines, found)
+    if monoid.name == "sum":
+        factors = grouped(reduction.term, ()) if reduction.term.is_Mul else (reduction.term,)
+        return lines.sum(name, [factor.xreplace(found) for factor in factors], over)
+    return lines.reduce(name, monoid, reduction.term.xreplace(found), over)
+
+
+def _selected(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, found: Found) -> Value:
+    """A result of a monoid of several components."""
+    held = held_as(reduction.monoid)
+    structure = Structure(parts_of(held, reduction.name, reduction.axes), held, reduction.term, reduction.place)
+    parts = lifted(held, tuple(operand.xreplace(found) for operand in structure.operands), over[0])
+    symbols = lines.gather(structure, parts, over)
+    number, result = reduction.monoid.result(reduction.result)
+    precision = Precision.OWN if result.dtype else Precision.COMPUTE
+    return lines.assign(reduction.name, adopt(held.lower(*symbols)[number]), precision)

@@ -1,0 +1,374 @@
+"""The sources of a state: data, and states that were made before.
+
+A source answers four questions: its extrema and elements of several components, a start for every pivot that shifts,
+and every accumulator at pivots that it is told. Elements evaluate their terms there; states move there.
+
+    data      a = Σ Π exp(q·(u − subtracted(c))) · Π f(x; c)            0 where an exponent is −∞, whatever f is
+    a state   A(c→c')·a,  A = Π exp(q·(c − subtracted(c'))) × polynomial in δ = c' − c
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Abs, Eq, Expr, Gt, Mul, Ne, Or, S, exp
+from sympy.logic.boolalg import And, Boolean, Not
+
+from redalg.decompose.domain import live_term
+from redalg.expression import Axis, Label, Value, Where
+from redalg.expression.contents import free_axes, is_indicator, values_of
+from redalg.incremental.combine.define import add_producers
+from redalg.incremental.combine.let import Precision
+from redalg.incremental.combine.lines import OO, Lines, is_below_all, is_finite_number, is_infinite, is_zero
+from redalg.incremental.combine.structures import lifted
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy, Structure, magnitude_of
+from redalg.monoids import MONOIDS
+
+At = Mapping[Expr, Expr]
+"""A symbol of the form -> the value of a program that stands for it."""
+
+
+def subtracted(pivot: Pivot, c: Value, form: FusedForm) -> Expr:
+    """The pivot of an empty state set to 0: it is −∞, and for a shift (the centre may be a minimum) ±∞.
+
+    The pivot of an exponential stays at +∞: only an element of the data makes it so, and the result is not finite.
+    A scale of nothing, of zeros alone, or one that is not finite is 1: there is nothing to scale by.
+    """
+    if pivot.policy is PivotPolicy.SCALE:
+        return Where(And(is_finite_number(c), Gt(c, S.Zero, evaluate=False), evaluate=False), c, S.One)
+    return Where(is_below_all(c) if pivot.value in form.scaling else is_infinite(c), S.Zero, c)
+
+
+class Source(ABC):
+    """A thing that states are made from."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Number of re-centrings until the pivots that are found are the natural ones."""
+
+    @abstractmethod
+    def extremum(self, extremum: Extremum, lines: Lines) -> Value:
+        """The source's own extremum."""
+
+    @abstractmethod
+    def structure(self, structure: Structure, lines: Lines) -> tuple[Value, ...]:
+        """The source's own element of several components."""
+
+    @abstractmethod
+    def start(self, pivot: Pivot, running: At, lines: Lines) -> Value:
+        """A pivot before the sums are known; −∞ marks an empty source. `running`: the pivots that extrema give."""
+
+    @abstractmethod
+    def accumulator(self, accumulator: Accumulator, at: Target, lines: Lines, name: str) -> Value:
+        """The source's own sum at the target's pivots; `name` is that of the last line, if the source adds any."""
+
+
+@final
+@dataclass(frozen=True)
+class Target:
+    """Pivots that sums are wanted at.
+
+    Attributes:
+        state: extremum and pivot -> its value in the state that is made.
+        safe: pivot -> the number that is subtracted.
+    """
+
+    state: At
+    safe: At
+
+    @property
+    def known(self) -> At:
+        """The values in terms: extrema as they are, pivots as they are subtracted."""
+        return {**self.state, **self.safe}
+
+
+# ---- data ------------------------------------------------------------------------------------------------------------
+
+
+@final
+class Elements(Source):
+    """The data of a block, reduced over all reduced axes."""
+
+    def __init__(self, form: FusedForm, lines: Lines) -> None:
+        """Adds the lines of the form's producers."""
+        self.form, self.domain, self.over = form, form.cascade.domain, form.cascade.reduced
+        self.found = add_producers(form.cascade.producers, lines, {})
+
+    @property
+    def steps(self) -> int:
+        """A weighted centre far from the block's mean is rounded as the mean is, and so is found twice.
+
+        Chained slopes are found one after the other, each from the residuals of those before.
+        """
+        return self.form.links + (2 if any(one.weight for one in self.form.accumulators) else 1)
+
+    def extremum(self, extremum: Extremum, lines: Lines) -> Value:
+        u = self._generator(extremum.term, {}, lines)
+        masked = self._masked(u, extremum.monoid.identity)
+        named = extremum.value
+        return lines.reduce(named.name, extremum.monoid, masked, self.over, Precision.EXACT_PLACES)
+
+    def structure(self, structure: Structure, lines: Lines) -> tuple[Value, ...]:
+        operands = tuple(operand.xreplace(self.found) for operand in structure.operands)
+        parts = lifted(structure.monoid, operands, self.over[0])
+        return lines.gather(structure, parts, self.over)
+
+    def start(self, pivot: Pivot, running: At, lines: Lines) -> Value:
+        name, u = pivot.value.name, self._generator(pivot.generator, running, lines)
+        counts = self._reaching(self.domain, u, lines)
+        n = lines.count(f"{name}_n", counts, self.over)
+        if pivot.policy is PivotPolicy.SLOPE:
+            return lines.assign(f"{name}_start", Where(is_zero(n), -OO, S.Zero))
+        kept = u if counts is S.true else Where(counts, u, S.Zero)
+        total = lines.sum(f"{name}_total", [kept], self.over, Precision.EXACT_PLACES)
+        ratio = total / Where(is_zero(n), S.One, n)
+        mean = lines.assign(f"{name}_ratio", ratio, Precision.EXACT_PLACES)
+        mean = lines.assign(f"{name}_finite", Where(is_finite_number(mean), mean, S.Zero), Precision.EXACT_PLACES)
+        mean = lines.assign(f"{name}_mean", Where(is_zero(n), -OO, mean), Precision.EXACT_PLACES)
+        return self._nearest(pivot, u, mean, counts, lines) if pivot.policy is PivotPolicy.MEMBER else mean
+
+    def _nearest(self, pivot: Pivot, u: Value, mean: Value, counts: Boolean, lines: Lines) -> Value:
+        """The live element of the block nearest to its mean."""
+        name = pivot.value.name
+        u = lines.assign(f"{name}_u", u)
+        far = Abs(lines.assign(f"{name}_off", u - mean))
+        far = lines.assign(f"{name}_far", far if counts is S.true else Where(counts, far, OO))
+        least = lines.reduce(f"{name}_least", MONOIDS["min"], far, self.over)
+        nearest = Eq(far, least, evaluate=False)
+        chosen = Where(nearest, u, -OO) if counts is S.true else Where(And(counts, nearest), u, -OO)
+        found = lines.reduce(f"{name}_found", MONOIDS["max"], chosen, self.over)
+        return lines.assign(f"{name}_member", Where(is_finite_number(found), found, mean), Precision.EXACT_PLACES)
+
+    def accumulator(self, accumulator: Accumulator, at: Target, lines: Lines, name: str) -> Value:
+        if accumulator.is_count:
+            return lines.count(name, self.domain, self.over)
+        known = {**self.found, **at.known}
+        factors = [lines.assign(f"{name}_factor", live_term(factor, self.domain).xreplace(known))
+                   for factor in accumulator.factors if factor is not S.One]  # fmt: skip
+        if accumulator.weight:
+            first = [] if accumulator.factors[0] is S.One else [factors.pop(0)]
+            weighed = self._weighed(accumulator, at, first, lines)
+            factors = [weighed, *(self._reached(self.domain, factor, lines) for factor in factors)]
+        else:
+            factors = self._masked_factors(factors or [S.One], lines)
+        for guard in indicators(accumulator) if len(factors) > 1 else ():  # of one operand: 0 times what another hides
+            condition = holds_where(guard).xreplace(known)
+            factors = [self._reached(condition, factor, lines) for factor in factors]
+        return lines.sum(name, factors, self.over)
+
+    def _weighed(self, accumulator: Accumulator, at: Target, first: list[Value], lines: Lines) -> Expr:
+        """The weight, times the first factor; 0 where an exponent is −∞, not where the weight is too small."""
+        bases = [self._generator(pivot.base, {}, lines) for pivot, _ in accumulator.weight]
+        names = [pivot.value.name for pivot, _ in accumulator.weight]
+        powers = [power for _, power in accumulator.weight]
+        below = [lines.assign(f"{name}_below", u - at.safe[pivot.value], Precision.EXACT_PLACES)
+                 for name, u, (pivot, _) in zip(names, bases, accumulator.weight, strict=True)]  # fmt: skip
+        exponent = lines.total(
+            f"{names[0]}_exponent", [Mul(power, term) for power, term in zip(powers, below, strict=True)]
+        )
+        weight = lines.assign(f"{names[0]}_weight", exp(self._masked(exponent, -OO)))
+        if not first:
+            return weight
+        dead = Or(*(is_below_all(self._masked(u, -OO)) for u in bases), evaluate=False)
+        return lines.assign(f"{accumulator.value.name}_weighed", Where(dead, S.Zero, weight * first[0]))
+
+    def _masked_factors(self, factors: list[Expr], lines: Lines) -> list[Expr]:
+        """Apply the mask to the only factor or to one whose axes include its own; else append it as a factor."""
+        if self.domain is S.true:
+            return factors
+        axes = free_axes(self.domain)
+        place = next((place for place, one in enumerate(factors) if axes <= free_axes(one)), None)
+        if len(factors) == 1:
+            place = 0
+        masked = [Where(self.domain, factor, S.Zero) if number == place else self._reached(self.domain, factor, lines)
+                  for number, factor in enumerate(factors)]  # fmt: skip
+        return masked if place is not None else [*masked, Where(self.domain, S.One, S.Zero)]
+
+    def _generator(self, u: Expr, running: At, lines: Lines) -> Value:
+        expr = live_term(u, self.domain).xreplace({**self.found, **running})
+        return lines.assign("u", expr, Precision.EXACT_PLACES)
+
+    def _masked(self, expr: Expr, outside: Expr) -> Expr:
+        return expr if self.domain is S.true else Where(self.domain, expr, outside)
+
+    def _reached(self, condition: Boolean, factor: Expr, lines: Lines) -> Expr:
+        """An operand of a contraction, set to 0 where it does not count: 0 times an element there need not be 0."""
+        counts = self._reaching(condition, factor, lines)
+        return factor if counts is S.true else Where(counts, factor, S.Zero)
+
+    def _reaching(self, condition: Boolean, factor: Expr, lines: Lines) -> Boolean:
+        """True at the elements of a factor that count for any element of the free axes which the factor lacks."""
+        missing = free_axes(condition) - free_axes(factor) - set(self.over)
+        if not missing:
+            return condition
+        some = lines.some("some", condition, tuple(sorted(missing, key=str)))
+        return Ne(some, S.Zero, evaluate=False)
+
+
+def indicators(accumulator: Accumulator) -> list[Where]:
+    """The masks among the factors of a sum."""
+    return [part for factor in accumulator.factors for part in Mul.make_args(factor) if is_indicator(part)]
+
+
+def holds_where(indicator: Where) -> Boolean:
+    """The condition under which an indicator is 1."""
+    return indicator.condition if indicator.args[1] is S.One else Not(indicator.condition, evaluate=False)
+
+
+# ---- states ----------------------------------------------------------------------------------------------------------
+
+
+@final
+class States(Source):
+    """States that were made before: one, or many along axes, which are merged away."""
+
+    def __init__(self, form: FusedForm, tag: str, lines: Lines, over: tuple[Axis, ...] = ()) -> None:
+        """`tag` tells its slots from those of other states."""
+        self.form, self.tag, self.over = form, tag, over
+        self.slots: dict[Expr, Value] = {value: self.read(value) for value in slots_of(form)}
+        self.pivots = dict[Expr, Value](self.slots)
+        lines.given(self.slots.values())
+        for pivot in form.pivots:
+            if not pivot.has_slot:
+                source = pivot.source.xreplace(self.slots)
+                self.pivots[pivot.value] = lines.assign(f"{tag}.{pivot.value}", source, Precision.EXACT_PLACES)
+
+    @property
+    def steps(self) -> int:
+        """Sums move exactly, so that one step finds the centre; chained slopes follow one after the other."""
+        return self.form.links + 1
+
+    def read(self, value: Value) -> Value:
+        """A slot of these states."""
+        return Value(Label(f"{self.tag}.{value.name}"), *value.indices, *self.over)
+
+    def extremum(self, extremum: Extremum, lines: Lines) -> Value:
+        slot = self.slots[extremum.value]
+        if not self.over:
+            return slot
+        return lines.reduce(slot.name, extremum.monoid, slot, self.over, Precision.EXACT_PLACES)
+
+    def structure(self, structure: Structure, lines: Lines) -> tuple[Value, ...]:
+        parts = tuple(self.slots[value] for value in structure.values)
+        if not self.over:
+            return parts
+        return lines.gather(structure, parts, self.over, self.form.cascade.axis)
+
+    def start(self, pivot: Pivot, running: At, lines: Lines) -> Value:
+        c = self._begun(pivot, running, lines)
+        if not self.over:
+            return c
+        name = f"{self.tag}.{pivot.value}"
+        if pivot.policy is PivotPolicy.MEMBER:  # a mean of members is none
+            return lines.reduce(f"{name}_last", MONOIDS["max"], c, self.over, Precision.EXACT_PLACES)
+        n = lines.sum(f"{name}_n", [Where(is_below_all(c), S.Zero, S.One)], self.over)
+        total = lines.sum(f"{name}_total", [Where(is_below_all(c), S.Zero, c)], self.over, Precision.EXACT_PLACES)
+        mean = total / Where(is_zero(n), S.One, n)
+        return lines.assign(f"{name}_mean", Where(is_zero(n), -OO, mean), Precision.EXACT_PLACES)
+
+    def _begun(self, pivot: Pivot, running: At, lines: Lines) -> Value:
+        """ρ·c: the pivot after the merged extrema scale its generator; −∞ for an empty state."""
+        c = self.slots[pivot.value]
+        if not pivot.scales and not pivot.onto:
+            return c
+        moved: Expr = S.Zero  # a slope is β·ρ_y/ρ_x, which may not be a number: found from the sums about 0
+        if pivot.policy is not PivotPolicy.SLOPE:
+            moved = self._ratio(pivot.scales, running, lines) * self._safe(pivot, lines)
+        name = f"{self.tag}.{pivot.value}_rescaled"
+        return lines.assign(name, Where(is_below_all(c), c, moved), Precision.EXACT_PLACES)
+
+    def accumulator(self, accumulator: Accumulator, at: Target, lines: Lines, name: str) -> Value:
+        slot, name = self.slots[accumulator.value], f"{self.tag}.{name}"
+        precision = Precision.OWN if accumulator.is_count else Precision.COMPUTE
+        terms = [self._term(value, c, at, lines) for value, c in accumulator.transition]
+        total = lines.total(f"{name}_moved", terms, precision) if terms != [slot] else slot
+        if accumulator.weight:
+            weight = self._factor(accumulator.weight, at.safe, name, lines)
+            if len(terms) > 1:  # of no weight what is moved far may overflow; a NaN stays
+                total = lines.assign(f"{name}_kept", Where(is_zero(weight), slot, total))
+            total = lines.assign(f"{name}_weighed", weight * total)
+        return lines.sum(f"{name}_sum", [total], self.over, precision) if self.over else total
+
+    def _term(self, value: Value, coefficient: Expr, at: Target, lines: Lines) -> Expr:
+        """coefficient·value at the target's pivots."""
+        slot = self.slots[value]
+        if coefficient is S.One:
+            return slot
+        ends = self._ends(values_of(coefficient), at, lines)
+        coefficient = coefficient.xreplace(ends)
+        return slot * (coefficient if coefficient.is_number else lines.assign(f"{self.tag}.move", coefficient))
+
+    def _ends(self, asked: frozenset[Value], at: Target, lines: Lines) -> dict[Expr, Expr]:
+        """The symbols of transitions -> how far pivots move, by which ratio, from where and to where."""
+        found: dict[Expr, Expr] = {}
+        for pivot in self.form.pivots:
+            if pivot.displacement in asked:
+                found[pivot.displacement] = self._displaced(pivot, at, lines)
+            if pivot.ratio in asked:
+                found[pivot.ratio] = self._ratio(pivot.scales, at.safe, lines)
+            if pivot.has_slot and pivot.departure in asked:
+                found[pivot.departure] = self.slots[pivot.value]
+            if pivot.has_slot and pivot.arrival in asked:
+                found[pivot.arrival] = at.state[pivot.value]
+        return found
+
+    def _displaced(self, pivot: Pivot, at: Target, lines: Lines) -> Value:
+        """ρ_x·c' − ρ·c; with slopes, minus Σ β'·(move of u'). It is rounded once: on a steep line the terms cancel."""
+        name = f"{self.tag}.{pivot.displacement}"
+        if pivot.policy is PivotPolicy.SCALE:
+            return self._ratio(((pivot, S.One),), at.safe, lines)
+        if pivot.slopes:
+            return lines.assign(name, self._along_lines(pivot, at, lines))
+        here, there = self._safe(pivot, lines), at.safe[pivot.value]
+        if pivot.scales:
+            here = lines.assign(f"{name}_from", self._ratio(pivot.scales, at.safe, lines) * here)
+        if pivot.onto:
+            there = lines.assign(f"{name}_to", self._ratio(pivot.onto, at.safe, lines) * there)
+        moved = lines.assign(f"{name}_free", there - here)
+        return lines.assign(name, Where(is_infinite(self.pivots[pivot.value]), S.Zero, moved))  # a power may overflow
+
+    def _along_lines(self, pivot: Pivot, at: Target, lines: Lines) -> Value:
+        """The move of a pivot whose generator has slopes, in float64."""
+        name = f"{self.tag}.{pivot.displacement}_wide"
+        pivots = {other.value: other for other in self.form.pivots}
+        here, there = (lines.assign(name, part, Precision.DOUBLE)
+                       for part in (self._safe(pivot, lines), at.safe[pivot.value]))  # fmt: skip
+        if pivot.scales:
+            here = lines.assign(name, self._ratio(pivot.scales, at.safe, lines) * here, Precision.DOUBLE)
+        moved = lines.assign(name, there - here, Precision.DOUBLE)
+        for slope, centre in pivot.slopes:
+            if isinstance(centre, Value):
+                beta = lines.assign(name, at.safe[slope], Precision.DOUBLE)
+                rise = lines.assign(name, beta * self._along_lines(pivots[centre], at, lines), Precision.DOUBLE)
+                moved = lines.assign(name, moved - rise, Precision.DOUBLE)
+        return moved
+
+    def _safe(self, pivot: Pivot, lines: Lines) -> Value:
+        c = self.pivots[pivot.value]
+        return lines.assign(f"{c}_safe", subtracted(pivot, c, self.form), Precision.EXACT_PLACES)
+
+    def _ratio(self, scales: tuple[tuple[Pivot, Expr], ...], running: At, lines: Lines) -> Value:
+        """ρ = Π exp(q·(m − m')), 0 for a state in which every u is 0. For magnitudes m/m', 1 for zeros alone."""
+        magnitude = magnitude_of(scales)
+        if magnitude is None:
+            return self._factor(scales, running, f"{self.tag}.rho", lines)
+        m, here, there = self.pivots[magnitude.value], self._safe(magnitude, lines), running[magnitude.value]
+        quotient = lines.assign(f"{self.tag}.rho", here / there)
+        return lines.assign(f"{self.tag}.rho", Where(Eq(m, here, evaluate=False), quotient, S.One))
+
+    def _factor(self, scales: tuple[tuple[Pivot, Expr], ...], running: At, name: str, lines: Lines) -> Value:
+        """Π exp(q·(m − m')) from the pivots m of these states to m'."""
+        below = [lines.assign(f"{name}_below", self.pivots[m.value] - running[m.value], Precision.EXACT_PLACES)
+                 for m, _ in scales]  # fmt: skip
+        exponent = lines.total(f"{name}_exponent", [Mul(q, term) for (_, q), term in zip(scales, below, strict=True)])
+        return lines.assign(f"{name}_factor", exp(exponent))
+
+
+def slots_of(form: FusedForm) -> tuple[Value, ...]:
+    """The values that a state holds, in the order of its slots."""
+    pivots = (pivot.value for pivot in form.pivots if pivot.has_slot)
+    return (*form.held, *pivots, *(one.value for one in form.accumulators))
