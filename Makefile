@@ -38,7 +38,7 @@ unit: $(STAMP)       ## the tests that need no GPU and little time, on every cor
 	$(BIN)/python -m pytest $(FAST) --numprocesses auto --dist worksteal
 
 notebooks: $(STAMP)       ## execute the notebooks on the CPU
-	$(BIN)/python -m pytest tests/test_notebooks.py
+	$(BIN)/python -m pytest tests/surface/test_notebooks.py
 
 slow: $(STAMP)       ## every test that needs no GPU, every case of a sweep and every draw (some hours)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not gpu" --numprocesses auto --dist worksteal tests

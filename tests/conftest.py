@@ -1,7 +1,7 @@
 """Shared set-up: Hypothesis profiles, golden files, fixed seeds, and what to skip without a GPU.
 
-Golden files lie at `tests/golden/<module>/<name>.txt`, where `tests/test_explain.py` gives the module `explain`.
-A missing golden file fails, as a changed one does; `make golden` rewrites them from what the code prints now.
+Golden files lie at `tests/golden/<module>/<name>.txt`, where `tests/monoids/test_selection.py` gives the module
+`selection`. A missing golden file fails, as a changed one does; `make golden` rewrites them from what the code prints.
 """
 
 import os
@@ -91,6 +91,5 @@ class Golden:
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """`golden("attention_form", str(form))` compares with `tests/golden/<module>/attention_form.txt`."""
-    module = request.path.relative_to(TESTS).with_suffix("")
-    folder = TESTS / "golden" / module.with_name(module.name.removeprefix("test_"))
-    return Golden(folder, request.config.getoption("--update-golden"))
+    module = request.path.stem.removeprefix("test_")
+    return Golden(TESTS / "golden" / module, request.config.getoption("--update-golden"))

@@ -1,0 +1,1 @@
+"""Cascades, data and generators, which several tests read."""
