@@ -2,6 +2,9 @@
 
 Golden files lie at `tests/golden/<module>/<name>.txt`, where `tests/monoids/test_selection.py` gives the module
 `selection`. A missing golden file fails, as a changed one does; `make golden` rewrites them from what the code prints.
+
+Profiles of Hypothesis: `ci`, with the same examples in every run, by which a plain `pytest` repeats what CI ran;
+`thorough`, with all that `make slow` draws; `random`, with new examples in every run (`make random`).
 """
 
 import os
@@ -20,9 +23,16 @@ from tests.sweeps import draws, mark_slow
 TESTS = Path(__file__).parent
 
 os.environ["REDALG_TUNED"] = "off"  # what someone has tuned on this machine is no part of a test
-settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thorough", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)
-settings.register_profile("ci", settings.get_profile("thorough"), max_examples=draws(100))
+settings.register_profile(
+    "random",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=False,
+    max_examples=draws(100),
+)
+settings.register_profile("ci", settings.get_profile("random"), derandomize=True, database=None)
+settings.register_profile("thorough", settings.get_profile("ci"), max_examples=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
