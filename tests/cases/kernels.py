@@ -202,9 +202,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
 
 def qkv(*sizes: int) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
     """Random Q, K, V of sizes b, h, q, k, d, e."""
-    nb, nh, nq, nk, nd, ne = sizes
-    shapes = {"Q": (nb, nh, nq, nd), "K": (nb, nh, nk, nd), "V": (nb, nh, nk, ne)}
-    return lambda g: {name: torch.randn(shape, generator=g) for name, shape in shapes.items()}
+    return uses_of_attention.qkv(dict(zip("bhqkde", sizes, strict=True)))
 
 
 def latent(nb: int, nh: int, nk: int, nc: int, nr: int) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
