@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from sympy import Add, Symbol, exp
+from sympy import Add, Symbol
 
 import redalg as ra
 from redalg.decompose.domain import live_term
@@ -15,7 +15,6 @@ from redalg.decompose.separate.laurent import Atom, Atoms, Polynomial
 from redalg.decompose.separate.span import Span
 from redalg.incremental.arrays.interpret import produce
 from redalg.incremental.arrays.numpy_ops import NumpyOps
-from redalg.incremental.derive.basis import Pool
 from redalg.incremental.derive.centre import centre
 from redalg.runtime.bind.arrays import scope_for
 from redalg.runtime.bind.inputs import bind
@@ -163,61 +162,6 @@ def test_centring_never_changes_the_term(example: Example) -> None:
                 back = moved
             assert back == one.polynomial
             assert len(centred.polynomial) <= len(one.polynomial)
-
-
-POOLS = {
-    "variance": ra.var(x, n),
-    "fourth moment": ra.mean((x - ra.mean(x, n)) ** 4, n),
-    "covariance": ra.mean((x - ra.mean(x, n)) * (w - ra.mean(w, n)), n),
-    "weighted": ra.sum(w * (x - ra.sum(w * x, n) / ra.sum(w, n)) ** 2 * v, n),
-    "exponential": ra.sum(exp(w - ra.max(w, n)) * (x - ra.mean(x, n)) ** 3, n),
-}
-
-
-def pool_of(name: str) -> Pool:
-    decomposition = ra.fuse(POOLS[name], axes="b e" if name == "weighted" else "b").decomposition
-    sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
-    return Pool(decomposition.separator.atoms, [centre(one, decomposition.separator) for one in sums])
-
-
-def matrix(pool: Pool, shift: dict[int, float]) -> np.ndarray:
-    """The transition A at given displacements of the pivots."""
-    size = len(pool.functions)
-    made = np.zeros((size, size))
-    for row in range(size):
-        for column, terms in pool.transition(row).items():
-            made[row, column] = sum(
-                float(c) * np.prod([shift[atom] ** int(q) for atom, q in power]) for power, c in terms.items()
-            )
-    return made
-
-
-def at(pool: Pool, points: np.ndarray, shift: dict[int, float]) -> np.ndarray:
-    """The basis functions of one exponential grade at random values of the atoms, pivots moved by `shift`."""
-    made = []
-    for function in pool.functions:
-        total = 0.0
-        for monomial, c in function.vector.items():
-            factors = [(points[atom] - shift.get(atom, 0.0)) ** float(q) for atom, q in monomial]
-            total = total + float(c) * np.prod(factors, axis=0)
-        made.append(np.broadcast_to(total, points.shape[1:]))
-    return np.array(made)
-
-
-@pytest.mark.parametrize("name", POOLS)
-@given(st.integers(0, 2**32 - 1))
-def test_transitions_move_the_basis(name: str, seed: int) -> None:
-    """B(z − δ) = A(δ) B(z); A(0) = I; A(δ₂) A(δ₁) = A(δ₁ + δ₂)."""
-    pool, rng = pool_of(name), np.random.default_rng(seed)
-    first, second = ({atom: float(rng.uniform(-2, 2)) for atom in pool.pivoted} for _ in range(2))
-    points = rng.uniform(0.5, 2, (len(pool.atoms.list), 7))
-    assert pool.pivoted
-    np.testing.assert_allclose(
-        matrix(pool, first) @ at(pool, points, {}), at(pool, points, first), rtol=1e-9, atol=1e-9
-    )
-    np.testing.assert_array_equal(matrix(pool, dict.fromkeys(pool.pivoted, 0.0)), np.eye(len(pool.functions)))
-    both = {atom: first[atom] + second[atom] for atom in pool.pivoted}
-    np.testing.assert_allclose(matrix(pool, second) @ matrix(pool, first), matrix(pool, both), rtol=1e-9, atol=1e-9)
 
 
 def test_a_centre_that_may_run_away_is_not_taken() -> None:

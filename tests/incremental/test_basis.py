@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import prod
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sympy import Expr, exp
 
 import redalg as ra
@@ -16,7 +19,7 @@ from redalg.incremental.derive.basis import Pool
 from redalg.incremental.derive.centre import centre
 
 n = ra.axes("n")
-x, y, z, w = ra.tensors("x[b,n] y[b,n] z[b,n] w[b,n]")
+x, y, z, w, v = ra.tensors("x[b,n] y[b,n] z[b,n] w[b,n] v[n,e]")
 
 
 def centred(u: Expr) -> Expr:
@@ -37,11 +40,15 @@ TERMS: dict[str, Callable[[], Expr]] = {
     "variance": lambda: ra.var(x, n),
     "fourth moment": lambda: ra.mean(centred(x) ** 4, n),
     "product": lambda: ra.mean(centred(x) * centred(y) * centred(z), n),
+    "covariance": lambda: ra.mean(centred(x) * centred(w), n),
     "weighted": lambda: ra.sum(w * (x - ra.sum(w * x, n) / ra.sum(w, n)) ** 2, n),
+    "weighted columns": lambda: ra.sum(w * (x - ra.sum(w * x, n) / ra.sum(w, n)) ** 2 * v, n),
     "under exponentials": lambda: ra.sum(exp(w - ra.max(w, n)) * centred(x) ** 3, n),
     "residuals": residuals,
     "residuals through the origin": through_the_origin,
 }
+PIVOTED = [name for name in TERMS if not name.startswith("residuals")]
+"""Those that move by displacements of pivots alone."""
 
 
 def pool_of(expr: Expr) -> Pool:
@@ -91,6 +98,46 @@ def test_a_transition_is_the_basis_moved(name: str) -> None:
                     size = prod((delta[key] ** int(power) for key, power in shift), start=c)
                     told += size * evaluated(pool.functions[other].vector, point)
             assert told == evaluated(function.vector, after)
+
+
+def matrix(pool: Pool, shift: dict[int, float]) -> np.ndarray:
+    """The transition A at given displacements of the pivots."""
+    size = len(pool.functions)
+    made = np.zeros((size, size))
+    for row in range(size):
+        for column, terms in pool.transition(row).items():
+            made[row, column] = sum(
+                float(c) * np.prod([shift[atom] ** int(q) for atom, q in power]) for power, c in terms.items()
+            )
+    return made
+
+
+def at(pool: Pool, points: np.ndarray, shift: dict[int, float]) -> np.ndarray:
+    """The basis functions of one exponential grade at random values of the atoms, pivots moved by `shift`."""
+    made = []
+    for function in pool.functions:
+        total = 0.0
+        for monomial, c in function.vector.items():
+            factors = [(points[atom] - shift.get(atom, 0.0)) ** float(q) for atom, q in monomial]
+            total = total + float(c) * np.prod(factors, axis=0)
+        made.append(np.broadcast_to(total, points.shape[1:]))
+    return np.array(made)
+
+
+@pytest.mark.parametrize("name", PIVOTED)
+@given(st.integers(0, 2**32 - 1))
+def test_transitions_move_the_basis(name: str, seed: int) -> None:
+    """B(z − δ) = A(δ) B(z); A(0) = I; A(δ₂) A(δ₁) = A(δ₁ + δ₂)."""
+    pool, rng = pool_of(TERMS[name]()), np.random.default_rng(seed)
+    first, second = ({atom: float(rng.uniform(-2, 2)) for atom in pool.pivoted} for _ in range(2))
+    points = rng.uniform(0.5, 2, (len(pool.atoms.list), 7))
+    assert pool.pivoted
+    np.testing.assert_allclose(
+        matrix(pool, first) @ at(pool, points, {}), at(pool, points, first), rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_array_equal(matrix(pool, dict.fromkeys(pool.pivoted, 0.0)), np.eye(len(pool.functions)))
+    both = {atom: first[atom] + second[atom] for atom in pool.pivoted}
+    np.testing.assert_allclose(matrix(pool, second) @ matrix(pool, first), matrix(pool, both), rtol=1e-9, atol=1e-9)
 
 
 def test_slopes_are_among_the_keys() -> None:
