@@ -7,16 +7,12 @@ NaN, a row that no element enters, and one element alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from sympy import Expr, Max, Min, Rational, exp, log, sqrt
 
 import redalg as ra
-from redalg.verdicts import Refused
-from tests.cases.rows import Row, assert_right, error
 
 b, n = ra.axes("b n")
 x, y, w, s, t, z = ra.tensors("x[b,n] y[b,n] w[b,n] s[b,n] t[b,n] z[b,n]")
@@ -101,17 +97,6 @@ EXPONENTIALS: dict[str, tuple[Expr, str, Callable[..., Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", LOGITS)
-@pytest.mark.parametrize("name", EXPONENTIALS)
-def test_exponentials_stay_in_range(name: str, kind: str) -> None:
-    expr, names, definition = EXPONENTIALS[name]
-    rng = np.random.default_rng(0)
-    offset, scale = LOGITS[kind]
-    given = {one: rng.standard_normal((ROWS, LENGTH)) for one in names.split()}
-    given |= {one: offset + scale * given[one] for one in "st" if one in given}
-    assert_right(Row(expr, "b", given, definition, single=kind in ("plain", "of ±1e4")))
-
-
 MASKED = {
     "marked": (ra.sum(ra.where(z > 0, exp(s) * y, 0), n), lambda s, z, y: np.where(z > 0, np.exp(s) * y, 0).sum(1)),
     "its mean": (
@@ -119,39 +104,6 @@ MASKED = {
         lambda s, z, y: np.where(z > 0, np.exp(s) * y, 0).sum(1) / np.where(z > 0, np.exp(s), 0).sum(1),
     ),
 }
-
-
-@pytest.mark.parametrize("name", MASKED)
-def test_what_a_mask_hides_may_be_anything(name: str) -> None:
-    expr, definition = MASKED[name]
-    rng = np.random.default_rng(1)
-    given = {one: rng.standard_normal((5, LENGTH)) for one in "szy"}
-    given["z"][:, 3:6] = -1
-    given["s"][0, 3], given["y"][0, 4], given["s"][1, 5], given["y"][1, 3] = np.nan, np.inf, np.inf, np.nan
-    given["s"][2], given["z"][3] = -np.inf, -1
-    given["z"][4, 0], given["y"][4, 0] = 1, np.nan
-    assert_right(Row(expr, "b", given, definition))
-
-
-# ---- differences about an offset, under every name -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("names", ["x y", "y x", "a zz", "d e"])
-def test_a_difference_is_taken_before_its_centre(names: str) -> None:
-    """(x − y) − c, as c is small beside x: what a kernel subtracts first is no matter of the alphabet."""
-    first, second = names.split()
-    u = ra.tensor(f"{first}[b,n]") - ra.tensor(f"{second}[b,n]")
-    rng = np.random.default_rng(2)
-    given = {one: 1e8 + rng.standard_normal((ROWS, LENGTH)) for one in (first, second)}
-    statistic = ra.mean(u, n) / sqrt((ra.mean(u**2, n) - ra.mean(u, n) ** 2) / (n.extent - 1))
-
-    def definition(**tensors: Any) -> Any:
-        v = tensors[first] - tensors[second]
-        return v.mean(1) / np.sqrt(spread(v) / (LENGTH - 1))
-
-    assert_right(Row(statistic, "b", given, definition, close=1e-12, single=False))
-    near = {one: array - 1e8 + 1e4 for one, array in given.items()}
-    assert_right(Row(ra.var(u, n), "b", near, lambda **tensors: spread(tensors[first] - tensors[second])))
 
 
 # ---- of several passes, of which each counts the elements for itself -------------------------------------------------
@@ -175,17 +127,6 @@ TWO_PASSES = {
         lambda x, y: (shares(standardised(x) * average(y)) * y).sum(1),
     ),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TWO_PASSES)
-def test_two_passes_know_the_count_in_each(name: str) -> None:
-    expr, definition = TWO_PASSES[name]
-    rng = np.random.default_rng(4)
-    given = {"x": 1e4 + rng.standard_normal((ROWS, LENGTH)), "y": rng.standard_normal((ROWS, LENGTH))}
-    verdict = ra.analyze(expr)
-    assert isinstance(verdict, Refused)
-    assert verdict.hint.startswith("Run two passes: `ra.fuse(…, passes=2)` computes ")
-    assert_right(Row(expr, "b", given, definition, passes=2))
 
 
 # ---- statistics, losses and signals ----------------------------------------------------------------------------------
@@ -280,19 +221,3 @@ DATA: dict[str, Callable[[str, np.ndarray], np.ndarray]] = {
     "outlier": lambda name, a: np.where(np.arange(LENGTH) == 5, 1e4 if name in "st" else 1e8, a),
     "logits": lambda name, a: 1e4 * a,
 }
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("name", SEVERAL)
-def test_a_statistic_keeps_its_digits(name: str, kind: str) -> None:
-    """Beside a definition that loses digits in float64 itself a result may lose as many, thirty times over."""
-    expr, names, definition = SEVERAL[name]
-    rng = np.random.default_rng(3)
-    drawn = {one: rng.standard_normal((ROWS, LENGTH)) for one in names.split()}
-    drawn = {one: np.exp(a) if one in "wz" else a for one, a in drawn.items()}
-    given = {one: DATA[kind](one, a) for one, a in drawn.items()}
-    row = Row(expr, "b", given, definition, single=False)
-    lost = error(row.defined(np.float64), row.defined(np.longdouble))
-    assert lost < 1e-6
-    assert_right(replace(row, close=1e-10 + 30 * lost))

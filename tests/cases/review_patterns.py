@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from sympy import Abs, Max, Rational, exp, log, oo, sqrt, tanh
 
 import redalg as ra
-from tests.cases.rows import Row, assert_right
+from tests.cases.rows import Row
 
 b, h, n, e, g, q, k, d, l, i = ra.axes("b h n e g q k d l i")
 c = ra.axis("c", size=5)
@@ -321,8 +320,3 @@ PHYSICS = {
 }  # fmt: skip
 
 PATTERNS = LOSSES | ATTENTION | STATISTICS | PHYSICS
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_a_pattern_has_its_value(name: str) -> None:
-    assert_right(PATTERNS[name])

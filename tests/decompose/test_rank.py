@@ -36,7 +36,7 @@ from redalg.expression import Cast, Label, Value, Where
 from redalg.expression.operators import OPERATORS
 from redalg.incremental.arrays.numpy_ops import NumpyOps
 from redalg.runtime.bind.torch_ops import TorchOps
-from tests.surface.test_patterns import PATTERNS
+from tests.cases.patterns import PATTERNS
 
 b, n = ra.axes("b n")
 x, y, s, t, M = ra.tensors("x[b,n] y[b,n] s[b,n] t[b,n] M[b,n]")

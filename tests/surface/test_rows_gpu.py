@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import redalg as ra
+from tests.cases import held_out, review_patterns, reviews
 from tests.cases.rows import FACTOR, FLOOR, Row, error
-from tests.surface import test_held_out, test_review_patterns, test_reviews
 
 pytestmark = pytest.mark.gpu
 
@@ -21,7 +21,7 @@ def plainly(table: dict[str, tuple[Any, str, Any]], seed: int) -> dict[str, Row]
     rng = np.random.default_rng(seed)
 
     def drawn(name: str) -> np.ndarray:
-        values = rng.standard_normal((test_held_out.ROWS, test_held_out.LENGTH))
+        values = rng.standard_normal((held_out.ROWS, held_out.LENGTH))
         return np.exp(values) if name in "wz" else values
 
     return {name: Row(expr, "b", {one: drawn(one) for one in names.split()}, definition)
@@ -29,10 +29,10 @@ def plainly(table: dict[str, tuple[Any, str, Any]], seed: int) -> dict[str, Row]
 
 
 TABLES: dict[str, Row] = {
-    **test_reviews.VALUES,
-    **test_review_patterns.PATTERNS,
-    **plainly(test_held_out.EXPONENTIALS, 0),
-    **plainly(test_held_out.SEVERAL, 3),
+    **reviews.VALUES,
+    **review_patterns.PATTERNS,
+    **plainly(held_out.EXPONENTIALS, 0),
+    **plainly(held_out.SEVERAL, 3),
 }
 KERNELS = {name: row for name, row in TABLES.items() if row.kernel}
 

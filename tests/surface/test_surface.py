@@ -14,6 +14,7 @@ from sympy import Max
 import redalg as ra
 from redalg import verdicts
 from tests.cases.refusals import Case, each
+from tests.cases.reviews import VALUES
 
 b, n = ra.axes("b n")
 j = ra.axis("j", size=2)
@@ -128,23 +129,21 @@ def test_correction_zero_is_the_text_that_it_was() -> None:
 
 # ---- raw errors that were --------------------------------------------------------------------------------------------
 
-ODD: dict[str, tuple[Any, str]] = {
-    "product of shares": (ra.prod(ra.softmax(s, n), n), "b"),
-    "argmax of a row tensor": (ra.argmax(q + ra.sum(x, n), n), "b"),
-    "argmin of a row tensor": (ra.argmin(q - ra.sum(x, n), n), "b"),
-    "topk values of a row tensor": (ra.topk(q + ra.sum(x, n), n, j)[0], "b j"),
-    "topk places of a row tensor": (ra.topk(q + ra.sum(x, n), n, j)[1], "b j"),
-    "sum at a maximum of indicators": (ra.sum_at_max(s, Max(0, ra.sum(x * ra.where(y > 0, 1, 0), n)), n), "b"),
-}
+ODD = (
+    "S5, product of shares",
+    "K2, argmax of a row's tensor",
+    "K2, argmin of it",
+    "K2, topk values of it",
+    "K2, topk of it",
+    "S5, sum at a maximum of a clip of indicators",
+)
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_cascades_merge(name: str) -> None:
-    expr, axes = ODD[name]
-    fused = ra.fuse(expr, axes=axes)
-    data = {"x": DATA, "y": DATA[::-1].copy(), "s": DATA * 2, "q": DATA[0]}
-    data = {key: data[key] for key in fused.cascade.inputs()}
-    parts = [fused.leaf({key: one[..., i:k] for key, one in data.items()}, start={n: i}) for i, k in ((0, 2), (2, 6))]
+    row = VALUES[name]
+    fused, data = ra.fuse(row.expr, axes=row.axes), row.arrays(np.float64)
+    parts = [fused.leaf({key: one[..., i:k] for key, one in data.items()}, start={n: i}) for i, k in ((0, 2), (2, 17))]
     want = fused.reference(**data)
     np.testing.assert_allclose(fused.finish(fused.merge(*parts)), want, rtol=1e-12)
     np.testing.assert_allclose(fused(**data), want, rtol=1e-12)
