@@ -4,6 +4,7 @@ What is computed, to run through every backend and in every kind of kernel:
     kernels             forms and tensors for the C target, nvcc and the GPU; with those of `attention` and of `wider`
     attention           uses of attention, and their tensors
     wider               forms that no one loop with one matrix product holds
+    problems            those forms with tensors of any small sizes and tiles, drawn by Hypothesis
 
 What is asked of a derivation, by what judges the result:
     theory, stable      the table of THEORY.md, and rows beside it: verdict, rank, state, error (`corpus` runs them)
@@ -11,6 +12,7 @@ What is asked of a derivation, by what judges the result:
     patterns            patterns of models and papers that nothing in the engine knows, with tensors
     decided, extrema, rewrites_*    cascades of a rewrite, judged by value on hostile data
     held_out, reviews, review_patterns    rows with a definition in plain NumPy (`rows` judges them)
+    selections          what keeps places or the order of elements, on data in which values repeat
     refusals            calls that fail, and the whole text of their error
 
 What is drawn:

@@ -20,6 +20,8 @@ from tests.oracle import Oracle, Pair
 
 Arrays = Mapping[str, np.ndarray]
 FLOOR, FACTOR = 1e-4, 20
+ROWS, LENGTH = 3, 1024
+Draw = Callable[[np.random.Generator], np.ndarray]
 
 
 class Plain(Oracle):
@@ -57,6 +59,23 @@ class Digits:
     def lost(self) -> bool:
         """Whether the form loses digits that the plain evaluation keeps."""
         return not max(self.whole, self.pieces, self.kernel) <= FLOOR + FACTOR * self.plain
+
+
+def normal(offset: float = 0, spread: float = 1) -> Draw:
+    return lambda rng: single(offset + spread * rng.standard_normal((ROWS, LENGTH)))
+
+
+def single(array: Any) -> np.ndarray:
+    return np.asarray(array, np.float32)
+
+
+def beside(last: float, rest: float = 0) -> Draw:
+    """Normal data about `rest`, but for the last element of each row, which lies at `last`."""
+    return lambda rng: single(np.where(np.arange(LENGTH) == LENGTH - 1, last, rest) + normal()(rng))
+
+
+def of(name: str, term: Callable[[], Expr], axes: str = "b", **draws: Draw) -> Case:
+    return Case(name, lambda: (term(), axes), lambda rng: {name: draw(rng) for name, draw in draws.items()})
 
 
 def error(got: Any, want: np.ndarray) -> float:

@@ -8,8 +8,7 @@ import pytest
 from sympy import Expr, Matrix, S
 
 import redalg as ra
-from tests.cases.digits import Case, in_pieces, measured, named_axes
-from tests.incremental.test_digits import LENGTH, ROWS, single
+from tests.cases.digits import LENGTH, ROWS, Case, in_pieces, measured, named_axes, single
 from tests.oracle import Oracle
 
 b, n = ra.axes("b n")

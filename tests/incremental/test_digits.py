@@ -1,42 +1,22 @@
 """No form loses digits that the definition, evaluated plainly in float32, keeps: whole, in pieces, as a kernel."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from sympy import Expr, atan2, cos, sin, sqrt
 
 import redalg as ra
-from tests.cases.digits import Case, in_pieces, measured, named_axes
+from tests.cases.digits import LENGTH, ROWS, Case, Draw, beside, in_pieces, measured, named_axes, normal, of, single
 from tests.oracle import Oracle
 
-ROWS, LENGTH = 3, 1024
 b, n, g, q, k, e = ra.axes("b n g q k e")
 x, y, z, s, t = ra.tensors("x[b,n] y[b,n] z[b,n] s[b,n] t[b,n]")
 u, label, weight, group, S, V, U = ra.tensors("u[n] label[n] weight[g,n] group[g] S[q,k] V[k,e] U[k]")
-Draw = Callable[[np.random.Generator], np.ndarray]
 
 
 def mean(term: Expr) -> Expr:
     return ra.sum(term, n) / n.extent
-
-
-def normal(offset: float = 0, spread: float = 1) -> Draw:
-    return lambda rng: single(offset + spread * rng.standard_normal((ROWS, LENGTH)))
-
-
-def single(array: Any) -> np.ndarray:
-    return np.asarray(array, np.float32)
-
-
-def beside(last: float, rest: float = 0) -> Draw:
-    """Normal data about `rest`, but for the last element of each row, which lies at `last`."""
-    return lambda rng: single(np.where(np.arange(LENGTH) == LENGTH - 1, last, rest) + normal()(rng))
-
-
-def of(name: str, term: Callable[[], Expr], axes: str = "b", **draws: Draw) -> Case:
-    return Case(name, lambda: (term(), axes), lambda rng: {name: draw(rng) for name, draw in draws.items()})
 
 
 # ---- weights about a centre that is not theirs -----------------------------------------------------------------------

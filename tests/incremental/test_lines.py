@@ -8,8 +8,7 @@ import pytest
 from sympy import Expr, exp, sqrt
 
 import redalg as ra
-from tests.cases.digits import Case, in_pieces, measured, named_axes
-from tests.incremental.test_digits import LENGTH, ROWS, normal, of, single
+from tests.cases.digits import LENGTH, ROWS, Case, in_pieces, measured, named_axes, normal, of, single
 from tests.oracle import Oracle
 
 b, n = ra.axes("b n")

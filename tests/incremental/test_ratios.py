@@ -7,8 +7,7 @@ import pytest
 from sympy import Expr, exp, log, sqrt
 
 import redalg as ra
-from tests.cases.digits import Case, measured
-from tests.incremental.test_digits import normal, of
+from tests.cases.digits import Case, measured, normal, of
 
 b, n = ra.axes("b n")
 x, y, s = ra.tensors("x[b,n] y[b,n] s[b,n]")

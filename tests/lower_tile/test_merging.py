@@ -32,7 +32,7 @@ from redalg.runtime.known.tuned import entry_of
 from redalg.runtime.lowering import Lowered, space_for
 from redalg.strategies.search.space import Space
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
-from tests.lower_tile.test_tile_properties import Problem, levelled, problems
+from tests.cases.problems import Problem, levelled, problems
 from tests.strategies.test_varying import drawn as of_sizes
 from tests.sweeps import draws
 

@@ -22,8 +22,8 @@ from redalg.runtime.lowering import Lowered, space_for
 from redalg.strategies.model.cost import H200, Kernel
 from redalg.strategies.model.traffic import Traffic
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
+from tests.cases.problems import Problem, levelled, problems
 from tests.lower_tile.test_merging import shuffled
-from tests.lower_tile.test_tile_properties import Problem, levelled, problems
 from tests.strategies.test_varying import drawn as of_sizes
 from tests.sweeps import draws
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
-from tests.monoids.test_selection import FUSED, KINDS, LENGTHS, SELECTIONS, example, relaxed
+from tests.cases.selections import FUSED, KINDS, LENGTHS, SELECTIONS, example, relaxed
 from tests.sweeps import draws
 
 

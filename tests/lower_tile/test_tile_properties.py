@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -12,78 +10,18 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from sympy import Integer, Mod
 
-import redalg as ra
 from redalg.errors import PlanError
-from redalg.incremental.form import FusedForm
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.program import Contract, Loop, statements
 from redalg.lower_tile.place.build import build
 from redalg.lower_tile.place.carried import Carried
-from redalg.strategies.plan import Plan
-from redalg.strategies.rules.rules import splittable
 from tests.cases.cascades import Data, Example, cascades, data
-from tests.cases.kernels import FORMS, fused, latent, problem, worst_error
+from tests.cases.kernels import fused, latent, problem, worst_error
+from tests.cases.problems import LEVELS, Problem, levelled, problems
 from tests.incremental.test_preservation import assert_defined
 from tests.incremental.test_preservation import fused as generated
 from tests.sweeps import draws
-
-LEVELS = ("thread", "block", "warp", "row")
-LONG, SHORT = st.integers(1, 20), st.integers(1, 2)
-BATCH = ("b", "h")
-INTEGERS, PAGES = ("length", "begin"), 5
-
-
-@st.composite
-def problems(draw: Any) -> Problem:
-    """A form, tensors for it of any small sizes, what a plan may vary, and the extents that no tensor tells."""
-    name = draw(st.sampled_from(sorted(FORMS)))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
-    sizes = {axis.name: draw(SHORT if axis.name in BATCH else LONG) for axis in fused(name).cascade.axes()}
-    if name == "latent":  # one tensor, read along both
-        sizes["e"] = sizes["c"]
-    tensors = {}
-    for element in fused(name).cascade.elements():
-        if element.name in tensors and not element.is_plain:  # a gather from what is read in order too
-            continue
-        shape = [extent(index, sizes) for index in element.indices]
-        made = torch.randn(shape, generator=generator)
-        tensors[element.name] = (
-            made > -0.5 if element.name in ("M", "N") else made.abs() + 0.1 if element.name == "w" else made
-        )
-        if element.name in INTEGERS:
-            tensors[element.name] = torch.randint(-2, 24, shape, generator=generator)
-        if element.name == "target":
-            tensors[element.name] = torch.randint(0, sizes["n"], shape, generator=generator)
-        if element.name == "pages":
-            tensors[element.name] = torch.randint(0, PAGES, shape, generator=generator)
-    tile = {
-        "block_row": draw(st.sampled_from([1, 3, 16])),
-        "block_streamed": draw(st.sampled_from([1, 5, 16])),
-        "segments": draw(st.sampled_from([1, 2, 3])),
-        "block_column": draw(st.sampled_from([1, 3, 16, 32])),
-        "block_inner": draw(st.sampled_from([0, 16])),
-        "level": draw(st.sampled_from(LEVELS)),
-    }
-    one, extents = fused(name), {"k": sizes["k"]} if "pages" in tensors else {}
-    binding = one.lower("c", **problem(one, tensors, extents)).plan.binding
-    if tile["segments"] == 1 and tile["block_inner"] and splittable(one.form, binding):
-        tile["splits"] = draw(st.sampled_from([1, 2, 5]))
-    return name, tensors, tile, extents
-
-
-Problem = tuple[str, dict[str, torch.Tensor], dict[str, int], dict[str, int]]
-
-
-def extent(index: Any, sizes: Mapping[str, int]) -> int:
-    """How long a dimension is that an expression indexes (it grows with every axis, and takes its remainders)."""
-    if isinstance(index, Mod):
-        return int(index.args[1])
-    if index.has(ra.expression.Element):
-        return PAGES
-    last = index.xreplace({one: Integer(sizes[one.name] - 1) for one in index.free_symbols})
-    return 1 + sizes["j"] % 4 if str(index) == "j" else int(last) + 1
 
 
 @given(problems())
@@ -180,16 +118,6 @@ TILES = st.fixed_dictionaries(
         "level": st.sampled_from(LEVELS),
     }
 )
-
-
-def levelled(plan: Plan, tile: dict[str, Any], sizes: Mapping[str, int], form: FusedForm) -> Plan:
-    """The plan with that tile, at a level that it can have: one tile for a row is as long as the row."""
-    if plan.multiplies or plan.level == "thread":  # by choice of the rules: structures of lanes
-        return replace(plan, **{**tile, "level": plan.level})
-    if form.places and tile["level"] == "thread":
-        return replace(plan, **{**tile, "level": "block"})
-    whole = {"segments": 1, "block_streamed": max(tile["block_streamed"], sizes[plan.binding.streamed.name])}
-    return replace(plan, **tile) if tile["level"] != "row" else replace(plan, **{**tile, **whole})
 
 
 @given(cascades(), data((1, 2, 3, 5, 16, 77)), TILES)
