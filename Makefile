@@ -11,9 +11,10 @@ RESULTS ?= benchmarks/results
 FAST    := -m "not gpu and not slow"
 
 export PYTHONUNBUFFERED := 1
+export HYPOTHESIS_PROFILE ?= ci
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow gpu budget fuzz replay architecture golden bench readme accuracy sanitize cold clean
+.PHONY: help demo test lint format types unit notebooks slow random gpu budget fuzz replay architecture golden bench readme accuracy sanitize cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -38,10 +39,13 @@ unit: $(STAMP)       ## the tests that need no GPU and little time, on every cor
 	$(BIN)/python -m pytest $(FAST) --numprocesses auto --dist worksteal
 
 notebooks: $(STAMP)       ## execute the notebooks on the CPU
-	$(BIN)/python -m pytest tests/test_notebooks.py
+	$(BIN)/python -m pytest tests/surface/test_notebooks.py
 
 slow: $(STAMP)       ## every test that needs no GPU, every case of a sweep and every draw (some hours)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not gpu" --numprocesses auto --dist worksteal tests
+
+random: $(STAMP)       ## the property tests on new examples in every run; what fails is kept in .hypothesis, and tried first
+	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "hypothesis and not gpu and not slow" --numprocesses auto --dist worksteal tests
 
 gpu: $(STAMP)       ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests

@@ -148,7 +148,7 @@ def analyze_ms(expression: Any, axes: str | None) -> tuple[float, float]:
 
 def verdicts_ms() -> dict[str, list[tuple[float, float]]]:
     """How long each verdict and its form take, of the patterns of theory and literature, and of random cascades."""
-    from tests.random_cascades import case
+    from tests.cases.random_cascades import case
     from tests.verdict_texts import PATTERNS
 
     asked: dict[str, list[tuple[Any, Any]]] = {

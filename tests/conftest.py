@@ -1,7 +1,10 @@
 """Shared set-up: Hypothesis profiles, golden files, fixed seeds, and what to skip without a GPU.
 
-Golden files lie at `tests/golden/<module>/<name>.txt`, where `tests/test_explain.py` gives the module `explain`.
-A missing golden file fails, as a changed one does; `make golden` rewrites them from what the code prints now.
+Golden files lie at `tests/golden/<module>/<name>.txt`, where `tests/monoids/test_selection.py` gives the module
+`selection`. A missing golden file fails, as a changed one does; `make golden` rewrites them from what the code prints.
+
+Profiles of Hypothesis: `ci`, with the same examples in every run, by which a plain `pytest` repeats what CI ran;
+`thorough`, with all that `make slow` draws; `random`, with new examples in every run (`make random`).
 """
 
 import os
@@ -20,9 +23,16 @@ from tests.sweeps import draws, mark_slow
 TESTS = Path(__file__).parent
 
 os.environ["REDALG_TUNED"] = "off"  # what someone has tuned on this machine is no part of a test
-settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thorough", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)
-settings.register_profile("ci", settings.get_profile("thorough"), max_examples=draws(100))
+settings.register_profile(
+    "random",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=False,
+    max_examples=draws(100),
+)
+settings.register_profile("ci", settings.get_profile("random"), derandomize=True, database=None)
+settings.register_profile("thorough", settings.get_profile("ci"), max_examples=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
@@ -91,6 +101,5 @@ class Golden:
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """`golden("attention_form", str(form))` compares with `tests/golden/<module>/attention_form.txt`."""
-    module = request.path.relative_to(TESTS).with_suffix("")
-    folder = TESTS / "golden" / module.with_name(module.name.removeprefix("test_"))
-    return Golden(folder, request.config.getoption("--update-golden"))
+    module = request.path.stem.removeprefix("test_")
+    return Golden(TESTS / "golden" / module, request.config.getoption("--update-golden"))

@@ -2,7 +2,7 @@
 
     python -m tests.replay write                 the committed list: a line for every kernel, with its source's hash
     python -m tests.replay diff BEFORE [AFTER]   the sources of two commits, each in a worktree of its own, as a diff
-    python tests/replay.py sources FILE          the sources of the tree in which it is run, as JSON
+    python -P tests/replay.py sources FILE       the sources of the tree in which it is run, as JSON
 
 A commit is asked through `fuse` and `source` alone, and through the cases that it holds, so that moved files do not
 matter. The docstring of a source, which prints a version and a plan, is left out of its hash and of the diff.
@@ -22,8 +22,10 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,15 +42,24 @@ def case_sources(target: str, dtype: str) -> dict[str, Source]:
     """The kernels of the tests' cases, by name."""
     import torch
 
-    from tests.kernel_cases import CASES, cast, fused, problem, tensors_of
-
+    tests = kernel_cases()
     found = {}
-    for case in CASES:
-        form = fused(case.form)
-        given = cast(tensors_of(case), getattr(torch, dtype))
-        options = problem(form, given, case.sizes) | {"empty": case.empty}
+    for case in tests.CASES:
+        form = tests.fused(case.form)
+        given = tests.cast(tests.tensors_of(case), getattr(torch, dtype))
+        options = tests.problem(form, given, case.sizes) | {"empty": case.empty}
         found[f"case {case.name} {target} {dtype}"] = source_of(form, target, options)
     return found
+
+
+def kernel_cases() -> ModuleType:
+    """The module of the tests' cases, where the commit has it."""
+    try:
+        return import_module("tests.cases.kernels")
+    except ModuleNotFoundError as error:
+        if error.name != "tests.cases.kernels":
+            raise
+        return import_module("tests.kernel_cases")
 
 
 def row_sources(name: str) -> dict[str, Source]:
@@ -110,7 +121,7 @@ def sources_at(commit: str, workers: int) -> dict[str, str]:
             tree = Path(folder, "tree")
             subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, commit], cwd=ROOT, check=True)
         try:
-            command = [sys.executable, __file__, "sources", str(out), "--workers", str(workers)]
+            command = [sys.executable, "-P", __file__, "sources", str(out), "--workers", str(workers)]
             settings = {**os.environ, "PYTHONPATH": str(tree), "REDALG_CACHE_DIR": str(Path(folder, "cache"))}
             settings.pop("REDALG_TUNED", None)  # with the plans that are shipped, and none of this machine
             subprocess.run(command, cwd=tree, check=True, env=settings)

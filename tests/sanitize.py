@@ -33,7 +33,7 @@ import redalg as ra
 from benchmarks.environment import environment, target
 from redalg.library import chained_product, quantized_product
 from redalg.runtime.call.kernels import kernel_for
-from tests.kernel_cases import CASES, cast, fused, problem, tensors_of, worst_error
+from tests.cases.kernels import CASES, cast, fused, problem, tensors_of, worst_error
 
 TOOLS = ("memcheck", "racecheck")
 OPTIONS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ("--racecheck-report", "analysis")}

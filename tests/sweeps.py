@@ -21,12 +21,19 @@ def draws(many: int) -> int:
 def mark_slow(items: list[pytest.Item]) -> None:
     """Of the cases of a function that is marked `sweep(every)` one of so many stays, and the others are slow.
 
-    Their names choose, so that the cases that stay are no pattern in the order of parameters.
+    Their names choose, so that the cases that stay are no pattern in the order of parameters; the folder is left out,
+    so that they stay the same when a file moves.
     """
     sweeps: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if (marker := item.get_closest_marker("sweep")) and not item.get_closest_marker("slow"):
             sweeps[item.nodeid.partition("[")[0], *marker.args].append(item)
     for (_, every), cases in sweeps.items():
-        for item in sorted(cases, key=lambda case: crc32(case.nodeid.encode()))[-(-len(cases) // every) :]:
+        for item in sorted(cases, key=place)[-(-len(cases) // every) :]:
             item.add_marker(pytest.mark.slow)
+
+
+def place(case: pytest.Item) -> int:
+    """The place of a case among those of its function: a hash of its name, as if its file lay in `tests` itself."""
+    name = case.nodeid.partition("::")[2]
+    return crc32(f"tests/{case.path.name}::{name}".encode())

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import redalg as ra
 from redalg.errors import ExpressionError
-from tests import literature, literature_order, theory
-from tests.corpus import Pattern
+from tests.cases import literature, literature_order, theory
+from tests.cases.corpus import Pattern
 
 PATTERNS = (
     *(row.pattern for row in theory.ROWS), *theory.NOES,

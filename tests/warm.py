@@ -13,9 +13,9 @@ from os import cpu_count
 import torch
 
 from redalg.runtime.compile.compile import compile_source
-from tests.kernel_cases import CASES, cast, fused, problem, tensors_of
-from tests.test_merging_gpu import MERGED, SEGMENTS, fresh, plan_of
-from tests.test_varying_gpu import FORMS, SIZES, sources
+from tests.cases.kernels import CASES, cast, fused, problem, tensors_of
+from tests.lower_tile.test_merging_gpu import MERGED, SEGMENTS, fresh, plan_of
+from tests.strategies.test_varying_gpu import FORMS, SIZES, sources
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -22,7 +22,7 @@ from sympy.core.relational import Relational
 import redalg as ra
 from redalg.errors import RedalgError
 from redalg.expression import Reduce
-from tests.corpus import as_torch, named
+from tests.cases.corpus import as_torch, named
 from tests.fuzz.case import LENGTHS, Outputs
 from tests.fuzz.data import HOSTILE, Data
 from tests.oracle import Oracle

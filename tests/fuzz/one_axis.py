@@ -17,8 +17,8 @@ from sympy import Abs, Expr, Integer, Max, Min, Mod, Rational, S, cos, cosh, exp
 from sympy.logic.boolalg import Boolean
 
 import redalg as ra
+from tests.cases.random_cascades import MONOTONE
 from tests.fuzz.case import Case, Draw, axes_of, b, eps, gamma, n, tensor
-from tests.random_cascades import MONOTONE
 
 x, y, s, w, p, z, M, t, c, v = map(tensor, "xyswpzMtcv")
 Values = Sequence[Expr]

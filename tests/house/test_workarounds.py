@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import redalg
-from redalg.lower_tile.workarounds.known import GCC, NVCC, TILELANG, TILELANG_VERSION, WORKAROUNDS, Workaround
+from redalg.lower_tile.workarounds.known import GCC, NVCC, TILELANG, TILELANG_VERSION, WORKAROUNDS
 
 ROOM = Path(redalg.__file__).parent / "lower_tile" / "workarounds"
 LISTED = {place.rpartition(":")[2] for workaround in WORKAROUNDS for place in workaround.places}
@@ -24,12 +24,18 @@ def reads(source: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
 
 
-@pytest.mark.parametrize("workaround", WORKAROUNDS, ids=lambda one: one.places[0])
-def test_a_workaround_stands_where_its_row_says(workaround: Workaround) -> None:
-    assert workaround.places
-    for place in workaround.places:
-        module, _, name = place.partition(":")
-        assert reduce(getattr, name.split("."), import_module(f"redalg.{module}")) is not None
+def stands(place: str) -> bool:
+    """True if redalg has what a place names, `module:name`."""
+    module, _, name = place.partition(":")
+    try:
+        return reduce(getattr, name.split("."), import_module(f"redalg.{module}")) is not None
+    except (ImportError, AttributeError):
+        return False
+
+
+def test_a_workaround_stands_where_its_row_says() -> None:
+    assert [workaround for workaround in WORKAROUNDS if not workaround.places] == []
+    assert [place for workaround in WORKAROUNDS for place in workaround.places if not stands(place)] == []
 
 
 def test_none_has_expired() -> None:

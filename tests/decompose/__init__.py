@@ -1,0 +1,1 @@
+"""Tests of parsing, of separation and of verdicts."""

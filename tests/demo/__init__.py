@@ -1,0 +1,1 @@
+"""Tests of the demo and the command line."""

@@ -1,0 +1,1 @@
+"""Tests of derived forms, and of what one loop holds."""

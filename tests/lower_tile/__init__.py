@@ -1,0 +1,1 @@
+"""Tests of tile programs and of the kernels that they become."""

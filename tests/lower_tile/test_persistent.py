@@ -1,0 +1,241 @@
+"""Blocks that stay and take tiles in turn make what a block for every tile makes, to the last bit, in any order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from redalg.errors import PlanError
+from redalg.lower_tile.check.fit import smem_bytes
+from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.compile.compile import compile_only, compile_source
+from redalg.runtime.known.tuned import entry_of
+from redalg.runtime.lowering import Lowered, space_for
+from redalg.strategies.model.cost import H200, Kernel
+from redalg.strategies.model.traffic import Traffic
+from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
+from tests.cases.problems import Problem, levelled, problems
+from tests.lower_tile.test_merging import shuffled
+from tests.strategies.test_varying import drawn as of_sizes
+from tests.sweeps import draws
+
+KNOWN = {one.name: one for one in CASES}
+
+
+@dataclass(frozen=True)
+class Large:
+    """A form with more tiles than blocks that live on a chip, and what its plan has."""
+
+    form: str
+    shapes: Mapping[str, tuple[int, ...]]
+    dtype: torch.dtype
+    plan: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def special(self) -> bool:
+        return bool(self.plan.get("warp_specialized"))
+
+    def lowered(self, target: str, tensors: Mapping[str, torch.Tensor], blocks: int) -> Lowered:
+        form = fused(self.form)
+        plan = form.lower(target, **problem(form, tensors)).plan
+        plan = replace(plan, **{"warp_specialized": False, **self.plan, "persistent": blocks})
+        made: Lowered = form.lower(target, **problem(form, tensors), plan=plan)
+        return made
+
+
+def heads(keys: int, width: int = 64) -> dict[str, tuple[int, ...]]:
+    return {"Q": (8, 16, 512, width), "K": (8, 16, keys, width), "V": (8, 16, keys, width)}
+
+
+WIDE = {"stages": 2, "warp_specialized": True, "threads": 256, "block_row": 128, "block_streamed": 64}
+BESIDE = 4096
+"""Bytes of barriers, and of what reductions across warps take, which are no tiles."""
+LARGE = {
+    "rows in registers": Large("attention", heads(300), torch.float16, {"stages": 2}),
+    "loading warps": Large("attention", heads(512), torch.float16, {**WIDE, "threads": 128, "block_row": 64}),
+    "causal, loading warps": Large("causal", heads(512, 128), torch.bfloat16, WIDE),
+    "parts": Large("causal", heads(256), torch.float16, {"stages": 1, "segments": 2}),
+    "softmax": Large("softmax", {"x": (4000, 2000)}, torch.float32),
+    "variance": Large("variance", {"x": (5000, 3000)}, torch.float32),
+    "best of rows": Large("best of rows", {"x": (3000, 2000)}, torch.float32),
+    "routing": Large("routing to one", {"x": (30000, 64), "W": (64, 32)}, torch.float16, {"splits": 1, "segments": 1}),
+}
+
+
+def lowered(name: str, target: str, dtype: str = "float32", **fields: Any) -> Lowered:
+    """A case under its usual plan, with blocks that stay."""
+    form, tensors = fused(KNOWN[name].form), tensors_of(KNOWN[name])
+    known = problem(form, tensors, KNOWN[name].sizes)
+    known["dtypes"] = {one: dtype if kind == "float32" else kind for one, kind in known["dtypes"].items()}
+    plan = replace(form.lower(target, **known, empty=KNOWN[name].empty).plan, **{"persistent": 1, **fields})
+    made: Lowered = form.lower(target, **known, empty=KNOWN[name].empty, plan=plan)
+    return made
+
+
+# ---- meaning ---------------------------------------------------------------------------------------------------------
+
+
+@given(problems(), st.integers(1, 7), st.integers(0, 99))
+@settings(max_examples=draws(25))
+def test_blocks_that_stay_make_what_a_block_for_every_tile_makes(drawn: Problem, blocks: int, seed: int) -> None:
+    """Buffers hold what the tile before left: whatever is read without being written first would show."""
+    name, tensors, tile, extents = drawn
+    form = fused(name)
+    known = problem(form, tensors, extents)
+    usual = form.lower("c", **known)
+    tile = {**tile, "block_row": 1} if usual.plan.binding.row is None else tile
+    plan = levelled(usual.plan, {**tile, "splits": 1}, usual.problem.sizes, form.form)
+    assume(plan.splits == 1)
+    arguments = {one: array.numpy() for one, array in tensors.items()}
+    apart, staying = (form.lower("c", **known, plan=replace(plan, persistent=one)).program for one in (0, blocks))
+    assert [one.blocks for one in staying.kernels].count(blocks) == 1
+    first, second = interpret(apart, arguments), interpret(staying, arguments, order=shuffled(seed))
+    for one in form.cascade.outputs:
+        assert np.array_equal(first[one.name], second[one.name], equal_nan=True)
+
+
+ON_C: dict[str, dict[str, Any]] = {
+    "ragged, d ≠ e": {"block_row": 24, "block_streamed": 16},
+    "causal": {"block_row": 16, "block_streamed": 16, "segments": 2},
+    "softmax": {"block_row": 1},
+    "layer_norm": {"block_row": 1},
+    "covariance": {"block_row": 16, "block_column": 16},
+    "best of rows": {"block_row": 1},
+    "routing": {"block_row": 16, "block_streamed": 16},
+    "variance": {"block_row": 1},
+}
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("blocks", [2, 5])
+@pytest.mark.parametrize("name", ON_C)
+def test_the_c_target_equals_the_definition(name: str, blocks: int) -> None:
+    case, made = KNOWN[name], lowered(name, "c", **{**ON_C[name], "persistent": blocks})
+    tensors, form = tensors_of(case), fused(case.form)
+    out = form(**tensors, backend="tilelang", empty=case.empty, sizes=case.sizes, plan=made.plan)
+    assert worst_error(out, form.reference(**tensors, sizes=case.sizes), case.empty) <= max(case.tolerance, 1e-6)
+
+
+def test_sizes_that_change() -> None:
+    """Few tiles, or many: how many a block takes is found when it starts."""
+    form, sized = fused("attention"), (1, 2, 40, 300)
+    known = problem(form, of_sizes(form, *sized))
+    plan = replace(form.lower("c", **known, varying="bhqk").plan, persistent=3)
+    made = form.lower("c", **known, varying="bhqk", plan=plan)
+    run = compile_source(made.source).run
+    for at in (sized, (2, 3, 70, 65), (1, 1, 1, 7)):
+        tensors = of_sizes(form, *at)
+        wanted = form.reference(**tensors)
+        found = interpret(made.program, {key: one.numpy() for key, one in tensors.items()}, order=shuffled(0))
+        assert worst_error(torch.from_numpy(found["out"]), wanted) <= 2e-6
+        out = torch.full(wanted.shape, torch.nan)
+        run(*(tensors[name] for name in form.cascade.inputs()), out)
+        assert worst_error(out, wanted) <= 2e-6
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_says_how_tiles_are_shared_out() -> None:
+    made = lowered("ragged, d ≠ e", "sm_90a", "float16", persistent=2)
+    text = made.source.text
+    points = 1
+    for _, extent in made.program.kernels[0].grid:
+        points *= extent
+    blocks = 2 * made.plan.device.multiprocessors
+    assert f"with T.Kernel({blocks}, **launch) as worker:  # stream k, finish" in text
+    assert f"for turn in T.serial(T.ceildiv({points} - worker, {blocks})):" in text
+    assert f"block = turn * {blocks} + worker" in text
+    assert f") by {blocks} blocks in turn: stream k, finish" in str(made.program)
+    assert "persistent (2 blocks a multiprocessor)" in text
+    assert "persistent" not in str(replace(made.plan, persistent=0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "target"), [*((name, "sm_90a") for name in LARGE), ("rows in registers", "sm_80")])
+def test_kernels_compile_and_take_what_was_estimated(name: str, target: str) -> None:
+    """Where some warps load tiles alone, they count phases over all turns, and run ahead into the next one."""
+    one = LARGE[name]
+    made = one.lowered(target, {key: torch.empty(shape, dtype=one.dtype) for key, shape in one.shapes.items()}, 1)
+    first, *_ = compile_only(made.source)
+    assert first.spill_bytes == 0
+    counted = smem_bytes(made.program.kernels[0], made.plan)
+    assert counted <= first.smem_bytes <= counted + BESIDE
+    assert "for (int turn = 0;" in first.cuda
+    assert ("phase_cnt" in first.cuda) == one.special
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
+REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"persistent": -1}, "has -1 blocks that stay on a multiprocessor. Use 0 to 32."),
+    ({"persistent": 33}, "has 33 blocks that stay on a multiprocessor. Use 0 to 32."),
+    ({"segments": 2, "merge": "launch", "warp_specialized": False},
+     "has blocks that take tiles in turn, and the last block to come merges. Use persistent=0."),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "said"), REFUSED)
+def test_a_plan_that_no_block_can_stay_for(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(said)):
+        lowered("one query", "sm_90a", "float16", **fields)
+
+
+def test_split_contractions_have_a_block_for_every_tile() -> None:
+    with pytest.raises(PlanError, match="and contractions are split"):
+        lowered("routing", "sm_90a", "float16", block_inner=16, splits=2)
+
+
+def test_plans_with_more_tiles_than_live_together_have_a_twin_that_stays() -> None:
+    form, dtypes = fused("attention"), dict.fromkeys("QKV", "float16")
+    made = space_for(form.form, "sm_90a", {"b": 8, "h": 16, "q": 1024, "k": 1024, "d": 64, "e": 64}, dtypes)
+    plans = list(made.plans())
+    staying = [one for one in plans if one.persistent]
+    assert staying
+    assert len(set(plans)) == len(plans)
+    assert [one for one in plans if not one.persistent] == list(made.plans(persistent=False))
+    for one in staying:
+        kernel = Kernel(Traffic(made.outline, one), H200)
+        assert one.persistent * one.device.multiprocessors < kernel.traffic.grid
+        assert kernel.resident() == one.persistent
+        assert made.admits(one)
+        assert not made.admits(replace(one, persistent=one.persistent + 1))
+    few = space_for(form.form, "sm_90a", {"b": 1, "h": 2, "q": 64, "k": 1024, "d": 64, "e": 64}, dtypes)
+    assert not any(one.persistent for one in few.plans())
+    assert made.preferred().persistent == 0
+
+
+def test_what_was_tuned_before_has_a_block_for_every_tile() -> None:
+    choices = lowered("one query", "sm_90a", "float16").plan.choices()
+    assert choices["persistent"] == 1
+    key = {"cascade": "", "dtypes": {}, "bucket": {}, "options": {}, "card": "H200", "redalg": "", "tilelang": ""}
+    older = {name: one for name, one in choices.items() if name != "persistent"}
+    line = {"key": key, "sizes": {}, "plan": older, "measured_us": 1.0, "predicted_us": 1.0}
+    assert entry_of(line).plan == {**older, "persistent": 0}
+
+
+# ---- on a GPU --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", LARGE)
+def test_on_a_gpu_to_the_last_bit(name: str) -> None:
+    """And again on fresh data: what a block leaves in its buffers is another tile's."""
+    one, generator = LARGE[name], torch.Generator("cuda").manual_seed(0)
+    form = fused(one.form)
+    for _ in range(3):
+        tensors = {key: torch.randn(shape, generator=generator, device="cuda").to(one.dtype)
+                   for key, shape in one.shapes.items()}  # fmt: skip
+        wanted, *others = (form(**tensors, plan=one.lowered("sm_90a", tensors, blocks).plan) for blocks in (0, 1, 2))
+        for found in others:
+            pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
+            assert all(torch.equal(one, other) for one, other in pairs)

@@ -1,0 +1,194 @@
+"""Kernels of what no one loop with one matrix product holds, against the definition: in stages, by pairs of axes, as
+plain sums; under several plans, in one segment and in three."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy import exp
+
+import redalg as ra
+from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.lowering import Lowered
+from redalg.strategies.binding import bind_axes
+from tests.cases.kernels import problem, worst_error
+from tests.cases.wider import AFTER, AHEAD, APART, BESIDE, FORMS, PRODUCTS, ROUNDED, SIZES, SUMS, drawn
+from tests.sweeps import draws
+
+TOLERANCE = 5e-6
+
+
+@cache
+def fused(name: str) -> ra.Fused:
+    return FORMS[name]()
+
+
+@cache
+def tensors(name: str) -> dict[str, torch.Tensor]:
+    return drawn(name)(torch.Generator().manual_seed(0))
+
+
+@cache
+def wanted(name: str) -> dict[str, torch.Tensor]:
+    made = fused(name).reference(**tensors(name))
+    return dict(made._asdict()) if hasattr(made, "_asdict") else {"out": made}
+
+
+def lowered(name: str, target: str = "c", **options: Any) -> Lowered:
+    made: Lowered = fused(name).lower(target, **problem(fused(name), tensors(name)), **options)
+    return made
+
+
+def assert_defined(name: str, made: Mapping[str, Any], empty: str = "nan") -> None:
+    for key, expected in wanted(name).items():
+        assert worst_error(torch.as_tensor(made[key]), expected, empty) <= TOLERANCE, key
+
+
+def interpreted(name: str, one: Lowered) -> dict[str, Any]:
+    made: dict[str, Any] = interpret(one.program, {key: array.numpy() for key, array in tensors(name).items()})
+    return made
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("target", ["c", "sm_90a"])
+@pytest.mark.parametrize("name", FORMS)
+def test_the_tile_program_equals_the_definition(name: str, target: str) -> None:
+    assert_defined(name, interpreted(name, lowered(name, target)))
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("name", [name for name in FORMS if "scan" not in name])
+def test_three_segments_equal_the_definition(name: str) -> None:
+    plan = lowered(name).plan
+    plan = replace(plan, segments=3, block_streamed=16, level="block")
+    assert_defined(name, interpreted(name, lowered(name, plan=plan)))
+
+
+@pytest.mark.parametrize(("name", "segments"), [("where the third is largest", 1), ("attention, normalised", 3)])
+def test_the_c_target_equals_the_definition(name: str, segments: int) -> None:
+    plan = replace(lowered(name).plan, segments=segments)
+    assert_defined(name, {"out": fused(name)(**tensors(name), backend="tilelang", plan=plan)})
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_derived_form_equals_the_definition(name: str) -> None:
+    made = fused(name)(**tensors(name), backend="torch")
+    assert_defined(name, made._asdict() if hasattr(made, "_asdict") else {"out": made})
+
+
+@given(st.sampled_from(sorted({*FORMS} - {"a scan beside a product", "a scan of scores"})),
+       st.fixed_dictionaries({"block_row": st.sampled_from([1, 3, 16]), "block_streamed": st.sampled_from([5, 16, 80]),
+                              "block_column": st.sampled_from([3, 16, 32]), "block_inner": st.sampled_from([0, 16]),
+                              "segments": st.sampled_from([1, 2, 3])}))  # fmt: skip
+@settings(max_examples=draws(10))
+def test_stages_and_sums_keep_their_meaning_under_any_plan(name: str, tile: dict[str, int]) -> None:
+    """p, then Σ f(x, p); out, then out'; t, then s = Σ g(t, u); r, then Σ s·r; d, then Σ_j f(d[j]); Σ (f·h)·g by c."""
+    plan = lowered(name).plan
+    tile = {**tile, "block_row": 1} if plan.binding.row is None else tile
+    plan = replace(plan, **tile, level="block")
+    assert_defined(name, interpreted(name, lowered(name, plan=plan)))
+
+
+@pytest.mark.parametrize("name", [*PRODUCTS, *SUMS])
+def test_what_is_a_matrix_product_and_what_is_not(name: str) -> None:
+    made = lowered(name)
+    assert made.plan.binding == bind_axes(made.form, SIZES)
+    assert made.plan.binding.contracted == (name in PRODUCTS)
+    assert ("products as plain sums" in str(made.plan)) == (name in SUMS)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_outputs_that_no_axes_serve_together_are_made_apart(name: str) -> None:
+    form = lowered(name).form
+    assert len(form.stages) == 2
+    assert [one.name for one in form.returned] == [one.name for one in fused(name).form.outputs]
+    assert bind_axes(form, SIZES).contracted
+
+
+@pytest.mark.parametrize("name", [*AHEAD, *BESIDE, *AFTER, *ROUNDED])
+def test_which_stages_there_are(name: str) -> None:
+    form = lowered(name).form
+    assert bool(form.ahead) == (name in AHEAD)
+    assert bool(form.after) == (name in AFTER)
+    assert bool(lowered(name).program.kernels[0].plan) == (name in AHEAD)
+    assert [one.name for one in form.returned] == [one.name for one in fused(name).form.outputs]
+
+
+def test_of_two_ways_apart_the_fewer_numbers_are_made() -> None:
+    """Queries are projected ahead (q x d numbers, not q x k); of attention it is what it gives, not its weights."""
+    assert [one.outputs[0].axes for one in lowered("projected queries").form.ahead] == [ra.axes("d q")]
+    assert [one.outputs[0].axes for one in lowered("projected attention").form.ahead] == [ra.axes("e q")]
+
+
+@pytest.mark.parametrize("length", [32, 33])
+def test_what_every_row_would_reduce_again_is_made_ahead(length: int) -> None:
+    """Σ_i f(x[i,k], s), s[i] = Σ_k g: one loop where there are few k, s ahead of it where there are many."""
+    made, rng = fused("shares of rows, of columns"), torch.Generator().manual_seed(0)
+    data = {"w": torch.rand(5, length, generator=rng) + 0.1}
+    one = made.lower("c", {"b": 5, "n": length}, {"w": "float32"})
+    assert bool(one.form.ahead) == (length > 32)
+    got = torch.as_tensor(interpret(one.program, {"w": data["w"].numpy()})["out"])
+    assert worst_error(got, made.reference(**data)) <= TOLERANCE
+
+
+def test_a_stage_reads_what_is_as_narrow_as_before() -> None:
+    """A stage after the loop's, which reads float32, leaves the loop's own products to tensor cores."""
+    sizes = {"q": 128, "k": 256, "d": 64, "e": 64}
+    assert fused("norm of attention").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16")).plan.tensor_cores
+
+
+@pytest.mark.parametrize("rows", [1, 1024])
+def test_what_is_the_same_for_all_queries_is_made_ahead(rows: int) -> None:
+    """Σ_i f(x[i,k], s), s[i] = Σ_j g: sums of keys alone, which tiles of 16 queries and more would make for each; the
+    products that read them stay on tensor cores."""
+    one = fused("keys and their norms").lower(
+        "sm_90a", {"q": rows, "k": 256, "d": 64, "e": 64}, dict.fromkeys("QKV", "float16")
+    )
+    assert [stage.outputs[0].axes for stage in one.form.ahead] == [(ra.axes("k"),)]
+    assert one.plan.tensor_cores
+
+
+def test_values_of_the_same_axes_are_made_by_one_stage() -> None:
+    """A log-sum-exp, a mean and a variance: one kernel reads their data, not one for each."""
+    n, m = ra.axes("n m")
+    w, z = ra.tensors("w[b,n] z[n,m]")
+    made = ra.fuse(ra.sum(exp(w * (ra.logsumexp(z, m) - ra.mean(z, m)) / (1 + ra.var(z, m))), n), axes="b")
+    one = made.lower("sm_90a", {"b": 400, "n": 100, "m": 50}, "float32")
+    [stage] = one.form.ahead
+    assert len(stage.outputs) == len(made.cascade.producers) > 2
+    assert len(one.program.kernels) == 2
+
+
+def test_what_few_rows_share_stays_in_the_loop() -> None:
+    """Without a matrix product a tile may be of one row."""
+    n, m = ra.axes("n m")
+    w, z = ra.tensors("w[b,n] z[n,m]")
+    made = ra.fuse(ra.sum(exp(w * ra.sum(z, m)), n), axes="b")
+    assert not made.lower("sm_90a", {"b": 32, "n": 100, "m": 50}, "float32").form.ahead
+    assert made.lower("sm_90a", {"b": 33, "n": 100, "m": 50}, "float32").form.ahead
+
+
+def test_an_empty_row_of_a_stage_is_zero_where_that_is_asked() -> None:
+    name = "masked norm of attention"
+    assert wanted(name)["out"].isnan().tolist() == [row == 3 for row in range(SIZES["q"])]
+    assert_defined(name, interpreted(name, lowered(name, empty="zero")), "zero")
+
+
+def test_sizes_of_stages_are_constant() -> None:
+    with pytest.raises(ra.PlanError, match=r"axis q cannot change from call to call.*Those that can: none"):
+        lowered("norm of attention", varying="q")
+
+
+def test_each_stage_says_what_it_makes_and_compiles_apart() -> None:
+    text = lowered("projected attention", "sm_90a").source.text
+    assert "First sum_k_0" in text
+    assert "launch_of_stage_1" in text
+    assert "contract_of_stage_1(" in text
+    compile(text, "stages", "exec")

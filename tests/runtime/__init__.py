@@ -1,0 +1,1 @@
+"""Tests of calls: their tensors, kernels, caches and plans."""

@@ -1,0 +1,1 @@
+"""Tests of plans: their space, the model of their time, and the search."""

@@ -1,0 +1,1 @@
+"""Tests of what crosses every room: from an expression to its results."""

@@ -1,0 +1,328 @@
+"""Verdicts other than yes: the full text of every message, and the parts of the values that `analyze` gives.
+
+The cases are the "no" list of the theory, with a kink, a threshold, an exponent or a logarithm that moves with d, and
+what stays undecided.
+"""
+
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sympy import (
+    Abs,
+    Expr,
+    Max,
+    Rational,
+    erf,
+    exp,
+    floor,
+    log,
+    oo,
+    sign,
+    sin,
+    sqrt,
+)  # fmt: skip
+
+import redalg as ra
+from tests.cases.refusals import Case, each
+
+b, n, e, k, q = ra.axes("b n e k q")
+x, w, v, t = ra.tensors("x[b,n] w[b,n] v[n,e] t[b,n]")
+base = ra.scalars("base")
+mean = ra.sum(x * w, n) / ra.sum(w, n)
+ESTIMATE = "No state of fixed size holds what a later sum_0 would need of the elements already read. "
+TWO_PASSES = "Run two passes: `ra.fuse(…, passes=2)` computes sum_0 first, then the rest with it as a tensor."
+TOTAL, LARGEST = ra.sum(x, n), ra.max(Abs(x), n)
+CENTRED = x - ra.mean(x, n)
+INDEPENDENT = "are independent for distinct d, so the rank is infinite. "
+SINGULAR = (
+    "of a sum that mixes x and d, singular where that is 0, which moves with d: functions singular at different places "
+    "are independent, so the rank is infinite. "
+)
+OR_TWO_PASSES = TWO_PASSES.replace("Run", " Or run")
+
+
+def jensen_shannon() -> Expr:
+    p, r = ra.softmax(x, n), ra.softmax(t, n)
+    return ra.sum(p * log((p + r) / 2), n)
+
+
+PROVEN = (
+    "no sum of at most 8 products g(x)·h(d) is the term, since its matrix F(x_i, d_j) at samples, in 120 digits, has a "
+    "minor of order 9 that is not 0"
+)
+VERDICTS: dict[str, Case] = {
+    "absolute deviation": Case(
+        lambda: ra.fuse(ra.mean(Abs(x - ra.mean(x, n)), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `Abs(x[b, n] - sum_0/count)` has a kink where its argument is 0, which moves with d: the "
+        "matrix |x_i − d_j| is nonsingular for distinct points, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+    ),
+    "clipping": Case(
+        lambda: ra.fuse(ra.sum(Max(x, ra.mean(x, n)), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `Max(sum_0/count, x[b, n])` clips x at a threshold that moves with d: every element may "
+        "change side, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+    ),
+    "count above the mean": Case(
+        lambda: ra.fuse(ra.sum(ra.where(x > ra.mean(x, n), 1, 0), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `x[b, n] > sum_0/count` compares x with d: the threshold moves with d and every element "
+        "may change side, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+    ),
+    "Gaussian about the mean": Case(
+        lambda: ra.fuse(ra.sum(exp(-((x - ra.mean(x, n)) ** 2)), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `exp(2*x[b, n]*sum_0/count)` couples x and d through the product `2*x[b, n]*sum_0/count` "
+        "in an exponent: functions exp(x·d) are independent for distinct d, so the rank is infinite. "
+        + ESTIMATE
+        + TWO_PASSES,
+    ),
+    "exponential of x·d": Case(
+        lambda: ra.fuse(ra.sum(exp(x * TOTAL), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `exp(x[b, n]*sum_0)` couples x and d through the product `x[b, n]*sum_0` in an exponent: "
+        "functions exp(x·d) " + INDEPENDENT + ESTIMATE + TWO_PASSES,
+    ),
+    "sigmoid of x·d": Case(
+        lambda: ra.fuse(ra.sum(1 / (1 + exp(-x * TOTAL)), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `exp(-x[b, n]*sum_0)` couples x and d through the product `-x[b, n]*sum_0` in an exponent: "
+        "functions exp(x·d) " + INDEPENDENT + ESTIMATE + TWO_PASSES,
+    ),
+    "sine of x·d": Case(
+        lambda: ra.fuse(ra.sum(sin(x * TOTAL), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `sin(x[b, n]*sum_0)` couples x and d through the product `x[b, n]*sum_0` in `sin`: "
+        "functions sin(x·d) " + INDEPENDENT + ESTIMATE + TWO_PASSES,
+    ),
+    "Jensen-Shannon": Case(
+        lambda: ra.fuse(jensen_shannon()),
+        ra.NotFusible,
+        "reduction `sum_2`: `log(exp(t[b, n] - max_1)/(2*sum_1) + exp(x[b, n] - max_0)/(2*sum_0))` is a logarithm "
+        + SINGULAR
+        + ESTIMATE.replace("sum_0", "max_0 and max_1 and sum_0 and sum_1")
+        + TWO_PASSES.replace("sum_0", "max_0 and sum_0 and max_1 and sum_1").replace(
+            "it as a tensor", "them as tensors"
+        ),
+    ),
+    "reciprocal": Case(
+        lambda: ra.fuse(ra.sum(1 / CENTRED, n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `1/(x[b, n] - sum_0/count)` has a pole where `x[b, n] - sum_0/count` is 0, which moves "
+        "with d: functions with poles at different places are independent, so the rank is infinite. "
+        + ESTIMATE
+        + TWO_PASSES,
+    ),
+    "root": Case(
+        lambda: ra.fuse(ra.sum(sqrt(x**2 + TOTAL**2), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `sqrt(x[b, n]**2 + sum_0**2)` is a power " + SINGULAR + ESTIMATE + TWO_PASSES,
+    ),
+    "rounding by floor": Case(
+        lambda: ra.fuse(ra.sum(floor(127 * x / LARGEST + Rational(1, 2)) * w, n)),
+        ra.NotFusible,
+        "reduction `sum_0`: `floor(127*x[b, n]/max_0 + 1/2)` jumps at places that move with d: every element may cross "
+        "one, so the rank is infinite. " + (ESTIMATE + TWO_PASSES).replace("sum_0", "max_0"),
+    ),
+    "sign": Case(
+        lambda: ra.fuse(ra.sum(sign(CENTRED), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `sign(x[b, n] - sum_0/count)` jumps at places that move with d: every element may cross "
+        "one, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+    ),
+    "no theorem": Case(
+        lambda: ra.fuse(ra.sum(erf(CENTRED), n)),
+        ra.NotFusible,
+        "reduction `sum_1`: `erf(x[b, n] - sum_0/count)` applies `erf` to what mixes x and d, and has no addition "
+        "theorem known to redalg; " + PROVEN + ". " + TWO_PASSES,
+    ),
+    "product": Case(
+        lambda: ra.fuse(ra.prod(x - TOTAL, n)),
+        ra.NotFusible,
+        "reduction `prod_0`: `x[b, n] - sum_0` is a product over sums that mix x and d: its expansion has as many "
+        "terms as there are elements. No state of fixed size holds what a later sum_0 would need of the elements "
+        "already read. " + TWO_PASSES,
+    ),
+    "unknown base": Case(
+        lambda: ra.fuse(ra.sum(base ** (x - TOTAL), n)),
+        ra.Undecided,
+        "reduction `sum_1`: `base**(x[b, n] - sum_0)` is real only where `base` is not negative, which is not known. "
+        "Declare it: `ra.scalars('base', positive=True)`." + OR_TWO_PASSES,
+    ),
+    "samples that contradict a theorem": Case(
+        lambda: ra.fuse(ra.sum(floor(x / LARGEST), n)),
+        ra.Undecided,
+        "reduction `sum_0`: `floor(x[b, n]/max_0)` jumps at places that move with d: every element may cross one, so "
+        "the rank is infinite in general. Yet at 24 samples of x the term has the rank of a sum of 2 "
+        "products g(x)·h(d), which redalg did not find. " + TWO_PASSES.replace("sum_0", "max_0"),
+    ),
+    "too rare for samples": Case(
+        lambda: ra.fuse(ra.sum(ra.where(ra.eq(n + 0 * x, ra.argmax(x, n) + 1), w, 0), n)),
+        ra.Undecided,
+        "reduction `sum_0`: `Eq(n, argmax_0 + 1)` compares x with d: the threshold moves with d and every element may "
+        "change side, so the rank is infinite in general. Yet at 24 samples of x the term has the rank of a sum of 2 "
+        "products g(x)·h(d), which redalg did not find. " + TWO_PASSES.replace("sum_0", "argmax_0"),
+    ),
+    "what attains, beside d": Case(
+        lambda: ra.fuse(ra.max(ra.where(x < LARGEST, x - TOTAL, -oo), n)),
+        ra.Undecided,
+        "reduction `max_1`: `x[b, n] < max_0` asks which elements attain an extremum, and under a max or min redalg "
+        "knows what to hold of them only where both branches are free of d. Write `where(u == max u, w, z)` with w and "
+        "z free of d right under the max or min, and take what holds d out of it."
+        + OR_TWO_PASSES.replace("sum_0", "max_0"),
+    ),
+    "not understood": Case(
+        lambda: ra.fuse(ra.min(Abs(exp(x) - ra.sum(exp(x), n) / 4), n)),
+        ra.Undecided,
+        "reduction `min_0`: `Abs(exp(x[b, n]) - sum_0/4)` is neither monotone nor quasiconcave in `exp(x[b, n])` for "
+        "every d, as far as redalg can tell, so that its min need not lie at an end of the range of `exp(x[b, n])`. "
+        + TWO_PASSES,
+    ),
+}
+
+
+@each(VERDICTS)
+def test_verdicts(case: Case) -> None:
+    case.check()
+
+
+def test_a_refusal_has_its_parts() -> None:
+    with pytest.raises(ra.NotFusible) as error:
+        ra.fuse(ra.mean(Abs(x - ra.mean(x, n)), n))
+    assert error.value.reduction == "sum_1"
+    assert "Abs(x[b, n] - sum_0/count)" in error.value.reason
+    assert error.value.hint == TWO_PASSES
+    assert error.value.evidence[0] == "term: Abs(x[b, n] - sum_0/count)"
+
+
+def test_analyze_gives_verdicts_as_values() -> None:
+    assert isinstance(ra.analyze(mean), ra.Exact)
+    refusal = ra.analyze(ra.mean(Abs(x - ra.mean(x, n)), n))
+    assert isinstance(refusal, ra.Refused)
+    assert refusal.reduction == "sum_1"
+    assert [type(ra.analyze(one)).__name__ for one in (
+        mean, ra.sum(ra.cast(x / LARGEST, "float16") * w, n), ra.mean(Abs(CENTRED), n), ra.sum(base ** (x - TOTAL), n),
+    )] == [
+        "Exact", "Approximate", "Refused", "Undecided",
+    ]  # fmt: skip
+
+
+EXPLAINED: dict[str, tuple[Expr, str]] = {
+    "by a theorem": (
+        ra.mean(Abs(CENTRED), n),
+        "Reduction `sum_1` has no state of fixed size, by a theorem. `Abs(x[b, n] - sum_0/count)` has a kink where its "
+        "argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct points, so the rank is "
+        "infinite. " + ESTIMATE + "Term: Abs(x[b, n] - sum_0/count). Rank test: the matrix F(x_i, d_j) of "
+        "24 samples, each d_j of data that hold all x_i, has a rank above 8. " + TWO_PASSES,
+    ),
+    "by samples": (
+        ra.sum(erf(x - TOTAL), n),
+        "Reduction `sum_1` has no separation of small rank, by samples. `erf(x[b, n] - sum_0)` applies `erf` to what "
+        "mixes x and d, and has no addition theorem known to redalg; " + PROVEN + ". Term: erf(x[b, n] - sum_0). Rank "
+        "test: the matrix F(x_i, d_j) of 24 samples, each d_j of data that hold all x_i, has a rank above 8. "
+        + TWO_PASSES,
+    ),
+    "undecided": (
+        ra.sum(base ** (x - TOTAL), n),
+        (
+            "Reduction `sum_1` is undecided: no state was found, and none was excluded. `base**(x[b, n] - sum_0)` is "
+            "real only where `base` is not negative, which is not known. Term: base**(x[b, n] - sum_0). Rank test: the "
+            "matrix F(x_i, d_j) of 24 samples, each d_j of data that hold all x_i, has rank 1. The rank looks like 1; "
+            "no separation was found. Declare it: `ra.scalars('base', positive=True)`." + OR_TWO_PASSES
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("expr", "text"), EXPLAINED.values(), ids=EXPLAINED)
+def test_a_verdict_explains_itself_in_sentences(expr: Expr, text: str) -> None:
+    made = ra.analyze(expr)
+    assert not isinstance(made, ra.Exact | ra.Approximate)
+    assert made.explain() == str(made) == text
+
+
+def test_a_certificate_is_a_theorem_and_the_samples() -> None:
+    for name, case in VERDICTS.items():
+        with pytest.raises(case.kind) as error:
+            case.call()
+        assert isinstance(error.value, ra.NotFusible | ra.Undecided)
+        assert error.value.certificate == (name != "no theorem" and case.kind is ra.NotFusible)
+        assert any("rank test: " in one for one in error.value.evidence)
+
+
+@pytest.mark.parametrize(("size", "kind"), [(4, ra.verdicts.Undecided), (16, ra.verdicts.Undecided), (17, ra.Refused),
+                                            (4096, ra.Refused)])  # fmt: skip
+def test_elements_of_a_small_axis_are_a_state_of_fixed_size(size: int, kind: type) -> None:
+    short = ra.axis("short", size=size)
+    z = ra.tensor("z[b,short]")
+    verdict = ra.analyze(ra.sum(Abs(z - ra.mean(z, short)), short))
+    assert type(verdict) is kind
+    if isinstance(verdict, ra.Refused):
+        assert verdict.certificate
+        assert "No state whose size does not grow with |short| holds" in verdict.reason
+
+
+@pytest.mark.parametrize("term", [lambda d: exp(-n * d), lambda d: sin(n * d), lambda d: Abs(n - d)])
+def test_a_term_of_the_index_alone_is_not_refused(term: Callable[[Expr], Expr]) -> None:
+    """Its sum follows from d and from the number of elements, whatever the theorems say of data."""
+    assert isinstance(ra.analyze(ra.sum(term(ra.max(x, n)), n)), ra.verdicts.Undecided)
+
+
+def test_a_refusal_pickles() -> None:
+    with pytest.raises(ra.NotFusible) as error:
+        ra.fuse(ra.mean(Abs(CENTRED), n))
+    again = pickle.loads(pickle.dumps(error.value))
+    assert (str(again), again.certificate, again.evidence) == (str(error.value), True, error.value.evidence)
+
+
+def test_no_theorem_speaks_of_what_lies_beside_its_own_extremum() -> None:
+    """The largest element below the maximum has a state: the two largest values. Below the mean there is none."""
+    top, mean = ra.max(x, n), ra.mean(x, n)
+    for condition, verdict in (
+        (x < top, "Exact"), (ra.logical_and(x < top, x > 0), "Exact"), (ra.logical_or(x < top, x > mean), "Undecided"),
+    ):  # fmt: skip
+        assert type(ra.analyze(ra.max(ra.where(condition, x, -oo), n))).__name__ == verdict
+    below_mean = ra.analyze(ra.max(ra.where(x < mean, x, -oo), n))
+    assert isinstance(below_mean, ra.Refused)
+    assert below_mean.certificate
+
+
+# ---- the form, when it is asked for ----------------------------------------------------------------------------------
+
+
+def underived(expr: Expr) -> ra.Fused:
+    """What a verdict holds, of which no form has been asked for."""
+    verdict = ra.analyze(expr)
+    assert isinstance(verdict, ra.Exact)
+    return verdict.fused
+
+
+def test_a_verdict_derives_no_form_and_fuse_does() -> None:
+    variance = ra.var(x, n)
+    decided, fused = underived(variance), ra.fuse(variance)
+    assert "form" not in vars(decided)
+    assert "form" in vars(fused)
+    assert str(decided.form) == str(fused.form)
+    assert decided == fused
+
+
+def test_threads_that_ask_at_once_get_one_form() -> None:
+    fused = underived(ra.sum(ra.softmax(x, n) * v, n))
+    start = threading.Barrier(4)
+
+    def asked(_: int) -> int:
+        start.wait()
+        return id(fused.form)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(asked, range(4))) == {id(fused.form)}
+
+
+def test_what_is_pickled_holds_the_form() -> None:
+    fused = underived(ra.var(x, n))
+    copied = pickle.loads(pickle.dumps(fused))
+    assert "form" in vars(copied)
+    assert str(copied.form) == str(fused.form)

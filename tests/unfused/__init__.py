@@ -1,0 +1,1 @@
+"""Tests of the definition as PyTorch, and of files that run alone."""
