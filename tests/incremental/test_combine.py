@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import oo, sqrt
+from sympy import S, oo, sqrt
 
 import redalg as ra
 from redalg.expression import Axis, Value
@@ -36,7 +36,8 @@ from redalg.runtime.bind.inputs import bind
 
 b, n, k, d, q = ra.axes("b n k d q")
 j = ra.axis("j", size=3)
-x, w, y = ra.tensors("x[b,n] w[b,n] y[b,n]")
+e = ra.axes("e")
+x, w, y, Z = ra.tensors("x[b,n] w[b,n] y[b,n] Z[b,n,e]")
 Q, K, V = ra.tensors("Q[b,q,d] K[b,k,d] V[b,k,e]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
 weights = ra.softmax(y, n)
@@ -50,6 +51,7 @@ EXPRESSIONS = {
     "covariance": ra.covariance(x, y, n),
     "regression": ra.sum((y - ra.mean(y, n) - ra.covariance(x, y, n) / ra.var(x, n) * (x - ra.mean(x, n))) ** 2, n),
     "softmax variance": ra.sum(weights * (x - ra.sum(weights * x, n)) ** 2, n),
+    "masked by a sum": ra.sum(ra.where(ra.sum(Z, e) > 0, x, 0), n),
     "norm": ra.norm(x, n),
     "logsumexp": ra.logsumexp(x, n),
     "entropy": ra.entropy(ra.softmax(x, n), n),
@@ -97,9 +99,11 @@ class Laned:
         self, sources: Callable[[Lines], Sequence[Source]], given: dict[Value, Any], ranges: dict[Axis, Any]
     ) -> dict[Value, Any]:
         lines = Lines()
-        state = combine(self.form, sources(lines), lines)
+        wanted = sources(lines)
+        state = combine(self.form, wanted, lines)
+        domain = next((source.domain for source in wanted if isinstance(source, Elements)), S.true)
         inputs = tuple(given)
-        program = Program("combined", inputs, tuple(lines.lets), state, self.form.cascade.domain).pruned()
+        program = Program("combined", inputs, tuple(lines.lets), state, domain).pruned()
         program.verify()
         with np.errstate(all="ignore"):
             return interpreted(program, self.scope.over(ranges), given)

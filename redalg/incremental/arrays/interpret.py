@@ -43,12 +43,12 @@ def run_program(program: Program, scope: Scope, given: Mapping[Value, Any]) -> S
 def interpreted(program: Program, scope: Scope, given: Mapping[Value, Any]) -> Slots:
     """The same, line by line."""
     plain = scope.over({}, dict(given))
-    live = plain
-    if program.domain is not S.true:
-        holds = plain.evaluate(program.domain)
-        live = plain.under(holds)
-        live.memo[program.domain] = holds
+    live, masks = plain, program.domain is not S.true
     for let in program.lets:
+        if masks and values_of(program.domain) <= plain.values.keys():  # producers of the mask are made before it
+            holds = plain.evaluate(program.domain)
+            live, masks = plain.under(holds), False
+            live.memo[program.domain] = holds
         run_let(let, plain if isinstance(let, Gather) else live)
     return {slot: plain.values[value] for slot, value in program.results.items()}
 

@@ -229,13 +229,13 @@ class Program:
             for value in let.values:
                 _check_axes(self.name, let, value)
             known |= set(let.values)
-        missing = set(self.results.values()) - known
+        missing = {*self.results.values(), *values_of(self.domain)} - known
         if missing:
             raise AssertionError(f"{self.name}: no line defines the results {sorted(map(str, missing))}")
 
     def pruned(self) -> Program:
         """The program without the lines that no result needs."""
-        needed, kept = set(self.results.values()), list[Let]()
+        needed, kept = {*self.results.values(), *values_of(self.domain)}, list[Let]()
         for let in reversed(self.lets):
             if needed & set(let.values):
                 needed |= let.reads

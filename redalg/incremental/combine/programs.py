@@ -18,8 +18,9 @@ from redalg.incremental.remembered import Remembered
 def leaf_program(form: FusedForm) -> Program:
     """The state of a block of data."""
     lines = Lines()
-    state = combine(form, [Elements(form, lines)], lines)
-    return Program("leaf", (), tuple(lines.lets), state, form.cascade.domain).pruned()
+    elements = Elements(form, lines)
+    state = combine(form, [elements], lines)
+    return Program("leaf", (), tuple(lines.lets), state, elements.domain).pruned()
 
 
 def merge_program(form: FusedForm) -> Program:

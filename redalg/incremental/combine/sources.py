@@ -95,8 +95,9 @@ class Elements(Source):
 
     def __init__(self, form: FusedForm, lines: Lines) -> None:
         """Adds the lines of the form's producers."""
-        self.form, self.domain, self.over = form, form.cascade.domain, form.cascade.reduced
+        self.form, self.over = form, form.cascade.reduced
         self.found = add_producers(form.cascade.producers, lines, {})
+        self.domain: Boolean = form.cascade.domain.xreplace(self.found)
 
     @property
     def steps(self) -> int:
@@ -147,7 +148,7 @@ class Elements(Source):
         if accumulator.is_count:
             return lines.count(name, self.domain, self.over)
         known = {**self.found, **at.known}
-        factors = [lines.assign(f"{name}_factor", live_term(factor, self.domain).xreplace(known))
+        factors = [lines.assign(f"{name}_factor", live_term(factor, self.form.cascade.domain).xreplace(known))
                    for factor in accumulator.factors if factor is not S.One]  # fmt: skip
         if accumulator.weight:
             first = [] if accumulator.factors[0] is S.One else [factors.pop(0)]
@@ -189,7 +190,7 @@ class Elements(Source):
         return masked if place is not None else [*masked, Where(self.domain, S.One, S.Zero)]
 
     def _generator(self, u: Expr, running: At, lines: Lines) -> Value:
-        expr = live_term(u, self.domain).xreplace({**self.found, **running})
+        expr = live_term(u, self.form.cascade.domain).xreplace({**self.found, **running})
         return lines.assign("u", expr, Precision.EXACT_PLACES)
 
     def _masked(self, expr: Expr, outside: Expr) -> Expr:

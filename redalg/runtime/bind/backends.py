@@ -109,11 +109,11 @@ ARRAY_BACKENDS: dict[str, ArrayBackend] = {"torch": TorchBackend(), "numpy": Num
 
 def ops_for(bound: Bound, backend: str, compute: str | None = None) -> ArrayOps:
     """The operations of a backend, in the bound inputs' compute dtype unless another is given."""
-    return _ops(backend, compute or bound.compute, bound.device)
+    return ops_of(backend, compute or bound.compute, bound.device)
 
 
 @cache
-def _ops(backend: str, compute: str, device: str) -> ArrayOps:
+def ops_of(backend: str, compute: str, device: str) -> ArrayOps:
     """One library for a dtype and device: what is recorded of it is kept between calls."""
     return ARRAY_BACKENDS[backend].ops(compute, device)
 
