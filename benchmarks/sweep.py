@@ -81,7 +81,7 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
         if len(found.lowered) > wish.count:
             break
         try:
-            found.lowered.append(built(space.form, [replace(plan, origin="given")], space.problem))
+            found.lowered.append(built(space.stages, [replace(plan, origin="given")], space.problem))
         except RedalgError as refusal:
             said = "shared memory" if "shared memory for kernel" in str(refusal) else str(refusal)[-160:]
             found.unfit[said] = found.unfit.get(said, 0) + 1

@@ -37,7 +37,7 @@ def first_built(space: Space, plans: Iterable[Plan], tries: int) -> list[Lowered
         if len(found) == tries:
             break
         try:
-            found.append(built(space.form, [plan], space.problem))
+            found.append(built(space.stages, [plan], space.problem))
         except RedalgError:
             continue
     return found

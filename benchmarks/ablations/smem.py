@@ -21,15 +21,13 @@ from benchmarks.markdown import Table
 from benchmarks.plots.scatter import scatter
 from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
-from redalg.incremental.arrange.flatten import flattened
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.ir.program import TileProgram, sizes_in
 from redalg.lower_tile.place.build import build
 from redalg.lower_tile.text.emit import emit
 from redalg.lower_tile.text.header import header, self_check
-from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.compile.compile import compile_only
-from redalg.runtime.lowering import kernel_dtype
+from redalg.runtime.lowering import in_one_row, kernel_dtype, results
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import Plan
 from redalg.strategies.search.space import Space
@@ -49,10 +47,9 @@ class Judged:
 
 def program_of(space: Space, plan: Plan) -> TileProgram:
     """What a plan builds, whether a block can hold it or not."""
-    form, problem = flattened(space.form, space.problem)
-    dtypes = {one.name: kernel_dtype(output_dtype(one, space.form, problem.result), plan.device.target)
-              for one in space.form.outputs}  # fmt: skip
-    return build(form, plan, with_symbols(problem, form), dtypes)
+    stages, problem = in_one_row(space.stages, space.problem)
+    dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in results(stages, problem).items()}
+    return build(stages, plan, with_symbols(problem, stages.loop), dtypes)
 
 
 def judged(space: Space, plan: Plan) -> Judged | None:
@@ -69,7 +66,7 @@ def allotted(one: Judged) -> dict[str, Any]:
     """What nvcc allots to a plan; what it says where it refuses."""
     try:
         check = self_check(one.program, sizes_in(one.program.parameters, one.space.problem.shapes))
-        made = compile_only(emit(one.program, one.plan, header(one.space.form, one.plan, one.space.problem), check))
+        made = compile_only(emit(one.program, one.plan, header(one.space.stages, one.plan, one.space.problem), check))
     except Exception as failure:  # noqa: BLE001 - a plan that does not compile is a result
         return {"refused": f"{type(failure).__name__}: {failure}"[:200]}
     return {"allotted": max(kernel.smem_bytes for kernel in made)}

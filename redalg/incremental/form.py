@@ -22,7 +22,7 @@ from typing import final
 from sympy import Expr, Mul, S, Tuple, exp
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose.cascade import Cascade, Producer, dtype_of
+from redalg.decompose.cascade import Cascade, Producer
 from redalg.expression import Axis, Label, Let, Value
 from redalg.expression.contents import bound_axes, values_of
 from redalg.monoids import Monoid
@@ -285,10 +285,8 @@ class FormOutput:
 class FusedForm:
     """The slots of a state, and the expressions that make, merge and finish it (see the module).
 
-    A kernel may need other forms beside (`stages`): `ahead` are computed first, `after` next, each reading outputs of
-    those before it as tensors. `derived` is then the form that they make together, as it was before. `unscaled` is the
-    form without the magnitudes that generators are divided by, where it has any; `level` says that a number without
-    one is added to them under a root, as ε is.
+    `unscaled` is the form without the magnitudes that generators are divided by, where it has any; `level` says that a
+    number without one is added to them under a root, as ε is.
     """
 
     cascade: Cascade
@@ -299,43 +297,13 @@ class FusedForm:
     outputs: tuple[FormOutput, ...]
     kind: str = "online"
     structures: tuple[Structure, ...] = ()
-    ahead: tuple[FusedForm, ...] = ()
-    after: tuple[FusedForm, ...] = ()
-    derived: FusedForm | None = None
     unscaled: FusedForm | None = None
     level: bool = False
-
-    @property
-    def stages(self) -> tuple[FusedForm, ...]:
-        """Every form of a kernel, in order of their computation."""
-        return (*self.ahead, self, *self.after)
-
-    @property
-    def returned(self) -> tuple[FormOutput, ...]:
-        """The outputs that a call returns."""
-        return self.outputs if self.derived is None else self.derived.outputs
-
-    @property
-    def handed_on(self) -> tuple[FormOutput, ...]:
-        """The outputs that one stage makes for another."""
-        returned = {one.name for one in self.returned}
-        return tuple(output for one in self.stages for output in one.outputs if output.name not in returned)
 
     @property
     def summed_axes(self) -> tuple[Axis, ...]:
         """The axes over which outputs sum reduced values, in the order of their names."""
         return tuple(sorted({axis for one in self.outputs for axis in bound_axes(one.expr)}, key=str))
-
-    @property
-    def whole(self) -> dict[str, str]:
-        """The outputs handed on that are no numbers of the arithmetic: name -> `int64` or `bool`."""
-        found = dict[str, str]()
-        for stage in self.stages:
-            known = {value: "int64" for part in stage.structures for value in part.integers}
-            known |= {part.value: part.dtype for part in stage.cascade.reductions}
-            found |= {output.name: dtype_of(output.expr, known) for output in stage.outputs}
-            found |= {output.name: dtype_of(output.expr, known) for output in stage.cascade.outputs}
-        return {one.name: found[one.name] for one in self.handed_on if found.get(one.name)}
 
     @property
     def slots(self) -> tuple[Slot, ...]:

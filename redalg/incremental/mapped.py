@@ -25,7 +25,7 @@ def same(value: Value) -> Value:
 
 
 def mapped(form: FusedForm, change: Change) -> FusedForm:
-    """The form with every expression changed, those of its definition too; stages beside it stay as they are."""
+    """The form with every expression changed, those of its definition too."""
     return replace(
         form,
         cascade=mapped_cascade(form.cascade, change),

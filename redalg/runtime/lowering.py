@@ -8,16 +8,11 @@ from functools import cache, partial
 from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
-from redalg.expression import Axis
 from redalg.expression.dtypes import DTYPES, is_emulated, is_float
-from redalg.incremental.arrange.arranged import arranged
-from redalg.incremental.arrange.coalesce import coalesced, placed_again
 from redalg.incremental.arrange.flatten import flattened
-from redalg.incremental.arrange.reductions import check_reductions
-from redalg.incremental.arrange.stages import REPEATED, apart, flat, parted, staged
-from redalg.incremental.arrange.unroll import may_unroll, unrolled
-from redalg.incremental.derive.scales import in_kernels
+from redalg.incremental.arrange.order import rewritten_form
 from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import Stages
 from redalg.lower_tile.check.fit import check_fit, check_operands, fits
 from redalg.lower_tile.ir.program import TileProgram, sizes_in
 from redalg.lower_tile.place.build import build
@@ -28,10 +23,9 @@ from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import check_choice, promoted
 from redalg.runtime.known.tuned import remembered
 from redalg.runtime.unfused.unfused import Unfused, admitted, offered, refusal
-from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import card_of, device_for
 from redalg.strategies.plan import TUNED, UNFUSED, Plan, Problem
-from redalg.strategies.rules.rules import choose, smaller
+from redalg.strategies.rules.rules import smaller
 from redalg.strategies.search.candidates import Candidates, ranked
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import check_varying, with_symbols
@@ -48,16 +42,21 @@ class Lowered:
     """The last stages of one problem.
 
     Attributes:
-        form, problem, plan, program, source: the stages.
+        stages, problem, plan, program, source: the stages of lowering.
         results: the dtype in which a call returns each output.
     """
 
-    form: FusedForm
+    stages: Stages
     problem: Problem
     plan: Plan
     program: TileProgram
     source: Source
     results: Mapping[str, str]
+
+    @property
+    def form(self) -> FusedForm:
+        """The form of the loop, which the plan is for."""
+        return self.stages.loop
 
 
 def lower(
@@ -80,22 +79,24 @@ def lower(
     return built(*planned(form, target, problem, plan))
 
 
-def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[FusedForm, list[Plan], Problem]:
-    """The form as the program holds it, the plans to try (the tuned ones, then the model's or the rules'), the problem
-    with what its stages make."""
-    known, (form, problem) = form, plannable(form, problem)
+def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[Stages, list[Plan], Problem]:
+    """The stages as the program holds them, the plans to try, and the problem with what its stages make.
+
+    The tuned plans come first, then the model's or the rules'.
+    """
+    stages, problem = plannable(form, problem)
     check_plan(plan, target)
     if plan is not None and plan.form == UNFUSED:
         raise PlanError(
             f"the plan `{plan}` has no kernel: it is PyTorch's operations. Pass it to a call, or leave plan= out."
         )
     if plan is not None:
-        return form, [replace(plan, origin="given")], problem
-    space, ruled = Space(form, problem, target), choose(form, problem, target)
-    found = [one for one in remembered(known, space, ruled) if one.form != UNFUSED]
+        return stages, [replace(plan, origin="given")], problem
+    space = Space(stages, problem, target)
+    ruled, found = space.ruled, [one for one in remembered(form, space, space.ruled) if one.form != UNFUSED]
     # where there is one, the model need not rank them all
     promised = [] if problem.varying or found else [space.preferred()]
-    return form, [*found, *(one for one in promised if one != ruled), *smaller(ruled)], problem
+    return stages, [*found, *(one for one in promised if one != ruled), *smaller(ruled)], problem
 
 
 def check_plan(plan: Plan | None, target: str) -> None:
@@ -118,7 +119,7 @@ def unfused_at(form: FusedForm, target: str, problem: Problem, plan: Plan | None
     space = Space(*plannable(form, problem), target)
     if plan is not None:
         return admitted(form, space).by("given")
-    known = next(remembered(form, space, choose(space.form, space.problem, target)), None)
+    known = next(remembered(form, space, space.ruled), None)
     if known is not None and known.form != UNFUSED:
         return None
     made = offered(form, space)
@@ -148,84 +149,43 @@ def plan_taken(
     return plain.plan if plain is not None else lower(form, target, sizes, dtypes, **options).plan
 
 
-def plannable(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
-    """The form as the tile program holds it, and the problem with the dtypes of what it reads of its stages: one
-    reduced axis, short sums unrolled, stages apart, factors in order, columns' pivots fixed."""
-    taken = in_kernels(form, problem.dtypes, wide=problem.precision == "wide")
-    form, problem = coalesced(parted(taken, problem.sizes), problem)
-    made = placed_again(in_stages(form, problem.sizes, together=bool(problem.varying)), form)
-    return made, reading(made, made, problem)
+def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
+    """The stages of a form as tile programs hold them, and the problem with the dtypes of what the loop reads."""
+    stages, problem = rewritten_form(form, problem)
+    return stages, reading(stages.loop, stages, problem)
 
 
-def in_stages(form: FusedForm, sizes: Mapping[str, int], *, together: bool = False) -> FusedForm:
-    """The form of `plannable` for sizes, without dtypes; the stages of stages stand in one row.
-
-    `together` is True if sizes are to vary. Sizes of stages do not vary, so all that may stay in the loop does.
-    """
-    for axis in form.summed_axes:
-        if may_unroll(form, axis, sizes[axis.name]):
-            form = unrolled(form, axis, sizes[axis.name])
-    made = staged(form, sizes, partial(tile_of, sizes=sizes), together=together)
-    check_reductions(made)
-    if not is_held(made, sizes):
-        made = apart(made, partial(is_held, sizes=sizes))
-    ahead, after = (
-        tuple(in_stages(one, sizes, together=together) for one in side) for side in (made.ahead, made.after)
-    )
-    return flat(replace(arranged(made, sizes), ahead=ahead, after=after))
-
-
-def is_held(form: FusedForm, sizes: Mapping[str, int]) -> bool:
-    """Tell if one loop holds a form's products as matrix products."""
-    binding = bound(form, sizes)
-    return binding is not None and not binding.plain
-
-
-def tile_of(form: FusedForm, sizes: Mapping[str, int]) -> tuple[frozenset[Axis], Axis | None]:
-    """The axes of a tile's rows if it has many (matrix products take 16 and more), and the axis of its columns."""
-    binding = bound(form, sizes)
-    if binding is None or binding.row is None:
-        return frozenset(), binding.column if binding is not None else None
-    many = binding.contracted or sizes[binding.row.name] > REPEATED
-    return binding.rows if many else frozenset(), binding.column
-
-
-def bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:
-    """The binding of a form's axes in the loop; None if there is none."""
-    try:
-        return bind_axes(arranged(form, sizes), sizes)
-    except PlanError:
-        return None
-
-
-def built(form: FusedForm, plans: list[Plan], problem: Problem) -> Lowered:
+def built(stages: Stages, plans: list[Plan], problem: Problem) -> Lowered:
     """Make program and source by the first plan that fits."""
-    check_varying(problem.varying, form, plans[0], problem)
-    form, problem = in_one_row(form, problem)
-    chosen, program = fitting(programs(form, plans, problem))
+    check_varying(problem.varying, stages, plans[0], problem)
+    stages, problem = in_one_row(stages, problem)
+    chosen, program = fitting(programs(stages, plans, problem))
     check_operands(program, chosen, problem.precision)
-    check = self_check(program, run_time_sizes(program, problem, form))
-    source = emit(program, chosen, header(form, chosen, problem), check)
-    return Lowered(form, problem, chosen, program, source, results(form, problem))
+    check = self_check(program, run_time_sizes(program, problem, stages.loop))
+    source = emit(program, chosen, header(stages, chosen, problem), check)
+    return Lowered(stages, problem, chosen, program, source, results(stages, problem))
 
 
-def in_one_row(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
+def in_one_row(stages: Stages, problem: Problem) -> tuple[Stages, Problem]:
     """Merge the axes that a tensor's dimensions allow to merge, unless sizes vary or stages share them."""
-    return (form, problem) if problem.varying or len(form.stages) > 1 else flattened(form, problem)
+    if problem.varying or len(stages.forms) > 1:
+        return stages, problem
+    form, problem = flattened(stages.loop, problem)
+    return replace(stages, forms=(form,)), problem
 
 
-def results(form: FusedForm, problem: Problem) -> dict[str, str]:
+def results(stages: Stages, problem: Problem) -> dict[str, str]:
     """The dtype in which a call returns each output."""
-    return {one.name: output_dtype(one, form.derived or form, problem.result) for one in form.returned}
+    return {one.name: output_dtype(one, stages.given, problem.result) for one in stages.returned}
 
 
-def programs(form: FusedForm, plans: Iterable[Plan], problem: Problem) -> Iterator[tuple[Plan, TileProgram]]:
+def programs(stages: Stages, plans: Iterable[Plan], problem: Problem) -> Iterator[tuple[Plan, TileProgram]]:
     """The program of every plan; a plan without one is passed over, unless the rules made it."""
-    symbolic, made = with_symbols(problem, form), results(form, problem)
+    symbolic, made = with_symbols(problem, stages.loop), results(stages, problem)
     for plan in plans:
         dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in made.items()}
         try:
-            program = build(form, plan, symbolic, dtypes)
+            program = build(stages, plan, symbolic, dtypes)
             if plan.origin in UNRULED:
                 check_operands(program, plan, problem.precision)
         except RedalgError:
@@ -313,7 +273,7 @@ def standalone(
     example = run_time_sizes(program, problem, lowered.form)
     problem = replace(problem, sizes={**sizes, **sized_axes(form, sizes), **problem.sizes})  # as definitions name them
     text = checked(Example(program, form, tuple(earlier), problem, options.get("shapes") or {}, named, example))
-    return str(emit(program, plan, header(lowered.form, plan, problem), text))
+    return str(emit(program, plan, header(lowered.stages, plan, problem), text))
 
 
 def candidates(
@@ -322,15 +282,15 @@ def candidates(
     """The plans that a pass could have, best first by predicted time; the unfused form too if it is admitted."""
     space = space_for(form, target, sizes, dtypes, **options)
     plain = offered(form, space)
-    return ranked(space, [plain.candidate] if plain is not None else [], partial(builds, space.form, space.problem))
+    return ranked(space, [plain.candidate] if plain is not None else [], partial(builds, space.stages, space.problem))
 
 
-def builds(form: FusedForm, problem: Problem, plan: Plan) -> bool:
+def builds(stages: Stages, problem: Problem, plan: Plan) -> bool:
     """Tell if a plan has a program that keeps every rule and fits its device (PyTorch's operations need none)."""
     if plan.form == UNFUSED:
         return True
-    form, problem = in_one_row(form, problem)
-    made = programs(form, [replace(plan, origin="model")], problem)
+    stages, problem = in_one_row(stages, problem)
+    made = programs(stages, [replace(plan, origin="model")], problem)
     return any(fits(program, one) for one, program in made)
 
 

@@ -18,6 +18,7 @@ from redalg.expression import Axis
 from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, FusedForm
+from redalg.incremental.remembered import Remembered
 from redalg.strategies.packing import Packing, pack
 
 
@@ -47,8 +48,21 @@ class Binding:
         return frozenset(axis for axis in (self.row, *packed) if axis is not None)
 
 
+_BINDINGS: Remembered[dict[frozenset[tuple[str, int]], Binding]] = Remembered(lambda _: {})
+
+
 def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
-    """Bind the axes of a form; raise `PlanError` if the tile program has no place for one of its parts."""
+    """Bind the axes of a form; raise `PlanError` if the tile program has no place for one of its parts.
+
+    A form keeps its bindings: lowering asks for the same one at every stage.
+    """
+    known, key = _BINDINGS(form), frozenset(sizes.items())
+    if key not in known:
+        known[key] = _bound(form, sizes)
+    return known[key]
+
+
+def _bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     refuse(form)
     free, (rows, columns) = ordered_free(form), sides(form)
     plain = any(is_plain(one) for one in form.accumulators)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from redalg.errors import InputError, PlanError
-from redalg.expression import Axis
-from redalg.incremental.form import FusedForm
+from redalg.expression import Axis, Element
 from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 
@@ -43,9 +42,9 @@ class Problem:
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def shape_of(name: str, form: FusedForm, problem: Problem) -> tuple[Any, ...]:
+def shape_of(name: str, elements: Iterable[Element], problem: Problem) -> tuple[Any, ...]:
     """Return a tensor's shape, from its indices: an axis gives its extent, constants give their largest plus one."""
-    elements = [one for stage in form.stages for one in stage.cascade.elements() if one.name == name]
+    elements = [element for element in elements if element.name == name]
     extents = []
     for place, indices in enumerate(zip(*(one.indices for one in elements), strict=True)):
         axes = [one for one in indices if isinstance(one, Axis)]

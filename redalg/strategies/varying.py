@@ -22,6 +22,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding
 from redalg.strategies.plan import Plan, Problem
 
@@ -30,9 +31,7 @@ GRID_LIMIT = 65535
 
 
 def may_vary(form: FusedForm, binding: Binding, dtypes: Mapping[str, str]) -> frozenset[str]:
-    """The names of the axes that may have a run-time size; none if the form has several stages, each planned apart."""
-    if len(form.stages) > 1:
-        return frozenset()
+    """The names of the axes that may have a run-time size in one loop."""
     multiplies = bool(binding.contracted or form.cascade.producers)
     both = {binding.row, binding.streamed}
     bound = {*binding.grid, binding.streamed} | ({binding.row} if binding.row is not None else set())
@@ -57,15 +56,17 @@ def producer_axes(cascade: Cascade) -> set[Axis]:
     return set(cascade.reduced).union(*(producer_axes(one.cascade) for one in cascade.producers))
 
 
-def check_varying(varying: Collection[str], form: FusedForm, plan: Plan, problem: Problem) -> None:
-    """Refuse a run-time size that a tile's layout depends on."""
-    allowed = may_vary(form, plan.binding, problem.dtypes)
+def check_varying(varying: Collection[str], stages: Stages, plan: Plan, problem: Problem) -> None:
+    """Refuse a run-time size that a tile's layout depends on, and any of several stages, each planned for its own."""
+    several = len(stages.forms) > 1
+    allowed = frozenset[str]() if several else may_vary(stages.loop, plan.binding, problem.dtypes)
     said = ", ".join(sorted(allowed)) or "none"
     for name in varying:
-        if name not in allowed and len(form.stages) > 1:
+        if several:
             raise PlanError(
-                f"varying: the size of axis {name} cannot change from call to call: the form is in {len(form.stages)} "
-                "stages, each of which is planned for its own sizes. Those that can: none. Leave it out."
+                f"varying: the size of axis {name} cannot change from call to call: the form is in "
+                f"{len(stages.forms)} stages, each of which is planned for its own sizes. Those that can: none. Leave "
+                "it out."
             )
         if name not in allowed:
             raise PlanError(

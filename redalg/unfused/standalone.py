@@ -109,7 +109,7 @@ class Example:
         """A tensor's shape as the user indexes it."""
         if name in self.shapes:
             return self.shapes[name]
-        return tuple(int(one) for one in shape_of(name, form, self.problem))
+        return tuple(int(one) for one in shape_of(name, form.cascade.elements(), self.problem))
 
 
 def checked(example: Example, seed: int = 0) -> str:

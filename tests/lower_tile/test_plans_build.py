@@ -20,7 +20,7 @@ from redalg.lower_tile.ir.scalars import Kept, Load, ScaledExp, Wide
 from redalg.lower_tile.place.lanes import GROUP
 from redalg.lower_tile.text.expr_printer import Printer
 from redalg.runtime.call.sizes import newly
-from redalg.runtime.lowering import problem_of
+from redalg.runtime.lowering import Lowered, problem_of
 
 b, g, h, i, j, k, n, q = ra.axes("b g h i j k n q")
 d, e, l = ra.axes("d e l")
@@ -123,7 +123,9 @@ def test_stages_over_two_axes_that_are_needed_apart(target: str) -> None:
         shapes = {"Q": (3 * sizes["h"], sizes["q"], 64), "K": (sizes["h"], sizes["k"], 64)}
         dtypes = {"Q": "float16", "K": "float16"}
         problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty="nan", precision="ieee")
-        assert len(newly(form, target, problem, None).form.stages) == 2
+        lowered = newly(form, target, problem, None)
+        assert isinstance(lowered, Lowered)
+        assert len(lowered.stages.forms) == 2
 
 
 @pytest.mark.parametrize(

@@ -106,25 +106,25 @@ def test_what_is_a_matrix_product_and_what_is_not(name: str) -> None:
 
 @pytest.mark.parametrize("name", APART)
 def test_outputs_that_no_axes_serve_together_are_made_apart(name: str) -> None:
-    form = lowered(name).form
-    assert len(form.stages) == 2
-    assert [one.name for one in form.returned] == [one.name for one in fused(name).form.outputs]
-    assert bind_axes(form, SIZES).contracted
+    stages = lowered(name).stages
+    assert len(stages.forms) == 2
+    assert [one.name for one in stages.returned] == [one.name for one in fused(name).form.outputs]
+    assert bind_axes(stages.loop, SIZES).contracted
 
 
 @pytest.mark.parametrize("name", [*AHEAD, *BESIDE, *AFTER, *ROUNDED])
 def test_which_stages_there_are(name: str) -> None:
-    form = lowered(name).form
-    assert bool(form.ahead) == (name in AHEAD)
-    assert bool(form.after) == (name in AFTER)
+    stages = lowered(name).stages
+    assert bool(stages.ahead) == (name in AHEAD)
+    assert bool(stages.after) == (name in AFTER)
     assert bool(lowered(name).program.kernels[0].plan) == (name in AHEAD)
-    assert [one.name for one in form.returned] == [one.name for one in fused(name).form.outputs]
+    assert [one.name for one in stages.returned] == [one.name for one in fused(name).form.outputs]
 
 
 def test_of_two_ways_apart_the_fewer_numbers_are_made() -> None:
     """Queries are projected ahead (q x d numbers, not q x k); of attention it is what it gives, not its weights."""
-    assert [one.outputs[0].axes for one in lowered("projected queries").form.ahead] == [ra.axes("d q")]
-    assert [one.outputs[0].axes for one in lowered("projected attention").form.ahead] == [ra.axes("e q")]
+    assert [one.outputs[0].axes for one in lowered("projected queries").stages.ahead] == [ra.axes("d q")]
+    assert [one.outputs[0].axes for one in lowered("projected attention").stages.ahead] == [ra.axes("e q")]
 
 
 @pytest.mark.parametrize("length", [32, 33])
@@ -133,7 +133,7 @@ def test_what_every_row_would_reduce_again_is_made_ahead(length: int) -> None:
     made, rng = fused("shares of rows, of columns"), torch.Generator().manual_seed(0)
     data = {"w": torch.rand(5, length, generator=rng) + 0.1}
     one = made.lower("c", {"b": 5, "n": length}, {"w": "float32"})
-    assert bool(one.form.ahead) == (length > 32)
+    assert bool(one.stages.ahead) == (length > 32)
     got = torch.as_tensor(interpret(one.program, {"w": data["w"].numpy()})["out"])
     assert worst_error(got, made.reference(**data)) <= TOLERANCE
 
@@ -151,7 +151,7 @@ def test_what_is_the_same_for_all_queries_is_made_ahead(rows: int) -> None:
     one = fused("keys and their norms").lower(
         "sm_90a", {"q": rows, "k": 256, "d": 64, "e": 64}, dict.fromkeys("QKV", "float16")
     )
-    assert [stage.outputs[0].axes for stage in one.form.ahead] == [(ra.axes("k"),)]
+    assert [stage.outputs[0].axes for stage in one.stages.ahead] == [(ra.axes("k"),)]
     assert one.plan.tensor_cores
 
 
@@ -161,7 +161,7 @@ def test_values_of_the_same_axes_are_made_by_one_stage() -> None:
     w, z = ra.tensors("w[b,n] z[n,m]")
     made = ra.fuse(ra.sum(exp(w * (ra.logsumexp(z, m) - ra.mean(z, m)) / (1 + ra.var(z, m))), n), axes="b")
     one = made.lower("sm_90a", {"b": 400, "n": 100, "m": 50}, "float32")
-    [stage] = one.form.ahead
+    [stage] = one.stages.ahead
     assert len(stage.outputs) == len(made.cascade.producers) > 2
     assert len(one.program.kernels) == 2
 
@@ -171,8 +171,8 @@ def test_what_few_rows_share_stays_in_the_loop() -> None:
     n, m = ra.axes("n m")
     w, z = ra.tensors("w[b,n] z[n,m]")
     made = ra.fuse(ra.sum(exp(w * ra.sum(z, m)), n), axes="b")
-    assert not made.lower("sm_90a", {"b": 32, "n": 100, "m": 50}, "float32").form.ahead
-    assert made.lower("sm_90a", {"b": 33, "n": 100, "m": 50}, "float32").form.ahead
+    assert not made.lower("sm_90a", {"b": 32, "n": 100, "m": 50}, "float32").stages.ahead
+    assert made.lower("sm_90a", {"b": 33, "n": 100, "m": 50}, "float32").stages.ahead
 
 
 def test_an_empty_row_of_a_stage_is_zero_where_that_is_asked() -> None:

@@ -53,7 +53,7 @@ def programs(family: str, row: str, count: int) -> Iterator[tuple[Plan, Kernel]]
     one = space(family, row)
     for plan in sampled(family, row, count):
         try:
-            yield plan, built(one.form, [plan], one.problem).program.kernels[0]
+            yield plan, built(one.stages, [plan], one.problem).program.kernels[0]
         except PlanError as refusal:
             if "shared memory" not in str(refusal):  # what no kernel can have was left out before
                 raise
@@ -126,7 +126,7 @@ def test_shared_memory_is_estimated() -> None:
         one = space(family, row)
         for plan in sampled(family, row, 12):
             wide = replace(plan, device=replace(plan.device, smem_bytes=1 << 30))
-            kernels = built(one.form, [wide], one.problem).program.kernels
+            kernels = built(one.stages, [wide], one.problem).program.kernels
             fits = max(smem_bytes(kernel, wide) for kernel in kernels) <= plan.device.smem_bytes
             total += 1
             right += fits == (Traffic(one.outline, plan).smem_bytes <= plan.device.smem_bytes)

@@ -27,6 +27,7 @@ from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.rebuild import with_args
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
+from redalg.incremental.stages import Stages
 from redalg.monoids import held_as
 from redalg.strategies.plan import Problem, shape_of
 
@@ -38,16 +39,16 @@ Runs = list[tuple[int, int]]
 """(first, count) of the user's dimensions that each dimension of the kernel takes."""
 
 
-def coalesced(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
-    """The form and the problem with one reduced axis in the place of several; both unchanged if there is only one."""
-    while found := [several for stage in form.stages for several in reduced_together(stage.cascade)]:
-        form, problem = _once(form, problem, found[0])
-    return form, problem
+def coalesced(stages: Stages, problem: Problem) -> tuple[Stages, Problem]:
+    """The stages and the problem with one reduced axis in the place of several; unchanged if there is only one."""
+    while found := [several for form in stages.forms for several in reduced_together(form.cascade)]:
+        stages, problem = _once(stages, problem, found[0])
+    return stages, problem
 
 
-def placed_again(form: FusedForm, coalesced: FusedForm) -> FusedForm:
-    """Place outputs of a form in stages where the coalesced form has them: stages are derived from its cascade."""
-    known = {one.name: one for stage in coalesced.stages for one in stage.outputs if one.given}
+def placed_again(stages: Stages) -> Stages:
+    """Place outputs of stages where the caller has them: stages that were divided are derived from cascades."""
+    known = {output.name: output for output in stages.returned if output.given}
 
     def placed(stage: FusedForm) -> FusedForm:
         made = tuple(replace(output, given=known[output.name].given, places=known[output.name].places,
@@ -55,10 +56,7 @@ def placed_again(form: FusedForm, coalesced: FusedForm) -> FusedForm:
                      if output.name in known else output for output in stage.outputs)  # fmt: skip
         return replace(stage, outputs=made)
 
-    if not known:
-        return form
-    ahead, after = (tuple(map(placed, side)) for side in (form.ahead, form.after))
-    return replace(placed(form), ahead=ahead, after=after)
+    return stages.mapped(placed) if known else stages
 
 
 def reduced_together(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
@@ -85,8 +83,8 @@ def check_order(reduction: Reduction, cascade: Cascade) -> None:
         )
 
 
-def _once(form: FusedForm, problem: Problem, several: tuple[Axis, ...]) -> tuple[FusedForm, Problem]:
-    order = in_memory(form, frozenset(several), several)
+def _once(stages: Stages, problem: Problem, several: tuple[Axis, ...]) -> tuple[Stages, Problem]:
+    order = in_memory(stages, frozenset(several), several)
     total = prod(problem.sizes[axis.name] for axis in order)
     said = " and ".join(map(str, order))
     if total >= LIMIT:
@@ -94,10 +92,10 @@ def _once(form: FusedForm, problem: Problem, several: tuple[Axis, ...]) -> tuple
             f"axes {said}, which are reduced at once, have {total} elements together, and a kernel numbers fewer than "
             f'{LIMIT} along one axis. Reduce over one of them first, or run it with backend="torch".'
         )
-    name = named(order, form, problem)
-    views = viewed(form, order)
+    name = named(order, stages.loop, problem)
+    views = viewed(stages, order)
     made = _Coalescing(order, Axis(name), problem.sizes, views)
-    result = made.form(form)
+    result = stages.mapped(made.form)
     varies = {name, *(axis.name for axis in order)} & problem.varying
     if made.apart:
         if varies:
@@ -106,15 +104,13 @@ def _once(form: FusedForm, problem: Problem, several: tuple[Axis, ...]) -> tuple
                 f"them apart, so that a kernel has their sizes as constants. Leave {', '.join(sorted(varies))} out."
             )
         made = _Coalescing(order, Axis(name, total), problem.sizes, views)
-        result = made.form(form)
-    left = {str(axis) for stage in result.stages for axis in stage.cascade.axes()}
+        result = stages.mapped(made.form)
+    left = {str(axis) for form in result.forms for axis in form.cascade.axes()}
     gone = set(map(str, order)) - left if not made.apart else set[str]()
-    problem = with_views(problem, form, order, views)
-    if result.derived is not None:
-        known = {one.name: one for stage in result.stages for one in stage.outputs}
-        returned = tuple(known[one.name] for one in result.derived.outputs)
-        result = replace(result, derived=replace(result.derived, outputs=returned))
-    return result, replace(
+    problem = with_views(problem, stages, order, views)
+    known = {output.name: output for form in result.forms for output in form.outputs}
+    returned = tuple(known[output.name] for output in stages.returned)
+    return replace(result, given=replace(stages.given, outputs=returned)), replace(
         problem,
         sizes={key: size for key, size in problem.sizes.items() if key not in gone} | {name: total},
         together={**problem.together, name: tuple(map(str, order))},
@@ -122,13 +118,13 @@ def _once(form: FusedForm, problem: Problem, several: tuple[Axis, ...]) -> tuple
     )
 
 
-def with_views(problem: Problem, form: FusedForm, order: tuple[Axis, ...], views: Mapping[str, Runs]) -> Problem:
+def with_views(problem: Problem, stages: Stages, order: tuple[Axis, ...], views: Mapping[str, Runs]) -> Problem:
     """The problem with the shapes of the tensors that have one of the axes, as the kernel takes them."""
     shapes, folded = dict(problem.shapes), dict(problem.views)
-    elements, made = [one for stage in form.stages for one in stage.cascade.elements()], form.handed_on
+    elements, made = stages.elements, stages.handed_on
     for key in dict.fromkeys(one.name for one in elements if set(order) & free_axes(one)):
         if key not in {one.name for one in made}:
-            shape = shapes.get(key) or shape_of(key, form, problem)
+            shape = shapes.get(key) or shape_of(key, elements, problem)
             runs = views.get(key) or [(place, 1) for place in range(len(shape))]
             shapes[key] = tuple(prod(shape[first : first + count]) for first, count in runs)
             if key in views:
@@ -160,9 +156,9 @@ def contexts(cascade: Cascade, outer: Axes, several: Axes) -> Iterator[tuple[Ele
         yield from ((element, free) for element in elements_of(expr))
 
 
-def occurrences(form: FusedForm, several: Axes) -> Iterator[tuple[Element, Axes]]:
-    """The pairs that `contexts` yields, for every stage of a form."""
-    return (found for stage in form.stages for found in contexts(stage.cascade, NONE, several))
+def occurrences(stages: Stages, several: Axes) -> Iterator[tuple[Element, Axes]]:
+    """The pairs that `contexts` yields, for every stage."""
+    return (found for form in stages.forms for found in contexts(form.cascade, NONE, several))
 
 
 def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
@@ -170,20 +166,20 @@ def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
     return several if frozenset(cascade.reduced) == several else outer - set(cascade.reduced)
 
 
-def in_memory(form: FusedForm, several: Axes, otherwise: tuple[Axis, ...]) -> tuple[Axis, ...]:
+def in_memory(stages: Stages, several: Axes, otherwise: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """The axes in the order of the tensor of most dimensions that has them all; `otherwise` if no tensor has."""
     found = []
-    for element, free in occurrences(form, several):
+    for element, free in occurrences(stages, several):
         order = tuple(one for one in element.indices if one in several & free)
         if frozenset(order) == several and len(order) == len(several):
             found.append((-len(element.indices), str(element), order))
     return min(found)[2] if found else otherwise
 
 
-def viewed(form: FusedForm, order: tuple[Axis, ...]) -> dict[str, Runs]:
+def viewed(stages: Stages, order: tuple[Axis, ...]) -> dict[str, Runs]:
     """The tensors whose dimensions can be merged: every element has the same axes there, in order."""
     places: dict[str, set[tuple[int, ...]]] = {}
-    for element, free in occurrences(form, frozenset(order)):
+    for element, free in occurrences(stages, frozenset(order)):
         numbers = (order.index(index) if isinstance(index, Axis) and index in free and index in order else -1
                    for index in element.indices)  # fmt: skip
         places.setdefault(element.name, set()).add(tuple(numbers))
@@ -316,7 +312,6 @@ class _Coalescing:
             accumulators=tuple(mapped_accumulator(one, change) for one in form.accumulators),
             assignments=tuple(replace(one, expr=change(one.expr)) for one in form.assignments),
             outputs=tuple(self.output(one, free) for one in form.outputs),
-            after=tuple(map(self.form, form.after)),
         )
 
     def output(self, output: FormOutput, free: Axes) -> FormOutput:

@@ -29,7 +29,7 @@ def flattened(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
         place = streamed_place(elements, form.cascade.axis)
         if place is None or len(elements) < 2:
             continue
-        shape = shapes.get(name) or shape_of(name, form, problem)
+        shape = shapes.get(name) or shape_of(name, elements, problem)
         if not 1 < prod(shape[place + 1 :]) <= MOST:
             continue
         shapes[name] = (*shape[:place], prod(shape[place:]))

@@ -32,6 +32,7 @@ from redalg.expression.contents import bound_axes, free_axes, reductions_of, val
 from redalg.incremental.arrange.replaced import replaced, substituted
 from redalg.incremental.derive.derive import of_kernels
 from redalg.incremental.form import FormOutput, FusedForm
+from redalg.incremental.stages import Stages
 
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
@@ -40,7 +41,7 @@ REPEATED = 32
 
 
 @final
-class Stages:
+class Division:
     """The stages around a form, as they are found; the `sizes` of its axes decide between two ways."""
 
     def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
@@ -229,18 +230,16 @@ class Stages:
         form = of_kernels(decompose(pruned(replace(self.form.cascade, reductions=(), outputs=(made,)))))
         return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
-    def finished(self, later: Collection[FormOutput]) -> FusedForm:
-        """The form with its stages, of which outputs `later` are the last; the form itself if there are none."""
+    def finished(self, later: Collection[FormOutput]) -> Stages:
+        """The form with its stages, of which outputs `later` are the last."""
         if later:
             self.afterwards(later)
-        if not self.ahead and not self.after:
-            return self.form
-        ahead, after = (tuple(map(self.kept, side)) for side in (self.ahead, (*self.after, *self.given.after)))
-        return replace(self.form, ahead=ahead, after=after, derived=self.given.derived or self.given)
+        ahead, after = (tuple(map(self.kept, side)) for side in (self.ahead, self.after))
+        return Stages((*ahead, self.form, *after), len(ahead), self.given)
 
     def kept(self, stage: FusedForm) -> FusedForm:
         """The stage with NaN for ratios over nothing that are handed on: the policy is for returned outputs."""
-        returned = {one.name for one in self.given.returned}
+        returned = {one.name for one in self.given.outputs}
         outputs = (one if one.name in returned else replace(one, empty=S.false) for one in stage.outputs)
         return replace(stage, outputs=tuple(outputs))
 
@@ -258,38 +257,39 @@ TileOf = Callable[[FusedForm], tuple[Collection[Axis], Axis | None]]
 """Map a form to the axes of a tile's rows, if it has many, and the axis of its columns."""
 
 
-def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, together: bool = False) -> FusedForm:
-    """The form of the loop, with the stages before and after it; the form itself if there are none.
+def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, together: bool = False) -> Stages:
+    """The form of the loop, with the stages before and after it.
 
     `together`: a value that a stage ahead would only make faster stays in the loop.
 
     Raises:
         PlanError: a stage has no form of one pass.
     """
-    stages = Stages(form, sizes)
-    stages.before(tile_of, together=together)
-    return stages.finished([one for one in stages.form.outputs if reductions_of(one.expr)])
+    division = Division(form, sizes)
+    division.before(tile_of, together=together)
+    return division.finished([output for output in division.form.outputs if reductions_of(output.expr)])
 
 
-def parted(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
+def parted(form: FusedForm, sizes: Mapping[str, int]) -> Stages:
     """Make the outputs that reduce along a part of the axes reduced at once stages after the form.
 
-    If there are none, return the form itself. No loop runs along one of several axes alone.
+    No loop runs along one of several axes alone.
 
     Raises:
         PlanError: a stage has no form of one pass.
     """
     together = set(form.cascade.inner and form.cascade.reduced)
-    return Stages(form, sizes).finished([one for one in form.outputs if bound_axes(one.expr) & together])
+    return Division(form, sizes).finished([output for output in form.outputs if bound_axes(output.expr) & together])
 
 
-def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
-    """Split a form: the first outputs that one loop holds, with the forms of the others after it.
+def apart(stages: Stages, held: Callable[[FusedForm], bool]) -> Stages:
+    """Split the loop: the first outputs that one loop holds, with the forms of the others after it.
 
-    If that splits nothing, return the form itself.
+    If that splits nothing, return the stages as they are.
     """
-    if form.after or any(one.carries for one in form.outputs) or len(form.outputs) < 2:
-        return form
+    form = stages.loop
+    if stages.after or any(one.carries for one in form.outputs) or len(form.outputs) < 2:
+        return stages
     groups = list[list[str]]()
     for output in form.outputs:
         beside = (group for group in groups if held(of_outputs(form, [*group, output.name])))
@@ -299,27 +299,14 @@ def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
         else:
             group.append(output.name)
     if len(groups) < 2:
-        return form
-    first, *others = (of_outputs(form, group) for group in groups)
-    return replace(first, ahead=form.ahead, after=tuple(others), derived=form.derived or form)
+        return stages
+    return replace(stages, forms=(*stages.ahead, *(of_outputs(form, group) for group in groups)))
 
 
 def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
     """The form of some of the outputs alone."""
     cascade = replace(form.cascade, outputs=tuple(one for one in form.cascade.outputs if one.name in names))
     return of_kernels(decompose(pruned(cascade)))
-
-
-def flat(form: FusedForm) -> FusedForm:
-    """The form with its stages and their own stages in one sequence."""
-    ahead = [other for one in form.ahead for other in (*one.ahead, alone(one), *one.after)]
-    after = [other for one in form.after for other in (*one.ahead, alone(one), *one.after)]
-    return replace(form, ahead=tuple(ahead), after=tuple(after))
-
-
-def alone(form: FusedForm) -> FusedForm:
-    """One stage of a form."""
-    return replace(form, ahead=(), after=(), derived=None)
 
 
 def tiled(producer: Producer) -> bool:

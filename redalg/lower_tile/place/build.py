@@ -2,7 +2,7 @@
 
 Single-Segment: empty state; loop over the row's tiles; finish; outputs (`single`).
 Multi-Segment: the same loop over a part, its state to a workspace; then merge the parts; finish; outputs (`segments`).
-A form in several stages (`incremental.stages`): the kernels of each, which hand on tensors in workspaces.
+Several stages (`incremental.stages`): the kernels of each, which hand on tensors in workspaces.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from redalg.errors import PlanError
 from redalg.incremental.arrange.pruned import pruned
-from redalg.incremental.arrange.stages import alone
 from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import Stages
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.check.lint import lint
 from redalg.lower_tile.check.verify import verify
@@ -31,14 +31,20 @@ from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.rules import chosen, smaller
 
 
-def build(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
-    """The tile program of a form under a plan; `dtypes` gives each output's dtype."""
+def build(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
+    """The kernels of every stage, in order; `dtypes` gives each output's dtype. The rules plan all but the loop."""
     plan.verify()
-    if len(form.stages) > 1:
-        return in_stages(form, plan, problem, dtypes)
-    kernels, workspaces = kernels_of(form, plan, problem, dtypes)
-    parameters = (*inputs(form, problem), *outputs(form, problem, dtypes), *workspaces)
-    return checked(form, plan, problem, parameters, kernels)
+    kernels = list[Kernel]()
+    parameters = [*inputs(stages, problem), *outputs(stages, problem, dtypes), *between(stages, problem)]
+    for place, form in enumerate(stages.forms):
+        known = reading(form, stages, problem)
+        stored = {one.name: dtypes.get(one.name) or held(one.name, stages, problem) for one in form.outputs}
+        also = (*(one.name for one in parameters), *(name for kernel in kernels for name in variables_of(kernel)))
+        of_plan = kernels_of if place == stages.place else ruled
+        found, workspaces = of_plan(form, plan, known, stored, also if len(stages.forms) > 1 else ())
+        kernels += found
+        parameters += workspaces
+    return checked(stages, plan, problem, tuple(parameters), tuple(kernels))
 
 
 def kernels_of(
@@ -70,24 +76,6 @@ def kernels_of(
     return tuple(replace(one, body=body) for one, body in zip(kernels, bodies, strict=True)), workspaces
 
 
-def in_stages(form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
-    """The program with the kernels of every stage, in order. The rules plan all stages but the form itself."""
-    kernels = list[Kernel]()
-    parameters = [*inputs(form, problem), *outputs(form, problem, dtypes), *between(form, problem)]
-    for stage in form.stages:
-        known = reading(stage, form, problem)
-        stored = {one.name: dtypes.get(one.name) or held(one.name, form, problem) for one in stage.outputs}
-        also = (*(one.name for one in parameters), *(name for kernel in kernels for name in variables_of(kernel)))
-        standalone = alone(stage)
-        if stage is form:
-            found, workspaces = kernels_of(standalone, plan, known, stored, also)
-        else:
-            found, workspaces = ruled(standalone, plan, known, stored, also)
-        kernels += found
-        parameters += workspaces
-    return checked(form, plan, problem, tuple(parameters), tuple(kernels))
-
-
 def ruled(
     stage: FusedForm, main: Plan, problem: Problem, dtypes: Mapping[str, str], also: tuple[str, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
@@ -108,11 +96,11 @@ def ruled(
 
 
 def checked(
-    form: FusedForm, plan: Plan, problem: Problem, parameters: tuple[Parameter, ...], kernels: tuple[Kernel, ...]
+    stages: Stages, plan: Plan, problem: Problem, parameters: tuple[Parameter, ...], kernels: tuple[Kernel, ...]
 ) -> TileProgram:
     """The program of the kernels, verified and linted."""
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
-    name = f"{form.returned[0].name}_over_{form.cascade.axis}"
+    name = f"{stages.returned[0].name}_over_{stages.loop.cascade.axis}"
     program = shared(TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem)))
     verify(program)
     lint(program, plan)

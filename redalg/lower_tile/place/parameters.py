@@ -11,23 +11,25 @@ from sympy.core.relational import Relational
 from redalg.expression import Element, Scalar, Value
 from redalg.expression.contents import of_kind
 from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import Stages
 from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Parameter
 from redalg.lower_tile.place.space import output_name
 from redalg.strategies.plan import Problem, shape_of
 
 
-def inputs(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
+def inputs(stages: Stages, problem: Problem) -> tuple[Parameter, ...]:
     """Inputs, then scalars, in order of name, of every stage; without the arrays that one stage makes for another."""
-    made = {one.name for one in form.handed_on}
-    names = sorted({name for one in form.stages for name in one.cascade.inputs()} - made)
-    shapes = {name: problem.shapes[name] if name in problem.shapes else shape_of(name, form, problem) for name in names}
+    made, elements = {output.name for output in stages.handed_on}, stages.elements
+    names = sorted({element.name for element in elements} - made)
+    shapes = {name: problem.shapes[name] if name in problem.shapes else shape_of(name, elements, problem)
+              for name in names}  # fmt: skip
     arrays = [
         Parameter(kernel_name(key), shape or (1,), problem.dtypes[key], "input", key, problem.views.get(key, ()))
         for key, shape in shapes.items()
     ]
-    scalars = sorted({str(one.name) for stage in form.stages for one in stage.cascade.scalars()})
-    exact = {one.name for stage in form.stages for one in of_places(stage)}
+    scalars = sorted({str(one.name) for form in stages.forms for one in form.cascade.scalars()})
+    exact = {one.name for form in stages.forms for one in of_places(form)}
     return (*arrays, *(Parameter(kernel_name(key), (), "float64" if key in exact else problem.compute, "scalar", key)
                        for key in scalars))  # fmt: skip
 
@@ -46,32 +48,32 @@ def of_places(stage: FusedForm) -> frozenset[Scalar]:
     return frozenset(scalar for one in relations for scalar in of_kind(Scalar, one))
 
 
-def outputs(form: FusedForm, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:
+def outputs(stages: Stages, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:
     """Outputs, in the order in which they were named (a single number is an array of one)."""
     shapes = {output.name: tuple(problem.sizes[axis.name] for axis in (output.given if output.places else output.axes))
-              for output in form.returned}  # fmt: skip
+              for output in stages.returned}  # fmt: skip
     return tuple(
         Parameter(output_name(key, problem), shape or (1,), dtypes[key], "output", key) for key, shape in shapes.items()
     )
 
 
-def reading(stage: FusedForm, form: FusedForm, problem: Problem) -> Problem:
+def reading(form: FusedForm, stages: Stages, problem: Problem) -> Problem:
     """The problem of a stage, with the dtypes of the arrays that it reads from other stages: inputs may be narrower."""
-    made = {one.name for one in form.handed_on}
+    made = {one.name for one in stages.handed_on}
     dtypes = {name: dtype for name, dtype in problem.dtypes.items() if name not in made}
-    read = {name: held(name, form, problem) for name in stage.cascade.inputs() if name in made}
+    read = {name: held(name, stages, problem) for name in form.cascade.inputs() if name in made}
     return replace(problem, dtypes={**dtypes, **read})
 
 
-def held(name: str, form: FusedForm, problem: Problem) -> str:
+def held(name: str, stages: Stages, problem: Problem) -> str:
     """The dtype of an array that one stage makes for another: the arithmetic's; bytes for truth, int64 for indices."""
-    return {"bool": "uint8", "": problem.compute}.get(form.whole.get(name, ""), "int64")
+    return {"bool": "uint8", "": problem.compute}.get(stages.whole.get(name, ""), "int64")
 
 
-def between(form: FusedForm, problem: Problem) -> tuple[Parameter, ...]:
+def between(stages: Stages, problem: Problem) -> tuple[Parameter, ...]:
     """The arrays that one stage makes for another, as workspaces."""
-    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in form.handed_on}
+    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in stages.handed_on}
     return tuple(
-        Parameter(kernel_name(key), shape or (1,), held(key, form, problem), "workspace", key)
+        Parameter(kernel_name(key), shape or (1,), held(key, stages, problem), "workspace", key)
         for key, shape in shapes.items()
     )

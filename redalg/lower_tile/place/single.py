@@ -11,6 +11,7 @@ from sympy import S
 
 from redalg.decompose.cascade import Producer
 from redalg.expression import Value
+from redalg.incremental.stages import single
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
 from redalg.lower_tile.passes.hoist import hoisted
@@ -51,7 +52,7 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
 def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
     """A kernel, with what is the same for a whole block read once, no box too long, and nothing that arrives late."""
     kernel = limit_boxes(Kernel(place.grid, tuple(assembly.buffers), tuple(body), title), job.plan)
-    return await_before_empty_loops(hoisted(kernel, inputs(job.form, job.problem), assembly.names), job.plan)
+    return await_before_empty_loops(hoisted(kernel, inputs(single(job.form), job.problem), assembly.names), job.plan)
 
 
 def in_turn(kernel: Kernel, plan: Plan) -> Kernel:

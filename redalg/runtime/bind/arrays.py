@@ -145,7 +145,7 @@ def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
 
 def own_dtype(output: FormOutput, form: FusedForm) -> str:
     """The dtype that an output has for all inputs: int64 for an index, bool for a truth value; empty for the rest."""
-    written = next(one.expr for one in form.cascade.outputs if one.name == output.name)
+    written = next((one.expr for one in form.cascade.outputs if one.name == output.name), output.expr)
     return dtype_of(written, {one.value: one.dtype for one in form.cascade.reductions})
 
 

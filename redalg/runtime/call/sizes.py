@@ -22,6 +22,7 @@ from math import prod
 from typing import Any
 
 from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import Stages
 from redalg.runtime.bind.inputs import Bound
 from redalg.runtime.known.tuned import measured_at
 from redalg.runtime.lowering import (
@@ -81,12 +82,13 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     planable, plans, problem = planned(form, target, asked, plan)
     if plan is not None or measured_at(form, problem, plans[0]):
         return built(planable, plans, problem)
-    loop, within, binding = planable, problem, plans[0].binding
-    if len(planable.stages) > 1:  # sizes of stages are constant, those of one loop need not be
+    one_loop, within, binding = planable, problem, plans[0].binding
+    if len(planable.forms) > 1:  # sizes of stages are constant, those of one loop need not be
         varying = frozenset(asked.sizes) - constant(planable, problem)
-        loop, within = plannable(form, replace(asked, varying=varying))
-        binding = bind_axes(loop, within.sizes)
-    free = may_vary(loop, binding, within.dtypes)
+        one_loop, within = plannable(form, replace(asked, varying=varying))
+        binding = bind_axes(one_loop.loop, within.sizes)
+    loop, several = one_loop.loop, len(one_loop.forms) > 1
+    free = frozenset[str]() if several else may_vary(loop, binding, within.dtypes)
     fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
     options = (problem.empty, problem.precision, problem.result)
     family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
@@ -99,17 +101,17 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
         return built(planable, plans, replace(problem, varying=frozenset()))
     asked = replace(asked, varying=problem.varying)
     planable, plans, problem = planned(form, target, asked, None)  # trip counts are no longer known
-    problem = replace(problem, varying=problem.varying & may_vary(planable, plans[0].binding, problem.dtypes))
-    symbolic = with_symbols(problem, planable)
+    problem = replace(problem, varying=problem.varying & may_vary(planable.loop, plans[0].binding, problem.dtypes))
+    symbolic = with_symbols(problem, planable.loop)
     key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
     if key not in _LOWERED:
         _LOWERED[key] = form, built(planable, plans, problem)
     return _LOWERED[key][1]
 
 
-def constant(form: FusedForm, problem: Problem) -> frozenset[str]:
+def constant(stages: Stages, problem: Problem) -> frozenset[str]:
     """The names of the axes that are streamed as one axis and needed apart: a kernel has their sizes as constants."""
-    fixed = {str(axis.name) for stage in form.stages for axis in stage.cascade.axes() if axis.size is not None}
+    fixed = {str(axis.name) for form in stages.forms for axis in form.cascade.axes() if axis.size is not None}
     return frozenset(name for axis in fixed for name in problem.together.get(axis, ()))
 
 
@@ -138,7 +140,7 @@ def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mappin
     wanted["result"] = lowered.problem.result
     if not lowered.program.sizes and unfused_for(form, target, sizes, dtypes, **options) is None:
         given, of_call = options.get("shapes") or {}, replace(lowered.problem, sizes=sized_axes(form, sizes), shapes={})
-        shapes = {name: tuple(given.get(name) or shape_of(name, form, of_call)) or (1,)
+        shapes = {name: tuple(given.get(name) or shape_of(name, form.cascade.elements(), of_call)) or (1,)
                   for name in form.cascade.inputs()}  # fmt: skip
         _LOWERED[key_of(form, target, of_call.sizes, dtypes, shapes, wanted)] = form, lowered
     return lowered

@@ -289,7 +289,7 @@ class Measuring:
         if plan.form == UNFUSED and self.task.plain is not None:
             return self.task.plain
         try:
-            lowered = built(self.task.space.form, [replace(plan, origin="given")], self.task.space.problem)
+            lowered = built(self.task.space.stages, [replace(plan, origin="given")], self.task.space.problem)
         except RedalgError as refusal:
             return f"{refusal}"
         return lowered, self.compilers.submit(lowered.source)

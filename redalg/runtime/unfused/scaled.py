@@ -43,7 +43,7 @@ class ScaledProduct:
 def scaled_product(form: FusedForm, problem: Problem, device: DeviceSpec) -> ScaledProduct | None:
     """The product that a form is, of these dtypes and sizes; None if PyTorch has no operation for it on a card."""
     found = product_of(form.cascade) if device.fp8 else None
-    if found is None or form.stages != (form,):
+    if found is None:
         return None
     dtypes = {problem.dtypes[one.name] for one in found.tensors}
     others = {problem.dtypes[one.name] for expr in found.scales for one in elements_of(expr)}

@@ -173,7 +173,7 @@ def rounding(form: FusedForm, space: Space) -> str:
     rounded = all(len(product.factors) == 2
                   and operands_dtype(product, space.form, space.problem, space.device) == "bfloat16"
                   for product in products)  # fmt: skip
-    return "" if rounded and space.form.stages == (space.form,) and not space.form.extrema else said
+    return "" if rounded and len(space.stages.forms) == 1 and not space.form.extrema else said
 
 
 def unfit(text: str, largest: int, moved: int) -> str:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import hypot, prod
 from typing import final
 
@@ -149,13 +150,18 @@ def mcfuser(outline: Outline, plan: Plan) -> Prediction:
 
 def predict(outline: Outline, plan: Plan, constants: Constants = H200) -> Prediction:
     """Predict the time of a plan for the form that an outline describes (`Space.outline`)."""
-    kernel = Kernel(Traffic(outline, plan), constants)
+    return predicted(Traffic(outline, plan), constants)
+
+
+def predicted(traffic: Traffic, constants: Constants = H200) -> Prediction:
+    """Predict the time of a plan from its traffic."""
+    kernel, plan = Kernel(traffic, constants), traffic.plan
     busiest = -(-kernel.traffic.grid // plan.device.multiprocessors)
     waves = -(-busiest // kernel.resident())
     units, moved = kernel.units_us(busiest), {"memory": kernel.memory_us(), "L2": kernel.cache_us(busiest)}
     launched = constants.launch_us + kernel.merge_us()
-    total = launched + hypot(kernel.slower() * max(units.values()), kernel.waves_us(waves), *moved.values())
-    terms = {**units, **moved, "latency": kernel.waiting_us() * waves, "launch": launched}
+    total = launched + hypot(kernel.slower * max(units.values()), kernel.waves_us(waves), *moved.values())
+    terms = {**units, **moved, "latency": kernel.waiting_us * waves, "launch": launched}
     return Prediction(total, terms, kernel.traffic.smem_bytes)
 
 
@@ -167,23 +173,24 @@ class Kernel:
     traffic: Traffic
     constants: Constants
 
-    @property
+    @cached_property
     def work(self) -> Work:
         """The arithmetic of an element."""
         return self.traffic.outline.work
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
         """The plan."""
         return self.traffic.plan
 
     # ---- a step ------------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def cells(self) -> int:
         """The rows of a tile times its streamed elements."""
         return self.plan.block_row * self.plan.block_streamed
 
+    @cached_property
     def step_us(self) -> dict[str, float]:
         """The time of one step on each unit of a multiprocessor, if the step has it for itself."""
         fitted, plan, traffic = self.constants, self.plan, self.traffic
@@ -205,7 +212,8 @@ class Kernel:
     def rate(self) -> float:
         """The share of the full rate that a product of these tiles reaches; for 8 bits, twice that share."""
         columns = self.plan.block_column if self.plan.binding.contracted else self.plan.block_streamed
-        shape = min(side / (side + self.constants.narrow) for side in (self.plan.block_streamed, columns))
+        side = min(self.plan.block_streamed, columns)
+        shape = side / (side + self.constants.narrow)
         return shape * (2 if self.traffic.outline.eight_bits else 1)
 
     def operations(self) -> float:
@@ -216,17 +224,19 @@ class Kernel:
         rescaled = plan.block_row * plan.block_column * self.work.rescaled if plan.binding.contracted else 0
         return self.cells * per + rescaled
 
+    @cached_property
     def waiting_us(self) -> float:
         """The time that a block waits: for loads and inner loads; for reductions, or a lane's earlier operations."""
         fitted, plan, traffic = self.constants, self.plan, self.traffic
-        each = 2 * fitted.inner_us * (self.inner - 1) * self.exposed()
+        each = 2 * fitted.inner_us * (self.inner - 1) * self.exposed
         if plan.level == "thread":
             chain = self.work.merging * self.cells / plan.threads
             return traffic.steps * (each + fitted.lane_us + fitted.chain_us * chain) + fitted.join_us * self.warps
         rows = 1 if plan.multiplies else plan.block_row
         reduced = fitted.reduce_us * self.work.reductions * rows * self.warps.bit_length()
-        return traffic.steps * (each + fitted.step_us * self.exposed() + reduced)
+        return traffic.steps * (each + fitted.step_us * self.exposed + reduced)
 
+    @cached_property
     def exposed(self) -> float:
         """The share of a load's wait that is left if the load begins some steps ahead."""
         ahead = max(self.plan.stages - 1, int(self.plan.warp_specialized))
@@ -234,18 +244,19 @@ class Kernel:
             return 1.0
         return self.constants.ahead_us / self.constants.step_us / float(ahead) ** self.constants.deeper
 
-    @property
+    @cached_property
     def warps(self) -> int:
         """The number of warps that a row's reductions join."""
         return 1 if self.plan.level == "warp" or self.plan.multiplies else max(1, self.plan.threads // 32)
 
-    @property
+    @cached_property
     def inner(self) -> int:
         """The number of steps of the producers' own loops."""
-        return prod(self.traffic.trips[loop] for loop in self.traffic.outline.inner)
+        return prod(map(self.traffic.trips.__getitem__, self.traffic.outline.inner))
 
     # ---- blocks together ---------------------------------------------------------------------------------------------
 
+    @cached_property
     def registers(self) -> float:
         """The registers of a thread: for sums, for the tile in hand, and for the rest."""
         plan = self.plan
@@ -260,7 +271,7 @@ class Kernel:
     def resident(self) -> int:
         """The number of blocks that live on a multiprocessor together."""
         threads = self.plan.threads + (128 if self.plan.warp_specialized else 0)
-        registers = min(self.most_registers(), self.registers()) * threads
+        registers = min(self.most_registers, self.registers) * threads
         by_memory = self.plan.device.smem_bytes // max(1024, self.traffic.smem_bytes + 1024)
         most = self.plan.persistent or RESIDENT
         return max(1, min(int(REGISTERS // registers), 2048 // threads, by_memory, most))
@@ -269,17 +280,18 @@ class Kernel:
         """The time of the waves of blocks, each from its first tile to its last step."""
         fitted, plan, first = self.constants, self.plan, 0.0
         alone = fitted.alone if plan.multiplies else max(1.0, fitted.scalar_alone * 512 / plan.threads)
-        busy = self.traffic.steps * sum(self.step_us().values()) * alone
+        busy = self.traffic.steps * sum(self.step_us.values()) * alone
         if plan.multiplies:
             first = self.traffic.loaded_bytes / (self.traffic.steps * self.inner * fitted.first * 1e3)
         turn = fitted.turn_us if plan.multiplies else fitted.row_turn_us
-        running = self.slower() * (busy + self.waiting_us()) * self.traffic.passes
+        running = self.slower * (busy + self.waiting_us) * self.traffic.passes
         return waves * (running + first) + (waves - 1) * turn
 
+    @cached_property
     def slower(self) -> float:
         """The factor by which spilled registers, warps by columns, loading warps and uneven tiles slow the units."""
         fitted, plan = self.constants, self.plan
-        excess = self.registers() / self.most_registers()
+        excess = self.registers / self.most_registers
         found = fitted.spilled * excess**fitted.spill if excess > 1 else 1.0
         found *= fitted.columns if plan.warps == "columns" else 1.0
         found *= fitted.special if plan.warp_specialized else 1.0
@@ -289,6 +301,7 @@ class Kernel:
         apart = plan.level != "thread" and any(not beside for _, beside in self.work.reads)
         return found * (fitted.staged if apart and self.warps > 1 else 1.0)
 
+    @cached_property
     def most_registers(self) -> float:
         """The most registers that a thread may have."""
         return min(240.0 if self.plan.warp_specialized else 255.0, REGISTERS / self.plan.threads)
@@ -296,15 +309,16 @@ class Kernel:
     def units_us(self, blocks: int) -> dict[str, float]:
         """The time that every unit takes for a multiprocessor's blocks."""
         steps = self.traffic.steps * self.traffic.passes
-        return {name: time * blocks * steps for name, time in self.step_us().items()}
+        return {name: time * blocks * steps for name, time in self.step_us.items()}
 
     # ---- the whole ---------------------------------------------------------------------------------------------------
 
     def memory_us(self) -> float:
         """The time of memory: inputs and outputs move once (inputs again if a kernel does), parts to merge twice."""
         outline, again = self.traffic.outline, self.traffic.passes > 1 and self.plan.segments > 1
-        return (outline.moved_bytes + again * outline.read_bytes + 2 * self.partial_bytes()) / self.bandwidth()
+        return (outline.moved_bytes + again * outline.read_bytes + 2 * self.partial_bytes) / self.bandwidth
 
+    @cached_property
     def bandwidth(self) -> float:
         """The bytes that memory moves in a microsecond."""
         return self.plan.device.memory_gb_s * 1e3 * self.constants.memory
@@ -312,8 +326,9 @@ class Kernel:
     def cache_us(self, busiest: int) -> float:
         """The time of L2: every block loads for itself, and every multiprocessor has as many blocks as the busiest."""
         loaded = busiest * self.plan.device.multiprocessors * self.traffic.loaded_bytes * self.traffic.passes
-        return loaded / (self.bandwidth() * self.constants.cache)
+        return loaded / (self.bandwidth * self.constants.cache)
 
+    @cached_property
     def partial_bytes(self) -> float:
         """The bytes that the parts leave in memory."""
         plan, grid = self.plan, self.traffic.grid
@@ -321,8 +336,9 @@ class Kernel:
             return grid * 4.0 * self.cells
         if plan.segments == 1:
             return 0.0
-        return grid * plan.block_row * self.row_bytes()
+        return grid * plan.block_row * self.row_bytes
 
+    @cached_property
     def row_bytes(self) -> float:
         """The bytes that a row of a block leaves."""
         return 4.0 * (self.work.slots + (self.plan.block_column if self.plan.binding.contracted else 0))
@@ -334,9 +350,9 @@ class Kernel:
             return 0.0
         each, third = fitted.part_us * plan.segments * plan.splits, fitted.merge_us * (self.traffic.passes - 1)
         if plan.merge == "kernel":
-            return fitted.merge_us + third + each + self.partial_bytes() / (self.bandwidth() * fitted.cache)
+            return fitted.merge_us + third + each + self.partial_bytes / (self.bandwidth * fitted.cache)
         row, chips = plan.binding.row, plan.device.multiprocessors
         live = 1 if row is None else min(plan.block_row, max(1, self.traffic.outline.sizes[row.name]))
-        taken = plan.segments * live * self.row_bytes() / (self.bandwidth() * fitted.cache / chips)
+        taken = plan.segments * live * self.row_bytes / (self.bandwidth * fitted.cache / chips)
         turns = max(1.0, self.traffic.grid / (plan.segments * chips))
         return fitted.arrive_us + third + (each * -(-live // plan.block_merged) + taken) * turns

@@ -6,7 +6,6 @@ the streamed loop, and of a producer's own loop, around each statement. If produ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import final
@@ -98,47 +97,137 @@ class Outline:
             self._placed[live] = place(self.chain, self.nest, trips)
         return self._placed[live]
 
+    def tiles(self, plan: Plan) -> Tiles:
+        """The tiles that plans of one shape share."""
+        shape = shape_of_tiles(plan)
+        if shape not in self._tiles:
+            self._tiles[shape] = Tiles(self, plan)
+        return self._tiles[shape]
+
+    @cached_property
+    def _tiles(self) -> dict[tuple[int, ...], Tiles]:
+        return {}
+
     @cached_property
     def _placed(self) -> dict[frozenset[str], tuple[Placed, ...]]:
         return {}
 
 
+def shape_of_tiles(plan: Plan) -> tuple[int, ...]:
+    """The choices of a plan that its tiles and their number follow from."""
+    lengths = plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner
+    return (*lengths, plan.segments, plan.splits, plan.multiplies)
+
+
 @final
-@dataclass(frozen=True)
-class Traffic:
-    """The traffic of a plan, for the form that an outline describes."""
+class Tiles:
+    """The tiles of a block and what it moves and multiplies, which plans of the same tiles share (`Outline.tiles`)."""
 
-    outline: Outline
-    plan: Plan
+    def __init__(self, outline: Outline, plan: Plan) -> None:
+        """`plan` is any of those plans: only what `shape_of_tiles` names is read of it."""
+        self.outline, self.multiplies = outline, plan.multiplies
+        self.splits, self.segments, self.rows = plan.splits, plan.segments, plan.block_row
+        self.inner = plan.block_inner
+        self.steps = self._steps(plan)
+        self.trips = dict.fromkeys(outline.chain.loops, 1)
+        self.trips[outline.streamed] = self.steps
+        self.trips |= {loop: -(-outline.sizes[loop] // (self.deep(loop) * plan.splits)) for loop in outline.inner}
+        self.lengths = dict.fromkeys(outline.chain.loops, 1)
+        self.lengths |= {loop: self.deep(loop) for loop in outline.inner}
+        self.lengths[outline.column] = plan.block_column
+        self.lengths[outline.streamed] = plan.block_streamed
+        self.placed = outline.placed(frozenset(loop for loop, count in self.trips.items() if count > 1))
+        self.loads = self._loads()
 
-    # ---- loops -------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def trips(self) -> dict[str, int]:
-        """The trips of every loop within a block; a loop of the grid has one."""
-        outline = self.outline
-        found = dict.fromkeys(outline.chain.loops, 1)
-        found[outline.streamed] = self.steps
-        found |= {loop: -(-outline.sizes[loop] // (self.deep(loop) * self.plan.splits)) for loop in outline.inner}
-        return found
-
-    @cached_property
-    def steps(self) -> int:
-        """The number of tiles of the streamed axis that one block takes, if no mask rules out any."""
-        if self.plan.splits > 1:
+    def _steps(self, plan: Plan) -> int:
+        if plan.splits > 1:
             return 1
-        tiles = -(-max(1, self.outline.sizes[self.outline.streamed]) // self.plan.block_streamed)
-        return -(-tiles // self.plan.segments)
-
-    @property
-    def passes(self) -> int:
-        """The number of times the streamed axis is read: two for outputs that carry it, unless one tile holds it."""
-        return 2 if self.outline.carried and self.steps * self.plan.segments > 1 else 1
+        tiles = -(-max(1, self.outline.sizes[self.outline.streamed]) // plan.block_streamed)
+        return -(-tiles // plan.segments)
 
     def deep(self, loop: str) -> int:
         """The number of elements of a producer's own axis that a tile holds."""
         whole = padded(self.outline.sizes[loop], 16)
-        return min(self.plan.block_inner or whole, whole)
+        return min(self.inner or whole, whole)
+
+    def elements(self, tensor: Tensor) -> int:
+        """The number of elements in a tensor's tile."""
+        loops, by_row = self.outline.sides[tensor]
+        return prod([self.lengths[loop] for loop in loops]) * (self.rows if by_row else 1)
+
+    def staged(self, tensor: Tensor) -> bool:
+        """Tell if a tile of a tensor lies in shared memory: it has two dimensions, and enters a product."""
+        loops, by_row = self.outline.sides[tensor]
+        return self.multiplies and sum(self.lengths[loop] > 1 for loop in loops) + by_row > 1
+
+    def _loads(self) -> tuple[Placed, ...]:
+        """The loads; parts of a tensor that form one tile in one place count as one load."""
+        found: dict[tuple[str, int, tuple[str, ...]], Placed] = {}
+        for placed in self.placed:
+            tensor = placed.statement.tensor
+            if placed.statement.kind == LOAD:
+                found.setdefault((tensor.name, self.elements(tensor), placed.around), placed)
+        return tuple(found.values())
+
+    @cached_property
+    def loaded_bytes(self) -> int:
+        """The bytes that one block reads."""
+        moved = ((load.statement.tensor, load.trips(self.trips)) for load in self.loads)
+        return sum(self.elements(tensor) * self.outline.width(tensor) * times for tensor, times in moved)
+
+    @cached_property
+    def staged_loads(self) -> tuple[tuple[int, int, bool], ...]:
+        """For every tile in shared memory: the computation that takes it, its bytes, and if the loop pipelines it."""
+        loops = (*self.outline.inner, self.outline.streamed)
+        deepest = next((loop for loop in loops if self.trips[loop] > 1), self.outline.streamed)
+        found = []
+        for load in self.loads:
+            tensor = load.statement.tensor
+            if self.staged(tensor):
+                size = self.elements(tensor) * self.outline.width(tensor)
+                found.append((self.outline.takers[tensor], size, load.around[-1:] == (deepest,)))
+        return tuple(found)
+
+    @cached_property
+    def products(self) -> tuple[tuple[Block, Placed], ...]:
+        """The computations that are matrix products, with their places."""
+        made = {one.statement.tensor.name: one for one in self.placed if one.statement.kind == COMPUTE}
+        blocks = (block for block in self.outline.chain.blocks if self.is_product(block))
+        return tuple((block, made[block.output.name]) for block in blocks)
+
+    def is_product(self, block: Block) -> bool:
+        """Tell if a block multiplies tiles: it reduces an axis of two operands, with rows and columns apart."""
+        if not self.multiplies or not block.reduced:
+            return False
+        return set(block.reduced) <= set(self.outline.inner) or self.outline.column in block.output.loops
+
+    @cached_property
+    def flops(self) -> int:
+        """The multiplications and additions of one block's matrix products, on whole tiles."""
+        return sum(2 * self.rows * prod(self.lengths[loop] for loop in dict.fromkeys(block.loops)
+                                        if loop not in self.outline.rows) * placed.trips(self.trips)
+                   for block, placed in self.products)  # fmt: skip
+
+
+@final
+class Traffic:
+    """The traffic of a plan, for the form that an outline describes.
+
+    Attributes:
+        outline, plan: as given.
+        tiles: what plans of the same tiles share.
+        trips: the trips of every loop within a block; a loop of the grid has one.
+        steps: the number of tiles of the streamed axis that one block takes, if no mask rules out any.
+        loads, loaded_bytes: the loads of a block, and the bytes that they read.
+        flops: the multiplications and additions of one block's matrix products, on whole tiles.
+        passes: the number of times the streamed axis is read: two for outputs that carry it, unless one tile holds it.
+    """
+
+    def __init__(self, outline: Outline, plan: Plan) -> None:
+        self.outline, self.plan, self.tiles = outline, plan, outline.tiles(plan)
+        self.trips, self.steps, self.loads = self.tiles.trips, self.tiles.steps, self.tiles.loads
+        self.loaded_bytes, self.flops = self.tiles.loaded_bytes, self.tiles.flops
+        self.passes = 2 if outline.carried and self.steps * plan.segments > 1 else 1
 
     @cached_property
     def nest(self) -> Nest:
@@ -154,62 +243,15 @@ class Traffic:
         return Nest((*tiles, self.outline.streamed), within).without(dead)
 
     @cached_property
-    def placed(self) -> tuple[Placed, ...]:
-        """Every statement in its place."""
-        return self.outline.placed(frozenset(loop for loop, count in self.trips.items() if count > 1))
-
-    # ---- tiles -------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def lengths(self) -> dict[str, int]:
-        """The elements of a tile along every loop; rows together count once (see `elements`)."""
-        found = dict.fromkeys(self.outline.chain.loops, 1)
-        found |= {loop: self.deep(loop) for loop in self.outline.inner}
-        found[self.outline.column] = self.plan.block_column
-        found[self.outline.streamed] = self.plan.block_streamed
-        return found
-
-    def elements(self, tensor: Tensor) -> int:
-        """The number of elements in a tensor's tile."""
-        loops, by_row = self.outline.sides[tensor]
-        return prod([self.lengths[loop] for loop in loops]) * (self.plan.block_row if by_row else 1)
-
-    def staged(self, tensor: Tensor) -> bool:
-        """Tell if a tile of a tensor lies in shared memory: it has two dimensions, and enters a product."""
-        loops, by_row = self.outline.sides[tensor]
-        return self.plan.multiplies and sum(self.lengths[loop] > 1 for loop in loops) + by_row > 1
-
-    @cached_property
-    def loads(self) -> tuple[Placed, ...]:
-        """The loads; parts of a tensor that form one tile in one place count as one load."""
-        found: dict[tuple[str, int, tuple[str, ...]], Placed] = {}
-        for placed in self.placed:
-            tensor = placed.statement.tensor
-            if placed.statement.kind == LOAD:
-                found.setdefault((tensor.name, self.elements(tensor), placed.around), placed)
-        return tuple(found.values())
-
-    @cached_property
-    def loaded_bytes(self) -> int:
-        """The bytes that one block reads."""
-        moved = ((one.statement.tensor, one.trips(self.trips)) for one in self.loads)
-        return sum(self.elements(tensor) * self.outline.width(tensor) * times for tensor, times in moved)
-
-    @cached_property
     def smem_bytes(self) -> int:
         """The shared memory of a block: staged tiles (those of the pipelined loop once a stage) and computed operands.
 
         If the streamed loop runs once, there is no loop, and the tiles of a computation make room for those of the
         next. The tiles of results take the room of operands, unless the block goes on to the next tile.
         """
-        loops = (*self.outline.inner, self.outline.streamed)
-        deepest = next((loop for loop in loops if self.trips[loop] > 1), self.outline.streamed)
-        found = [0] * max(1, len(self.outline.chain.blocks))
-        for load in self.loads:
-            tensor = load.statement.tensor
-            if self.staged(tensor):
-                ahead = max(1, self.plan.stages) if load.around[-1:] == (deepest,) else 1
-                found[self.outline.takers[tensor]] += self.elements(tensor) * self.outline.width(tensor) * ahead
+        ahead, found = max(1, self.plan.stages), [0] * max(1, len(self.outline.chain.blocks))
+        for taker, size, pipelined in self.tiles.staged_loads:
+            found[taker] += size * ahead if pipelined else size
         found[-1] += self.operand_bytes
         if self.plan.persistent and self.outline.contracted and self.plan.segments == 1:
             found[-1] += self.plan.block_row * self.plan.block_column * self.outline.stored_width
@@ -222,27 +264,6 @@ class Traffic:
             return 0  # weights stay in registers
         return self.plan.block_row * self.plan.block_streamed * self.outline.operand_width
 
-    # ---- work --------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def products(self) -> tuple[tuple[Block, Placed], ...]:
-        """The computations that are matrix products, with their places."""
-        made = {one.statement.tensor.name: one for one in self.placed if one.statement.kind == COMPUTE}
-        return tuple((block, made[block.output.name]) for block in self.outline.chain.blocks if self.multiplies(block))
-
-    def multiplies(self, block: Block) -> bool:
-        """Tell if a block multiplies tiles: it reduces an axis of two operands, with rows and columns apart."""
-        if not self.plan.multiplies or not block.reduced:
-            return False
-        return set(block.reduced) <= set(self.outline.inner) or self.outline.column in block.output.loops
-
-    @cached_property
-    def flops(self) -> int:
-        """The multiplications and additions of one block's matrix products, on whole tiles."""
-        return sum(2 * self.plan.block_row * prod(self.lengths[loop] for loop in dict.fromkeys(block.loops)
-                                                  if loop not in self.outline.rows) * placed.trips(self.trips)
-                   for block, placed in self.products)  # fmt: skip
-
     @cached_property
     def grid(self) -> int:
         """The number of blocks of the kernel."""
@@ -250,6 +271,6 @@ class Traffic:
         if plan.splits > 1:
             parts = plan.splits * -(-sizes[self.outline.streamed] // plan.block_streamed)
         row = plan.binding.row
-        tiles = -(-max(1, sizes[row.name]) // plan.block_row) if row else 1
+        tiles = -(-max(1, sizes[row.name]) // plan.block_row) if row is not None else 1
         tiles *= -(-sizes[self.outline.column] // plan.block_column) if self.outline.column else 1
-        return parts * tiles * prod(max(1, sizes[axis.name]) for axis in plan.binding.grid)
+        return parts * tiles * prod([max(1, sizes[axis.name]) for axis in plan.binding.grid])

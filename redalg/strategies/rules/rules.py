@@ -328,9 +328,9 @@ def vector(problem: Problem) -> int:
 
 def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int) -> int:
     """The number of blocks of a grid without segments."""
-    grid = prod(max(1, problem.sizes[axis.name]) for axis in binding.grid)
-    grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column else 1
-    return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row else 1)
+    grid = prod([max(1, problem.sizes[axis.name]) for axis in binding.grid])
+    grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column is not None else 1
+    return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row is not None else 1)
 
 
 LEAST_SEGMENT, RESIDENT = 4096, 4

@@ -21,9 +21,10 @@ from typing import final
 from redalg.errors import PlanError
 from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
-from redalg.strategies.model.cost import H200, Kernel, Prediction, predict
+from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predicted
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import MERGES, RESIDENT, Plan, Problem
 from redalg.strategies.rules.rules import (
@@ -90,9 +91,14 @@ def padding(extent: int, length: int, step: int = 1) -> float:
 class Space:
     """Plans of a form for a problem on a device, in a fixed order; `plans()` lists them."""
 
-    form: FusedForm
+    stages: Stages
     problem: Problem
     target: str
+
+    @cached_property
+    def form(self) -> FusedForm:
+        """The form of the loop, which the plans are for."""
+        return self.stages.loop
 
     @cached_property
     def device(self) -> DeviceSpec:
@@ -114,22 +120,33 @@ class Space:
         """The facts that the cost model reads of the form."""
         return Outline(self.form, self.binding, self.problem, self.device)
 
+    @cached_property
+    def ruled(self) -> Plan:
+        """The rules' plan."""
+        return choose(self.form, self.problem, self.target)
+
     def predict(self, plan: Plan) -> Prediction:
         """Predict the time of a plan by the model."""
         return predict(self.outline, plan)
 
     def plans(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> Iterator[Plan]:
         """Yield every plan, the rules' own first; a plan with parts merges them in one of the given ways."""
-        ruled = choose(self.form, self.problem, self.target)
-        yield ruled
+        return (traffic.plan for traffic in self.traffics(merges, persistent=persistent))
+
+    def traffics(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> Iterator[Traffic]:
+        """Yield every plan with its traffic, in the order of `plans`."""
+        yield Traffic(self.outline, self.ruled)
         for plan in self.grown(merges):
-            if not legal(plan) or not self.may_fit(plan):
+            if not legal(plan):
                 continue
-            if plan != ruled:
-                yield plan
+            traffic = Traffic(self.outline, plan)
+            if not self.has_room(traffic):
+                continue
+            if plan != self.ruled:
+                yield traffic
             if persistent and (blocks := self.staying(plan)):
-                twin = replace(plan, persistent=blocks)
-                if self.may_fit(twin):
+                twin = Traffic(self.outline, replace(plan, persistent=blocks))
+                if self.has_room(twin):
                     yield twin
 
     def ranked(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> list[tuple[Prediction, Plan]]:
@@ -137,7 +154,7 @@ class Space:
 
         Rule 4 leaves in some plans that are estimated to need more shared memory than a block has: these are the last.
         """
-        made = [(self.predict(plan), plan) for plan in self.plans(merges, persistent=persistent)]
+        made = [(predicted(traffic), traffic.plan) for traffic in self.traffics(merges, persistent=persistent)]
         most = self.device.smem_bytes
         return sorted(made, key=lambda one: (one[0].smem_bytes > most, one[0].time_us, abs(one[1].stages - STAGES)))
 
@@ -148,7 +165,7 @@ class Space:
         carry the streamed axis. The tiles of that axis were powers of two, a kernel merged the parts, and every tile
         had a block. Other forms, and those that read by pages, keep the rules' plan.
         """
-        ruled = choose(self.form, self.problem, self.target)
+        ruled = self.ruled
         if not self.fitted(ruled):
             return ruled
         ranked = self.ranked((ruled.merge,), persistent=False)
@@ -166,7 +183,7 @@ class Space:
 
     def outdone(self, promise_us: float) -> bool:
         """Tell if a form that is no kernel beats the plan taken without measuring, by more than the model's error."""
-        ruled = choose(self.form, self.problem, self.target)
+        ruled = self.ruled
         promise_us = DOUBT_PLAIN * promise_us + DOUBT_PLAIN_US
         if not self.fitted(ruled) or promise_us >= self.predict(ruled).time_us:
             return False
@@ -174,7 +191,11 @@ class Space:
 
     def may_fit(self, plan: Plan) -> bool:
         """Tell if the tiles of a plan are estimated to fit a block's shared memory (rule 4)."""
-        return Traffic(self.outline, plan).smem_bytes <= SLACK * self.device.smem_bytes
+        return self.has_room(Traffic(self.outline, plan))
+
+    def has_room(self, traffic: Traffic) -> bool:
+        """The same from the plan's traffic."""
+        return traffic.smem_bytes <= SLACK * self.device.smem_bytes
 
     @property
     def multiplies(self) -> bool:

@@ -1,0 +1,138 @@
+"""The rewrites of a form before it is planned, in order: FusedForm -> Stages, with one loop for each.
+
+Every rewrite is exact, and says what it changes and where. The list is data: `REWRITES` is read from the top, and each
+gets the stages and the problem that the one before it gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+from redalg.errors import PlanError
+from redalg.expression import Axis
+from redalg.incremental.arrange.arranged import arranged
+from redalg.incremental.arrange.coalesce import coalesced, placed_again
+from redalg.incremental.arrange.reductions import check_reductions
+from redalg.incremental.arrange.stages import REPEATED, apart, parted, staged
+from redalg.incremental.arrange.unroll import may_unroll, unrolled
+from redalg.incremental.derive.scales import in_kernels
+from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import Stages, single
+from redalg.strategies.binding import Binding, bind_axes
+from redalg.strategies.plan import Problem
+
+Rewritten = tuple[Stages, Problem]
+
+
+@final
+@dataclass(frozen=True)
+class Rewrite:
+    """One rewrite of a form.
+
+    Attributes:
+        name: what it is called in `explain` and here.
+        before, after: what stands for what.
+        where: the condition under which it applies.
+        apply: the rewrite; it gives back what it is given where the condition does not hold.
+    """
+
+    name: str
+    before: str
+    after: str
+    where: str
+    apply: Callable[[Stages, Problem], Rewritten]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.before} → {self.after}, {self.where}"
+
+
+def rewritten_form(form: FusedForm, problem: Problem) -> Rewritten:
+    """The stages of a form, each as a loop holds it, and the problem with the names and dtypes that they have there."""
+    stages = single(form)
+    for rewrite in REWRITES:
+        stages, problem = rewrite.apply(stages, problem)
+    return stages, problem
+
+
+# ---- the rewrites ----------------------------------------------------------------------------------------------------
+
+
+def _scaled(stages: Stages, problem: Problem) -> Rewritten:
+    return single(in_kernels(stages.loop, problem.dtypes, wide=problem.precision == "wide")), problem
+
+
+def _parted(stages: Stages, problem: Problem) -> Rewritten:
+    return parted(stages.loop, problem.sizes), problem
+
+
+def _divided(stages: Stages, problem: Problem) -> Rewritten:
+    """Sizes of stages do not vary, so all that may stay in the loop does where sizes are to vary."""
+    parts = [divided(form, problem.sizes, together=bool(problem.varying)) for form in stages.forms]
+    forms = tuple(form for part in parts for form in part.forms)
+    place = sum(len(part.forms) for part in parts[: stages.place]) + parts[stages.place].place
+    return Stages(forms, place, stages.given), problem
+
+
+def _arranged(stages: Stages, problem: Problem) -> Rewritten:
+    return stages.mapped(partial(arranged, sizes=problem.sizes)), problem
+
+
+def _placed(stages: Stages, problem: Problem) -> Rewritten:
+    return placed_again(stages), problem
+
+
+REWRITES: tuple[Rewrite, ...] = (
+    Rewrite("scales", "u/c, c near the largest |u|", "u", "where the dtype's range holds every power of u", _scaled),
+    Rewrite("partial axes", "out = Σ_n d[n], d over n, c", "d, then out", "where n and c are reduced at once", _parted),
+    Rewrite("one axis", "Σ over (n, c)", "Σ over n_c", "where several axes are reduced at once", coalesced),
+    Rewrite("stages", "Σ_k f(x, p), p = ⊕_m g(y)", "p, then Σ_k f(x, p)", "where no loop holds both", _divided),
+    Rewrite("products", "Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k (f·h)·g, for every c", "where one pair of axes holds them",
+            _arranged),
+    Rewrite("places", "out[n_c]", "out[n, c]", "where a caller has them apart", _placed),
+)  # fmt: skip
+"""The rewrites in order; the modules of this folder say each one in full."""
+
+
+# ---- one loop for each stage -----------------------------------------------------------------------------------------
+
+
+def divided(form: FusedForm, sizes: Mapping[str, int], *, together: bool) -> Stages:
+    """The stages of a form, and the stages of those: short sums written out, each with a loop that holds it."""
+    for axis in form.summed_axes:
+        if may_unroll(form, axis, sizes[axis.name]):
+            form = unrolled(form, axis, sizes[axis.name])
+    made = staged(form, sizes, partial(tile_of, sizes=sizes), together=together)
+    check_reductions(made.loop)
+    if not is_held(made.loop, sizes):
+        made = apart(made, partial(is_held, sizes=sizes))
+    ahead, after = (
+        [form for stage in side for form in divided(stage, sizes, together=together).forms]
+        for side in (made.ahead, made.after)
+    )
+    return Stages((*ahead, made.loop, *after), len(ahead), form)
+
+
+def is_held(form: FusedForm, sizes: Mapping[str, int]) -> bool:
+    """Tell if one loop holds a form's products as matrix products."""
+    binding = bound(form, sizes)
+    return binding is not None and not binding.plain
+
+
+def tile_of(form: FusedForm, sizes: Mapping[str, int]) -> tuple[frozenset[Axis], Axis | None]:
+    """The axes of a tile's rows if it has many (matrix products take 16 and more), and the axis of its columns."""
+    binding = bound(form, sizes)
+    if binding is None or binding.row is None:
+        return frozenset(), binding.column if binding is not None else None
+    many = binding.contracted or sizes[binding.row.name] > REPEATED
+    return binding.rows if many else frozenset(), binding.column
+
+
+def bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:
+    """The binding of a form's axes in the loop; None if there is none."""
+    try:
+        return bind_axes(arranged(form, sizes), sizes)
+    except PlanError:
+        return None

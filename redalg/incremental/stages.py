@@ -1,0 +1,78 @@
+"""The stages of one call: forms in order of their computation, each of which reads outputs of those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
+
+from redalg.decompose.cascade import dtype_of
+from redalg.expression import Element
+from redalg.incremental.form import FormOutput, FusedForm
+
+
+@final
+@dataclass(frozen=True)
+class Stages:
+    """Forms in order, one of which is the loop that a plan is made for.
+
+    Attributes:
+        forms: the stages; what one hands on to another is a tensor there.
+        place: the place of the loop among them.
+        given: the form that they make together, as it was before it was divided.
+    """
+
+    forms: tuple[FusedForm, ...]
+    place: int
+    given: FusedForm
+
+    @property
+    def loop(self) -> FusedForm:
+        """The form that a plan is made for."""
+        return self.forms[self.place]
+
+    @property
+    def ahead(self) -> tuple[FusedForm, ...]:
+        """The stages before the loop."""
+        return self.forms[: self.place]
+
+    @property
+    def after(self) -> tuple[FusedForm, ...]:
+        """The stages after the loop."""
+        return self.forms[self.place + 1 :]
+
+    @property
+    def returned(self) -> tuple[FormOutput, ...]:
+        """The outputs that a call returns."""
+        return self.given.outputs
+
+    @property
+    def handed_on(self) -> tuple[FormOutput, ...]:
+        """The outputs that one stage makes for another."""
+        returned = {output.name for output in self.returned}
+        return tuple(output for form in self.forms for output in form.outputs if output.name not in returned)
+
+    @property
+    def whole(self) -> dict[str, str]:
+        """The outputs handed on that are no numbers of the arithmetic: name -> `int64` or `bool`."""
+        found = dict[str, str]()
+        for form in self.forms:
+            known = {value: "int64" for structure in form.structures for value in structure.integers}
+            known |= {reduction.value: reduction.dtype for reduction in form.cascade.reductions}
+            found |= {output.name: dtype_of(output.expr, known) for output in form.outputs}
+            found |= {output.name: dtype_of(output.expr, known) for output in form.cascade.outputs}
+        return {output.name: found[output.name] for output in self.handed_on if found.get(output.name)}
+
+    @property
+    def elements(self) -> tuple[Element, ...]:
+        """The input elements that occur, stage by stage."""
+        return tuple(element for form in self.forms for element in form.cascade.elements())
+
+    def mapped(self, change: Callable[[FusedForm], FusedForm]) -> Stages:
+        """Every form changed; what a call returns stays."""
+        return replace(self, forms=tuple(map(change, self.forms)))
+
+
+def single(form: FusedForm) -> Stages:
+    """A form as the only stage."""
+    return Stages((form,), 0, form)
