@@ -1,4 +1,4 @@
-"""What a call costs beside its kernel: `python -m benchmarks.calls [--out folder]`.
+"""The cost of a call beside its kernel: `python -m benchmarks run calls`.
 
 steady     host time of a call of a known kind, on so few numbers that the kernel is nothing
 processes  from `fuse` to the first result, in a process that compiles and in one that finds the kernel on disk
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from rich.console import Console
 
 import redalg as ra
 from benchmarks.environment import device, environment, target
+from benchmarks.report import save
 from benchmarks.timing import host_time_us, measure
 from redalg.library import attention, variance
 from redalg.runtime.bind.inputs import bind
@@ -215,11 +215,12 @@ def large() -> list[dict[str, Any]]:
 PARTS: dict[str, Callable[[], Any]] = {one.__name__: one for one in (steady, varying, large, changing, processes)}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=__doc__)
-    parser.add_argument("--out", type=Path, help="the folder that calls.json is written into")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of them")
-    options = parser.parse_args()
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="of calls: some of them")
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Measure each part, and write what there is after it; True, for no part has a limit."""
     console = Console()
     content: dict[str, Any] = {"benchmark": "calls", "environment": environment()}
     with get_context("spawn").Pool(os.cpu_count()) as pool:
@@ -228,10 +229,5 @@ def main() -> int:
         content[name] = PARTS[name]()
         console.print(name, content[name])
         if options.out:
-            options.out.mkdir(parents=True, exist_ok=True)
-            (options.out / "calls.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            save(options.out / "calls.json", content)
+    return True

@@ -1,4 +1,4 @@
-"""How long the first result takes, and what a call costs the host: `python -m benchmarks.cold [--out folder]`.
+"""Time to the first result, and of a call on the host: `python -m benchmarks run cold`.
 
 cold     a fresh process with empty caches: from `fuse` to the result on the host, TileLang's import and all compilation
 second   a fresh process that finds the kernel on disk: the same steps
@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from functools import cache
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -30,6 +29,7 @@ from rich.table import Table
 
 from benchmarks.calls import steady
 from benchmarks.environment import device, environment, target
+from benchmarks.report import save
 
 COLD_S, SECOND_S, STEADY_US = 10.0, 1.0, 30.0
 PROCESSES = 5
@@ -128,20 +128,16 @@ def show(content: dict[str, Any]) -> bool:
     return not asked or all(figure < limit for _, _, figure, limit, _ in rows)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold", description=__doc__)
-    parser.add_argument("--out", type=Path, help="the folder that cold.json is written into")
-    parser.add_argument("--only", nargs="+", choices=SHAPES, default=list(SHAPES), help="some of the functions")
-    options = parser.parse_args()
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", choices=SHAPES, default=list(SHAPES), help="of cold: some functions")
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Measure, write and show; whether every limit is kept."""
     content: dict[str, Any] = {"benchmark": "cold", "environment": environment()}
     content["processes"] = {name: processes(name) for name in options.only}
     runs = [steady() for _ in range(3)]
     content["steady"] = {name: median(one[name] for one in runs) for name in runs[0]}
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "cold.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return int(not show(content))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        save(options.out / "cold.json", content)
+    return show(content)

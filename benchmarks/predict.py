@@ -1,4 +1,4 @@
-"""`python -m benchmarks.predict [--families mha …] [--cards H800 A10 …] --out DIR`: times on cards that are not here.
+"""Times on cards that are not here: `python -m benchmarks run predictions`.
 
 For every row, the model's best plan on each card and the time that it predicts: no measurement. Constants were fitted
 to an H200 (`redalg.strategies.model.cost`); other cards differ by their multiprocessors, rates and limits alone.
@@ -7,9 +7,7 @@ peers that a prediction says nothing of, so the two are not to be compared row b
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -93,21 +91,23 @@ def cell(one: dict[str, Any]) -> str:
     return f"{one['time_us']:.1f} ({one['bound']})" if "time_us" in one else "cannot"
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.predict", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--families", nargs="+", default=list(PREDICTED), choices=FAMILIES, metavar="FAMILY")
-    parser.add_argument("--cards", nargs="+", default=list(CARDS), choices=CARDS, metavar="CARD")
-    parser.add_argument("--out", type=Path, required=True, help=f"the folder that {NAME}.json is written into")
-    options = parser.parse_args(arguments)
-    found = {"cards": options.cards, "published": PUBLISHED, "rows": lines(options.families, options.cards)}
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cards", nargs="+", default=list(CARDS), choices=CARDS, metavar="CARD",
+                        help=f"of {NAME}: some of {', '.join(CARDS)}")  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Predict, write and show; True, for a card that cannot run a row is a result."""
+    rows = lines(options.families or PREDICTED, options.cards)
+    found = {"cards": options.cards, "published": PUBLISHED, "rows": rows}
     content = {"benchmark": NAME, "environment": environment(), **found}
-    report.save(options.out / f"{NAME}.json", content)
-    console = Console()
+    if options.out:
+        report.save(options.out / f"{NAME}.json", content)
+    show(content)
+    return True
+
+
+def show(content: Document) -> None:
+    """Print the tables."""
     for heading, table in tables(content):
-        console.print(table.shown(heading))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        Console().print(table.shown(heading))

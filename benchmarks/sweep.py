@@ -1,4 +1,4 @@
-"""`python -m benchmarks.sweep FAMILY … [--rows H1] [--draws 20] [--seed 0] --out folder`: random plans, measured.
+"""Measure random plans of families' rows: `python -m benchmarks fit draw FAMILY … --out DIR`.
 
 Plans are drawn uniformly from a row's space (`redalg.strategies.search.space`), the rules' own first; those that a
 block cannot hold are counted and left out. Blocks that stay are another space, drawn from with `--persistent`. With
@@ -9,7 +9,6 @@ The JSON holds every draw: what the model is judged by.
 
 import argparse
 import multiprocessing
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +26,7 @@ from benchmarks.family import Family, Row, outputs, relative_error
 from benchmarks.report import save
 from benchmarks.spaces import space_of
 from benchmarks.timing import input_sets, measure
+from benchmarks.training import BEST, SWEEP, UNIFORM
 from redalg.errors import RedalgError
 from redalg.lower_tile.text.emit import Source
 from redalg.runtime.compile.compile import compile_source, is_kept
@@ -157,10 +157,11 @@ def against(out: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> floa
     return max((relative_error(a, b) for a, b in zip(out, wanted, strict=True) if a.is_floating_point()), default=0.0)
 
 
-def content_of(family: Family, found: Sequence[Draws], seed: int) -> dict[str, Any]:
+def content_of(family: Family, found: Sequence[Draws], wish: Wish) -> dict[str, Any]:
     rows = [{"name": one.row.name, "sizes": dict(one.row.sizes), "dtypes": dict(one.row.dtypes), "listed": one.listed,
              "unfit": one.unfit, "plans": one.made} for one in found]  # fmt: skip
-    return {"benchmark": f"sweep-{family.name}", "seed": seed, "environment": environment(), "rows": rows}
+    return {"benchmark": f"{SWEEP}{family.name}", "taken": BEST if wish.best else UNIFORM, "seed": wish.seed,
+            "environment": environment(), "rows": rows}  # fmt: skip
 
 
 def compile_all(wanted: Sequence[Lowered], seconds: float) -> list[str]:
@@ -198,25 +199,22 @@ def sweep(families: Sequence[Family], options: argparse.Namespace) -> None:
         for draws in mine:
             run(family, draws, [next(failures) for _ in draws.lowered])
             torch.cuda.empty_cache()
-        save(options.out / f"sweep-{family.name}.json", content_of(family, mine, options.seed))
+        save(options.out / f"{SWEEP}{family.name}.json", content_of(family, mine, wish))
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=__doc__)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("families", nargs="+", metavar="FAMILY", choices=FAMILIES)
-    parser.add_argument("--rows", nargs="+", default=[])
-    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--rows", nargs="+", default=[], metavar="ROW")
+    parser.add_argument("--draws", type=int, default=20, help="of a row, beside the rules' plan")
     parser.add_argument("--best", action="store_true", help="those that the model takes for the best, not random ones")
     parser.add_argument("--persistent", action="store_true", help="of those whose blocks stay")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--skip", type=int, default=0, help="leave out the first of those draws: another run's")
     parser.add_argument("--compile-s", type=float, default=300.0, help="time for compiling all, in seconds")
     parser.add_argument("--compile-only", action="store_true", help="into the cache on disk; a later run measures")
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+
+
+def main(options: argparse.Namespace) -> int:
     sweep([FAMILIES[name] for name in options.families], options)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

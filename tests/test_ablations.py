@@ -1,28 +1,29 @@
 """Ablations in a reduced form: on the C target, and where they need no device, on a few rows."""
 
-from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import calibrate, report
-from benchmarks.ablations import ABLATIONS, incremental, levels
-from benchmarks.ablations.__main__ import main
+from benchmarks import calibrate, report, training
+from benchmarks.__main__ import main
+from benchmarks.ablations import incremental, levels
+from benchmarks.ablations.model import Model
 from benchmarks.ablations.smem import actual, right, share_of
+from benchmarks.ablations.tuning import Tuning
 from benchmarks.agreement import agreement
 from benchmarks.drawn import Drawn, by_row, drawn
 from benchmarks.families.rows import TOLERANCE
 from redalg.strategies.model.cost import H200
-from tests.house.source import ROOT
 
-RESULTS = ROOT / "benchmarks" / "results"
+MODEL, TUNING = Model(), Tuning()
 
 
 def run(name: str, folder: Path, *options: str) -> dict[str, Any]:
-    """An ablation's document, through its command line."""
-    assert main([name, "--out", str(folder), *options]) == 0
+    """An ablation's document, through its command line; its picture is made of the document."""
+    assert main(["run", name, "--out", str(folder), *options]) == 0
+    assert main(["report", str(folder / f"ablation-{name}.json"), "--out", str(folder)]) == 0
     assert (folder / f"ablation-{name}.svg").read_text(encoding="utf-8").startswith("<?xml")
     return report.load(folder / f"ablation-{name}.json")
 
@@ -48,12 +49,13 @@ def test_what_the_compiler_allots_outweighs_the_count() -> None:
     assert (actual({**line, "allotted": 101}), right({**line, "allotted": 101})) == (101, False)
 
 
-def test_the_model_is_judged_by_sweeps(tmp_path: Path) -> None:
-    content = report.load(RESULTS / "sweep-chains.json")
+def test_the_model_is_judged_by_what_was_drawn() -> None:
+    content = training.read(training.UNIFORM, family="chains")[-1]
     content["rows"] = content["rows"][:2]
-    report.save(tmp_path / "sweep-chains.json", content)
-    (plans,) = run("model", tmp_path, "--results", str(tmp_path))["families"].values()
+    found = MODEL.of([content, *training.read(training.TUNED)])
+    (plans,) = found["families"].values()
     assert len(plans) == sum(1 for _ in drawn(content)) > 20
+    assert found["measured on"] == [content["environment"]]
 
 
 def test_levels_on_the_c_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,24 +74,21 @@ def test_incremental_on_the_c_target(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(one["best"]["median_us"] > 0 for one in row["cuts"])
 
 
-def test_tuning_reads_what_searches_wrote(tmp_path: Path) -> None:
+def test_tuning_reads_what_searches_wrote() -> None:
     tried = {64: (5.0, ""), 128: (4.0, ""), 256: (None, "wrong")}
     trials = [{"block_row": row, "measured_us": time, "failure": why} for row, (time, why) in tried.items()]
     row = {"name": "G1", "wall_s": 12.5, "rules": {"block_row": 64}, "trials": trials}
-    report.save(tmp_path / "tune-chains.json", {"benchmark": "tune-chains", "environment": {}, "rows": [row]})
-    content = run("tuning", tmp_path, "--results", str(tmp_path))
-    table = ABLATIONS["tuning"].table(content)
-    assert list(table.rows) == [("chains G1", "12.5", "2", "5.0", "4.0")]
+    content = TUNING.of([{"benchmark": "tune-chains", "taken": "tuned", "environment": {}, "rows": [row]}])
+    assert list(TUNING.table(content).rows) == [("chains G1", "12.5", "2", "5.0", "4.0")]
 
 
-def test_tuning_without_searches(tmp_path: Path) -> None:
-    options = Namespace(results=tmp_path)
-    assert ABLATIONS["tuning"].run(options)["rows"] == []
+def test_tuning_without_searches() -> None:
+    assert TUNING.of(training.read(training.UNIFORM))["rows"] == []
 
 
 def some_draws() -> list[Drawn]:
     """Of two rows of products, and of one of statistics."""
-    contents = [report.load(RESULTS / f"sweep-{name}.json") for name in ("chains", "variance")]
+    contents = [training.read(training.UNIFORM, family=name)[-1] for name in ("chains", "variance")]
     return [one for content in contents for one in drawn({**content, "rows": content["rows"][::8]})]
 
 
@@ -112,9 +111,11 @@ def test_refining_lessens_what_choices_lose() -> None:
     assert all(getattr(found, name) <= 1 for name in calibrate.SHARES)
 
 
-def test_judging_leaves_the_constants(capsys: pytest.CaptureFixture[str]) -> None:
-    assert calibrate.main([str(RESULTS / "sweep-moe.json"), "--evaluations", "0"]) == 0
+def test_judging_leaves_the_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = training.read(training.UNIFORM, family="moe")[-1]
+    report.save(tmp_path / "sweep-moe.json", content)
+    assert main(["fit", "constants", str(tmp_path / "sweep-moe.json"), "--evaluations", "0"]) == 0
     said = capsys.readouterr().out
     assert f"exponential={H200.exponential:.3g}" in said
-    count = sum(1 for _ in drawn(report.load(RESULTS / "sweep-moe.json")))
+    count = sum(1 for _ in drawn(content))
     assert f"moe: {count} plans: correlation 0." in said

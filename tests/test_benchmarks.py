@@ -2,21 +2,26 @@
 
 import json
 import os
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import documents, predict, report
-from benchmarks.__main__ import as_shipped, main, stale_rows
+from benchmarks import documents, fitted, predict, report, training
+from benchmarks.__main__ import main
 from benchmarks.agreement import agreement, lost
+from benchmarks.calibrate import STEP, cost
 from benchmarks.drawn import drawn
 from benchmarks.families import FAMILIES
 from benchmarks.plot import pictures, plot
 from benchmarks.plots.bars import speedups
 from benchmarks.plots.figure import COLOURS
 from benchmarks.plots.roofline import card, reached
+from benchmarks.plots.scatter import thinned
+from benchmarks.stale import as_shipped, stale_rows
 from redalg.runtime.known.tuned import SWITCH
 from redalg.strategies.device import CARDS
 from redalg.strategies.model.cost import H200
@@ -63,10 +68,10 @@ def test_every_family_has_rows_and_peers_without_a_gpu(name: str) -> None:
 
 
 def test_a_family_runs_and_is_drawn(tmp_path: Path) -> None:
-    assert main(["chains", "--rows", "C1", "--out", str(tmp_path)]) == 0
+    assert main(["run", "chains", "--rows", "C1", "--out", str(tmp_path)]) == 0
     content = report.load(tmp_path / "chains.json")
     assert speedups(content).keys() == {"eager"}
-    assert main(["plot", str(tmp_path / "chains.json"), "--out", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path / "chains.json"), "--out", str(tmp_path)]) == 0
     assert {path.stem for path in tmp_path.glob("*.svg")} == {"chains-speedup", "chains-roofline"}
 
 
@@ -114,7 +119,7 @@ def test_a_roofline_of_an_unknown_device_has_no_ceiling() -> None:
 
 
 def test_documents_are_what_the_results_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python -m benchmarks readme` would change nothing."""
+    """`python -m benchmarks report` would change nothing."""
     monkeypatch.setenv(SWITCH, "pack")
     results = documents.read(RESULTS, stale_rows)
     for path in (documents.README, documents.FULL):
@@ -164,17 +169,91 @@ def test_what_a_choice_loses() -> None:
 
 
 def test_draws_are_the_plans_that_were_measured() -> None:
-    content = report.load(RESULTS / "sweep-mla.json")
+    content = training.read(training.UNIFORM, family="mla")[-1]
     content["rows"] = content["rows"][:2]
     recorded = [one["plan"] for row in content["rows"] for one in row["plans"] if "median_us" in one]
     assert [str(one.plan) for one in drawn(content)] == recorded
 
 
 def test_a_sweep_is_drawn_with_its_correlation(tmp_path: Path) -> None:
-    content = report.load(RESULTS / "sweep-chains.json")
+    content = training.read(training.UNIFORM, family="chains")[-1]
     content["rows"] = content["rows"][:2]
     (path,) = plot(content, tmp_path)
     assert "correlation 0." in path.read_text(encoding="utf-8")
+
+
+# ---- the training data -----------------------------------------------------------------------------------------------
+
+
+def test_the_reports_hash_is_that_of_the_training_data() -> None:
+    said = report.load(fitted.REPORT)["data"]
+    assert said["sha256"] == training.file_sha256()
+    assert said["plans"] == training.counted(training.read())
+
+
+def test_the_report_is_what_the_constants_predict() -> None:
+    """`python -m benchmarks fit record` would change nothing: hash, constants and how well they predict."""
+    assert report.load(fitted.REPORT) == json.loads(json.dumps(fitted.document()))
+
+
+def test_training_data_are_compressed_to_the_same_bytes(tmp_path: Path) -> None:
+    documents = training.read(training.TUNED)
+    for name in ("first", "again"):
+        training.write(documents, tmp_path / name)
+    assert training.read(path=tmp_path / "first") == documents
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "again").read_bytes()
+
+
+def test_what_is_drawn_is_added_to_the_training_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = training.read(training.BEST, family="uses")[0]
+    monkeypatch.setattr(training, "read", partial(training.read, path=tmp_path / "data.json.xz"))
+    monkeypatch.setattr(training, "write", partial(training.write, path=tmp_path / "data.json.xz"))
+    monkeypatch.setattr(fitted, "REPORT", tmp_path / "report.json")
+    training.write([])
+    for name, taken in (("a", "best"), ("b", None)):
+        report.save(tmp_path / f"{name}.json", {**content, "taken": taken})
+        assert main(["fit", "record", str(tmp_path / f"{name}.json")]) == 0
+    assert [one["taken"] for one in training.read()] == [training.BEST, training.UNIFORM]
+    count = sum(len(line["plans"]) for line in content["rows"])
+    assert report.load(tmp_path / "report.json")["data"]["plans"] == {"uniform": count, "best": count, "tuned": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [STEP, 1 / STEP])
+def test_no_step_of_a_constant_gains_much(factor: float) -> None:
+    """The fit is at its end: of all constants none, moved by the fit's first step, lessens the cost by a hundredth."""
+    draws = fitted.draws()
+    known = cost(draws, H200)
+    others = [replace(H200, **{name: factor * value}) for name, value in asdict(H200).items() if name != "exponential"]
+    assert min(cost(draws, other) for other in others) > 0.99 * known
+
+
+def test_the_results_are_small() -> None:
+    assert sum(path.stat().st_size for path in RESULTS.iterdir()) < 1_500_000
+    assert {path.suffix for path in RESULTS.iterdir()} == {".json"}
+
+
+def test_a_cloud_has_a_point_a_cell() -> None:
+    assert thinned([(1.0, 1.0)] * 9 + [(1.0, 2.0)]) == [(1.0, 1.0), (1.0, 2.0)]
+
+
+# ---- the commands ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["", "run", "judge", "fit", "fit draw", "fit tune", "report"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*command.split(), "--help"])
+    assert stopped.value.code == 0
+    assert f"python -m benchmarks {command}".strip() in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["readme"], ["run"], ["run", "nothing"], ["run", "mha", "--rows", "H99"],
+                                       ["judge", "nothing"], ["fit", "draw", "mha"]])  # fmt: skip
+def test_what_is_not_known_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code
 
 
 # ---- predictions -----------------------------------------------------------------------------------------------------
@@ -190,7 +269,7 @@ def test_a_card_of_less_bandwidth_is_predicted_slower() -> None:
 
 
 def test_predictions_are_written_and_labelled(tmp_path: Path) -> None:
-    assert predict.main(["--families", "variance", "--cards", "H800", "A10", "--out", str(tmp_path)]) == 0
+    assert main(["run", "predictions", "--families", "variance", "--cards", "H800", "A10", "--out", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
     ((heading, table),) = predict.tables(content)
     assert "predictions, not measurements" in predict.caption(content)

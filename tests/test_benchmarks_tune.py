@@ -1,4 +1,4 @@
-"""`python -m benchmarks.tune`: what it packs is what calls look up."""
+"""`python -m benchmarks fit tune` and `fit pack`: what they pack is what calls look up."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks import tune
+from benchmarks.__main__ import main
 from benchmarks.families import FAMILIES
 from benchmarks.report import load, save
 from benchmarks.spaces import space_of
@@ -63,7 +64,7 @@ def sweep(where: str = "NVIDIA H200", target: str = "sm_90a") -> dict[str, Any]:
 def test_the_winners_of_a_sweep_are_packed_and_taken(tmp_path: Path) -> None:
     content = sweep()
     save(tmp_path / "sweep.json", content)
-    assert tune.main(["--from", str(tmp_path / "sweep.json")]) == 0
+    assert main(["fit", "pack", str(tmp_path / "sweep.json")]) == 0
     family = FAMILIES["variance"]
     row = next(one for one in family.rows(torch.device("cuda")) if one.name == "V4")
     plan = family.fused(row).lower("H200", row.sizes, row.dtypes).plan
@@ -86,8 +87,8 @@ def test_a_row_is_tuned_written_and_packed(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(tuner, "FEW", Limits(population=2, batch=2, patience=1))
     monkeypatch.setattr(tune, "device", lambda chip="": torch.device("cpu"))
     pack = tmp_path / "pack.json"
-    said = tune.main(["variance", "--rows", "C1", "--budget-s", "100", "--out", str(tmp_path), "--pack", str(pack)])
-    assert said == 0
+    options = ["--rows", "C1", "--budget-s", "100", "--out", str(tmp_path), "--pack", str(pack)]
+    assert main(["fit", "tune", "variance", *options]) == 0
     content = load(tmp_path / "tune-variance.json")
     (line,) = content["rows"]
     assert line["trials"][0]["measured_us"] > 0
@@ -98,10 +99,10 @@ def test_a_row_is_tuned_written_and_packed(monkeypatch: pytest.MonkeyPatch, tmp_
     assert entry.key.card == "c"
 
 
-@pytest.mark.parametrize("arguments", [[], ["variance"], ["nothing", "--out", "x"], ["variance", "--from", "x.json"]])
+@pytest.mark.parametrize("arguments", [[], ["variance"], ["nothing", "--out", "x"]])
 def test_what_makes_no_sense_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
-        tune.main(arguments)
+        main(["fit", "tune", *arguments])
 
 
 def test_every_variable_is_documented() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.accuracy.__main__ import NAMES, cases, judged, main
+from benchmarks.__main__ import main
 from benchmarks.accuracy.case import OWN, Case, Error, error, judge, picks, run
+from benchmarks.commands.judge import NAMES, cases, judged
 from benchmarks.family import Tensors
 from redalg.library import variance
 
@@ -92,9 +93,9 @@ def test_every_family_has_cases(device: str) -> None:
 
 
 def test_a_family_is_judged_and_written(tmp_path: Path) -> None:
-    assert main(["large", "variance", "--device", "cpu", "--out", str(tmp_path)]) == 0
+    assert main(["judge", "large", "variance", "--device", "cpu", "--out", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "accuracy.json").read_text(encoding="utf-8"))
     assert set(content["families"]) == {"large", "variance"}
     assert all(one["ok"] and one["source_sha256"] for one in content["families"]["variance"]["cases"])
-    assert main(["show", str(tmp_path / "accuracy.json"), "--out", str(tmp_path / "gathered")]) == 0
+    assert main(["judge", "--from", str(tmp_path / "accuracy.json"), "--out", str(tmp_path / "gathered")]) == 0
     assert json.loads((tmp_path / "gathered" / "accuracy.json").read_text(encoding="utf-8")) == content

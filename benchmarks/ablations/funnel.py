@@ -4,24 +4,26 @@ Expressions and tiles are counted by `redalg.strategies.search.pruning`; "plans"
 (`redalg.strategies.search.space`): tiles of the one nest that kernels have, times schedules and parts.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Collection, Iterator
 from time import perf_counter
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from matplotlib.figure import Figure
-
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Document, Measured
 from benchmarks.environment import device
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
-from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
 from redalg.expression.dtypes import DTYPES
 from redalg.strategies.device import device_for
 from redalg.strategies.model.chain import Block, Chain, Tensor, chain_of, products
 from redalg.strategies.search.pruning import Funnel, funnel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CHIP, PAPERS_CHIP = "H200", "A100"
 EXAMPLE = {"m": 1024, "n": 1024, "k": 512, "h": 512}
@@ -70,7 +72,7 @@ def rows_of(names: list[str]) -> Iterator[tuple[Family, Row]]:
 
 
 @final
-class Pruning(Ablation):
+class Pruning(Measured):
     """See the module."""
 
     name, title = "funnel", "Candidates that each pruning rule leaves (MCFuser, Fig. 7)"
@@ -81,6 +83,8 @@ class Pruning(Ablation):
         return {"chip": CHIP, "rows": [own, *rows]}
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.lines import lines
+
         found = {f"{one['family']} {one['row']}": list(enumerate(steps(one), 1)) for one in largest(content)}
         figure = lines(found, self.title, "all, then what rules 1 to 4 leave, then plans", "candidates")
         (axes,) = figure.axes

@@ -5,24 +5,26 @@ nothing is merged within a block. Incremental: a block streams its segment in se
 second kernel. Two problems: the logsumexp of long rows, and attention of BERT's size (what RedFuser measures).
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from matplotlib.figure import Figure
-
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Document, Measured
 from benchmarks.ablations.chosen import best, by_kind, measured
 from benchmarks.environment import device, target
 from benchmarks.families import attention_small, rows
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
-from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import Plan
 from redalg.strategies.search.space import Space
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WAYS = ("incremental", "non-incremental")
 SEGMENTS_ON_C = (1, 2, 4)
@@ -70,7 +72,7 @@ def cut(family: Family, one: Row, tries: int) -> list[dict[str, Any]]:
 
 
 @final
-class Incremental(Ablation):
+class Incremental(Measured):
     """See the module."""
 
     name, title = "incremental", "Merged in the loop or not, over blocks a multiprocessor (RedFuser, Fig. 6b)"
@@ -80,6 +82,8 @@ class Incremental(Ablation):
                           "cuts": cut(family, one, options.tries)} for family, one in problems()]}  # fmt: skip
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.lines import lines
+
         found: dict[str, list[tuple[float, float]]] = {}
         for line in content["rows"]:
             ran = [one for one in line["cuts"] if one["best"]]

@@ -9,26 +9,29 @@ whole row       one tile holds the row: nothing is merged                       
 Times are relative to the unfused definition: a maximum, an exponential, a sum and a quotient, each a kernel of PyTorch.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
-from matplotlib.figure import Figure
 
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Document, Measured
 from benchmarks.ablations.chosen import best, by_kind, measured
 from benchmarks.environment import device, target
 from benchmarks.families.rows import Rows, row
 from benchmarks.family import Row
 from benchmarks.markdown import Table
-from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
 from benchmarks.timing import input_sets, measure
 from redalg.strategies.plan import Plan
 from redalg.strategies.search.space import Space
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NAMES = {"thread": "intra-thread", "warp": "intra-warp", "block": "intra-block", "row": "whole row"}
 ROWS, LENGTHS, SMALL = 512, (1024, 2048, 4096, 8192), (4, (64, 256))
@@ -71,7 +74,7 @@ def time_unfused(one: Row) -> float:
 
 
 @final
-class Levels(Ablation):
+class Levels(Measured):
     """See the module."""
 
     name, title = "levels", "Fusion level of safe softmax (RedFuser, Fig. 6a)"
@@ -86,6 +89,8 @@ class Levels(Ablation):
         return {"rows": rows}
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.lines import lines
+
         found: dict[str, list[tuple[float, float]]] = {}
         for line in content["rows"]:
             for name, value in relative(line).items():

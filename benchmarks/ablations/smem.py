@@ -5,20 +5,19 @@ A plan is judged rightly where the estimate and what the compiler allots say the
 compiled, whether they fit or not, and the count stands for the others.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from matplotlib.figure import Figure
-
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Document, Measured
 from benchmarks.ablations.funnel import CHIP, rows_of
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
-from benchmarks.plots.scatter import scatter
 from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
 from redalg.incremental.arrange.flatten import flattened
@@ -34,6 +33,9 @@ from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import Plan
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import with_symbols
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def share_of(lines: Sequence[dict[str, Any]]) -> float:
 
 
 @final
-class SharedMemory(Ablation):
+class SharedMemory(Measured):
     """See the module."""
 
     name, title = "smem", "Shared memory: estimated against actual (MCFuser, Fig. 10)"
@@ -122,6 +124,8 @@ class SharedMemory(Ablation):
         return {"chip": CHIP, "seed": options.seed, "plans": list(sampled(options))}
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.scatter import scatter
+
         pairs: dict[str, dict[tuple[float, float], None]] = {}  # many plans share a point
         for one in content["plans"]:
             pairs.setdefault(one["family"], {})[one["estimated"] / 1024, actual(one) / 1024] = None

@@ -1,4 +1,10 @@
-"""`python -m benchmarks.accuracy [FAMILY …] [--kinds normal …] [--device cpu] [--out folder]`: errors, judged."""
+"""Judge errors: redalg's and its peers' against float64, of every family, of attention's uses and of large tensors.
+
+    judge [FAMILY …]        run, judge, show; all families if none is named
+    judge --from FILE …     judge what earlier runs wrote
+
+The bound and the kinds of inputs stand in `benchmarks.accuracy`. The exit status says whether every case is right.
+"""
 
 from __future__ import annotations
 
@@ -119,9 +125,9 @@ def show(content: dict[str, Any]) -> None:
         console.print(line, style="red" if line.startswith("NOT OK") else "yellow", markup=False)
 
 
-def shown(files: Sequence[str], out: Path | None) -> int:
+def shown(files: Sequence[Path], out: Path | None) -> int:
     """Tables of what earlier runs wrote, gathered in one file where a folder is named; 1 where a case is not ok."""
-    families = [each for file in files for each in documents.load(Path(file))["families"].items()]
+    families = [each for file in files for each in documents.load(file)["families"].items()]
     for name, content in families:
         show(content)
         if out:
@@ -129,24 +135,20 @@ def shown(files: Sequence[str], out: Path | None) -> int:
     return int(not all(case["ok"] for _, content in families for case in content["cases"]))
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
-    parser.add_argument(
-        "families", nargs="*", metavar="FAMILY", help=f"of {', '.join(NAMES)} (all if none); or show and JSON files"
-    )
-    parser.add_argument("--kinds", nargs="+", default=[], help="some kinds of inputs, such as normal")
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(NAMES)}; all if none is named")
+    parser.add_argument("--kinds", nargs="+", default=[], metavar="KIND", help="some kinds of inputs, such as normal")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, help="write every error into accuracy.json in this folder")
-    options = parser.parse_args(arguments)
-    if options.families[:1] == ["show"]:
-        return shown(options.families[1:], options.out)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write every error into accuracy.json in this folder")
+    parser.add_argument("--from", dest="files", nargs="+", type=Path, default=[], metavar="FILE",
+                        help="judge what earlier runs wrote instead")  # fmt: skip
+
+
+def main(options: argparse.Namespace) -> int:
+    if options.files:
+        return shown(options.files, options.out)
     unknown = [name for name in options.families if name not in NAMES]
     if unknown:
-        parser.error(f"no family {', '.join(unknown)}; there are {', '.join(NAMES)}")
-    chosen = options.families or NAMES
-    right = [measure(name, options, torch.device(options.device)) for name in chosen]
+        sys.exit(f"no family {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    right = [measure(name, options, torch.device(options.device)) for name in options.families or NAMES]
     return int(not all(right))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
