@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from benchmarks.__main__ import main
-from benchmarks.accuracy.case import OWN, Case, Error, error, judge, picks, run
+from benchmarks.accuracy.case import Case, Error, error, judge, run
 from benchmarks.commands.judge import NAMES, cases, judged
-from benchmarks.family import Tensors
+from benchmarks.compete import OWN
+from benchmarks.families.statistics import variance_row
+from benchmarks.family import Tensors, picks
 from redalg.library import variance
 
 CPU = torch.device("cpu")
@@ -26,7 +28,7 @@ def drawn(generator: torch.Generator) -> Tensors:
 def case(**changed: Any) -> Case:
     """The variance of rows, beside PyTorch's."""
     fields: dict[str, Any] = {
-        "family": "variance", "row": "C", "kind": "normal", "fused": variance, "sizes": {"b": 5, "n": 300},
+        "family": "variance", "row": variance_row("C", 5, 300), "kind": "normal", "fused": variance,
         "inputs": drawn, "reference": lambda t: {"out": t["x"].double().var(1, correction=0)},
         "outputs": lambda out, _: {"out": out}, "peers": {"torch.var": lambda x: x.var(1, correction=0)},
     }  # fmt: skip

@@ -9,9 +9,9 @@ from zlib import crc32
 
 import torch
 
-from benchmarks.family import Contestant, Tensors
+from benchmarks.compete import OWN
+from benchmarks.family import Contestant, Row, Tensors
 
-OWN = "redalg"
 Outputs = dict[str, torch.Tensor]
 TIMES, MAX_FLOOR, RMS_FLOOR = 2.0, 4.0, 2.0
 
@@ -21,9 +21,9 @@ class Case:
     """See the package.
 
     Attributes:
-        family, row, kind: its name.
+        family, kind: of its name, with the row's.
+        row: sizes, shapes and dtypes.
         fused: redalg's function, derived once.
-        sizes: axis name -> extent.
         inputs: a seeded generator -> tensors by name.
         reference: tensors -> sampled outputs in float64.
         outputs: what a contestant gives, and the tensors -> the same samples of it, those that it has.
@@ -34,10 +34,9 @@ class Case:
     """
 
     family: str
-    row: str
+    row: Row
     kind: str
     fused: Callable[[], Any]
-    sizes: Mapping[str, int]
     inputs: Callable[[torch.Generator], Tensors]
     reference: Callable[[Tensors], Outputs]
     outputs: Callable[[Any, Tensors], Outputs]
@@ -48,7 +47,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.family} {self.row}, {self.kind}"
+        return f"{self.family} {self.row.name}, {self.kind}"
 
     def drawn(self, device: torch.device) -> Tensors:
         """The inputs, seeded by the case's name."""
@@ -152,11 +151,3 @@ def judge(errors: Mapping[str, Error], dtype: str, floor: float | None) -> Judge
         allowed = Error(float("nan"), float("nan"))
     own = errors.get(OWN)
     return Judged(errors, allowed, dtype, own is not None and own.max <= allowed.max and own.rms <= allowed.rms)
-
-
-def picks(length: int, count: int, seed: int = 0) -> list[int]:
-    """At most so many of `length` places in order: the first, the last, and seeded ones between."""
-    if length <= count:
-        return list(range(length))
-    drawn = torch.randperm(length, generator=torch.Generator().manual_seed(seed))[: max(0, count - 2)].tolist()
-    return sorted({0, length - 1, *drawn} if count > 1 else {length - 1})

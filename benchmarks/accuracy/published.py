@@ -11,10 +11,10 @@ import torch
 from torch.nn import functional
 
 from benchmarks.accuracy import attended
-from benchmarks.accuracy.attended import Use
-from benchmarks.accuracy.case import Case, Outputs, picks
-from benchmarks.families import FAMILIES, chains, mla, moe, quant, rows, statistics, uses
-from benchmarks.family import Family, Row, Tensors
+from benchmarks.accuracy.case import Case, Outputs
+from benchmarks.families import FAMILIES, chains, mla, moe, quant, rows, statistics
+from benchmarks.families import attention as definition
+from benchmarks.family import Family, Row, Tensors, picks
 
 ROWS, BATCHES = 64, 4
 """Of how many rows, and of how many batches, the reference is taken."""
@@ -67,8 +67,8 @@ class Of:
         def inputs(generator: torch.Generator) -> Tensors:
             return change(family.inputs(row, generator), generator)
 
-        return Case(family=family.name, row=row.name, kind=kind, sizes=row.sizes, reference=reference,
-                    outputs=outputs, inputs=inputs, **given)  # fmt: skip
+        given |= {"inputs": inputs, "reference": reference, "outputs": outputs}
+        return Case(family=family.name, row=row, kind=kind, **given)
 
 
 # ---- kinds of inputs -------------------------------------------------------------------------------------------------
@@ -123,14 +123,11 @@ def of_few_numbers(tensors: Tensors, generator: torch.Generator) -> Tensors:
 
 
 def attention(of: Of) -> Iterator[Case]:
-    """Rows of attention, as uses."""
-    benched = uses.USES[uses.USE_OF[of.row.name]] if of.family.name == "uses" else uses.Use()
-    size = "x".join(str(of.row.sizes[axis]) for axis in "bhqkde")
-    use = Use(of.row.name, size, benched.mask, groups=benched.groups, dtype=of.row.dtypes["Q"])
+    """Rows of attention."""
     for kind in attended.KINDS:
-        draw = partial(attended.inputs, use, kind)
-        yield of.case(kind, partial(drawn, draw), partial(attended.reference, use), partial(attended.outputs, use),
-                      scores=partial(attended.largest_score, use))  # fmt: skip
+        draw = partial(attended.inputs, of.row, kind)
+        yield of.case(kind, partial(drawn, draw), partial(definition.reference, of.row),
+                      partial(attended.outputs, of.row), scores=partial(attended.largest_score, of.row))  # fmt: skip
 
 
 def latent(of: Of) -> Iterator[Case]:
@@ -222,7 +219,7 @@ def moments(of: Of) -> Iterator[Case]:
 
 def normalised(of: Of) -> Iterator[Case]:
     """Rows brought to one scale, and their losses."""
-    operation, kept = of.row.name.split("-")[0], picks(of.row.sizes["b"], ROWS)
+    operation, kept = of.row.use, picks(of.row.sizes["b"], ROWS)
 
     def reference(tensors: Tensors) -> Outputs:
         part = {name: one[kept] if name in ("x", "target") else one for name, one in tensors.items()}

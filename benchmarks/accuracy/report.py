@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.accuracy.case import OWN, Judged, Result
+from benchmarks.accuracy.case import Judged, Result
+from benchmarks.compete import OWN
 from benchmarks.report import Document
 
 
@@ -24,7 +25,7 @@ def document(
 def entry(result: Result, digest: str | None) -> dict[str, Any]:
     case = result.case
     return {
-        "row": case.row, "kind": case.kind, "ok": result.ok, "sizes": dict(case.sizes),
+        "row": case.row.name, "kind": case.kind, "ok": result.ok, "sizes": dict(case.row.sizes),
         "shapes": {name: list(shape) for name, shape in result.shapes.items()}, "dtypes": dict(result.dtypes),
         "options": dict(case.options), "source_sha256": digest, "seconds": round(result.seconds, 3),
         "outputs": {name: output(one) for name, one in result.outputs.items()}, "failures": dict(result.failures),

@@ -62,7 +62,7 @@ def shapes_of(case: Case, device: torch.device) -> dict[str, Any]:
 def key_of(case: Case, tensors: dict[str, Any]) -> Hashable:
     """What a kernel is compiled for."""
     shapes = tuple((name, tuple(one.shape), str(one.dtype)) for name, one in tensors.items())
-    return (id(case.fused()), tuple(case.sizes.items()), shapes, case.options.get("empty"))
+    return (id(case.fused()), tuple(case.row.sizes.items()), shapes, case.options.get("empty"))
 
 
 def compiled(case: Case, tensors: dict[str, Any], chip: str) -> str:
@@ -70,7 +70,7 @@ def compiled(case: Case, tensors: dict[str, Any], chip: str) -> str:
     dtypes = {name: str(one.dtype).removeprefix("torch.") for name, one in tensors.items()}
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     options = {"empty": case.options["empty"]} if "empty" in case.options else {}
-    kernel = case.fused().compile(chip, sizes=dict(case.sizes), dtypes=dtypes, shapes=shapes, **options)
+    kernel = case.fused().compile(chip, sizes=dict(case.row.sizes), dtypes=dtypes, shapes=shapes, **options)
     return hashlib.sha256(kernel.source.text.encode()).hexdigest()
 
 
