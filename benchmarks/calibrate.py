@@ -110,6 +110,6 @@ def cost(draws: Sequence[Drawn], constants: Constants) -> float:
 
 
 def judged(draws: Sequence[Drawn], constants: Constants) -> dict[str, Agreement]:
-    """How the constants' predictions agree, by family."""
+    """The agreement of the constants' predictions, by family."""
     names = dict.fromkeys(one.family for one in draws)
     return {name: agreement(by_row((one for one in draws if one.family == name), constants)) for name in names}

@@ -98,8 +98,8 @@ def drawn(form: ra.Fused, sizes: Mapping[str, int], dtype: str) -> dict[str, Any
             for name, shape in shapes.items()}  # fmt: skip
 
 
-def error(made: torch.Tensor, wanted: torch.Tensor) -> float:
-    return float((made.double() - wanted.double()).abs().max() / wanted.double().abs().max())
+def error(out: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((out.double() - wanted.double()).abs().max() / wanted.double().abs().max())
 
 
 def steady() -> dict[str, float]:
@@ -134,8 +134,10 @@ def processes() -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         known = {**os.environ, "REDALG_CACHE_DIR": folder, "TILELANG_CACHE_DIR": f"{folder}/tilelang"}
         command = [sys.executable, "-c", PROCESS, device().type, dtype]
-        made = [subprocess.run(command, env=known, check=True, capture_output=True, text=True).stdout for _ in range(3)]
-    cold, *warm = (json.loads(text.strip().splitlines()[-1]) for text in made)
+        texts = [
+            subprocess.run(command, env=known, check=True, capture_output=True, text=True).stdout for _ in range(3)
+        ]
+    cold, *warm = (json.loads(text.strip().splitlines()[-1]) for text in texts)
     return {"compiles": cold, "finds it on disk": min(warm, key=lambda one: float(one["fuse to result"]))}
 
 
@@ -176,10 +178,10 @@ def timed(one: Problem, names: tuple[str, ...]) -> dict[str, Any]:
     lowered = form.lower(target(), one.sizes, one.dtypes(), varying=names)
     bound = bind(form.cascade, tensors)
     recipe = kernels.recipe_of(lowered, kernels.kernel_for(lowered), bound, tensors)
-    made = recipe.launch(tensors, [])["out"]
+    out = recipe.launch(tensors, [])["out"]
     timing = measure([partial(recipe.launch, tensors, [])], device())
     return {"name": one.name, "varying": " ".join(names), "plan": str(lowered.plan), "median_us": timing.median_us,
-            "method": timing.method, "error": error(made, form.reference(**tensors))}  # fmt: skip
+            "method": timing.method, "error": error(out, form.reference(**tensors))}  # fmt: skip
 
 
 def changing() -> list[dict[str, Any]]:
@@ -190,10 +192,10 @@ def changing() -> list[dict[str, Any]]:
         worst: dict[str, float] = {}
         for b, h, nq, nk in CHANGING:
             given = drawn(form, attended(b, h, nq, nk, width), "float16" if target() != "c" else "float32")
-            made = form(**given, backend="tilelang")
-            worst[f"{b} {h} {nq} {nk}"] = error(made, form.reference(**given))
-        kernels_made = len(kernels._KERNELS) - before
-        found.append({"form": name, "width": width, "sizes": len(CHANGING), "kernels": kernels_made, "errors": worst})
+            out = form(**given, backend="tilelang")
+            worst[f"{b} {h} {nq} {nk}"] = error(out, form.reference(**given))
+        count = len(kernels._KERNELS) - before
+        found.append({"form": name, "width": width, "sizes": len(CHANGING), "kernels": count, "errors": worst})
     return found
 
 
@@ -203,11 +205,11 @@ def large() -> list[dict[str, Any]]:
     for name, sizes, dtype in LARGE if target() != "c" else ():
         form = FORMS[name]()
         given = drawn(form, sizes, dtype)
-        made = form(**given, backend="tilelang")
+        out = form(**given, backend="tilelang")
         tail = {key: one[-LAST:] for key, one in given.items()}
         elements = max(one.numel() for one in given.values())
-        found.append({"form": name, "elements": elements, "error": error(made[-LAST:], form.reference(**tail))})
-        del given, made, tail
+        found.append({"form": name, "elements": elements, "error": error(out[-LAST:], form.reference(**tail))})
+        del given, out, tail
         torch.cuda.empty_cache()
     return found
 

@@ -89,8 +89,8 @@ def process(command: list[str], known: dict[str, str]) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     if done.returncode:
         raise SystemExit(f"the process failed:\n{done.stderr[-2000:]}")
-    made: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return made | {"process": seconds}
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures | {"process": seconds}
 
 
 def verdicts(content: dict[str, Any]) -> list[tuple[str, str, float, float, str]]:
@@ -106,19 +106,19 @@ def verdicts(content: dict[str, Any]) -> list[tuple[str, str, float, float, str]
 def show(content: dict[str, Any]) -> bool:
     """A line a figure with its limit; whether all are kept."""
     console = Console() if sys.stdout.isatty() else Console(width=120)
-    made = Table(title=f"first results and calls on {content['environment']['device']}")
+    table = Table(title=f"first results and calls on {content['environment']['device']}")
     for column in ("what", "of", "figure", "limit", "verdict"):
-        made.add_column(column, justify="right" if column in ("figure", "limit") else "left")
+        table.add_column(column, justify="right" if column in ("figure", "limit") else "left")
     rows, asked = verdicts(content), content["environment"]["target"] != "c"
     for what, name, figure, limit, unit in rows:
-        made.add_row(
+        table.add_row(
             what,
             name,
             f"{figure:.3g} {unit}",
             f"{limit:g} {unit}",
             "ok" if figure < limit else "MISSED" if asked else "not asked here",
         )
-    console.print(made)
+    console.print(table)
     for name, one in content["processes"].items():
         for kind in ("cold", "second"):
             steps = ", ".join(f"{key} {value:.3g}" for key, value in one[kind].items() if key != "loads TileLang")

@@ -122,14 +122,14 @@ def full(content: Document, stale: frozenset[str]) -> Table:
 def regions(text: str, results: Results) -> str:
     """A document with its regions made anew."""
 
-    def made(found: re.Match[str]) -> str:
+    def anew(found: re.Match[str]) -> str:
         return f"<!-- benchmarks:{found[1]} -->\n{region(found[1], results)}\n<!-- /benchmarks -->"
 
-    return REGION.sub(made, text)
+    return REGION.sub(anew, text)
 
 
 def region(name: str, results: Results) -> str:
-    """What stands in a region."""
+    """The text of a region."""
     if name == "summary":
         return f"{everywhere(results)}.\n\n{summary(results)}"
     return str(full(results.families[name], results.stale[name]))
@@ -170,7 +170,7 @@ def write(root: Path, results: Results) -> None:
     readme = root / README
     readme.write_text(regions(readme.read_text(encoding="utf-8"), results), encoding="utf-8")
     documents = [*results.families.values(), *results.ablations.values()]
-    made = {path for content in documents for path in plot(content, root / PICTURES)}
-    for path in set((root / PICTURES).glob("*.svg")) - made:
+    pictures = {path for content in documents for path in plot(content, root / PICTURES)}
+    for path in set((root / PICTURES).glob("*.svg")) - pictures:
         path.unlink()
     (root / FULL).write_text(benchmarks(results), encoding="utf-8")

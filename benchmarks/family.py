@@ -82,8 +82,8 @@ def width(dtype: str) -> int:
 
 def normal(shape: tuple[int, ...], dtype: str, generator: torch.Generator) -> torch.Tensor:
     """Standard normal numbers on the generator's device."""
-    made = torch.randn(*shape, generator=generator, device=generator.device, dtype=torch.float32)
-    return made.to(getattr(torch, dtype))
+    numbers = torch.randn(*shape, generator=generator, device=generator.device, dtype=torch.float32)
+    return numbers.to(getattr(torch, dtype))
 
 
 def outputs(out: Any) -> tuple[torch.Tensor, ...]:
@@ -98,8 +98,8 @@ def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
 
 def compiled(function: Contestant) -> Contestant:
     """The function through torch.compile, one static graph a shape."""
-    made: Contestant = torch.compile(function, dynamic=False)
-    return made
+    graph: Contestant = torch.compile(function, dynamic=False)
+    return graph
 
 
 def picks(length: int, count: int, seed: int = 0) -> list[int]:

@@ -17,9 +17,9 @@ def draws() -> list[Drawn]:
     return [draw for content in training.read(training.UNIFORM, training.BEST) for draw in drawn(content)]
 
 
-def document() -> dict[str, Any]:
+def document(found: list[Drawn]) -> dict[str, Any]:
     """The report, as JSON: shares and factors have `DIGITS` decimals, so that no rounding of a machine shows."""
-    documents, found = training.read(), draws()
+    documents = training.read()
     places = [content["environment"] for content in documents]
     return {
         "benchmark": "fit",
@@ -36,7 +36,7 @@ def document() -> dict[str, Any]:
 
 
 def rounded(found: Agreement) -> dict[str, Any]:
-    """How a family's predictions agree, and in the words that `fit` prints."""
+    """The agreement of a family's predictions, and the words that `fit` prints."""
     first, top = ({row: round(value, DIGITS) for row, value in lost.items()} for lost in (found.first, found.top))
     return {"count": found.count, "correlation": round(found.correlation, DIGITS),
             "correlation_of_logs": round(found.correlation_of_logs, DIGITS), "typical": round(found.typical, DIGITS),

@@ -44,8 +44,8 @@ PUBLISHED = {
 
 def best(space: Space) -> tuple[Plan, Prediction]:
     """The plan that is predicted fastest, of those whose program a block of the card can hold."""
-    made = [(space.predict(plan), plan) for plan in space.plans()]
-    ranked = [plan for _, plan in sorted(made, key=lambda one: one[0].time_us)]
+    pairs = [(space.predict(plan), plan) for plan in space.plans()]
+    ranked = [plan for _, plan in sorted(pairs, key=lambda one: one[0].time_us)]
     (found,) = first_built(space, ranked, 1)
     return found.plan, space.predict(found.plan)
 
@@ -53,10 +53,10 @@ def best(space: Space) -> tuple[Plan, Prediction]:
 def predicted(family: Family, row: Row, card: str) -> dict[str, Any]:
     """A row on a card; why not, where the card cannot."""
     try:
-        plan, made = best(space_of(family, row, card))
+        plan, prediction = best(space_of(family, row, card))
     except RedalgError as refusal:
         return {"refused": str(refusal)[:200]}
-    return {"time_us": made.time_us, "bound": made.bound, "plan": str(plan)}
+    return {"time_us": prediction.time_us, "bound": prediction.bound, "plan": str(plan)}
 
 
 def lines(names: Sequence[str], cards: Sequence[str]) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def lines(names: Sequence[str], cards: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def caption(content: Document) -> str:
-    """What the tables are."""
+    """The text above the tables."""
     told = content["environment"]
     return ("These are predictions, not measurements: the model's best plan for each card, by "
             f"`redalg.strategies.model.cost` as fitted to an H200, commit {str(told['commit'])[:7]}. Microseconds, and "

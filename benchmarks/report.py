@@ -74,17 +74,17 @@ def table(content: Document, stale: Collection[str] = ()) -> Table:
     """One line a row: redalg's time, its rates, and each peer's time with redalg's ratio to it (below 1 is faster)."""
     names = list(dict.fromkeys(name for line in content["rows"] for name in line["contestants"]))
     where = content["environment"]
-    made = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}, times in ms")
-    made.add_column("row")
-    made.add_column("sizes")
+    view = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}, times in ms")
+    view.add_column("row")
+    view.add_column("sizes")
     for column in names[:1] + ["TFLOP/s", "TB/s"] + [f"{name} (ratio)" for name in names[1:]] + ["max error"]:
-        made.add_column(column, justify="right")
-    made.add_column("method")
+        view.add_column(column, justify="right")
+    view.add_column("method")
     for line in content["rows"]:
-        made.add_row(*cells(line, names), style="dim" if line["name"] in stale else None)
+        view.add_row(*cells(line, names), style="dim" if line["name"] in stale else None)
     if stale:
-        made.caption = "dim: the emitted source has changed since"
-    return made
+        view.caption = "dim: the emitted source has changed since"
+    return view
 
 
 ABSENT: dict[str, Any] = {"error": None, "failure": "no contestant of this row"}

@@ -48,15 +48,22 @@ class Draws:
     row: Row
     listed: int = 0
     lowered: list[Lowered] = field(default_factory=list)
-    made: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[dict[str, Any]] = field(default_factory=list)
     unfit: dict[str, int] = field(default_factory=dict)
     plain: Plan | None = None
 
 
 @dataclass(frozen=True)
 class Wish:
-    """How many plans of a row are drawn beside the rules', from what seed; `best`: those that the model takes for the
-    best instead; `persistent`: of those whose blocks stay; `skip`: of those drawn, how many another run measures."""
+    """The plans that are wished for of a row, beside the rules'.
+
+    Attributes:
+        count: of them.
+        seed: of the draw.
+        best: those that the model takes for the best, not random ones.
+        persistent: of those whose blocks stay.
+        skip: of those drawn, how many another run measures.
+    """
 
     count: int
     seed: int = 0
@@ -90,14 +97,14 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
 
 
 def listed(space: Space, wish: Wish, ruled: Plan) -> list[Plan]:
-    """What is drawn from, beside the rules' plan; by predicted time where the best are wished for."""
+    """Plans to draw from, beside the rules' plan; by predicted time where the best are wished for."""
     stay = wish.persistent
     plans = (plan for _, plan in space.ranked(persistent=stay)) if wish.best else space.plans(persistent=stay)
     return [plan for plan in plans if plan != ruled and bool(plan.persistent) == stay]
 
 
 def drawn_by_name(family: str, row: str, chip: str, wish: Wish) -> Draws:
-    """The same, in a process of its own."""
+    """Draw in a process of its own."""
     known = {one.name: one for one in FAMILIES[family].rows(device(chip))}
     return draw(FAMILIES[family], known[row], chip, wish)
 
@@ -128,7 +135,7 @@ def run(family: Family, found: Draws, failures: Sequence[str]) -> None:
     plans = [one.plan for one in found.lowered]
     for plan, failure in [*zip(plans, failures, strict=True), *([(found.plain, "")] if found.plain else [])]:
         line = line_of(plan)
-        found.made.append(line)
+        found.lines.append(line)
         if failure:
             line["failure"] = failure
             continue
@@ -159,7 +166,7 @@ def against(out: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> floa
 
 def content_of(family: Family, found: Sequence[Draws], wish: Wish) -> dict[str, Any]:
     rows = [{"name": one.row.name, "sizes": dict(one.row.sizes), "dtypes": dict(one.row.dtypes), "listed": one.listed,
-             "unfit": one.unfit, "plans": one.made} for one in found]  # fmt: skip
+             "unfit": one.unfit, "plans": one.lines} for one in found]  # fmt: skip
     return {"benchmark": f"{SWEEP}{family.name}", "taken": BEST if wish.best else UNIFORM, "seed": wish.seed,
             "environment": environment(), "rows": rows}  # fmt: skip
 

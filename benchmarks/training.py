@@ -52,7 +52,7 @@ def family_of(content: Document) -> str:
 
 
 def way_of(content: Document) -> str:
-    """How a document's plans were taken: as it says, else tuned or drawn uniformly."""
+    """The way in which a document's plans were taken: as it says, else tuned or drawn uniformly."""
     known = content.get("taken") or (TUNED if str(content["benchmark"]).startswith(TUNE) else UNIFORM)
     if known not in WAYS:
         raise ValueError(f"{content['benchmark']}: plans are taken {', '.join(WAYS)}, not {known}")

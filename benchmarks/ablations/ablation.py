@@ -56,7 +56,7 @@ class Measured(Ablation):
         """Everything that was found: the only thing that the others read."""
 
     def document(self, environment: Mapping[str, object], options: argparse.Namespace) -> Document:
-        """What was found, and where."""
+        """Everything that was found, and where."""
         return self.headed({"environment": environment, **self.run(options)})
 
 
@@ -68,5 +68,5 @@ class Derived(Ablation):
         """Everything that documents of draws and of tuning say: the only thing that the others read."""
 
     def document(self) -> Document:
-        """What the training data say."""
+        """Everything that the training data say."""
         return self.headed(self.of(training.read()))

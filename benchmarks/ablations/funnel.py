@@ -1,4 +1,4 @@
-"""How much each pruning rule leaves (MCFuser, Fig. 7): of its own example, of its chains, and of every family.
+"""Candidates that each pruning rule leaves (MCFuser, Fig. 7): of its own example, of its chains, and of every family.
 
 Expressions and tiles are counted by `redalg.strategies.search.pruning`; "plans" are what a search lists for the H200
 (`redalg.strategies.search.space`): tiles of the one nest that kernels have, times schedules and parts.

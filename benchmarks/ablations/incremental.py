@@ -31,7 +31,7 @@ SEGMENTS_ON_C = (1, 2, 4)
 
 
 def problems() -> list[tuple[Family, Row]]:
-    """What is cut, on this device."""
+    """Problems that are cut, on this device."""
     small = attention_small.SMALL
     if target() == "c":
         return [(rows.Rows(), rows.row("logsumexp", 4, 256, "float32"))]

@@ -38,7 +38,7 @@ ROWS, LENGTHS, SMALL = 512, (1024, 2048, 4096, 8192), (4, (64, 256))
 
 
 def level(_: Space, plan: Plan) -> str:
-    """What RedFuser calls a plan."""
+    """RedFuser's name of a plan."""
     return "inter-block" if plan.segments > 1 else NAMES[plan.level]
 
 
@@ -108,8 +108,8 @@ class Levels(Measured):
 
 def relative(line: dict[str, Any]) -> dict[str, float]:
     """Every level's best time over the unfused one."""
-    made = {name: best(found) for name, found in line["levels"].items()}
-    return {name: one["median_us"] / line["unfused_us"] for name, one in made.items() if one}
+    fastest = {name: best(found) for name, found in line["levels"].items()}
+    return {name: one["median_us"] / line["unfused_us"] for name, one in fastest.items() if one}
 
 
 def cell(found: list[dict[str, Any]]) -> str:

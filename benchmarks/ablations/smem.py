@@ -50,7 +50,7 @@ class Judged:
 
 
 def program_of(space: Space, plan: Plan) -> TileProgram:
-    """What a plan builds, whether a block can hold it or not."""
+    """The program that a plan builds, whether a block can hold it or not."""
     form, problem = flattened(space.form, space.problem)
     dtypes = {one.name: kernel_dtype(output_dtype(one, space.form, problem.result), plan.device.target)
               for one in space.form.outputs}  # fmt: skip
@@ -68,13 +68,13 @@ def judged(space: Space, plan: Plan) -> Judged | None:
 
 
 def allotted(one: Judged) -> dict[str, Any]:
-    """What nvcc allots to a plan; what it says where it refuses."""
+    """Bytes that nvcc allots to a plan; its words where it refuses."""
     try:
         check = self_check(one.program, sizes_in(one.program.parameters, one.space.problem.shapes))
-        made = compile_only(emit(one.program, one.plan, header(one.space.form, one.plan, one.space.problem), check))
+        kernels = compile_only(emit(one.program, one.plan, header(one.space.form, one.plan, one.space.problem), check))
     except Exception as failure:  # noqa: BLE001 - a plan that does not compile is a result
         return {"refused": f"{type(failure).__name__}: {failure}"[:200]}
-    return {"allotted": max(kernel.smem_bytes for kernel in made)}
+    return {"allotted": max(kernel.smem_bytes for kernel in kernels)}
 
 
 def drawn(family: Family, options: argparse.Namespace) -> Iterator[tuple[Row, Judged]]:
@@ -100,12 +100,12 @@ def sampled(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def right(line: dict[str, Any]) -> bool:
-    """Whether the estimate says what the compiler (or else the count) says of a plan."""
+    """True where the estimate says of a plan what the compiler (or else the count) says."""
     return bool((line["estimated"] <= line["limit"]) == (actual(line) <= line["limit"]))
 
 
 def actual(line: dict[str, Any]) -> int:
-    """What the compiler allots, or else the count."""
+    """Bytes that the compiler allots, or else the count."""
     return int(line.get("allotted", line["counted"]))
 
 

@@ -101,15 +101,15 @@ def run(case: Case, device: torch.device) -> Result:
     plain = {name: one.contiguous() for name, one in tensors.items()}  # several peers take no other layout
     for name, call in {OWN: case.own, **case.peers}.items():
         try:
-            made = case.outputs(call(**tensors if name == OWN else plain), tensors)
+            out = case.outputs(call(**tensors if name == OWN else plain), tensors)
         except Exception as failure:  # noqa: BLE001 - a contestant's failure is a result
             failures[name] = f"{type(failure).__name__}: {str(failure).strip()[:300]}"
             continue
         if name == OWN:
-            dtypes = {key: str(one.dtype).removeprefix("torch.") for key, one in made.items()}
-        for key, one in made.items():
+            dtypes = {key: str(one.dtype).removeprefix("torch.") for key, one in out.items()}
+        for key, one in out.items():
             errors[key][name] = error(one, reference[key], strict=name == OWN)
-        del made
+        del out
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     kinds = {name: str(one.dtype).removeprefix("torch.") for name, one in tensors.items()}
     floor = 2.0**-24 * case.scores(tensors)
@@ -118,17 +118,17 @@ def run(case: Case, device: torch.device) -> Result:
     return Result(case, shapes, kinds, judged, failures)
 
 
-def error(made: torch.Tensor, wanted: torch.Tensor, *, strict: bool) -> Error:
+def error(out: torch.Tensor, wanted: torch.Tensor, *, strict: bool) -> Error:
     """Relative errors where the reference is finite; infinite where `strict` and finite in other places."""
-    if made.shape != wanted.shape:
-        raise ValueError(f"the output has shape {tuple(made.shape)}, and the reference {tuple(wanted.shape)}")
-    made, finite = made.double(), wanted.isfinite()
-    if strict and not torch.equal(made.isfinite(), finite):
+    if out.shape != wanted.shape:
+        raise ValueError(f"the output has shape {tuple(out.shape)}, and the reference {tuple(wanted.shape)}")
+    out, finite = out.double(), wanted.isfinite()
+    if strict and not torch.equal(out.isfinite(), finite):
         return Error(torch.inf, torch.inf)
-    both = finite & made.isfinite()
+    both = finite & out.isfinite()
     if not both.any():
         return Error(0.0, 0.0) if strict else Error(torch.inf, torch.inf)
-    difference, wanted = (made - wanted)[both], wanted[finite]
+    difference, wanted = (out - wanted)[both], wanted[finite]
     top, mean = wanted.abs().max(), wanted.square().mean().sqrt()
     tiny = torch.finfo(torch.float64).tiny
     largest = difference.abs().max() / top.clamp_min(tiny)

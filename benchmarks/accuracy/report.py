@@ -67,7 +67,7 @@ def figures(one: dict[str, Any], key: str) -> list[str]:
 
 
 def failures(content: Document) -> list[str]:
-    """What is not right first, then what a peer could not do (once a row)."""
+    """Cases that are not right first, then what a peer could not do (once a row)."""
     wrong = [f"NOT OK {case['row']}, {case['kind']}: {name}: {text}"
              for case in content["cases"] for name, text in case["failures"].items()
              if name in (OWN, "the case")]  # fmt: skip

@@ -9,7 +9,7 @@ fit record [FILE …]     files added to the training data (none: as they are), 
 """
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,9 +30,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(_: argparse.Namespace) -> int:
     """Judge the constants as they are; 1 where the committed report says otherwise."""
-    content = fitted.document()
-    say(H200, fitted.draws())
-    same = fitted.REPORT.exists() and report.load(fitted.REPORT) == content
+    draws = fitted.draws()
+    say(H200, draws)
+    same = fitted.REPORT.exists() and report.load(fitted.REPORT) == fitted.document(draws)
     if not same:
         Console().print(f"{fitted.REPORT} says otherwise: `fit record` writes it anew", style="red", highlight=False)
     return int(not same)
@@ -58,12 +58,12 @@ def constants(options: argparse.Namespace) -> int:
     return 0
 
 
-def say(constants: Constants, draws: Iterable[Drawn]) -> None:
+def say(constants: Constants, draws: Sequence[Drawn]) -> None:
     """Print constants, and how well they predict each family."""
     console = Console()
     console.print("Constants(", ", ".join(f"{name}={value:.3g}" for name, value in asdict(constants).items()), ")",
                   highlight=False)  # fmt: skip
-    for name, found in calibrate.judged(list(draws), constants).items():
+    for name, found in calibrate.judged(draws, constants).items():
         first = " ".join(f"{row} {value:.2f}" for row, value in found.first.items())
         console.print(f"{name}: {found}\n  first/best: {first}", highlight=False)
 
@@ -78,7 +78,7 @@ def record(options: argparse.Namespace) -> int:
     if contents:
         added = [{**content, "taken": training.way_of(content)} for content in contents]
         training.write([*training.read(), *added])
-    report.save(fitted.REPORT, fitted.document())
+    report.save(fitted.REPORT, fitted.document(fitted.draws()))
     return 0
 
 

@@ -45,13 +45,13 @@ def cases(name: str, device: torch.device) -> Iterator[Case]:
 
 def compiling(wanted: Sequence[Case], chip: str, device: torch.device) -> Compiled:
     """All kernels at once: the compilers are processes of their own, so threads suffice."""
-    made: Compiled = {}
+    kernels: Compiled = {}
     with ThreadPoolExecutor(1 if chip == "c" else cpu_count()) as pool:
         for case in wanted:
             tensors = shapes_of(case, device)
-            if key_of(case, tensors) not in made:
-                made[key_of(case, tensors)] = pool.submit(compiled, case, tensors, chip)
-    return made
+            if key_of(case, tensors) not in kernels:
+                kernels[key_of(case, tensors)] = pool.submit(compiled, case, tensors, chip)
+    return kernels
 
 
 def shapes_of(case: Case, device: torch.device) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def shapes_of(case: Case, device: torch.device) -> dict[str, Any]:
 
 
 def key_of(case: Case, tensors: dict[str, Any]) -> Hashable:
-    """What a kernel is compiled for."""
+    """Everything that a kernel is compiled for."""
     shapes = tuple((name, tuple(one.shape), str(one.dtype)) for name, one in tensors.items())
     return (id(case.fused()), tuple(case.row.sizes.items()), shapes, case.options.get("empty"))
 
@@ -74,9 +74,9 @@ def compiled(case: Case, tensors: dict[str, Any], chip: str) -> str:
     return hashlib.sha256(kernel.source.text.encode()).hexdigest()
 
 
-def hash_of(case: Case, made: Compiled, device: torch.device) -> str | None:
+def hash_of(case: Case, kernels: Compiled, device: torch.device) -> str | None:
     """The hash of a case's kernel; None where it was not compiled."""
-    found = made.get(key_of(case, shapes_of(case, device)))
+    found = kernels.get(key_of(case, shapes_of(case, device)))
     return None if found is None or found.exception() else found.result()
 
 

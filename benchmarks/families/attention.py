@@ -35,7 +35,7 @@ BACKENDS = {
 
 @dataclass(frozen=True)
 class Use:
-    """How attention is used in a row.
+    """A use of attention in a row.
 
     Attributes:
         mask: causal, window, lengths, boolean; empty: none.
@@ -130,8 +130,8 @@ class Attention(Family):
 
     def error(self, row: Row, out: Any, inputs: Tensors) -> float:
         """On sampled batches and heads."""
-        made = sampled_outputs(row, out)
-        return max(relative_error(made[name], wanted) for name, wanted in reference(row, inputs).items())
+        parts = sampled_outputs(row, out)
+        return max(relative_error(parts[name], wanted) for name, wanted in reference(row, inputs).items())
 
 
 # ---- the definition --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How much faster redalg is than each peer, row by row: bars that start at 1 on a logarithmic axis."""
+"""Factors by which redalg is faster than each peer, row by row: bars that start at 1 on a logarithmic axis."""
 
 from typing import Any
 

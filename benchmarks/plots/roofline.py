@@ -1,4 +1,4 @@
-"""What every contestant reaches of what the device allows.
+"""The share of the device's limits that every contestant reaches.
 
 A family of matrix products: TFLOP/s against FLOPs per byte, under the ceilings of memory and of matrix instructions
 (`redalg.strategies.device`). One that counts no FLOPs: TB/s against bytes, under memory's.
@@ -57,7 +57,7 @@ def reached(content: Document, *, counted: bool) -> dict[str, list[tuple[float, 
 
 
 def point(line: Mapping[str, Any], time_us: float, *, counted: bool) -> tuple[float, float]:
-    """Where a time lies.
+    """The point of a time.
 
     >>> point({"flops": 4e9, "bytes": 1e6}, 10.0, counted=True), point({"bytes": 1e6}, 10.0, counted=False)
     ((4000.0, 400.0), (1000000.0, 0.1))
