@@ -143,8 +143,8 @@ def processes() -> dict[str, dict[str, float]]:
 
 def jobs(parts: Collection[str]) -> Iterator[tuple[str, dict[str, int], str, tuple[str, ...]]]:
     """Everything that is compiled, to be compiled at once."""
-    for one in GPU if target() != "c" else CPU:
-        yield from ((one.form, dict(one.sizes), one.dtype, varying) for varying in ((), FREE, ALL))
+    for problem in GPU if target() != "c" else CPU:
+        yield from ((problem.form, dict(problem.sizes), problem.dtype, varying) for varying in ((), FREE, ALL))
     if target() == "c":
         return
     yield from ((form, sizes, dtype, ()) for form, sizes, dtype in (LARGE if "large" in parts else ()))
@@ -172,15 +172,15 @@ def varying() -> list[dict[str, Any]]:
     return [timed(one, names) for one in (GPU if target() != "c" else CPU) for names in ((), FREE, ALL)]
 
 
-def timed(one: Problem, names: tuple[str, ...]) -> dict[str, Any]:
-    form = FORMS[one.form]()
-    tensors = drawn(form, one.sizes, one.dtype)
-    lowered = form.lower(target(), one.sizes, one.dtypes(), varying=names)
+def timed(problem: Problem, names: tuple[str, ...]) -> dict[str, Any]:
+    form = FORMS[problem.form]()
+    tensors = drawn(form, problem.sizes, problem.dtype)
+    lowered = form.lower(target(), problem.sizes, problem.dtypes(), varying=names)
     bound = bind(form.cascade, tensors)
     recipe = kernels.recipe_of(lowered, kernels.kernel_for(lowered), bound, tensors)
     out = recipe.launch(tensors, [])["out"]
     timing = measure([partial(recipe.launch, tensors, [])], device())
-    return {"name": one.name, "varying": " ".join(names), "plan": str(lowered.plan), "median_us": timing.median_us,
+    return {"name": problem.name, "varying": " ".join(names), "plan": str(lowered.plan), "median_us": timing.median_us,
             "method": timing.method, "error": error(out, form.reference(**tensors))}  # fmt: skip
 
 

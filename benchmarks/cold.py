@@ -96,9 +96,9 @@ def process(command: list[str], known: dict[str, str]) -> dict[str, Any]:
 def verdicts(content: dict[str, Any]) -> list[tuple[str, str, float, float, str]]:
     """(what, of what, figure, limit, unit)."""
     found = []
-    for name, one in content["processes"].items():
-        found.append(("cold, fuse to result", name, one["cold"]["fuse to result"], COLD_S, "s"))
-        found.append(("second, fuse to result", name, one["second"]["fuse to result"], SECOND_S, "s"))
+    for name, process in content["processes"].items():
+        found.append(("cold, fuse to result", name, process["cold"]["fuse to result"], COLD_S, "s"))
+        found.append(("second, fuse to result", name, process["second"]["fuse to result"], SECOND_S, "s"))
     own = {name: us for name, us in content["steady"].items() if not name.startswith("torch")}
     return [*found, *(("steady call, host", name, us, STEADY_US, "µs") for name, us in own.items())]
 
@@ -119,10 +119,10 @@ def show(content: dict[str, Any]) -> bool:
             "ok" if figure < limit else "MISSED" if asked else "not asked here",
         )
     console.print(table)
-    for name, one in content["processes"].items():
+    for name, process in content["processes"].items():
         for kind in ("cold", "second"):
-            steps = ", ".join(f"{key} {value:.3g}" for key, value in one[kind].items() if key != "loads TileLang")
-            console.print(f"{name}, {kind}: {steps}; TileLang loaded: {one[kind]['loads TileLang']}", markup=False)
+            steps = ", ".join(f"{key} {value:.3g}" for key, value in process[kind].items() if key != "loads TileLang")
+            console.print(f"{name}, {kind}: {steps}; TileLang loaded: {process[kind]['loads TileLang']}", markup=False)
     peers = ", ".join(f"{name} {us:.3g}" for name, us in content["steady"].items())
     console.print(f"host µs a call: {peers}", markup=False)
     return not asked or all(figure < limit for _, _, figure, limit, _ in rows)

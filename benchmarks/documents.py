@@ -29,9 +29,10 @@ README, FULL, PICTURES = Path("README.md"), Path("docs/BENCHMARKS.md"), Path("do
 HEAD = """# Benchmarks
 
 Made by `python -m benchmarks report` from the JSON in [benchmarks/results](../benchmarks/results), which holds every
-sample. Times are medians of device time, of CUDA graphs whose calls find no input in the cache; each result was checked
-before it was timed. A ratio is redalg's time over the peer's: below 1, redalg is faster. Rows marked † were measured
-with a kernel that is emitted differently now.
+sample, and from the plans that the cost model was fitted to ([benchmarks/data](../benchmarks/data)). Times are medians
+of device time, of CUDA graphs whose calls find no input in the cache; each result was checked before it was timed. A
+ratio is redalg's time over the peer's: below 1, redalg is faster. Rows marked † were measured with a kernel that is
+emitted differently now.
 """
 
 

@@ -87,8 +87,8 @@ def tables(content: Document) -> Iterator[tuple[str, Table]]:
         yield heading, Table(("row", *(f"{card}, predicted µs" for card in cards)), rows)
 
 
-def cell(one: dict[str, Any]) -> str:
-    return f"{one['time_us']:.1f} ({one['bound']})" if "time_us" in one else "cannot"
+def cell(prediction: dict[str, Any]) -> str:
+    return f"{prediction['time_us']:.1f} ({prediction['bound']})" if "time_us" in prediction else "cannot"
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -99,15 +99,15 @@ def cells(line: dict[str, Any], names: Sequence[str]) -> list[str]:
     return [line["name"], sizes, milliseconds(own), *rates, *beside, errors, own.get("method", "-")]
 
 
-def rate(amount: float | None, one: dict[str, Any]) -> str:
+def rate(amount: float | None, entry: dict[str, Any]) -> str:
     """FLOPs or bytes in millions a microsecond: tera a second."""
-    return f"{amount / one['median_us'] / 1e6:.3g}" if amount and "median_us" in one else "-"
+    return f"{amount / entry['median_us'] / 1e6:.3g}" if amount and "median_us" in entry else "-"
 
 
-def milliseconds(one: dict[str, Any]) -> str:
-    if "samples_us" in one:
-        return f"{median(one['samples_us']) / 1e3:.4f}"
-    return "-" if one is ABSENT else "failed"
+def milliseconds(entry: dict[str, Any]) -> str:
+    if "samples_us" in entry:
+        return f"{median(entry['samples_us']) / 1e3:.4f}"
+    return "-" if entry is ABSENT else "failed"
 
 
 def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:
@@ -117,10 +117,10 @@ def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:
 def failures(content: Document) -> list[str]:
     """Each contestant that has no time, and why."""
     return [
-        f"{line['name']} {name}: {one['failure']}"
+        f"{line['name']} {name}: {entry['failure']}"
         for line in content["rows"]
-        for name, one in line["contestants"].items()
-        if one["failure"]
+        for name, entry in line["contestants"].items()
+        if entry["failure"]
     ]
 
 

@@ -165,8 +165,8 @@ def against(out: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> floa
 
 
 def content_of(family: Family, found: Sequence[Draws], wish: Wish) -> dict[str, Any]:
-    rows = [{"name": one.row.name, "sizes": dict(one.row.sizes), "dtypes": dict(one.row.dtypes), "listed": one.listed,
-             "unfit": one.unfit, "plans": one.lines} for one in found]  # fmt: skip
+    rows = [{"name": draws.row.name, "sizes": dict(draws.row.sizes), "dtypes": dict(draws.row.dtypes),
+             "listed": draws.listed, "unfit": draws.unfit, "plans": draws.lines} for draws in found]  # fmt: skip
     return {"benchmark": f"{SWEEP}{family.name}", "taken": BEST if wish.best else UNIFORM, "seed": wish.seed,
             "environment": environment(), "rows": rows}  # fmt: skip
 

@@ -44,10 +44,10 @@ def line_of(row: Row, result: Tuned) -> dict[str, Any]:
             "trials": [trial_of(one) for one in result.trials]}  # fmt: skip
 
 
-def trial_of(one: Trial[Plan]) -> dict[str, Any]:
+def trial_of(trial: Trial[Plan]) -> dict[str, Any]:
     """A candidate of a row."""
-    return {"plan": str(one.candidate), **one.candidate.choices(), "predicted_us": one.predicted_us,
-            "measured_us": one.measured_us, "failure": one.failure, "round": one.turn}  # fmt: skip
+    return {"plan": str(trial.candidate), **trial.candidate.choices(), "predicted_us": trial.predicted_us,
+            "measured_us": trial.measured_us, "failure": trial.failure, "round": trial.turn}  # fmt: skip
 
 
 # ---- packs -----------------------------------------------------------------------------------------------------------
@@ -108,10 +108,10 @@ def chip_of(name: str, target: str) -> str:
 def packed(contents: Iterable[Document], pack: Path | None) -> list[Path]:
     """Merge documents' winners into a pack, of several for one problem the fastest; the files that were written."""
     found: dict[str, Entry] = {}
-    for one in (entry for content in contents for entry in entries_of(content)):
-        known = found.setdefault(one.name, one)
-        if one.measured_us < known.measured_us:
-            found[one.name] = one
+    for entry in (entry for content in contents for entry in entries_of(content)):
+        known = found.setdefault(entry.name, entry)
+        if entry.measured_us < known.measured_us:
+            found[entry.name] = entry
     places = {one.key.card: pack or pack_file(one.key.card) for one in found.values()}
     return [merge(place, [one for one in found.values() if one.key.card == name]) for name, place in places.items()]
 

@@ -83,6 +83,13 @@ def test_a_pack_names_the_versions_that_were_measured(tmp_path: Path) -> None:
     assert [(one.key.redalg, one.key.tilelang) for one in tuned.read(path).values()] == [("0.0.1", "")]
 
 
+def test_the_pack_that_ships_is_made_of_the_training_data(tmp_path: Path) -> None:
+    """`python -m benchmarks fit pack` would change nothing."""
+    assert main(["fit", "pack", "--pack", str(tmp_path / "H200.json")]) == 0
+    shipped = ROOT / "redalg" / "tuned" / "H200.json"
+    assert (tmp_path / "H200.json").read_bytes() == shipped.read_bytes()
+
+
 def test_a_row_is_tuned_written_and_packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tuner, "FEW", Limits(population=2, batch=2, patience=1))
     monkeypatch.setattr(tune, "device", lambda chip="": torch.device("cpu"))

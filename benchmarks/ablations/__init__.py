@@ -9,5 +9,5 @@ from benchmarks.ablations.smem import SharedMemory
 from benchmarks.ablations.tuning import Tuning
 
 ABLATIONS: dict[str, Ablation] = {
-    one.name: one for one in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning())
+    ablation.name: ablation for ablation in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning())
 }

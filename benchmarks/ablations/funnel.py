@@ -40,8 +40,8 @@ def example() -> Funnel:
 def of_one_block(chain: Chain, grid: Collection[str]) -> Chain:
     """The chain without the loops that kernels always give to blocks (a batch, heads), as MCFuser writes its own."""
 
-    def tensor(one: Tensor) -> Tensor:
-        return Tensor(one.name, tuple(loop for loop in one.loops if loop not in grid))
+    def tensor(operand: Tensor) -> Tensor:
+        return Tensor(operand.name, tuple(loop for loop in operand.loops if loop not in grid))
 
     return Chain(tuple(Block(tensor(one.output), tuple(map(tensor, one.inputs)), one.reduced) for one in chain.blocks))
 
@@ -97,8 +97,8 @@ class Pruning(Measured):
     def table(self, content: Document) -> Table:
         rules = [one["rule"].split(":")[0] for one in content["rows"][0]["stages"]]
         return Table(("cascade", *rules, "plans", "listed in, s"), [
-            (f"{one['family']} {one['row']}", *map(tilings, one["stages"]), str(one.get("plans", "")), seconds(one))
-            for one in largest(content)
+            (f"{line['family']} {line['row']}", *map(tilings, line["stages"]), str(line.get("plans", "")),
+             seconds(line)) for line in largest(content)
         ])  # fmt: skip
 
     def said(self, content: Document) -> str:

@@ -60,12 +60,12 @@ def blocks_of(space: Space, plan: Plan) -> float:
     return Traffic(space.outline, plan).grid / plan.device.multiprocessors
 
 
-def cut(family: Family, one: Row, tries: int) -> list[dict[str, Any]]:
+def cut(family: Family, row: Row, tries: int) -> list[dict[str, Any]]:
     """Each number of segments both ways, with the fastest plan of each."""
-    space = space_of(family, one, target())
+    space = space_of(family, row, target())
     groups = by_kind(space, plans_of(space), way, tries)
     blocks = {str(found.plan): blocks_of(space, found.plan) for group in groups.values() for found in group}
-    (made,) = measured(family, [(one, groups)])
+    (made,) = measured(family, [(row, groups)])
     return [{"segments": segments, "way": kind, "tried": found, "best": fastest,
              "blocks": blocks[fastest["plan"]] if fastest else None}
             for (segments, kind), found in sorted(made.items()) for fastest in (best(found),)]  # fmt: skip
@@ -78,8 +78,8 @@ class Incremental(Measured):
     name, title = "incremental", "Merged in the loop or not, over blocks a multiprocessor (RedFuser, Fig. 6b)"
 
     def run(self, options: argparse.Namespace) -> Document:
-        return {"rows": [{"family": family.name, "name": one.name, "sizes": dict(one.sizes),
-                          "cuts": cut(family, one, options.tries)} for family, one in problems()]}  # fmt: skip
+        return {"rows": [{"family": family.name, "name": row.name, "sizes": dict(row.sizes),
+                          "cuts": cut(family, row, options.tries)} for family, row in problems()]}  # fmt: skip
 
     def picture(self, content: Document) -> Figure:
         from benchmarks.plots.lines import lines
@@ -88,9 +88,9 @@ class Incremental(Measured):
         for line in content["rows"]:
             ran = [one for one in line["cuts"] if one["best"]]
             slowest = max(one["best"]["median_us"] for one in ran)
-            for one in ran:
-                point = one["blocks"], one["best"]["median_us"] / slowest
-                found.setdefault(f"{line['name']}, {one['way']}", []).append(point)
+            for trial in ran:
+                point = trial["blocks"], trial["best"]["median_us"] / slowest
+                found.setdefault(f"{line['name']}, {trial['way']}", []).append(point)
         title = f"One problem in more and more blocks, on {content['environment']['device']}"
         return lines({name: sorted(points) for name, points in found.items()}, title, "blocks a multiprocessor",
                      "time / slowest")  # fmt: skip

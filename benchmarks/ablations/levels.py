@@ -65,11 +65,11 @@ def unfused(x: torch.Tensor) -> torch.Tensor:
     return weights / weights.sum(1, keepdim=True)
 
 
-def time_unfused(one: Row) -> float:
+def time_unfused(asked: Row) -> float:
     """Microseconds of the definition."""
     where = device()
     generator = torch.Generator(where).manual_seed(0)
-    inputs = [Rows().inputs(one, generator) for _ in range(input_sets(one.in_bytes, where))]
+    inputs = [Rows().inputs(asked, generator) for _ in range(input_sets(asked.in_bytes, where))]
     return measure([partial(unfused, **given) for given in inputs], where).median_us
 
 
@@ -81,11 +81,11 @@ class Levels(Measured):
 
     def run(self, options: argparse.Namespace) -> Document:
         family, found = Rows(), []
-        for one in sizes():
-            space = space_of(family, one, target())
-            found.append((one, by_kind(space, plans_of(space), level, options.tries)))
-        rows = [{"n": one.sizes["n"], "b": one.sizes["b"], "unfused_us": time_unfused(one), "levels": levels}
-                for (one, _), levels in zip(found, measured(family, found), strict=True)]  # fmt: skip
+        for asked in sizes():
+            space = space_of(family, asked, target())
+            found.append((asked, by_kind(space, plans_of(space), level, options.tries)))
+        rows = [{"n": asked.sizes["n"], "b": asked.sizes["b"], "unfused_us": time_unfused(asked), "levels": levels}
+                for (asked, _), levels in zip(found, measured(family, found), strict=True)]  # fmt: skip
         return {"rows": rows}
 
     def picture(self, content: Document) -> Figure:
@@ -113,5 +113,5 @@ def relative(line: dict[str, Any]) -> dict[str, float]:
 
 
 def cell(found: list[dict[str, Any]]) -> str:
-    one = best(found)
-    return f"{one['median_us']:.1f}" if one else "-"
+    fastest = best(found)
+    return f"{fastest['median_us']:.1f}" if fastest else "-"

@@ -35,8 +35,8 @@ def uniform(plans: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def pairs_of(plans: list[dict[str, Any]], by: str = "predicted_us") -> Pairs:
     """(measured, predicted) by row."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for one in plans:
-        found.setdefault(one["row"], []).append((one["measured_us"], one[by]))
+    for plan in plans:
+        found.setdefault(plan["row"], []).append((plan["measured_us"], plan[by]))
     return found
 
 

@@ -52,8 +52,8 @@ class Judged:
 def program_of(space: Space, plan: Plan) -> TileProgram:
     """The program that a plan builds, whether a block can hold it or not."""
     form, problem = flattened(space.form, space.problem)
-    dtypes = {one.name: kernel_dtype(output_dtype(one, space.form, problem.result), plan.device.target)
-              for one in space.form.outputs}  # fmt: skip
+    dtypes = {output.name: kernel_dtype(output_dtype(output, space.form, problem.result), plan.device.target)
+              for output in space.form.outputs}  # fmt: skip
     return build(form, plan, with_symbols(problem, form), dtypes)
 
 
@@ -67,11 +67,12 @@ def judged(space: Space, plan: Plan) -> Judged | None:
     return Judged(space, plan, program, Traffic(space.outline, plan).smem_bytes, counted)
 
 
-def allotted(one: Judged) -> dict[str, Any]:
+def allotted(draw: Judged) -> dict[str, Any]:
     """Bytes that nvcc allots to a plan; its words where it refuses."""
     try:
-        check = self_check(one.program, sizes_in(one.program.parameters, one.space.problem.shapes))
-        kernels = compile_only(emit(one.program, one.plan, header(one.space.form, one.plan, one.space.problem), check))
+        check = self_check(draw.program, sizes_in(draw.program.parameters, draw.space.problem.shapes))
+        head = header(draw.space.form, draw.plan, draw.space.problem)
+        kernels = compile_only(emit(draw.program, draw.plan, head, check))
     except Exception as failure:  # noqa: BLE001 - a plan that does not compile is a result
         return {"refused": f"{type(failure).__name__}: {failure}"[:200]}
     return {"allotted": max(kernel.smem_bytes for kernel in kernels)}
@@ -83,9 +84,9 @@ def drawn(family: Family, options: argparse.Namespace) -> Iterator[tuple[Row, Ju
         space = space_of(family, row, CHIP)
         plans = list(space.plans())
         for plan in Random(options.seed).sample(plans, min(options.sample, len(plans))):
-            one = judged(space, plan)
-            if one is not None:
-                yield row, one
+            found = judged(space, plan)
+            if found is not None:
+                yield row, found
 
 
 def sampled(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -93,10 +94,10 @@ def sampled(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in options.families or FAMILIES:
         found = list(drawn(FAMILIES[name], options))
         few = Random(options.seed).sample(range(len(found)), min(options.compiled, len(found)))
-        for place, (row, one) in enumerate(found):
-            line = {"family": name, "row": row.name, "limit": one.plan.device.smem_bytes, "estimated": one.estimated,
-                    "counted": one.counted, **(allotted(one) if place in few else {})}  # fmt: skip
-            yield line if right(line) else {**line, "plan": str(one.plan)}
+        for place, (row, draw) in enumerate(found):
+            line = {"family": name, "row": row.name, "limit": draw.plan.device.smem_bytes, "estimated": draw.estimated,
+                    "counted": draw.counted, **(allotted(draw) if place in few else {})}  # fmt: skip
+            yield line if right(line) else {**line, "plan": str(draw.plan)}
 
 
 def right(line: dict[str, Any]) -> bool:
@@ -127,8 +128,8 @@ class SharedMemory(Measured):
         from benchmarks.plots.scatter import scatter
 
         pairs: dict[str, dict[tuple[float, float], None]] = {}  # many plans share a point
-        for one in content["plans"]:
-            pairs.setdefault(one["family"], {})[one["estimated"] / 1024, actual(one) / 1024] = None
+        for plan in content["plans"]:
+            pairs.setdefault(plan["family"], {})[plan["estimated"] / 1024, actual(plan) / 1024] = None
         share = share_of(content["plans"])
         figure = scatter(
             {name: list(points) for name, points in pairs.items()},
@@ -146,8 +147,8 @@ class SharedMemory(Measured):
 
     def table(self, content: Document) -> Table:
         families: dict[str, list[dict[str, Any]]] = {}
-        for one in content["plans"]:
-            families.setdefault(one["family"], []).append(one)
+        for plan in content["plans"]:
+            families.setdefault(plan["family"], []).append(plan)
         return Table(("family", "plans", "judged rightly", "do not fit", "compiled", "allotted / counted"),
                      [counts(name, found) for name, found in families.items()])  # fmt: skip
 

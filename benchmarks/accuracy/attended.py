@@ -126,13 +126,13 @@ def inputs(row: Row, kind: str, generator: torch.Generator) -> Tensors:
     return tensors | more(row, generator)
 
 
-def strided(one: torch.Tensor, place: int) -> torch.Tensor:
+def strided(tensor: torch.Tensor, place: int) -> torch.Tensor:
     """The same numbers otherwise laid out: heads innermost but one, every row in a longer one, or transposed."""
     if place == 0:
-        return one.transpose(1, 2).contiguous().transpose(1, 2)
+        return tensor.transpose(1, 2).contiguous().transpose(1, 2)
     if place == 1:
-        return torch.cat([one, one], -1)[..., : one.shape[-1]]
-    return one.mT.contiguous().mT
+        return torch.cat([tensor, tensor], -1)[..., : tensor.shape[-1]]
+    return tensor.mT.contiguous().mT
 
 
 def more(row: Row, generator: torch.Generator) -> Tensors:

@@ -107,8 +107,8 @@ def run(case: Case, device: torch.device) -> Result:
             continue
         if name == OWN:
             dtypes = {key: str(one.dtype).removeprefix("torch.") for key, one in out.items()}
-        for key, one in out.items():
-            errors[key][name] = error(one, reference[key], strict=name == OWN)
+        for key, tensor in out.items():
+            errors[key][name] = error(tensor, reference[key], strict=name == OWN)
         del out
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     kinds = {name: str(one.dtype).removeprefix("torch.") for name, one in tensors.items()}

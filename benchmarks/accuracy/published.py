@@ -60,7 +60,7 @@ class Of:
              outputs: Callable[[Any, Tensors], Outputs], **more: Any) -> Case:  # fmt: skip
         """One kind of inputs; peers are those that do the whole work and do not compile for long."""
         family, row = self.family, self.row
-        peers = {name: one for name, one in family.peers(row, self.device).items()
+        peers = {name: peer for name, peer in family.peers(row, self.device).items()
                  if name not in PARTIAL and not name.startswith("redalg")}  # fmt: skip
         given: dict[str, Any] = {"fused": partial(family.fused, row), "peers": peers} | more
 
@@ -114,8 +114,8 @@ def of_many_scales(tensors: Tensors, generator: torch.Generator) -> Tensors:
 
 def of_few_numbers(tensors: Tensors, generator: torch.Generator) -> Tensors:
     """Small multiples of powers of two, whose products are exact: many experts are equally good."""
-    drawn = {name: torch.randint(-2, 3, one.shape, generator=generator, device=one.device).to(one.dtype)
-             for name, one in tensors.items()}  # fmt: skip
+    drawn = {name: torch.randint(-2, 3, tensor.shape, generator=generator, device=tensor.device).to(tensor.dtype)
+             for name, tensor in tensors.items()}  # fmt: skip
     return drawn | {"W": drawn["W"] / 64}
 
 
@@ -192,8 +192,8 @@ def quantized(of: Of) -> Iterator[Case]:
     def outputs(out: torch.Tensor, tensors: Tensors) -> Outputs:
         return {"out": per_row(out[kept], tensors)}
 
-    peers = {"dequantized": quant.dequantized} | {name: one for name, one in of.family.peers(of.row, of.device).items()
-                                                  if name == "eager"}  # fmt: skip
+    known = of.family.peers(of.row, of.device)
+    peers = {"dequantized": quant.dequantized, **{name: known[name] for name in ("eager",) if name in known}}
     kinds = {"normal": same, "rows of many scales": of_many_scales, "strided": turned("x")}
     for kind, change in kinds.items():
         yield of.case(kind, change, partial(product, rounds=True), outputs, peers=peers)

@@ -32,9 +32,9 @@ def entry(result: Result, digest: str | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def output(one: Judged) -> dict[str, Any]:
-    return {"dtype": one.dtype, "ok": one.ok, "allowed": asdict(one.allowed),
-            "errors": {name: asdict(each) for name, each in one.errors.items()}}  # fmt: skip
+def output(judged: Judged) -> dict[str, Any]:
+    return {"dtype": judged.dtype, "ok": judged.ok, "allowed": asdict(judged.allowed),
+            "errors": {name: asdict(each) for name, each in judged.errors.items()}}  # fmt: skip
 
 
 def table(content: Document) -> Table:
@@ -47,9 +47,9 @@ def table(content: Document) -> Table:
         made.add_column(column, justify="right")
     made.add_column("verdict")
     for case in content["cases"]:
-        for name, one in case["outputs"].items():
-            made.add_row(case["row"], case["kind"], name, *figures(one, "max"), *figures(one, "rms"),
-                         "ok" if one["ok"] else "NOT OK", style=None if one["ok"] else "red")  # fmt: skip
+        for name, found in case["outputs"].items():
+            made.add_row(case["row"], case["kind"], name, *figures(found, "max"), *figures(found, "rms"),
+                         "ok" if found["ok"] else "NOT OK", style=None if found["ok"] else "red")  # fmt: skip
         if not case["outputs"]:
             made.add_row(case["row"], case["kind"], *["-"] * 7, "NOT RUN", style="red")
     right = sum(case["ok"] for case in content["cases"])
@@ -57,13 +57,13 @@ def table(content: Document) -> Table:
     return made
 
 
-def figures(one: dict[str, Any], key: str) -> list[str]:
+def figures(found: dict[str, Any], key: str) -> list[str]:
     """redalg's, the strongest peer's with its name, and what was allowed."""
-    errors = {name: each[key] for name, each in one["errors"].items()}
+    errors = {name: each[key] for name, each in found["errors"].items()}
     own = errors.pop(OWN, None)
     best = min(errors, key=lambda name: errors[name]) if errors else None
     peer = "-" if best is None else f"{best} {errors[best]:.1e}"
-    return ["-" if own is None else f"{own:.1e}", peer, f"{one['allowed'][key]:.1e}"]
+    return ["-" if own is None else f"{own:.1e}", peer, f"{found['allowed'][key]:.1e}"]
 
 
 def failures(content: Document) -> list[str]:

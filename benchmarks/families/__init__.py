@@ -12,5 +12,5 @@ from benchmarks.families.uses import USES
 from benchmarks.family import Family
 
 FAMILIES: dict[str, Family] = {
-    one.name: one for one in (MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Chains(), SMALL, USES)
+    family.name: family for family in (MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Chains(), SMALL, USES)
 }

@@ -100,17 +100,17 @@ def quantized(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (x / scale).clamp(-LARGEST, LARGEST).to(EIGHT_BITS), scale
 
 
-def scaled(prepared: tuple[torch.Tensor, torch.Tensor], one: Tensors) -> torch.Tensor:
+def scaled(prepared: tuple[torch.Tensor, torch.Tensor], tensors: Tensors) -> torch.Tensor:
     """PyTorch's product of 8-bit floats."""
     q, scale = prepared
     return torch._scaled_mm(
-        q, one["W"].T, scale_a=scale, scale_b=one["w"][None], out_dtype=torch.bfloat16, use_fast_accum=True
+        q, tensors["W"].T, scale_a=scale, scale_b=tensors["w"][None], out_dtype=torch.bfloat16, use_fast_accum=True
     )
 
 
-def float16_product(prepared: torch.Tensor, one: Tensors) -> torch.Tensor:
+def float16_product(prepared: torch.Tensor, tensors: Tensors) -> torch.Tensor:
     """PyTorch's product of 16-bit floats, of weights that were widened beforehand."""
-    return one["x"] @ prepared * one["w"]
+    return tensors["x"] @ prepared * tensors["w"]
 
 
 def eager(x: torch.Tensor, W: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -128,10 +128,10 @@ def beforehand(prepare: Callable[[Tensors], Any], call: Callable[[Any, Tensors],
     """A contestant that is given part of its work done: prepared once for every set of inputs."""
     prepared: dict[int, Any] = {}
 
-    def run(**one: torch.Tensor) -> torch.Tensor:
-        key = one["x"].data_ptr()
+    def run(**tensors: torch.Tensor) -> torch.Tensor:
+        key = tensors["x"].data_ptr()
         if key not in prepared:
-            prepared[key] = prepare(one)
-        return call(prepared[key], one)
+            prepared[key] = prepare(tensors)
+        return call(prepared[key], tensors)
 
     return run
