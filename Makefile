@@ -14,7 +14,7 @@ export PYTHONUNBUFFERED := 1
 export HYPOTHESIS_PROFILE ?= ci
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow random gpu budget fuzz replay architecture golden bench readme accuracy sanitize cold clean
+.PHONY: help demo test lint format types unit notebooks slow random gpu budget fuzz replay architecture golden bench readme accuracy sanitize fit cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -66,19 +66,22 @@ golden: $(STAMP)       ## rewrite tests/golden from what the code prints now; re
 	$(BIN)/python -m pytest $(FAST) --update-golden tests
 
 bench: $(STAMP)       ## measure against peers, as JSON and a table (FAMILIES="mha" ROWS="H1 H2" for some)
-	$(BIN)/python -m benchmarks $(FAMILIES) $(if $(ROWS),--rows $(ROWS)) --out $(RESULTS)
+	$(BIN)/python -m benchmarks run $(FAMILIES) $(if $(ROWS),--rows $(ROWS)) --out $(RESULTS)
 
 accuracy: $(STAMP)       ## errors of redalg and its peers against float64, judged (FAMILIES="mha rows" for some)
-	$(BIN)/python -m benchmarks.accuracy $(filter-out all,$(FAMILIES)) --out $(RESULTS)
+	$(BIN)/python -m benchmarks judge $(filter-out all,$(FAMILIES)) --out $(RESULTS)
 
 sanitize: $(STAMP)       ## every kind of kernel under compute-sanitizer (needs a GPU and the CUDA toolkit)
 	$(BIN)/python -m tests.sanitize --out $(RESULTS)
 
-cold: $(STAMP)       ## first results of fresh processes, and the host's time for a call
-	$(BIN)/python -m benchmarks.cold --out $(RESULTS)
+fit: $(STAMP)       ## the cost model's constants beside their training data (benchmarks/data), and the report's hash
+	$(BIN)/python -m benchmarks fit
 
-readme: $(STAMP)       ## make README's tables, docs/BENCHMARKS.md and its pictures from the samples in benchmarks/results
-	$(BIN)/python -m benchmarks readme
+cold: $(STAMP)       ## first results of fresh processes, and the host's time for a call
+	$(BIN)/python -m benchmarks run cold --out $(RESULTS)
+
+readme: $(STAMP)       ## make README's tables, docs/BENCHMARKS.md and its pictures from benchmarks/results and benchmarks/data
+	$(BIN)/python -m benchmarks report
 
 clean:       ## remove .venv, caches and build outputs
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

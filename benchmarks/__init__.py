@@ -1,1 +1,1 @@
-"""Device time of redalg's kernels beside its peers', in one process: `python -m benchmarks mha`."""
+"""Times, errors and the cost model of redalg, measured and reported: `python -m benchmarks run|judge|fit|report`."""

@@ -1,4 +1,4 @@
-"""How well predicted times agree with measured ones: correlations over a family, and what the choice costs in a row."""
+"""Agreement of predicted times with measured ones: correlations over a family, and what the choice costs in a row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Agreement:
 
 
 def agreement(pairs: Pairs) -> Agreement:
-    """How a family's predictions agree.
+    """The agreement of a family's predictions.
 
     >>> print(agreement({"A": [(1.0, 2.0), (2.0, 4.0), (4.0, 8.0)]}).correlation)
     1.0

@@ -1,26 +1,22 @@
-"""`python -m benchmarks.calibrate FILE …`: fits the model's constants to what sweeps measured, and prints them.
+"""The model's constants, fitted to what was measured.
 
-Least squares of log(predicted / measured), soft beyond a factor of 1.35 (plans that the model cannot tell apart), with
-a small pull to the start, so that a constant that no plan depends on stays where it is. `exponential` is fixed: special
-functions run at their rate. `--refine`, instead: one constant after another is moved by a step while that lessens the
-error and what is lost by taking the plan that is predicted fastest of a row, or the best of the first eight; then by
-smaller steps. What it prints goes into `redalg.strategies.model.cost`; nothing is written.
+`fit`: least squares of log(predicted / measured), soft beyond a factor of 1.35 (plans that the model cannot tell
+apart), with a small pull to the start, so that a constant that no plan depends on stays where it is. `exponential` is
+fixed: special functions run at their rate.
+
+`refine`: one constant after another is moved by a step while that lessens the error and what is lost by taking the plan
+that is predicted fastest of a row, or the best of the first eight; then by smaller steps. So were the constants of
+`redalg.strategies.model.cost` found.
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from math import exp, log
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-
-from benchmarks import report
 from benchmarks.agreement import GOOD, NEAR, TOP, Agreement, agreement, lost
-from benchmarks.drawn import Drawn, by_row, drawn
+from benchmarks.drawn import Drawn, by_row
 from redalg.strategies.model.cost import H200, Constants
 
 FIXED = ("exponential", "arrive_us")
@@ -99,14 +95,14 @@ def refine(draws: Sequence[Drawn], start: Constants = H200) -> Constants:
 
 
 def cost(draws: Sequence[Drawn], constants: Constants) -> float:
-    """What is minded: the mean error of a family's times (a third of what is beyond `SOFT`), and what choices lose."""
+    """The mean error of a family's times (a third of what is beyond `SOFT`), and what choices lose: to be least."""
     families: dict[str, list[float]] = {}
     rows: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for one in draws:
-        predicted = one.predicted(constants).time_us
-        error = abs(log(predicted / one.time_us))
-        families.setdefault(one.family, []).append(error if error <= SOFT else SOFT + SOFT * (error - SOFT))
-        rows.setdefault((one.family, one.row), []).append((one.time_us, predicted))
+    for draw in draws:
+        predicted = draw.predicted(constants).time_us
+        error = abs(log(predicted / draw.time_us))
+        families.setdefault(draw.family, []).append(error if error <= SOFT else SOFT + SOFT * (error - SOFT))
+        rows.setdefault((draw.family, draw.row), []).append((draw.time_us, predicted))
     first, top = ([lost(row, count) for row in rows.values()] for count in (1, TOP))
     chosen = FIRST * fmean(log(one) + MISSED * (one > GOOD) for one in first)
     chosen += TOP_EIGHT * fmean(log(one) + MISSED_BY_EIGHT * (one > NEAR) for one in top)
@@ -114,30 +110,6 @@ def cost(draws: Sequence[Drawn], constants: Constants) -> float:
 
 
 def judged(draws: Sequence[Drawn], constants: Constants) -> dict[str, Agreement]:
-    """How the constants' predictions agree, by family."""
+    """The agreement of the constants' predictions, by family."""
     names = dict.fromkeys(one.family for one in draws)
     return {name: agreement(by_row((one for one in draws if one.family == name), constants)) for name in names}
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.calibrate", description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="documents of benchmarks.sweep")
-    parser.add_argument("--evaluations", type=int, default=25, help="0: judge the constants as they are")
-    parser.add_argument("--refine", action="store_true", help="one constant at a time, by what choices lose too")
-    options = parser.parse_args(arguments)
-    draws, console = [one for file in options.files for one in drawn(report.load(file))], Console()
-    made = H200
-    if options.refine:
-        made = refine(draws)
-    elif options.evaluations:
-        made = fit(draws, evaluations=options.evaluations)
-    console.print("Constants(", ", ".join(f"{name}={value:.3g}" for name, value in asdict(made).items()), ")",
-                  highlight=False)  # fmt: skip
-    for name, found in judged(draws, made).items():
-        first = " ".join(f"{row} {value:.2f}" for row, value in found.first.items())
-        console.print(f"{name}: {found}\n  first/best: {first}", highlight=False)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What a call costs beside its kernel: `python -m benchmarks.calls [--out folder]`.
+"""The cost of a call beside its kernel: `python -m benchmarks run calls`.
 
 steady     host time of a call of a known kind, on so few numbers that the kernel is nothing
 processes  from `fuse` to the first result, in a process that compiles and in one that finds the kernel on disk
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from rich.console import Console
 
 import redalg as ra
 from benchmarks.environment import device, environment, target
+from benchmarks.report import save
 from benchmarks.timing import host_time_us, measure
 from redalg.library import attention, variance
 from redalg.runtime.bind.inputs import bind
@@ -98,8 +98,8 @@ def drawn(form: ra.Fused, sizes: Mapping[str, int], dtype: str) -> dict[str, Any
             for name, shape in shapes.items()}  # fmt: skip
 
 
-def error(made: torch.Tensor, wanted: torch.Tensor) -> float:
-    return float((made.double() - wanted.double()).abs().max() / wanted.double().abs().max())
+def error(out: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((out.double() - wanted.double()).abs().max() / wanted.double().abs().max())
 
 
 def steady() -> dict[str, float]:
@@ -134,15 +134,17 @@ def processes() -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         known = {**os.environ, "REDALG_CACHE_DIR": folder, "TILELANG_CACHE_DIR": f"{folder}/tilelang"}
         command = [sys.executable, "-c", PROCESS, device().type, dtype]
-        made = [subprocess.run(command, env=known, check=True, capture_output=True, text=True).stdout for _ in range(3)]
-    cold, *warm = (json.loads(text.strip().splitlines()[-1]) for text in made)
+        texts = [
+            subprocess.run(command, env=known, check=True, capture_output=True, text=True).stdout for _ in range(3)
+        ]
+    cold, *warm = (json.loads(text.strip().splitlines()[-1]) for text in texts)
     return {"compiles": cold, "finds it on disk": min(warm, key=lambda one: float(one["fuse to result"]))}
 
 
 def jobs(parts: Collection[str]) -> Iterator[tuple[str, dict[str, int], str, tuple[str, ...]]]:
     """Everything that is compiled, to be compiled at once."""
-    for one in GPU if target() != "c" else CPU:
-        yield from ((one.form, dict(one.sizes), one.dtype, varying) for varying in ((), FREE, ALL))
+    for problem in GPU if target() != "c" else CPU:
+        yield from ((problem.form, dict(problem.sizes), problem.dtype, varying) for varying in ((), FREE, ALL))
     if target() == "c":
         return
     yield from ((form, sizes, dtype, ()) for form, sizes, dtype in (LARGE if "large" in parts else ()))
@@ -170,16 +172,16 @@ def varying() -> list[dict[str, Any]]:
     return [timed(one, names) for one in (GPU if target() != "c" else CPU) for names in ((), FREE, ALL)]
 
 
-def timed(one: Problem, names: tuple[str, ...]) -> dict[str, Any]:
-    form = FORMS[one.form]()
-    tensors = drawn(form, one.sizes, one.dtype)
-    lowered = form.lower(target(), one.sizes, one.dtypes(), varying=names)
+def timed(problem: Problem, names: tuple[str, ...]) -> dict[str, Any]:
+    form = FORMS[problem.form]()
+    tensors = drawn(form, problem.sizes, problem.dtype)
+    lowered = form.lower(target(), problem.sizes, problem.dtypes(), varying=names)
     bound = bind(form.cascade, tensors)
     recipe = kernels.recipe_of(lowered, kernels.kernel_for(lowered), bound, tensors)
-    made = recipe.launch(tensors, [])["out"]
+    out = recipe.launch(tensors, [])["out"]
     timing = measure([partial(recipe.launch, tensors, [])], device())
-    return {"name": one.name, "varying": " ".join(names), "plan": str(lowered.plan), "median_us": timing.median_us,
-            "method": timing.method, "error": error(made, form.reference(**tensors))}  # fmt: skip
+    return {"name": problem.name, "varying": " ".join(names), "plan": str(lowered.plan), "median_us": timing.median_us,
+            "method": timing.method, "error": error(out, form.reference(**tensors))}  # fmt: skip
 
 
 def changing() -> list[dict[str, Any]]:
@@ -190,10 +192,10 @@ def changing() -> list[dict[str, Any]]:
         worst: dict[str, float] = {}
         for b, h, nq, nk in CHANGING:
             given = drawn(form, attended(b, h, nq, nk, width), "float16" if target() != "c" else "float32")
-            made = form(**given, backend="tilelang")
-            worst[f"{b} {h} {nq} {nk}"] = error(made, form.reference(**given))
-        kernels_made = len(kernels._KERNELS) - before
-        found.append({"form": name, "width": width, "sizes": len(CHANGING), "kernels": kernels_made, "errors": worst})
+            out = form(**given, backend="tilelang")
+            worst[f"{b} {h} {nq} {nk}"] = error(out, form.reference(**given))
+        count = len(kernels._KERNELS) - before
+        found.append({"form": name, "width": width, "sizes": len(CHANGING), "kernels": count, "errors": worst})
     return found
 
 
@@ -203,11 +205,11 @@ def large() -> list[dict[str, Any]]:
     for name, sizes, dtype in LARGE if target() != "c" else ():
         form = FORMS[name]()
         given = drawn(form, sizes, dtype)
-        made = form(**given, backend="tilelang")
+        out = form(**given, backend="tilelang")
         tail = {key: one[-LAST:] for key, one in given.items()}
         elements = max(one.numel() for one in given.values())
-        found.append({"form": name, "elements": elements, "error": error(made[-LAST:], form.reference(**tail))})
-        del given, made, tail
+        found.append({"form": name, "elements": elements, "error": error(out[-LAST:], form.reference(**tail))})
+        del given, out, tail
         torch.cuda.empty_cache()
     return found
 
@@ -215,11 +217,12 @@ def large() -> list[dict[str, Any]]:
 PARTS: dict[str, Callable[[], Any]] = {one.__name__: one for one in (steady, varying, large, changing, processes)}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=__doc__)
-    parser.add_argument("--out", type=Path, help="the folder that calls.json is written into")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of them")
-    options = parser.parse_args()
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="of calls: some of them")
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Measure each part, and write what there is after it; True, for no part has a limit."""
     console = Console()
     content: dict[str, Any] = {"benchmark": "calls", "environment": environment()}
     with get_context("spawn").Pool(os.cpu_count()) as pool:
@@ -228,10 +231,5 @@ def main() -> int:
         content[name] = PARTS[name]()
         console.print(name, content[name])
         if options.out:
-            options.out.mkdir(parents=True, exist_ok=True)
-            (options.out / "calls.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            save(options.out / "calls.json", content)
+    return True

@@ -1,4 +1,4 @@
-"""How long the first result takes, and what a call costs the host: `python -m benchmarks.cold [--out folder]`.
+"""Time to the first result, and of a call on the host: `python -m benchmarks run cold`.
 
 cold     a fresh process with empty caches: from `fuse` to the result on the host, TileLang's import and all compilation
 second   a fresh process that finds the kernel on disk: the same steps
@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from functools import cache
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -30,6 +29,7 @@ from rich.table import Table
 
 from benchmarks.calls import steady
 from benchmarks.environment import device, environment, target
+from benchmarks.report import save
 
 COLD_S, SECOND_S, STEADY_US = 10.0, 1.0, 30.0
 PROCESSES = 5
@@ -89,16 +89,16 @@ def process(command: list[str], known: dict[str, str]) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     if done.returncode:
         raise SystemExit(f"the process failed:\n{done.stderr[-2000:]}")
-    made: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return made | {"process": seconds}
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures | {"process": seconds}
 
 
 def verdicts(content: dict[str, Any]) -> list[tuple[str, str, float, float, str]]:
     """(what, of what, figure, limit, unit)."""
     found = []
-    for name, one in content["processes"].items():
-        found.append(("cold, fuse to result", name, one["cold"]["fuse to result"], COLD_S, "s"))
-        found.append(("second, fuse to result", name, one["second"]["fuse to result"], SECOND_S, "s"))
+    for name, process in content["processes"].items():
+        found.append(("cold, fuse to result", name, process["cold"]["fuse to result"], COLD_S, "s"))
+        found.append(("second, fuse to result", name, process["second"]["fuse to result"], SECOND_S, "s"))
     own = {name: us for name, us in content["steady"].items() if not name.startswith("torch")}
     return [*found, *(("steady call, host", name, us, STEADY_US, "µs") for name, us in own.items())]
 
@@ -106,42 +106,38 @@ def verdicts(content: dict[str, Any]) -> list[tuple[str, str, float, float, str]
 def show(content: dict[str, Any]) -> bool:
     """A line a figure with its limit; whether all are kept."""
     console = Console() if sys.stdout.isatty() else Console(width=120)
-    made = Table(title=f"first results and calls on {content['environment']['device']}")
+    table = Table(title=f"first results and calls on {content['environment']['device']}")
     for column in ("what", "of", "figure", "limit", "verdict"):
-        made.add_column(column, justify="right" if column in ("figure", "limit") else "left")
+        table.add_column(column, justify="right" if column in ("figure", "limit") else "left")
     rows, asked = verdicts(content), content["environment"]["target"] != "c"
     for what, name, figure, limit, unit in rows:
-        made.add_row(
+        table.add_row(
             what,
             name,
             f"{figure:.3g} {unit}",
             f"{limit:g} {unit}",
             "ok" if figure < limit else "MISSED" if asked else "not asked here",
         )
-    console.print(made)
-    for name, one in content["processes"].items():
+    console.print(table)
+    for name, process in content["processes"].items():
         for kind in ("cold", "second"):
-            steps = ", ".join(f"{key} {value:.3g}" for key, value in one[kind].items() if key != "loads TileLang")
-            console.print(f"{name}, {kind}: {steps}; TileLang loaded: {one[kind]['loads TileLang']}", markup=False)
+            steps = ", ".join(f"{key} {value:.3g}" for key, value in process[kind].items() if key != "loads TileLang")
+            console.print(f"{name}, {kind}: {steps}; TileLang loaded: {process[kind]['loads TileLang']}", markup=False)
     peers = ", ".join(f"{name} {us:.3g}" for name, us in content["steady"].items())
     console.print(f"host µs a call: {peers}", markup=False)
     return not asked or all(figure < limit for _, _, figure, limit, _ in rows)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold", description=__doc__)
-    parser.add_argument("--out", type=Path, help="the folder that cold.json is written into")
-    parser.add_argument("--only", nargs="+", choices=SHAPES, default=list(SHAPES), help="some of the functions")
-    options = parser.parse_args()
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", choices=SHAPES, default=list(SHAPES), help="of cold: some functions")
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Measure, write and show; whether every limit is kept."""
     content: dict[str, Any] = {"benchmark": "cold", "environment": environment()}
     content["processes"] = {name: processes(name) for name in options.only}
     runs = [steady() for _ in range(3)]
     content["steady"] = {name: median(one[name] for one in runs) for name in runs[0]}
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "cold.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return int(not show(content))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        save(options.out / "cold.json", content)
+    return show(content)

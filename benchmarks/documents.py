@@ -1,4 +1,4 @@
-"""`python -m benchmarks readme`: README's regions, docs/BENCHMARKS.md and its pictures, from the JSON in results/.
+"""README's regions, docs/BENCHMARKS.md and its pictures, from results/ and the training data.
 
 A region of README stands between `<!-- benchmarks:NAME -->` and `<!-- /benchmarks -->`: `summary`, or a family's name.
 Nothing else of these documents' figures is typed by hand; a test makes them again and compares.
@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.ablations import ABLATIONS
+from benchmarks.ablations.ablation import Derived
 from benchmarks.compete import OWN
 from benchmarks.families import FAMILIES
 from benchmarks.markdown import Table
@@ -27,10 +28,11 @@ REGION = re.compile(r"<!-- benchmarks:(\w+) -->\n.*?<!-- /benchmarks -->", re.DO
 README, FULL, PICTURES = Path("README.md"), Path("docs/BENCHMARKS.md"), Path("docs/pictures")
 HEAD = """# Benchmarks
 
-Made by `python -m benchmarks readme` from the JSON in [benchmarks/results](../benchmarks/results), which holds every
-sample. Times are medians of device time, of CUDA graphs whose calls find no input in the cache; each result was checked
-before it was timed. A ratio is redalg's time over the peer's: below 1, redalg is faster. Rows marked † were measured
-with a kernel that is emitted differently now.
+Made by `python -m benchmarks report` from the JSON in [benchmarks/results](../benchmarks/results), which holds every
+sample, and from the plans that the cost model was fitted to ([benchmarks/data](../benchmarks/data)). Times are medians
+of device time, of CUDA graphs whose calls find no input in the cache; each result was checked before it was timed. A
+ratio is redalg's time over the peer's: below 1, redalg is faster. Rows marked † were measured with a kernel that is
+emitted differently now.
 """
 
 
@@ -45,8 +47,10 @@ class Results:
 
 
 def read(folder: Path, stale: Callable[[Document], list[str]]) -> Results:
-    """Every document that tables and pictures are made from."""
+    """Every document that tables and pictures are made from; what the training data tell is made now."""
     found = {path.stem: report.load(path) for path in sorted(folder.glob("*.json"))}
+    found |= {content["benchmark"]: content
+              for content in (one.document() for one in ABLATIONS.values() if isinstance(one, Derived))}  # fmt: skip
     families = {name: found[name] for name in FAMILIES if name in found}
     ablations = {name: found[f"ablation-{name}"] for name in ABLATIONS if f"ablation-{name}" in found}
     old = {name: frozenset(stale(content)) for name, content in families.items()}
@@ -119,14 +123,14 @@ def full(content: Document, stale: frozenset[str]) -> Table:
 def regions(text: str, results: Results) -> str:
     """A document with its regions made anew."""
 
-    def made(found: re.Match[str]) -> str:
+    def anew(found: re.Match[str]) -> str:
         return f"<!-- benchmarks:{found[1]} -->\n{region(found[1], results)}\n<!-- /benchmarks -->"
 
-    return REGION.sub(made, text)
+    return REGION.sub(anew, text)
 
 
 def region(name: str, results: Results) -> str:
-    """What stands in a region."""
+    """The text of a region."""
     if name == "summary":
         return f"{everywhere(results)}.\n\n{summary(results)}"
     return str(full(results.families[name], results.stale[name]))
@@ -144,9 +148,9 @@ def sections(results: Results) -> Iterator[str]:
         yield from (f"{line}\n" for line in map(code, report.failures(content)))
         yield f"{shown(f'{name}-speedup')}\n{shown(f'{name}-roofline')}\n"
     for name, content in results.ablations.items():
-        one = ABLATIONS[name]
-        yield f"## {one.title}\n\n{where(content)}.\n\n{one.table(content)}\n"
-        yield from [f"{said}\n" for said in [one.said(content)] if said]
+        ablation = ABLATIONS[name]
+        yield f"## {ablation.title}\n\n{where(content)}.\n\n{ablation.table(content)}\n"
+        yield from [f"{said}\n" for said in [ablation.said(content)] if said]
         yield f"{shown(content['benchmark'])}\n"
     if results.predictions is not None:
         yield f"## Predictions for other cards\n\n{caption(results.predictions)}\n"
@@ -167,7 +171,7 @@ def write(root: Path, results: Results) -> None:
     readme = root / README
     readme.write_text(regions(readme.read_text(encoding="utf-8"), results), encoding="utf-8")
     documents = [*results.families.values(), *results.ablations.values()]
-    made = {path for content in documents for path in plot(content, root / PICTURES)}
-    for path in set((root / PICTURES).glob("*.svg")) - made:
+    pictures = {path for content in documents for path in plot(content, root / PICTURES)}
+    for path in set((root / PICTURES).glob("*.svg")) - pictures:
         path.unlink()
     (root / FULL).write_text(benchmarks(results), encoding="utf-8")

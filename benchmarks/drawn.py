@@ -1,4 +1,4 @@
-"""The draws of a sweep's document as plans again, with the time that each took and the one that is predicted."""
+"""Draws of a document as plans again, with the time that each took and the one that is predicted."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Any
 from benchmarks.environment import device
 from benchmarks.families import FAMILIES
 from benchmarks.spaces import plan_of, space_of
+from benchmarks.training import SWEEP
 from redalg.strategies.model.cost import H200, Constants, Prediction, predict
 from redalg.strategies.plan import UNFUSED, Plan
 from redalg.strategies.search.space import Space
 
 Document = dict[str, Any]
-PREFIX = "sweep-"
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class Drawn:
     time_us: float
 
     def predicted(self, constants: Constants = H200) -> Prediction:
-        """What the model says of it."""
+        """Predict it by some constants."""
         return predict(self.space.outline, self.plan, constants)
 
 
 def is_sweep(content: Document) -> bool:
-    return str(content["benchmark"]).startswith(PREFIX)
+    return str(content["benchmark"]).startswith(SWEEP)
 
 
 def drawn(content: Document) -> Iterator[Drawn]:
     """Every draw of a kernel that has a time, of those that the space still holds."""
-    name, chip = content["benchmark"].removeprefix(PREFIX), content["environment"]["target"]
+    name, chip = content["benchmark"].removeprefix(SWEEP), content["environment"]["target"]
     family = FAMILIES[name]
     rows = {row.name: row for row in family.rows(device(chip))}
     for line in content["rows"]:
@@ -44,16 +44,16 @@ def drawn(content: Document) -> Iterator[Drawn]:
             continue
         space = space_of(family, rows[line["name"]], chip)
         first = next(space.plans())
-        for one in line["plans"]:
-            if "median_us" in one and one.get("form") != UNFUSED:
-                plan = plan_of(one, first)
+        for choices in line["plans"]:
+            if "median_us" in choices and choices.get("form") != UNFUSED:
+                plan = plan_of(choices, first)
                 if plan == first or space.admits(plan):
-                    yield Drawn(name, line["name"], space, plan, one["median_us"])
+                    yield Drawn(name, line["name"], space, plan, choices["median_us"])
 
 
 def by_row(draws: Iterable[Drawn], constants: Constants = H200) -> dict[str, list[tuple[float, float]]]:
     """(measured, predicted) in microseconds, by row."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for one in draws:
-        found.setdefault(one.row, []).append((one.time_us, one.predicted(constants).time_us))
+    for draw in draws:
+        found.setdefault(draw.row, []).append((draw.time_us, draw.predicted(constants).time_us))
     return found

@@ -1,4 +1,4 @@
-"""Where and with what a benchmark ran: device, versions, commit."""
+"""The place of a benchmark: device, versions, commit."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def environment() -> dict[str, object]:
-    """What the JSON records beside the figures."""
+    """Everything that the JSON records beside the figures."""
     return {"device": device_name(), "target": target(), "versions": versions(), **commit()}
 
 

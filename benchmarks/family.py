@@ -1,4 +1,4 @@
-"""What a family of benchmarks is: rows of sizes, a fused function, its peers, and what is right.
+"""A family of benchmarks: rows of sizes, a fused function, its peers, and the errors that are allowed.
 
 Family := rows, fused(row), inputs(row), peers(row), error(row, out, inputs), tolerance(row)
 """
@@ -17,7 +17,7 @@ Contestant = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a family.
+    """One row of a family, or of the proof of accuracy.
 
     Attributes:
         name: as published, such as `H1`.
@@ -25,6 +25,7 @@ class Row:
         shapes, dtypes: of the inputs, by name.
         flops: multiplications and additions of the definition's contractions (0: bounded by bytes).
         out_bytes: bytes of the outputs.
+        use: how the family's function is used, a value of the family's own; None where all rows use it alike.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Row:
     dtypes: Mapping[str, str]
     flops: float = 0
     out_bytes: int = 0
+    use: Any = None
 
     @property
     def in_bytes(self) -> int:
@@ -80,8 +82,8 @@ def width(dtype: str) -> int:
 
 def normal(shape: tuple[int, ...], dtype: str, generator: torch.Generator) -> torch.Tensor:
     """Standard normal numbers on the generator's device."""
-    made = torch.randn(*shape, generator=generator, device=generator.device, dtype=torch.float32)
-    return made.to(getattr(torch, dtype))
+    numbers = torch.randn(*shape, generator=generator, device=generator.device, dtype=torch.float32)
+    return numbers.to(getattr(torch, dtype))
 
 
 def outputs(out: Any) -> tuple[torch.Tensor, ...]:
@@ -96,5 +98,13 @@ def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
 
 def compiled(function: Contestant) -> Contestant:
     """The function through torch.compile, one static graph a shape."""
-    made: Contestant = torch.compile(function, dynamic=False)
-    return made
+    graph: Contestant = torch.compile(function, dynamic=False)
+    return graph
+
+
+def picks(length: int, count: int, seed: int = 0) -> list[int]:
+    """At most so many of `length` places in order: the first, the last, and seeded ones between."""
+    if length <= count:
+        return list(range(length))
+    drawn = torch.randperm(length, generator=torch.Generator().manual_seed(seed))[: max(0, count - 2)].tolist()
+    return sorted({0, length - 1, *drawn} if count > 1 else {length - 1})

@@ -25,12 +25,12 @@ class Table:
 
     def shown(self, title: str) -> Shown:
         """For a terminal."""
-        made = Shown(title=title)
+        table = Shown(title=title)
         for place, name in enumerate(self.header):
-            made.add_column(name, justify="right" if place else "left")
+            table.add_column(name, justify="right" if place else "left")
         for row in self.rows:
-            made.add_row(*row)
-        return made
+            table.add_row(*row)
+        return table
 
 
 def line(cells: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks plot FILE … --out DIR`: which pictures a document has."""
+"""The pictures of a document."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmarks.ablations import picture_of
+from benchmarks.ablations import ABLATIONS
 from benchmarks.agreement import agreement
 from benchmarks.drawn import by_row, drawn, is_sweep
 from benchmarks.plots.bars import bars
@@ -34,7 +34,7 @@ def pictures(content: Document) -> Iterator[tuple[str, Figure]]:
     if is_sweep(content):
         yield name, sweep(content)
     elif "ablation" in content:
-        yield name, picture_of(content)
+        yield name, ABLATIONS[content["ablation"]].picture(content)
     else:
         yield from ((f"{name}-{kind}", make(content)) for kind, make in PICTURES.items())
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.predict [--families mha …] [--cards H800 A10 …] --out DIR`: times on cards that are not here.
+"""Times on cards that are not here: `python -m benchmarks run predictions`.
 
 For every row, the model's best plan on each card and the time that it predicts: no measurement. Constants were fitted
 to an H200 (`redalg.strategies.model.cost`); other cards differ by their multiprocessors, rates and limits alone.
@@ -7,9 +7,7 @@ peers that a prediction says nothing of, so the two are not to be compared row b
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -46,8 +44,8 @@ PUBLISHED = {
 
 def best(space: Space) -> tuple[Plan, Prediction]:
     """The plan that is predicted fastest, of those whose program a block of the card can hold."""
-    made = [(space.predict(plan), plan) for plan in space.plans()]
-    ranked = [plan for _, plan in sorted(made, key=lambda one: one[0].time_us)]
+    pairs = [(space.predict(plan), plan) for plan in space.plans()]
+    ranked = [plan for _, plan in sorted(pairs, key=lambda one: one[0].time_us)]
     (found,) = first_built(space, ranked, 1)
     return found.plan, space.predict(found.plan)
 
@@ -55,10 +53,10 @@ def best(space: Space) -> tuple[Plan, Prediction]:
 def predicted(family: Family, row: Row, card: str) -> dict[str, Any]:
     """A row on a card; why not, where the card cannot."""
     try:
-        plan, made = best(space_of(family, row, card))
+        plan, prediction = best(space_of(family, row, card))
     except RedalgError as refusal:
         return {"refused": str(refusal)[:200]}
-    return {"time_us": made.time_us, "bound": made.bound, "plan": str(plan)}
+    return {"time_us": prediction.time_us, "bound": prediction.bound, "plan": str(plan)}
 
 
 def lines(names: Sequence[str], cards: Sequence[str]) -> list[dict[str, Any]]:
@@ -70,7 +68,7 @@ def lines(names: Sequence[str], cards: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def caption(content: Document) -> str:
-    """What the tables are."""
+    """The text above the tables."""
     told = content["environment"]
     return ("These are predictions, not measurements: the model's best plan for each card, by "
             f"`redalg.strategies.model.cost` as fitted to an H200, commit {str(told['commit'])[:7]}. Microseconds, and "
@@ -89,25 +87,27 @@ def tables(content: Document) -> Iterator[tuple[str, Table]]:
         yield heading, Table(("row", *(f"{card}, predicted µs" for card in cards)), rows)
 
 
-def cell(one: dict[str, Any]) -> str:
-    return f"{one['time_us']:.1f} ({one['bound']})" if "time_us" in one else "cannot"
+def cell(prediction: dict[str, Any]) -> str:
+    return f"{prediction['time_us']:.1f} ({prediction['bound']})" if "time_us" in prediction else "cannot"
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.predict", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--families", nargs="+", default=list(PREDICTED), choices=FAMILIES, metavar="FAMILY")
-    parser.add_argument("--cards", nargs="+", default=list(CARDS), choices=CARDS, metavar="CARD")
-    parser.add_argument("--out", type=Path, required=True, help=f"the folder that {NAME}.json is written into")
-    options = parser.parse_args(arguments)
-    found = {"cards": options.cards, "published": PUBLISHED, "rows": lines(options.families, options.cards)}
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cards", nargs="+", default=list(CARDS), choices=CARDS, metavar="CARD",
+                        help=f"of {NAME}: some of {', '.join(CARDS)}")  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Predict, write and show; True, for a card that cannot run a row is a result."""
+    rows = lines(options.families or PREDICTED, options.cards)
+    found = {"cards": options.cards, "published": PUBLISHED, "rows": rows}
     content = {"benchmark": NAME, "environment": environment(), **found}
-    report.save(options.out / f"{NAME}.json", content)
-    console = Console()
+    if options.out:
+        report.save(options.out / f"{NAME}.json", content)
+    show(content)
+    return True
+
+
+def show(content: Document) -> None:
+    """Print the tables."""
     for heading, table in tables(content):
-        console.print(table.shown(heading))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        Console().print(table.shown(heading))

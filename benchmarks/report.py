@@ -7,11 +7,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from benchmarks.compete import Measurement, Result
 
 Document = dict[str, Any]
+WIDTH = 120
+"""Columns of a line of JSON."""
 
 
 def document(benchmark: str, environment: dict[str, object], results: Sequence[Result]) -> Document:
@@ -41,7 +44,25 @@ def contestant(measurement: Measurement) -> dict[str, Any]:
 
 def save(path: Path, content: Document) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    path.write_text(text_of(content) + "\n", encoding="utf-8")
+
+
+def text_of(value: Any, depth: int = 0) -> str:
+    r"""JSON of few lines: a list of numbers, and whatever is short, stands in one.
+
+    >>> print(text_of({"name": "H1", "samples_us": [float(place) for place in range(40)], "error": 0.0}).count("\n"))
+    4
+    """
+    line = json.dumps(value, ensure_ascii=False)
+    samples = isinstance(value, list) and all(isinstance(item, int | float) for item in value)
+    if samples or not isinstance(value, dict | list) or depth + len(line) <= WIDTH:
+        return line
+    pad, (begin, end) = " " * (depth + 1), "{}" if isinstance(value, dict) else "[]"
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(name, ensure_ascii=False)}: {text_of(item, depth + 1)}" for name, item in value.items()]
+    else:
+        parts = [text_of(item, depth + 1) for item in value]
+    return f"{begin}\n{pad}" + f",\n{pad}".join(parts) + f"\n{pad[1:]}{end}"
 
 
 def load(path: Path) -> Document:
@@ -53,17 +74,17 @@ def table(content: Document, stale: Collection[str] = ()) -> Table:
     """One line a row: redalg's time, its rates, and each peer's time with redalg's ratio to it (below 1 is faster)."""
     names = list(dict.fromkeys(name for line in content["rows"] for name in line["contestants"]))
     where = content["environment"]
-    made = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}, times in ms")
-    made.add_column("row")
-    made.add_column("sizes")
+    view = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}, times in ms")
+    view.add_column("row")
+    view.add_column("sizes")
     for column in names[:1] + ["TFLOP/s", "TB/s"] + [f"{name} (ratio)" for name in names[1:]] + ["max error"]:
-        made.add_column(column, justify="right")
-    made.add_column("method")
+        view.add_column(column, justify="right")
+    view.add_column("method")
     for line in content["rows"]:
-        made.add_row(*cells(line, names), style="dim" if line["name"] in stale else None)
+        view.add_row(*cells(line, names), style="dim" if line["name"] in stale else None)
     if stale:
-        made.caption = "dim: the emitted source has changed since"
-    return made
+        view.caption = "dim: the emitted source has changed since"
+    return view
 
 
 ABSENT: dict[str, Any] = {"error": None, "failure": "no contestant of this row"}
@@ -78,15 +99,15 @@ def cells(line: dict[str, Any], names: Sequence[str]) -> list[str]:
     return [line["name"], sizes, milliseconds(own), *rates, *beside, errors, own.get("method", "-")]
 
 
-def rate(amount: float | None, one: dict[str, Any]) -> str:
+def rate(amount: float | None, entry: dict[str, Any]) -> str:
     """FLOPs or bytes in millions a microsecond: tera a second."""
-    return f"{amount / one['median_us'] / 1e6:.3g}" if amount and "median_us" in one else "-"
+    return f"{amount / entry['median_us'] / 1e6:.3g}" if amount and "median_us" in entry else "-"
 
 
-def milliseconds(one: dict[str, Any]) -> str:
-    if "samples_us" in one:
-        return f"{median(one['samples_us']) / 1e3:.4f}"
-    return "-" if one is ABSENT else "failed"
+def milliseconds(entry: dict[str, Any]) -> str:
+    if "samples_us" in entry:
+        return f"{median(entry['samples_us']) / 1e3:.4f}"
+    return "-" if entry is ABSENT else "failed"
 
 
 def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:
@@ -96,8 +117,16 @@ def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:
 def failures(content: Document) -> list[str]:
     """Each contestant that has no time, and why."""
     return [
-        f"{line['name']} {name}: {one['failure']}"
+        f"{line['name']} {name}: {entry['failure']}"
         for line in content["rows"]
-        for name, one in line["contestants"].items()
-        if one["failure"]
+        for name, entry in line["contestants"].items()
+        if entry["failure"]
     ]
+
+
+def show(content: Document, stale: Collection[str] = ()) -> None:
+    """Print a document's table, and what failed."""
+    console = Console()
+    console.print(table(content, stale))
+    for line in failures(content):
+        console.print(line, style="red", markup=False)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.sweep FAMILY … [--rows H1] [--draws 20] [--seed 0] --out folder`: random plans, measured.
+"""Measure random plans of families' rows: `python -m benchmarks fit draw FAMILY … --out DIR`.
 
 Plans are drawn uniformly from a row's space (`redalg.strategies.search.space`), the rules' own first; those that a
 block cannot hold are counted and left out. Blocks that stay are another space, drawn from with `--persistent`. With
@@ -9,7 +9,6 @@ The JSON holds every draw: what the model is judged by.
 
 import argparse
 import multiprocessing
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +26,7 @@ from benchmarks.family import Family, Row, outputs, relative_error
 from benchmarks.report import save
 from benchmarks.spaces import space_of
 from benchmarks.timing import input_sets, measure
+from benchmarks.training import BEST, SWEEP, UNIFORM
 from redalg.errors import RedalgError
 from redalg.lower_tile.text.emit import Source
 from redalg.runtime.compile.compile import compile_source, is_kept
@@ -48,15 +48,22 @@ class Draws:
     row: Row
     listed: int = 0
     lowered: list[Lowered] = field(default_factory=list)
-    made: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[dict[str, Any]] = field(default_factory=list)
     unfit: dict[str, int] = field(default_factory=dict)
     plain: Plan | None = None
 
 
 @dataclass(frozen=True)
 class Wish:
-    """How many plans of a row are drawn beside the rules', from what seed; `best`: those that the model takes for the
-    best instead; `persistent`: of those whose blocks stay; `skip`: of those drawn, how many another run measures."""
+    """The plans that are wished for of a row, beside the rules'.
+
+    Attributes:
+        count: of them.
+        seed: of the draw.
+        best: those that the model takes for the best, not random ones.
+        persistent: of those whose blocks stay.
+        skip: of those drawn, how many another run measures.
+    """
 
     count: int
     seed: int = 0
@@ -90,14 +97,14 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
 
 
 def listed(space: Space, wish: Wish, ruled: Plan) -> list[Plan]:
-    """What is drawn from, beside the rules' plan; by predicted time where the best are wished for."""
+    """Plans to draw from, beside the rules' plan; by predicted time where the best are wished for."""
     stay = wish.persistent
     plans = (plan for _, plan in space.ranked(persistent=stay)) if wish.best else space.plans(persistent=stay)
     return [plan for plan in plans if plan != ruled and bool(plan.persistent) == stay]
 
 
 def drawn_by_name(family: str, row: str, chip: str, wish: Wish) -> Draws:
-    """The same, in a process of its own."""
+    """Draw in a process of its own."""
     known = {one.name: one for one in FAMILIES[family].rows(device(chip))}
     return draw(FAMILIES[family], known[row], chip, wish)
 
@@ -128,7 +135,7 @@ def run(family: Family, found: Draws, failures: Sequence[str]) -> None:
     plans = [one.plan for one in found.lowered]
     for plan, failure in [*zip(plans, failures, strict=True), *([(found.plain, "")] if found.plain else [])]:
         line = line_of(plan)
-        found.made.append(line)
+        found.lines.append(line)
         if failure:
             line["failure"] = failure
             continue
@@ -157,10 +164,11 @@ def against(out: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> floa
     return max((relative_error(a, b) for a, b in zip(out, wanted, strict=True) if a.is_floating_point()), default=0.0)
 
 
-def content_of(family: Family, found: Sequence[Draws], seed: int) -> dict[str, Any]:
-    rows = [{"name": one.row.name, "sizes": dict(one.row.sizes), "dtypes": dict(one.row.dtypes), "listed": one.listed,
-             "unfit": one.unfit, "plans": one.made} for one in found]  # fmt: skip
-    return {"benchmark": f"sweep-{family.name}", "seed": seed, "environment": environment(), "rows": rows}
+def content_of(family: Family, found: Sequence[Draws], wish: Wish) -> dict[str, Any]:
+    rows = [{"name": draws.row.name, "sizes": dict(draws.row.sizes), "dtypes": dict(draws.row.dtypes),
+             "listed": draws.listed, "unfit": draws.unfit, "plans": draws.lines} for draws in found]  # fmt: skip
+    return {"benchmark": f"{SWEEP}{family.name}", "taken": BEST if wish.best else UNIFORM, "seed": wish.seed,
+            "environment": environment(), "rows": rows}  # fmt: skip
 
 
 def compile_all(wanted: Sequence[Lowered], seconds: float) -> list[str]:
@@ -198,25 +206,22 @@ def sweep(families: Sequence[Family], options: argparse.Namespace) -> None:
         for draws in mine:
             run(family, draws, [next(failures) for _ in draws.lowered])
             torch.cuda.empty_cache()
-        save(options.out / f"sweep-{family.name}.json", content_of(family, mine, options.seed))
+        save(options.out / f"{SWEEP}{family.name}.json", content_of(family, mine, wish))
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=__doc__)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("families", nargs="+", metavar="FAMILY", choices=FAMILIES)
-    parser.add_argument("--rows", nargs="+", default=[])
-    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--rows", nargs="+", default=[], metavar="ROW")
+    parser.add_argument("--draws", type=int, default=20, help="of a row, beside the rules' plan")
     parser.add_argument("--best", action="store_true", help="those that the model takes for the best, not random ones")
     parser.add_argument("--persistent", action="store_true", help="of those whose blocks stay")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--skip", type=int, default=0, help="leave out the first of those draws: another run's")
     parser.add_argument("--compile-s", type=float, default=300.0, help="time for compiling all, in seconds")
     parser.add_argument("--compile-only", action="store_true", help="into the cache on disk; a later run measures")
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+
+
+def main(options: argparse.Namespace) -> int:
     sweep([FAMILIES[name] for name in options.families], options)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""How long a call takes on its device: the tuner's own clock."""
+"""Times of calls on their device: the tuner's own clock."""
 
 from redalg.runtime.tune.timing import SAMPLES, Call, Timing, host_time_us, input_sets, l2_bytes, measure
 

@@ -1,14 +1,13 @@
-"""`python -m benchmarks.tune FAMILY … [--rows H1] [--budget-s 35] [--seed 0] --out folder`: rows tuned, winners packed.
+"""Tune rows and pack the winners: `python -m benchmarks fit tune FAMILY … --out DIR`, `fit pack FILE …`.
 
 Every row is tuned as a user would, by `fused.tune`. The JSON, one a family, holds where, every candidate that was
 measured or failed, and the wall time. The winners (the fastest kernel, and the unfused form's time beside it where it
-was measured) go into a pack (`--pack`; by default the card's that ships with
-redalg), each in place of the one before it. `--from sweep.json …` takes the winners of sweeps instead, without a GPU.
+was measured) go into a pack (`--pack`; by default the card's that ships with redalg), each in place of the one before
+it. `fit pack` takes the winners of files that were drawn or tuned, without a GPU.
 """
 
 import argparse
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.report import Document, load, save
 from benchmarks.spaces import plan_of, space_of
+from benchmarks.training import TUNE, TUNED, family_of, read
 from redalg.runtime.known.tuned import Entry, key_of, merge, pack_file, sizes_of
 from redalg.runtime.tune.tuner import Tuned
 from redalg.runtime.unfused.unfused import admitted
@@ -33,21 +33,21 @@ from redalg.strategies.search.space import Space
 def tune(family: Family, row: Row, budget_s: float, seed: int) -> Tuned:
     """Tune one row on inputs of its own."""
     generator = torch.Generator(device()).manual_seed(0)
-    made: Tuned = family.fused(row).tune(**family.inputs(row, generator), budget_s=budget_s, seed=seed)
-    return made
+    result: Tuned = family.fused(row).tune(**family.inputs(row, generator), budget_s=budget_s, seed=seed)
+    return result
 
 
-def line_of(row: Row, made: Tuned) -> dict[str, Any]:
+def line_of(row: Row, result: Tuned) -> dict[str, Any]:
     """A row of the JSON."""
-    return {"name": row.name, "sizes": dict(row.sizes), "dtypes": dict(row.dtypes), "listed": made.found.listed,
-            "stopped": made.found.stopped, "wall_s": made.wall_s, "rules": made.rules.choices(),
-            "trials": [trial_of(one) for one in made.trials]}  # fmt: skip
+    return {"name": row.name, "sizes": dict(row.sizes), "dtypes": dict(row.dtypes), "listed": result.found.listed,
+            "stopped": result.found.stopped, "wall_s": result.wall_s, "rules": result.rules.choices(),
+            "trials": [trial_of(one) for one in result.trials]}  # fmt: skip
 
 
-def trial_of(one: Trial[Plan]) -> dict[str, Any]:
+def trial_of(trial: Trial[Plan]) -> dict[str, Any]:
     """A candidate of a row."""
-    return {"plan": str(one.candidate), **one.candidate.choices(), "predicted_us": one.predicted_us,
-            "measured_us": one.measured_us, "failure": one.failure, "round": one.turn}  # fmt: skip
+    return {"plan": str(trial.candidate), **trial.candidate.choices(), "predicted_us": trial.predicted_us,
+            "measured_us": trial.measured_us, "failure": trial.failure, "round": trial.turn}  # fmt: skip
 
 
 # ---- packs -----------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def trial_of(one: Trial[Plan]) -> dict[str, Any]:
 
 def entries_of(content: Document) -> Iterator[Entry]:
     """The winners of a document, of a sweep or of tuning, with the versions that they were measured with."""
-    family = FAMILIES[content["benchmark"].split("-", 1)[1]]
+    family = FAMILIES[family_of(content)]
     where = content["environment"]
     versions, chip = where["versions"], chip_of(where["device"], where["target"])
     rows = {row.name: row for row in family.rows(device(where["target"]))}
@@ -108,10 +108,10 @@ def chip_of(name: str, target: str) -> str:
 def packed(contents: Iterable[Document], pack: Path | None) -> list[Path]:
     """Merge documents' winners into a pack, of several for one problem the fastest; the files that were written."""
     found: dict[str, Entry] = {}
-    for one in (entry for content in contents for entry in entries_of(content)):
-        known = found.setdefault(one.name, one)
-        if one.measured_us < known.measured_us:
-            found[one.name] = one
+    for entry in (entry for content in contents for entry in entries_of(content)):
+        known = found.setdefault(entry.name, entry)
+        if entry.measured_us < known.measured_us:
+            found[entry.name] = entry
     places = {one.key.card: pack or pack_file(one.key.card) for one in found.values()}
     return [merge(place, [one for one in found.values() if one.key.card == name]) for name, place in places.items()]
 
@@ -119,41 +119,48 @@ def packed(contents: Iterable[Document], pack: Path | None) -> list[Path]:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__)
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(FAMILIES))
-    parser.add_argument("--rows", nargs="+", default=[])
-    parser.add_argument("--budget-s", type=float, default=35.0)
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("families", nargs="+", metavar="FAMILY", choices=FAMILIES, help=", ".join(FAMILIES))
+    parser.add_argument("--rows", nargs="+", default=[], metavar="ROW")
+    parser.add_argument("--budget-s", type=float, default=35.0, help="of a row, in seconds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="folder of the JSON")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the JSON")
+    pack_option(parser)
+
+
+def pack_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE",
+                        help="what `fit draw` or `fit tune` wrote; none: the training data")  # fmt: skip
+    pack_option(parser)
+
+
+def pack_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pack", type=Path, help="a pack of its own instead of the one that ships with redalg")
-    parser.add_argument("--from", dest="documents", nargs="+", type=Path, default=[], metavar="JSON")
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.families if name not in FAMILIES]
-    if unknown or bool(options.families) == bool(options.documents) or (options.families and not options.out):
-        parser.error(f"give families of {', '.join(FAMILIES)} and --out, or --from and JSON files")
-    return options
 
 
-def main(arguments: Sequence[str]) -> int:
-    options, console = parse(arguments), Console()
-    documents = [load(one) for one in options.documents]
+def main(options: argparse.Namespace) -> int:
+    """Tune the rows, write a document a family, pack the winners."""
+    documents, console = list[Document](), Console()
     for name in options.families:
-        family = FAMILIES[name]
-        lines = []
+        family, lines = FAMILIES[name], []
         for row in family.rows(device()):
             if options.rows and row.name not in options.rows:
                 continue
-            made = tune(family, row, options.budget_s, options.seed)
-            console.print(f"{row.name}: {made.table(most=4)}", markup=False, highlight=False)
-            lines.append(line_of(row, made))
-        documents.append({"benchmark": f"tune-{name}", "budget_s": options.budget_s, "seed": options.seed,
-                          "environment": environment(), "rows": lines})  # fmt: skip
-        save(options.out / f"tune-{name}.json", documents[-1])
-    for path in packed(documents, options.pack):
-        console.print(f"winners → {path}", markup=False, highlight=False)
+            result = tune(family, row, options.budget_s, options.seed)
+            console.print(f"{row.name}: {result.table(most=4)}", markup=False, highlight=False)
+            lines.append(line_of(row, result))
+        documents.append({"benchmark": f"{TUNE}{name}", "taken": TUNED, "budget_s": options.budget_s,
+                          "seed": options.seed, "environment": environment(), "rows": lines})  # fmt: skip
+        save(options.out / f"{TUNE}{name}.json", documents[-1])
+    return say(packed(documents, options.pack))
+
+
+def pack(options: argparse.Namespace) -> int:
+    """Pack the winners of files, or of the training data."""
+    return say(packed(list(map(load, options.files)) or read(), options.pack))
+
+
+def say(paths: Iterable[Path]) -> int:
+    for path in paths:
+        Console().print(f"winners → {path}", markup=False, highlight=False)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

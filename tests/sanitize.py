@@ -12,7 +12,6 @@ is checked, and a line says so; `--dry` runs the same launches without a tool, o
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -31,6 +30,7 @@ from rich.table import Table
 
 import redalg as ra
 from benchmarks.environment import environment, target
+from benchmarks.report import save
 from redalg.library import chained_product, quantized_product
 from redalg.runtime.call.kernels import kernel_for
 from tests.cases.kernels import CASES, cast, fused, problem, tensors_of, worst_error
@@ -39,7 +39,7 @@ TOOLS = ("memcheck", "racecheck")
 OPTIONS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ("--racecheck-report", "analysis")}
 HALF, BFLOAT, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 BOUNDS = {DOUBLE: 1e-6, SINGLE: 1e-4, HALF: 1e-2, BFLOAT: 5e-2}
-"""Of relative errors: that a kernel ran, not how near it is (`benchmarks.accuracy` says that)."""
+"""Of relative errors: that a kernel ran, not how near it is (`python -m benchmarks judge` says that)."""
 BEGIN, DONE = "### begin ", "### done "
 PROBLEM = re.compile(r"^=+ (?!.*SUMMARY)(?:Invalid|Error|Warning|Race|Potential|Program hit|Address|Uninitialized)")
 SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (\d+)")
@@ -370,7 +370,7 @@ def write(
              "plan": dict(one.plan), "tools": {tool: asdict(found[place]) for tool, found in runs.items()}}
             for place, one in enumerate(listed)]  # fmt: skip
     content = {"benchmark": "sanitize", "environment": environment(), "rows": rows, "wrong": wrong}
-    (out / "sanitize.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    save(out / "sanitize.json", content)
     for tool, text in words.items():
         (out / f"sanitize_{tool.replace(' ', '_')}.txt").write_text(text, encoding="utf-8")
 

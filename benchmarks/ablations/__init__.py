@@ -1,8 +1,4 @@
-"""What each choice is worth, as the papers ask: `python -m benchmarks.ablations NAME --out DIR`."""
-
-from typing import Any
-
-from matplotlib.figure import Figure
+"""The worth of each choice, as the papers ask: `python -m benchmarks run funnel smem levels incremental`."""
 
 from benchmarks.ablations.ablation import Ablation
 from benchmarks.ablations.funnel import Pruning
@@ -13,10 +9,5 @@ from benchmarks.ablations.smem import SharedMemory
 from benchmarks.ablations.tuning import Tuning
 
 ABLATIONS: dict[str, Ablation] = {
-    one.name: one for one in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning())
+    ablation.name: ablation for ablation in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning())
 }
-
-
-def picture_of(content: dict[str, Any]) -> Figure:
-    """The picture of an ablation's document."""
-    return ABLATIONS[content["ablation"]].picture(content)

@@ -1,12 +1,21 @@
-"""What an ablation is: something to run, and what its document shows."""
+"""An ablation: one question asked of many plans, and what its document shows.
+
+A `Measured` one runs on a device and is kept among the results; a `Derived` one is made of the training data whenever
+documents are made.
+"""
+
+from __future__ import annotations
 
 import argparse
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
-
+from benchmarks import training
 from benchmarks.markdown import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # of the extra 'plot': pictures alone need it
 
 Document = dict[str, Any]
 
@@ -23,10 +32,6 @@ class Ablation(ABC):
     title: str
 
     @abstractmethod
-    def run(self, options: argparse.Namespace) -> Document:
-        """Everything that was found: the only thing that the others read."""
-
-    @abstractmethod
     def picture(self, content: Document) -> Figure:
         """The picture of a document."""
 
@@ -35,5 +40,33 @@ class Ablation(ABC):
         """The table of a document."""
 
     def said(self, content: Document) -> str:
-        """What the document shows, in a sentence that is made from it."""
+        """A sentence of what the document shows, made from it."""
         return ""
+
+    def headed(self, content: Mapping[str, Any]) -> Document:
+        """A document under the ablation's name."""
+        return {"benchmark": f"ablation-{self.name}", "ablation": self.name, **content}
+
+
+class Measured(Ablation):
+    """An ablation that is run."""
+
+    @abstractmethod
+    def run(self, options: argparse.Namespace) -> Document:
+        """Everything that was found: the only thing that the others read."""
+
+    def document(self, environment: Mapping[str, object], options: argparse.Namespace) -> Document:
+        """Everything that was found, and where."""
+        return self.headed({"environment": environment, **self.run(options)})
+
+
+class Derived(Ablation):
+    """An ablation that training data tell."""
+
+    @abstractmethod
+    def of(self, documents: list[training.Document]) -> Document:
+        """Everything that documents of draws and of tuning say: the only thing that the others read."""
+
+    def document(self) -> Document:
+        """Everything that the training data say."""
+        return self.headed(self.of(training.read()))

@@ -16,7 +16,7 @@ Kind = Callable[[Space, Plan], Hashable]
 
 
 def predicted_us(space: Space, plan: Plan) -> float:
-    """What the model says; the C target has no model: plans stay in order."""
+    """The model's prediction; the C target has no model: plans stay in order."""
     return 0.0 if plan.device.target == "c" else space.predict(plan).time_us
 
 
@@ -51,7 +51,7 @@ def measured(family: Family, jobs: list[tuple[Row, dict[Any, list[Lowered]]]]) -
     for row, groups in jobs:
         draws = Draws(row, lowered=[one for found in groups.values() for one in found])
         run(family, draws, [next(failures) for _ in draws.lowered])
-        made = iter(draws.made)
+        made = iter(draws.lines)
         results.append({kind: [next(made) for _ in found] for kind, found in groups.items()})
     return results
 

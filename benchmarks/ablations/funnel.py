@@ -1,27 +1,29 @@
-"""How much each pruning rule leaves (MCFuser, Fig. 7): of its own example, of its chains, and of every family.
+"""Candidates that each pruning rule leaves (MCFuser, Fig. 7): of its own example, of its chains, and of every family.
 
 Expressions and tiles are counted by `redalg.strategies.search.pruning`; "plans" are what a search lists for the H200
 (`redalg.strategies.search.space`): tiles of the one nest that kernels have, times schedules and parts.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Collection, Iterator
 from time import perf_counter
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from matplotlib.figure import Figure
-
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Document, Measured
 from benchmarks.environment import device
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
-from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
 from redalg.expression.dtypes import DTYPES
 from redalg.strategies.device import device_for
 from redalg.strategies.model.chain import Block, Chain, Tensor, chain_of, products
 from redalg.strategies.search.pruning import Funnel, funnel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CHIP, PAPERS_CHIP = "H200", "A100"
 EXAMPLE = {"m": 1024, "n": 1024, "k": 512, "h": 512}
@@ -38,8 +40,8 @@ def example() -> Funnel:
 def of_one_block(chain: Chain, grid: Collection[str]) -> Chain:
     """The chain without the loops that kernels always give to blocks (a batch, heads), as MCFuser writes its own."""
 
-    def tensor(one: Tensor) -> Tensor:
-        return Tensor(one.name, tuple(loop for loop in one.loops if loop not in grid))
+    def tensor(operand: Tensor) -> Tensor:
+        return Tensor(operand.name, tuple(loop for loop in operand.loops if loop not in grid))
 
     return Chain(tuple(Block(tensor(one.output), tuple(map(tensor, one.inputs)), one.reduced) for one in chain.blocks))
 
@@ -70,7 +72,7 @@ def rows_of(names: list[str]) -> Iterator[tuple[Family, Row]]:
 
 
 @final
-class Pruning(Ablation):
+class Pruning(Measured):
     """See the module."""
 
     name, title = "funnel", "Candidates that each pruning rule leaves (MCFuser, Fig. 7)"
@@ -81,6 +83,8 @@ class Pruning(Ablation):
         return {"chip": CHIP, "rows": [own, *rows]}
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.lines import lines
+
         found = {f"{one['family']} {one['row']}": list(enumerate(steps(one), 1)) for one in largest(content)}
         figure = lines(found, self.title, "all, then what rules 1 to 4 leave, then plans", "candidates")
         (axes,) = figure.axes
@@ -93,8 +97,8 @@ class Pruning(Ablation):
     def table(self, content: Document) -> Table:
         rules = [one["rule"].split(":")[0] for one in content["rows"][0]["stages"]]
         return Table(("cascade", *rules, "plans", "listed in, s"), [
-            (f"{one['family']} {one['row']}", *map(tilings, one["stages"]), str(one.get("plans", "")), seconds(one))
-            for one in largest(content)
+            (f"{line['family']} {line['row']}", *map(tilings, line["stages"]), str(line.get("plans", "")),
+             seconds(line)) for line in largest(content)
         ])  # fmt: skip
 
     def said(self, content: Document) -> str:

@@ -5,31 +5,33 @@ nothing is merged within a block. Incremental: a block streams its segment in se
 second kernel. Two problems: the logsumexp of long rows, and attention of BERT's size (what RedFuser measures).
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from matplotlib.figure import Figure
-
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Document, Measured
 from benchmarks.ablations.chosen import best, by_kind, measured
 from benchmarks.environment import device, target
 from benchmarks.families import attention_small, rows
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
-from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import Plan
 from redalg.strategies.search.space import Space
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WAYS = ("incremental", "non-incremental")
 SEGMENTS_ON_C = (1, 2, 4)
 
 
 def problems() -> list[tuple[Family, Row]]:
-    """What is cut, on this device."""
+    """Problems that are cut, on this device."""
     small = attention_small.SMALL
     if target() == "c":
         return [(rows.Rows(), rows.row("logsumexp", 4, 256, "float32"))]
@@ -58,35 +60,37 @@ def blocks_of(space: Space, plan: Plan) -> float:
     return Traffic(space.outline, plan).grid / plan.device.multiprocessors
 
 
-def cut(family: Family, one: Row, tries: int) -> list[dict[str, Any]]:
+def cut(family: Family, row: Row, tries: int) -> list[dict[str, Any]]:
     """Each number of segments both ways, with the fastest plan of each."""
-    space = space_of(family, one, target())
+    space = space_of(family, row, target())
     groups = by_kind(space, plans_of(space), way, tries)
     blocks = {str(found.plan): blocks_of(space, found.plan) for group in groups.values() for found in group}
-    (made,) = measured(family, [(one, groups)])
+    (made,) = measured(family, [(row, groups)])
     return [{"segments": segments, "way": kind, "tried": found, "best": fastest,
              "blocks": blocks[fastest["plan"]] if fastest else None}
             for (segments, kind), found in sorted(made.items()) for fastest in (best(found),)]  # fmt: skip
 
 
 @final
-class Incremental(Ablation):
+class Incremental(Measured):
     """See the module."""
 
     name, title = "incremental", "Merged in the loop or not, over blocks a multiprocessor (RedFuser, Fig. 6b)"
 
     def run(self, options: argparse.Namespace) -> Document:
-        return {"rows": [{"family": family.name, "name": one.name, "sizes": dict(one.sizes),
-                          "cuts": cut(family, one, options.tries)} for family, one in problems()]}  # fmt: skip
+        return {"rows": [{"family": family.name, "name": row.name, "sizes": dict(row.sizes),
+                          "cuts": cut(family, row, options.tries)} for family, row in problems()]}  # fmt: skip
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.lines import lines
+
         found: dict[str, list[tuple[float, float]]] = {}
         for line in content["rows"]:
             ran = [one for one in line["cuts"] if one["best"]]
             slowest = max(one["best"]["median_us"] for one in ran)
-            for one in ran:
-                point = one["blocks"], one["best"]["median_us"] / slowest
-                found.setdefault(f"{line['name']}, {one['way']}", []).append(point)
+            for trial in ran:
+                point = trial["blocks"], trial["best"]["median_us"] / slowest
+                found.setdefault(f"{line['name']}, {trial['way']}", []).append(point)
         title = f"One problem in more and more blocks, on {content['environment']['device']}"
         return lines({name: sorted(points) for name, points in found.items()}, title, "blocks a multiprocessor",
                      "time / slowest")  # fmt: skip

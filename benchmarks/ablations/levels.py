@@ -9,33 +9,36 @@ whole row       one tile holds the row: nothing is merged                       
 Times are relative to the unfused definition: a maximum, an exponential, a sum and a quotient, each a kernel of PyTorch.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
-from matplotlib.figure import Figure
 
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Document, Measured
 from benchmarks.ablations.chosen import best, by_kind, measured
 from benchmarks.environment import device, target
 from benchmarks.families.rows import Rows, row
 from benchmarks.family import Row
 from benchmarks.markdown import Table
-from benchmarks.plots.lines import lines
 from benchmarks.spaces import space_of
 from benchmarks.timing import input_sets, measure
 from redalg.strategies.plan import Plan
 from redalg.strategies.search.space import Space
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NAMES = {"thread": "intra-thread", "warp": "intra-warp", "block": "intra-block", "row": "whole row"}
 ROWS, LENGTHS, SMALL = 512, (1024, 2048, 4096, 8192), (4, (64, 256))
 
 
 def level(_: Space, plan: Plan) -> str:
-    """What RedFuser calls a plan."""
+    """RedFuser's name of a plan."""
     return "inter-block" if plan.segments > 1 else NAMES[plan.level]
 
 
@@ -62,30 +65,32 @@ def unfused(x: torch.Tensor) -> torch.Tensor:
     return weights / weights.sum(1, keepdim=True)
 
 
-def time_unfused(one: Row) -> float:
+def time_unfused(asked: Row) -> float:
     """Microseconds of the definition."""
     where = device()
     generator = torch.Generator(where).manual_seed(0)
-    inputs = [Rows().inputs(one, generator) for _ in range(input_sets(one.in_bytes, where))]
+    inputs = [Rows().inputs(asked, generator) for _ in range(input_sets(asked.in_bytes, where))]
     return measure([partial(unfused, **given) for given in inputs], where).median_us
 
 
 @final
-class Levels(Ablation):
+class Levels(Measured):
     """See the module."""
 
     name, title = "levels", "Fusion level of safe softmax (RedFuser, Fig. 6a)"
 
     def run(self, options: argparse.Namespace) -> Document:
         family, found = Rows(), []
-        for one in sizes():
-            space = space_of(family, one, target())
-            found.append((one, by_kind(space, plans_of(space), level, options.tries)))
-        rows = [{"n": one.sizes["n"], "b": one.sizes["b"], "unfused_us": time_unfused(one), "levels": levels}
-                for (one, _), levels in zip(found, measured(family, found), strict=True)]  # fmt: skip
+        for asked in sizes():
+            space = space_of(family, asked, target())
+            found.append((asked, by_kind(space, plans_of(space), level, options.tries)))
+        rows = [{"n": asked.sizes["n"], "b": asked.sizes["b"], "unfused_us": time_unfused(asked), "levels": levels}
+                for (asked, _), levels in zip(found, measured(family, found), strict=True)]  # fmt: skip
         return {"rows": rows}
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.lines import lines
+
         found: dict[str, list[tuple[float, float]]] = {}
         for line in content["rows"]:
             for name, value in relative(line).items():
@@ -103,10 +108,10 @@ class Levels(Ablation):
 
 def relative(line: dict[str, Any]) -> dict[str, float]:
     """Every level's best time over the unfused one."""
-    made = {name: best(found) for name, found in line["levels"].items()}
-    return {name: one["median_us"] / line["unfused_us"] for name, one in made.items() if one}
+    fastest = {name: best(found) for name, found in line["levels"].items()}
+    return {name: one["median_us"] / line["unfused_us"] for name, one in fastest.items() if one}
 
 
 def cell(found: list[dict[str, Any]]) -> str:
-    one = best(found)
-    return f"{one['median_us']:.1f}" if one else "-"
+    fastest = best(found)
+    return f"{fastest['median_us']:.1f}" if fastest else "-"

@@ -1,70 +1,67 @@
-"""Predicted against measured times (MCFuser, Fig. 11), of the plans that benchmarks.sweep took and measured.
+"""Predicted against measured times (MCFuser, Fig. 11), of the plans of the training data.
 
-Correlations are those of plans drawn uniformly (`sweep-*.json`); MCFuser's own model
-(`redalg.strategies.model.cost.mcfuser`) stands beside redalg's. What a choice costs is judged over these and those that
-a model took for the best (`best-*.json`): the first is what a search that measures nothing takes, of the first eight
-the best is what Algorithm 1 has after one round.
+Correlations are those of plans drawn uniformly; MCFuser's own model (`redalg.strategies.model.cost.mcfuser`) stands
+beside redalg's. What a choice costs is judged over these and those that a model took for the best: the first is what a
+search that measures nothing takes, of the first eight the best is what Algorithm 1 has after one round.
 """
 
-import argparse
-from typing import Any, final
+from __future__ import annotations
 
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, final
 
-from benchmarks import report
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Derived, Document
 from benchmarks.agreement import GOOD, NEAR, TOP, Pairs, agreement
-from benchmarks.drawn import PREFIX, Drawn, drawn
+from benchmarks.drawn import Drawn, drawn
 from benchmarks.markdown import Table
-from benchmarks.plots.scatter import scatter
+from benchmarks.training import TUNED, UNIFORM, family_of
 from redalg.strategies.model.cost import mcfuser
 
-BEST = "best-"
-"""What files of plans that a model took for the best begin with."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def line(one: Drawn, how: str) -> dict[str, Any]:
+def line(draw: Drawn, taken: str) -> dict[str, Any]:
     """A plan's times, in microseconds, and how it was taken."""
-    made = one.predicted()
-    by_mcfuser = mcfuser(one.space.outline, one.plan).time_us
-    return {"row": one.row, "plan": str(one.plan), "measured_us": one.time_us, "predicted_us": made.time_us,
-            "bound": made.bound, "mcfuser_us": by_mcfuser, "taken": how}  # fmt: skip
+    by_mcfuser = mcfuser(draw.space.outline, draw.plan).time_us
+    return {"row": draw.row, "measured_us": draw.time_us, "predicted_us": draw.predicted().time_us,
+            "mcfuser_us": by_mcfuser, "taken": taken}  # fmt: skip
 
 
 def uniform(plans: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that were drawn uniformly; all, where none were."""
-    return [one for one in plans if one["taken"] == "uniform"] or plans
+    return [one for one in plans if one["taken"] == UNIFORM] or plans
 
 
 def pairs_of(plans: list[dict[str, Any]], by: str = "predicted_us") -> Pairs:
     """(measured, predicted) by row."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for one in plans:
-        found.setdefault(one["row"], []).append((one["measured_us"], one[by]))
+    for plan in plans:
+        found.setdefault(plan["row"], []).append((plan["measured_us"], plan[by]))
     return found
 
 
 @final
-class Model(Ablation):
+class Model(Derived):
     """See the module."""
 
     name, title = "model", "Predicted against measured times (MCFuser, Fig. 11)"
 
-    def run(self, options: argparse.Namespace) -> Document:
+    def of(self, documents: list[Document]) -> Document:
         families: dict[str, list[dict[str, Any]]] = {}
-        measured_on = []
-        for start, how in ((PREFIX, "uniform"), (BEST, "best")):
-            for content in map(report.load, sorted(options.results.glob(f"{start}*.json"))):
-                known = families.setdefault(content["benchmark"].removeprefix(PREFIX), [])
-                known += [line(one, how) for one in drawn(content)]
-                measured_on.append(content["environment"])
-        return {"measured on": measured_on, "families": {name: plans for name, plans in families.items() if plans}}
+        contents = [content for content in documents if content["taken"] != TUNED]
+        for content in contents:
+            known = families.setdefault(family_of(content), [])
+            known += [line(draw, content["taken"]) for draw in drawn(content)]
+        return {"measured on": [content["environment"] for content in contents],
+                "families": {name: plans for name, plans in families.items() if plans}}  # fmt: skip
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.scatter import cloud
+
         drawn_of = {name: pairs_of(uniform(plans)) for name, plans in content["families"].items()}
         pairs = {f"{name} {agreement(one).correlation:.2f}": flat(one) for name, one in drawn_of.items()}
         devices = ", ".join(sorted({str(one["device"]) for one in content["measured on"]}))
-        return scatter(pairs, f"Times of drawn plans on {devices}, with correlations", "measured, µs", "predicted, µs")
+        return cloud(pairs, f"Times of drawn plans on {devices}, with correlations", "measured, µs", "predicted, µs")
 
     def table(self, content: Document) -> Table:
         header = ("family", "drawn, all", "correlation", "of logs", "MCFuser's model", "factor off", f"first ≤ {GOOD}",

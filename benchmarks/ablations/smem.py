@@ -5,20 +5,19 @@ A plan is judged rightly where the estimate and what the compiler allots say the
 compiled, whether they fit or not, and the count stands for the others.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from matplotlib.figure import Figure
-
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Document, Measured
 from benchmarks.ablations.funnel import CHIP, rows_of
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
-from benchmarks.plots.scatter import scatter
 from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
 from redalg.lower_tile.check.fit import smem_bytes
@@ -33,6 +32,9 @@ from redalg.strategies.plan import Plan
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import with_symbols
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -46,7 +48,7 @@ class Judged:
 
 
 def program_of(space: Space, plan: Plan) -> TileProgram:
-    """What a plan builds, whether a block can hold it or not."""
+    """The program that a plan builds, whether a block can hold it or not."""
     stages, problem = in_one_row(space.stages, space.problem)
     dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in results(stages, problem).items()}
     return build(stages, plan, with_symbols(problem, stages.loop), dtypes)
@@ -62,14 +64,15 @@ def judged(space: Space, plan: Plan) -> Judged | None:
     return Judged(space, plan, program, Traffic(space.outline, plan).smem_bytes, counted)
 
 
-def allotted(one: Judged) -> dict[str, Any]:
-    """What nvcc allots to a plan; what it says where it refuses."""
+def allotted(draw: Judged) -> dict[str, Any]:
+    """Bytes that nvcc allots to a plan; its words where it refuses."""
     try:
-        check = self_check(one.program, sizes_in(one.program.parameters, one.space.problem.shapes))
-        made = compile_only(emit(one.program, one.plan, header(one.space.stages, one.plan, one.space.problem), check))
+        check = self_check(draw.program, sizes_in(draw.program.parameters, draw.space.problem.shapes))
+        head = header(draw.space.stages, draw.plan, draw.space.problem)
+        kernels = compile_only(emit(draw.program, draw.plan, head, check))
     except Exception as failure:  # noqa: BLE001 - a plan that does not compile is a result
         return {"refused": f"{type(failure).__name__}: {failure}"[:200]}
-    return {"allotted": max(kernel.smem_bytes for kernel in made)}
+    return {"allotted": max(kernel.smem_bytes for kernel in kernels)}
 
 
 def drawn(family: Family, options: argparse.Namespace) -> Iterator[tuple[Row, Judged]]:
@@ -78,9 +81,9 @@ def drawn(family: Family, options: argparse.Namespace) -> Iterator[tuple[Row, Ju
         space = space_of(family, row, CHIP)
         plans = list(space.plans())
         for plan in Random(options.seed).sample(plans, min(options.sample, len(plans))):
-            one = judged(space, plan)
-            if one is not None:
-                yield row, one
+            found = judged(space, plan)
+            if found is not None:
+                yield row, found
 
 
 def sampled(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -88,19 +91,19 @@ def sampled(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in options.families or FAMILIES:
         found = list(drawn(FAMILIES[name], options))
         few = Random(options.seed).sample(range(len(found)), min(options.compiled, len(found)))
-        for place, (row, one) in enumerate(found):
-            line = {"family": name, "row": row.name, "limit": one.plan.device.smem_bytes, "estimated": one.estimated,
-                    "counted": one.counted, **(allotted(one) if place in few else {})}  # fmt: skip
-            yield line if right(line) else {**line, "plan": str(one.plan)}
+        for place, (row, draw) in enumerate(found):
+            line = {"family": name, "row": row.name, "limit": draw.plan.device.smem_bytes, "estimated": draw.estimated,
+                    "counted": draw.counted, **(allotted(draw) if place in few else {})}  # fmt: skip
+            yield line if right(line) else {**line, "plan": str(draw.plan)}
 
 
 def right(line: dict[str, Any]) -> bool:
-    """Whether the estimate says what the compiler (or else the count) says of a plan."""
+    """True where the estimate says of a plan what the compiler (or else the count) says."""
     return bool((line["estimated"] <= line["limit"]) == (actual(line) <= line["limit"]))
 
 
 def actual(line: dict[str, Any]) -> int:
-    """What the compiler allots, or else the count."""
+    """Bytes that the compiler allots, or else the count."""
     return int(line.get("allotted", line["counted"]))
 
 
@@ -110,7 +113,7 @@ def share_of(lines: Sequence[dict[str, Any]]) -> float:
 
 
 @final
-class SharedMemory(Ablation):
+class SharedMemory(Measured):
     """See the module."""
 
     name, title = "smem", "Shared memory: estimated against actual (MCFuser, Fig. 10)"
@@ -119,9 +122,11 @@ class SharedMemory(Ablation):
         return {"chip": CHIP, "seed": options.seed, "plans": list(sampled(options))}
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.scatter import scatter
+
         pairs: dict[str, dict[tuple[float, float], None]] = {}  # many plans share a point
-        for one in content["plans"]:
-            pairs.setdefault(one["family"], {})[one["estimated"] / 1024, actual(one) / 1024] = None
+        for plan in content["plans"]:
+            pairs.setdefault(plan["family"], {})[plan["estimated"] / 1024, actual(plan) / 1024] = None
         share = share_of(content["plans"])
         figure = scatter(
             {name: list(points) for name, points in pairs.items()},
@@ -139,8 +144,8 @@ class SharedMemory(Ablation):
 
     def table(self, content: Document) -> Table:
         families: dict[str, list[dict[str, Any]]] = {}
-        for one in content["plans"]:
-            families.setdefault(one["family"], []).append(one)
+        for plan in content["plans"]:
+            families.setdefault(plan["family"], []).append(plan)
         return Table(("family", "plans", "judged rightly", "do not fit", "compiled", "allotted / counted"),
                      [counts(name, found) for name, found in families.items()])  # fmt: skip
 

@@ -1,37 +1,38 @@
-"""How long a search takes (MCFuser, Table IV), from the documents of benchmarks.tune (`tune-FAMILY.json`).
+"""Time that a search takes (MCFuser, Table IV), of the searches among the training data.
 
 Of a row: the wall time of it all, compiling included; how many candidates ran; the time of the plan that the rules
 give, and of the fastest.
 """
 
-import argparse
-from typing import Any, final
+from __future__ import annotations
 
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, final
 
-from benchmarks import report
-from benchmarks.ablations.ablation import Ablation, Document
+from benchmarks.ablations.ablation import Derived, Document
 from benchmarks.markdown import Table
-from benchmarks.plots.figure import SERIES, canvas, legend
+from benchmarks.training import TUNED, family_of
 
-PREFIX = "tune-"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 PUBLISHED_S = {"GEMM chains": 35, "self attention": 39}
 """MCFuser on an A100 (SC '24, Table IV)."""
 
 
 @final
-class Tuning(Ablation):
+class Tuning(Derived):
     """See the module."""
 
     name, title = "tuning", "Time of a search (MCFuser, Table IV)"
 
-    def run(self, options: argparse.Namespace) -> Document:
-        documents = [report.load(path) for path in sorted(options.results.glob(f"{PREFIX}*.json"))]
-        rows = [{"family": content["benchmark"].removeprefix(PREFIX), **told(line)}
-                for content in documents for line in content["rows"]]  # fmt: skip
-        return {"measured on": [content["environment"] for content in documents], "rows": rows}
+    def of(self, documents: list[Document]) -> Document:
+        searches = [content for content in documents if content["taken"] == TUNED]
+        rows = [{"family": family_of(content), **told(line)} for content in searches for line in content["rows"]]
+        return {"measured on": [content["environment"] for content in searches], "rows": rows}
 
     def picture(self, content: Document) -> Figure:
+        from benchmarks.plots.figure import SERIES, canvas, legend
+
         rows = content["rows"]
         figure, axes = canvas("Search, compiling included", "", "seconds", min(16.0, 2 + 0.3 * len(rows)), 3.6)
         axes.bar(range(len(rows)), [line["wall_s"] for line in rows], color=SERIES[0])

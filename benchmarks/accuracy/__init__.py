@@ -1,4 +1,4 @@
-"""How near redalg and its peers are to the truth: `python -m benchmarks.accuracy [FAMILY …] [--out folder]`.
+"""Errors of redalg and of its peers against the truth: `python -m benchmarks judge`.
 
 Every published row and every use of attention, on several kinds of inputs, against a definition in float64 on the same
 inputs (large ones on seeded samples of rows, batches and heads, the first and the last always among them):

@@ -9,9 +9,9 @@ from zlib import crc32
 
 import torch
 
-from benchmarks.family import Contestant, Tensors
+from benchmarks.compete import OWN
+from benchmarks.family import Contestant, Row, Tensors
 
-OWN = "redalg"
 Outputs = dict[str, torch.Tensor]
 TIMES, MAX_FLOOR, RMS_FLOOR = 2.0, 4.0, 2.0
 
@@ -21,9 +21,9 @@ class Case:
     """See the package.
 
     Attributes:
-        family, row, kind: its name.
+        family, kind: of its name, with the row's.
+        row: sizes, shapes and dtypes.
         fused: redalg's function, derived once.
-        sizes: axis name -> extent.
         inputs: a seeded generator -> tensors by name.
         reference: tensors -> sampled outputs in float64.
         outputs: what a contestant gives, and the tensors -> the same samples of it, those that it has.
@@ -34,10 +34,9 @@ class Case:
     """
 
     family: str
-    row: str
+    row: Row
     kind: str
     fused: Callable[[], Any]
-    sizes: Mapping[str, int]
     inputs: Callable[[torch.Generator], Tensors]
     reference: Callable[[Tensors], Outputs]
     outputs: Callable[[Any, Tensors], Outputs]
@@ -48,7 +47,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.family} {self.row}, {self.kind}"
+        return f"{self.family} {self.row.name}, {self.kind}"
 
     def drawn(self, device: torch.device) -> Tensors:
         """The inputs, seeded by the case's name."""
@@ -102,15 +101,15 @@ def run(case: Case, device: torch.device) -> Result:
     plain = {name: one.contiguous() for name, one in tensors.items()}  # several peers take no other layout
     for name, call in {OWN: case.own, **case.peers}.items():
         try:
-            made = case.outputs(call(**tensors if name == OWN else plain), tensors)
+            out = case.outputs(call(**tensors if name == OWN else plain), tensors)
         except Exception as failure:  # noqa: BLE001 - a contestant's failure is a result
             failures[name] = f"{type(failure).__name__}: {str(failure).strip()[:300]}"
             continue
         if name == OWN:
-            dtypes = {key: str(one.dtype).removeprefix("torch.") for key, one in made.items()}
-        for key, one in made.items():
-            errors[key][name] = error(one, reference[key], strict=name == OWN)
-        del made
+            dtypes = {key: str(one.dtype).removeprefix("torch.") for key, one in out.items()}
+        for key, tensor in out.items():
+            errors[key][name] = error(tensor, reference[key], strict=name == OWN)
+        del out
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     kinds = {name: str(one.dtype).removeprefix("torch.") for name, one in tensors.items()}
     floor = 2.0**-24 * case.scores(tensors)
@@ -119,17 +118,17 @@ def run(case: Case, device: torch.device) -> Result:
     return Result(case, shapes, kinds, judged, failures)
 
 
-def error(made: torch.Tensor, wanted: torch.Tensor, *, strict: bool) -> Error:
+def error(out: torch.Tensor, wanted: torch.Tensor, *, strict: bool) -> Error:
     """Relative errors where the reference is finite; infinite where `strict` and finite in other places."""
-    if made.shape != wanted.shape:
-        raise ValueError(f"the output has shape {tuple(made.shape)}, and the reference {tuple(wanted.shape)}")
-    made, finite = made.double(), wanted.isfinite()
-    if strict and not torch.equal(made.isfinite(), finite):
+    if out.shape != wanted.shape:
+        raise ValueError(f"the output has shape {tuple(out.shape)}, and the reference {tuple(wanted.shape)}")
+    out, finite = out.double(), wanted.isfinite()
+    if strict and not torch.equal(out.isfinite(), finite):
         return Error(torch.inf, torch.inf)
-    both = finite & made.isfinite()
+    both = finite & out.isfinite()
     if not both.any():
         return Error(0.0, 0.0) if strict else Error(torch.inf, torch.inf)
-    difference, wanted = (made - wanted)[both], wanted[finite]
+    difference, wanted = (out - wanted)[both], wanted[finite]
     top, mean = wanted.abs().max(), wanted.square().mean().sqrt()
     tiny = torch.finfo(torch.float64).tiny
     largest = difference.abs().max() / top.clamp_min(tiny)
@@ -152,11 +151,3 @@ def judge(errors: Mapping[str, Error], dtype: str, floor: float | None) -> Judge
         allowed = Error(float("nan"), float("nan"))
     own = errors.get(OWN)
     return Judged(errors, allowed, dtype, own is not None and own.max <= allowed.max and own.rms <= allowed.rms)
-
-
-def picks(length: int, count: int, seed: int = 0) -> list[int]:
-    """At most so many of `length` places in order: the first, the last, and seeded ones between."""
-    if length <= count:
-        return list(range(length))
-    drawn = torch.randperm(length, generator=torch.Generator().manual_seed(seed))[: max(0, count - 2)].tolist()
-    return sorted({0, length - 1, *drawn} if count > 1 else {length - 1})

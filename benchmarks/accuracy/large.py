@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from benchmarks.accuracy import attended
-from benchmarks.accuracy.attended import Use
-from benchmarks.accuracy.case import Case, Outputs, picks
-from benchmarks.families import rows, statistics
-from benchmarks.family import Tensors
-from redalg import library
+from benchmarks.accuracy.case import Case, Outputs
+from benchmarks.families import attention, rows, statistics
+from benchmarks.families.attention import Use
+from benchmarks.family import Contestant, Row, Tensors, picks
 
 SIZES = {"cuda": (70_000, 32_768), "cpu": (70, 327)}
-USES = {
-    "cuda": (Use("decode", "130x8x1x16384x128x128"), Use("decode, lengths", "260x8x1x16384x64x64", "lengths")),
-    "cpu": (Use("decode", "3x2x1x163x32x32", dtype="float32"),),
+ATTENDED = {
+    "cuda": (
+        attention.row("decode", "130x8x1x16384x128x128"),
+        attention.row("decode, lengths", "260x8x1x16384x64x64", Use("lengths")),
+    ),
+    "cpu": (attention.row("decode", "3x2x1x163x32x32", dtype="float32"),),
 }
 KEPT = 32
 PEERS: dict[str, Callable[..., torch.Tensor]] = {
@@ -36,24 +39,23 @@ def cases(device: torch.device) -> Iterator[Case]:
     """Rows of matrices, and caches of keys and values."""
     for operation in PEERS:
         yield of_rows(operation, *SIZES[device.type], "bfloat16" if device.type == "cuda" else "float32")
-    for use in USES[device.type]:
-        peers = attended.peers(use, device) | {"eager": partial(sampled_eager, use)}
-        yield Case(
-            "large", use.name, "normal", attended.case(use, "normal", device).fused, use.sizes, partial(drawn, use),
-            partial(attended.reference, use), partial(outputs, use), peers, {"empty": use.empty},
-            scores=partial(attended.largest_score, use),
-        )  # fmt: skip
+    for row in ATTENDED[device.type]:
+        whole = attended.case(row, "normal", device)
+        peers: dict[str, Contestant] = {**whole.peers, "eager": partial(sampled_eager, row)}
+        yield replace(whole, family="large", inputs=partial(drawn, row), outputs=partial(outputs, row), peers=peers)
 
 
-@cache
-def fused(operation: str) -> Any:
-    """The library's function, derived once."""
-    return getattr(library, operation)()
+def row_of(operation: str, b: int, n: int, dtype: str) -> Row:
+    """An operation's row of its family, under the operation's name."""
+    if operation == "variance":
+        return statistics.variance_row(operation, b, n, dtype)
+    return replace(rows.row(operation, b, n, dtype), name=operation)
 
 
 def of_rows(operation: str, b: int, n: int, dtype: str) -> Case:
     """One operation on x[b,n]."""
-    kept = picks(b, KEPT)
+    row, kept = row_of(operation, b, n, dtype), picks(b, KEPT)
+    family = statistics.Variance() if operation == "variance" else rows.Rows()
 
     def inputs(generator: torch.Generator) -> Tensors:
         x = torch.empty(b, n, dtype=getattr(torch, dtype), device=generator.device).normal_(generator=generator)
@@ -64,7 +66,7 @@ def of_rows(operation: str, b: int, n: int, dtype: str) -> Case:
         return {"out": DOUBLE[operation](**wide)}
 
     return Case(
-        "large", operation, "normal", partial(fused, operation), {"b": b, "n": n}, inputs, reference,
+        "large", row, "normal", partial(family.fused, row), inputs, reference,
         lambda out, _: {"out": out[kept] if out.shape[0] == b else out}, {"eager": in_rows(operation, kept)},
     )  # fmt: skip
 
@@ -74,20 +76,18 @@ def in_rows(operation: str, kept: list[int]) -> Callable[..., torch.Tensor]:
     return lambda x, **other: PEERS[operation](x[kept], **other)
 
 
-def drawn(use: Use, generator: torch.Generator) -> Tensors:
+def drawn(row: Row, generator: torch.Generator) -> Tensors:
     """Drawn in place: a copy in float32 would be twice as large."""
-    b, h, q, k, d, e = use.sizes.values()
-    shapes = {"Q": (b, h, q, d), "K": (b, h, k, d), "V": (b, h, k, e)}
-    made = {name: torch.empty(shape, dtype=getattr(torch, use.dtype), device=generator.device).normal_(
-        generator=generator) for name, shape in shapes.items()}  # fmt: skip
-    return made | attended.more(use, generator)
+    tensors = {name: torch.empty(row.shapes[name], dtype=getattr(torch, row.dtypes[name]), device=generator.device)
+               for name in "QKV"}  # fmt: skip
+    return {name: one.normal_(generator=generator) for name, one in tensors.items()} | attended.more(row, generator)
 
 
-def sampled_eager(use: Use, **tensors: torch.Tensor) -> list[torch.Tensor]:
+def sampled_eager(row: Row, **tensors: torch.Tensor) -> list[torch.Tensor]:
     """PyTorch's unfused attention in the inputs' dtype, on the sampled batches and heads alone."""
-    return attended.unfused(use, **attended.sample(use, tensors, *attended.sampled(use)))
+    return attention.unfused(row.use, **attention.sample(row, tensors, *attention.sampled(row)))
 
 
-def outputs(use: Use, made: Any, tensors: Tensors) -> Outputs:
+def outputs(row: Row, out: Any, tensors: Tensors) -> Outputs:
     """The sample of a whole output; a list is the sample already."""
-    return {"out": made[0]} if isinstance(made, list) else attended.outputs(use, made, tensors)
+    return {"out": out[0]} if isinstance(out, list) else attended.outputs(row, out, tensors)

@@ -11,10 +11,10 @@ import torch
 from torch.nn import functional
 
 from benchmarks.accuracy import attended
-from benchmarks.accuracy.attended import Use
-from benchmarks.accuracy.case import Case, Outputs, picks
-from benchmarks.families import FAMILIES, chains, mla, moe, quant, rows, statistics, uses
-from benchmarks.family import Family, Row, Tensors
+from benchmarks.accuracy.case import Case, Outputs
+from benchmarks.families import FAMILIES, chains, mla, moe, quant, rows, statistics
+from benchmarks.families import attention as definition
+from benchmarks.family import Family, Row, Tensors, picks
 
 ROWS, BATCHES = 64, 4
 """Of how many rows, and of how many batches, the reference is taken."""
@@ -60,15 +60,15 @@ class Of:
              outputs: Callable[[Any, Tensors], Outputs], **more: Any) -> Case:  # fmt: skip
         """One kind of inputs; peers are those that do the whole work and do not compile for long."""
         family, row = self.family, self.row
-        peers = {name: one for name, one in family.peers(row, self.device).items()
+        peers = {name: peer for name, peer in family.peers(row, self.device).items()
                  if name not in PARTIAL and not name.startswith("redalg")}  # fmt: skip
         given: dict[str, Any] = {"fused": partial(family.fused, row), "peers": peers} | more
 
         def inputs(generator: torch.Generator) -> Tensors:
             return change(family.inputs(row, generator), generator)
 
-        return Case(family=family.name, row=row.name, kind=kind, sizes=row.sizes, reference=reference,
-                    outputs=outputs, inputs=inputs, **given)  # fmt: skip
+        given |= {"inputs": inputs, "reference": reference, "outputs": outputs}
+        return Case(family=family.name, row=row, kind=kind, **given)
 
 
 # ---- kinds of inputs -------------------------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ def of_many_scales(tensors: Tensors, generator: torch.Generator) -> Tensors:
 
 def of_few_numbers(tensors: Tensors, generator: torch.Generator) -> Tensors:
     """Small multiples of powers of two, whose products are exact: many experts are equally good."""
-    drawn = {name: torch.randint(-2, 3, one.shape, generator=generator, device=one.device).to(one.dtype)
-             for name, one in tensors.items()}  # fmt: skip
+    drawn = {name: torch.randint(-2, 3, tensor.shape, generator=generator, device=tensor.device).to(tensor.dtype)
+             for name, tensor in tensors.items()}  # fmt: skip
     return drawn | {"W": drawn["W"] / 64}
 
 
@@ -123,14 +123,11 @@ def of_few_numbers(tensors: Tensors, generator: torch.Generator) -> Tensors:
 
 
 def attention(of: Of) -> Iterator[Case]:
-    """Rows of attention, as uses."""
-    benched = uses.USES[uses.USE_OF[of.row.name]] if of.family.name == "uses" else uses.Use()
-    size = "x".join(str(of.row.sizes[axis]) for axis in "bhqkde")
-    use = Use(of.row.name, size, benched.mask, groups=benched.groups, dtype=of.row.dtypes["Q"])
+    """Rows of attention."""
     for kind in attended.KINDS:
-        draw = partial(attended.inputs, use, kind)
-        yield of.case(kind, partial(drawn, draw), partial(attended.reference, use), partial(attended.outputs, use),
-                      scores=partial(attended.largest_score, use))  # fmt: skip
+        draw = partial(attended.inputs, of.row, kind)
+        yield of.case(kind, partial(drawn, draw), partial(definition.reference, of.row),
+                      partial(attended.outputs, of.row), scores=partial(attended.largest_score, of.row))  # fmt: skip
 
 
 def latent(of: Of) -> Iterator[Case]:
@@ -195,8 +192,8 @@ def quantized(of: Of) -> Iterator[Case]:
     def outputs(out: torch.Tensor, tensors: Tensors) -> Outputs:
         return {"out": per_row(out[kept], tensors)}
 
-    peers = {"dequantized": quant.dequantized} | {name: one for name, one in of.family.peers(of.row, of.device).items()
-                                                  if name == "eager"}  # fmt: skip
+    known = of.family.peers(of.row, of.device)
+    peers = {"dequantized": quant.dequantized, **{name: known[name] for name in ("eager",) if name in known}}
     kinds = {"normal": same, "rows of many scales": of_many_scales, "strided": turned("x")}
     for kind, change in kinds.items():
         yield of.case(kind, change, partial(product, rounds=True), outputs, peers=peers)
@@ -222,7 +219,7 @@ def moments(of: Of) -> Iterator[Case]:
 
 def normalised(of: Of) -> Iterator[Case]:
     """Rows brought to one scale, and their losses."""
-    operation, kept = of.row.name.split("-")[0], picks(of.row.sizes["b"], ROWS)
+    operation, kept = of.row.use, picks(of.row.sizes["b"], ROWS)
 
     def reference(tensors: Tensors) -> Outputs:
         part = {name: one[kept] if name in ("x", "target") else one for name, one in tensors.items()}

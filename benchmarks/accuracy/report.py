@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.accuracy.case import OWN, Judged, Result
+from benchmarks.accuracy.case import Judged, Result
+from benchmarks.compete import OWN
 from benchmarks.report import Document
 
 
@@ -24,16 +25,16 @@ def document(
 def entry(result: Result, digest: str | None) -> dict[str, Any]:
     case = result.case
     return {
-        "row": case.row, "kind": case.kind, "ok": result.ok, "sizes": dict(case.sizes),
+        "row": case.row.name, "kind": case.kind, "ok": result.ok, "sizes": dict(case.row.sizes),
         "shapes": {name: list(shape) for name, shape in result.shapes.items()}, "dtypes": dict(result.dtypes),
         "options": dict(case.options), "source_sha256": digest, "seconds": round(result.seconds, 3),
         "outputs": {name: output(one) for name, one in result.outputs.items()}, "failures": dict(result.failures),
     }  # fmt: skip
 
 
-def output(one: Judged) -> dict[str, Any]:
-    return {"dtype": one.dtype, "ok": one.ok, "allowed": asdict(one.allowed),
-            "errors": {name: asdict(each) for name, each in one.errors.items()}}  # fmt: skip
+def output(judged: Judged) -> dict[str, Any]:
+    return {"dtype": judged.dtype, "ok": judged.ok, "allowed": asdict(judged.allowed),
+            "errors": {name: asdict(each) for name, each in judged.errors.items()}}  # fmt: skip
 
 
 def table(content: Document) -> Table:
@@ -46,9 +47,9 @@ def table(content: Document) -> Table:
         made.add_column(column, justify="right")
     made.add_column("verdict")
     for case in content["cases"]:
-        for name, one in case["outputs"].items():
-            made.add_row(case["row"], case["kind"], name, *figures(one, "max"), *figures(one, "rms"),
-                         "ok" if one["ok"] else "NOT OK", style=None if one["ok"] else "red")  # fmt: skip
+        for name, found in case["outputs"].items():
+            made.add_row(case["row"], case["kind"], name, *figures(found, "max"), *figures(found, "rms"),
+                         "ok" if found["ok"] else "NOT OK", style=None if found["ok"] else "red")  # fmt: skip
         if not case["outputs"]:
             made.add_row(case["row"], case["kind"], *["-"] * 7, "NOT RUN", style="red")
     right = sum(case["ok"] for case in content["cases"])
@@ -56,17 +57,17 @@ def table(content: Document) -> Table:
     return made
 
 
-def figures(one: dict[str, Any], key: str) -> list[str]:
+def figures(found: dict[str, Any], key: str) -> list[str]:
     """redalg's, the strongest peer's with its name, and what was allowed."""
-    errors = {name: each[key] for name, each in one["errors"].items()}
+    errors = {name: each[key] for name, each in found["errors"].items()}
     own = errors.pop(OWN, None)
     best = min(errors, key=lambda name: errors[name]) if errors else None
     peer = "-" if best is None else f"{best} {errors[best]:.1e}"
-    return ["-" if own is None else f"{own:.1e}", peer, f"{one['allowed'][key]:.1e}"]
+    return ["-" if own is None else f"{own:.1e}", peer, f"{found['allowed'][key]:.1e}"]
 
 
 def failures(content: Document) -> list[str]:
-    """What is not right first, then what a peer could not do (once a row)."""
+    """Cases that are not right first, then what a peer could not do (once a row)."""
     wrong = [f"NOT OK {case['row']}, {case['kind']}: {name}: {text}"
              for case in content["cases"] for name, text in case["failures"].items()
              if name in (OWN, "the case")]  # fmt: skip

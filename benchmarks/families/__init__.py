@@ -8,9 +8,9 @@ from benchmarks.families.moe import Moe
 from benchmarks.families.quant import Quant
 from benchmarks.families.rows import Rows
 from benchmarks.families.statistics import Inertia, Variance
-from benchmarks.families.uses import Uses
+from benchmarks.families.uses import USES
 from benchmarks.family import Family
 
 FAMILIES: dict[str, Family] = {
-    one.name: one for one in (MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Chains(), SMALL, Uses())
+    family.name: family for family in (MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Chains(), SMALL, USES)
 }

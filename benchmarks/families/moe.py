@@ -95,12 +95,12 @@ def chosen(k: int) -> Contestant:
 
 def product_alone(whole: Contestant) -> Contestant:
     """The product, of the whole work; what it returns was made beforehand."""
-    held: dict[int, Any] = {}
+    whole_of: dict[int, Any] = {}
 
     def run(x: torch.Tensor, W: torch.Tensor) -> Any:
-        if x.data_ptr() not in held:
-            held[x.data_ptr()] = whole(x=x, W=W)
+        if x.data_ptr() not in whole_of:
+            whole_of[x.data_ptr()] = whole(x=x, W=W)
         _ = x @ W
-        return held[x.data_ptr()]
+        return whole_of[x.data_ptr()]
 
     return run

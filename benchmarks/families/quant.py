@@ -77,11 +77,11 @@ class Quant(Family):
         return TOLERANCE
 
     def inputs(self, row: Row, generator: torch.Generator) -> Tensors:
-        made = {name: normal(shape, "float32", generator) for name, shape in row.shapes.items()}
-        scales = made["W"].abs().amax(1) / LARGEST
+        numbers = {name: normal(shape, "float32", generator) for name, shape in row.shapes.items()}
+        scales = numbers["W"].abs().amax(1) / LARGEST
         return {
-            "x": made["x"].to(getattr(torch, row.dtypes["x"])),
-            "W": (made["W"] / scales[:, None]).to(EIGHT_BITS),
+            "x": numbers["x"].to(getattr(torch, row.dtypes["x"])),
+            "W": (numbers["W"] / scales[:, None]).to(EIGHT_BITS),
             "w": scales,
         }
 
@@ -100,17 +100,17 @@ def quantized(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (x / scale).clamp(-LARGEST, LARGEST).to(EIGHT_BITS), scale
 
 
-def scaled(held: tuple[torch.Tensor, torch.Tensor], one: Tensors) -> torch.Tensor:
+def scaled(prepared: tuple[torch.Tensor, torch.Tensor], tensors: Tensors) -> torch.Tensor:
     """PyTorch's product of 8-bit floats."""
-    q, scale = held
+    q, scale = prepared
     return torch._scaled_mm(
-        q, one["W"].T, scale_a=scale, scale_b=one["w"][None], out_dtype=torch.bfloat16, use_fast_accum=True
+        q, tensors["W"].T, scale_a=scale, scale_b=tensors["w"][None], out_dtype=torch.bfloat16, use_fast_accum=True
     )
 
 
-def float16_product(held: torch.Tensor, one: Tensors) -> torch.Tensor:
+def float16_product(prepared: torch.Tensor, tensors: Tensors) -> torch.Tensor:
     """PyTorch's product of 16-bit floats, of weights that were widened beforehand."""
-    return one["x"] @ held * one["w"]
+    return tensors["x"] @ prepared * tensors["w"]
 
 
 def eager(x: torch.Tensor, W: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -126,12 +126,12 @@ def dequantized(x: torch.Tensor, W: torch.Tensor, w: torch.Tensor) -> torch.Tens
 
 def beforehand(prepare: Callable[[Tensors], Any], call: Callable[[Any, Tensors], torch.Tensor]) -> Contestant:
     """A contestant that is given part of its work done: prepared once for every set of inputs."""
-    held: dict[int, Any] = {}
+    prepared: dict[int, Any] = {}
 
-    def run(**one: torch.Tensor) -> torch.Tensor:
-        key = one["x"].data_ptr()
-        if key not in held:
-            held[key] = prepare(one)
-        return call(held[key], one)
+    def run(**tensors: torch.Tensor) -> torch.Tensor:
+        key = tensors["x"].data_ptr()
+        if key not in prepared:
+            prepared[key] = prepare(tensors)
+        return call(prepared[key], tensors)
 
     return run

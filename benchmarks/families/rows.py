@@ -1,6 +1,6 @@
 """Normalisations and losses of the rows of a matrix, bfloat16, beside PyTorch.
 
-A row is named after its operation and its sizes: `softmax-8192x8192`.
+A row is named after its operation, which is its use, and its sizes: `softmax-8192x8192`.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def row(operation: str, b: int, n: int, dtype: str) -> Row:
     if operation == "cross_entropy":
         shapes["target"], dtypes["target"] = (b,), "int64"
     out = width(dtype) * b * n if operation in WHOLE else 4 * b
-    return Row(f"{operation}-{b}x{n}", {"b": b, "n": n}, shapes, dtypes, out_bytes=out)
+    return Row(f"{operation}-{b}x{n}", {"b": b, "n": n}, shapes, dtypes, out_bytes=out, use=operation)
 
 
 @cache
@@ -56,10 +56,10 @@ class Rows(Family):
         return tuple(row(operation, *size, dtype) for operation in PEERS for size in sizes)
 
     def fused(self, row: Row) -> Any:
-        return derived(row.name.split("-")[0])
+        return derived(row.use)
 
     def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
-        eager = PEERS[row.name.split("-")[0]]
+        eager = PEERS[row.use]
         return {"eager": eager} | ({"torch.compile": compiled(eager)} if device.type == "cuda" else {})
 
     def tolerance(self, row: Row) -> float:

@@ -15,14 +15,14 @@ SIZES = tuple((b, n) for b in (1, 128, 512, 1024) for n in (8192, 32768))
 DTYPE, TOLERANCE = "float32", 2e-6
 
 
-def row(name: str, b: int, n: int, **shapes: tuple[int, ...]) -> Row:
+def row(name: str, b: int, n: int, dtype: str = DTYPE, **shapes: tuple[int, ...]) -> Row:
     """One row of b rows of n elements."""
-    return Row(name, {"b": b, "n": n}, shapes, dtypes=dict.fromkeys(shapes, DTYPE), out_bytes=width(DTYPE) * b)
+    return Row(name, {"b": b, "n": n}, shapes, dtypes=dict.fromkeys(shapes, dtype), out_bytes=width(DTYPE) * b)
 
 
-def variance_row(name: str, b: int, n: int) -> Row:
+def variance_row(name: str, b: int, n: int, dtype: str = DTYPE) -> Row:
     """Of x[b,n]."""
-    return row(name, b, n, x=(b, n))
+    return row(name, b, n, dtype, x=(b, n))
 
 
 def inertia_row(name: str, b: int, n: int) -> Row:

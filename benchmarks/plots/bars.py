@@ -1,4 +1,4 @@
-"""How much faster redalg is than each peer, row by row: bars that start at 1 on a logarithmic axis."""
+"""Factors by which redalg is faster than each peer, row by row: bars that start at 1 on a logarithmic axis."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ def speedups(content: Document) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for line in content["rows"]:
         own = line["contestants"][OWN].get("median_us")
-        for name, one in line["contestants"].items():
-            if name != OWN and own and "median_us" in one:
-                found.setdefault(name, {})[line["name"]] = one["median_us"] / own
+        for name, contestant in line["contestants"].items():
+            if name != OWN and own and "median_us" in contestant:
+                found.setdefault(name, {})[line["name"]] = contestant["median_us"] / own
     return found
 
 

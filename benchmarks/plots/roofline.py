@@ -1,4 +1,4 @@
-"""What every contestant reaches of what the device allows.
+"""The share of the device's limits that every contestant reaches.
 
 A family of matrix products: TFLOP/s against FLOPs per byte, under the ceilings of memory and of matrix instructions
 (`redalg.strategies.device`). One that counts no FLOPs: TB/s against bytes, under memory's.
@@ -35,8 +35,8 @@ def roofline(content: Document) -> Figure:
     axes.set_xscale("log")
     axes.set_yscale("log")
     for name, points in reached(content, counted=counted).items():
-        one, other = zip(*points, strict=True)
-        axes.scatter(one, other, s=18, color=COLOURS[name], label=name.lstrip("_"))
+        across_of, up_of = zip(*points, strict=True)
+        axes.scatter(across_of, up_of, s=18, color=COLOURS[name], label=name.lstrip("_"))
     spec = card(content)
     if spec is not None:
         ceilings(axes, content, spec, counted=counted)
@@ -50,14 +50,14 @@ def reached(content: Document, *, counted: bool) -> dict[str, list[tuple[float, 
     """By contestant, a point a row: bytes are those of inputs and outputs, each once."""
     found: dict[str, list[tuple[float, float]]] = {}
     for line in content["rows"]:
-        for name, one in line["contestants"].items():
-            if "median_us" in one and (line["flops"] or not counted):
-                found.setdefault(name, []).append(point(line, one["median_us"], counted=counted))
+        for name, contestant in line["contestants"].items():
+            if "median_us" in contestant and (line["flops"] or not counted):
+                found.setdefault(name, []).append(point(line, contestant["median_us"], counted=counted))
     return found
 
 
 def point(line: Mapping[str, Any], time_us: float, *, counted: bool) -> tuple[float, float]:
-    """Where a time lies.
+    """The point of a time.
 
     >>> point({"flops": 4e9, "bytes": 1e6}, 10.0, counted=True), point({"bytes": 1e6}, 10.0, counted=False)
     ((4000.0, 400.0), (1000000.0, 0.1))

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.accuracy.__main__ import NAMES, cases, judged, main
-from benchmarks.accuracy.case import OWN, Case, Error, error, judge, picks, run
-from benchmarks.family import Tensors
+from benchmarks.__main__ import main
+from benchmarks.accuracy.case import Case, Error, error, judge, run
+from benchmarks.commands.judge import NAMES, cases, judged
+from benchmarks.compete import OWN
+from benchmarks.families.statistics import variance_row
+from benchmarks.family import Tensors, picks
 from redalg.library import variance
 
 CPU = torch.device("cpu")
@@ -25,7 +28,7 @@ def drawn(generator: torch.Generator) -> Tensors:
 def case(**changed: Any) -> Case:
     """The variance of rows, beside PyTorch's."""
     fields: dict[str, Any] = {
-        "family": "variance", "row": "C", "kind": "normal", "fused": variance, "sizes": {"b": 5, "n": 300},
+        "family": "variance", "row": variance_row("C", 5, 300), "kind": "normal", "fused": variance,
         "inputs": drawn, "reference": lambda t: {"out": t["x"].double().var(1, correction=0)},
         "outputs": lambda out, _: {"out": out}, "peers": {"torch.var": lambda x: x.var(1, correction=0)},
     }  # fmt: skip
@@ -92,9 +95,9 @@ def test_every_family_has_cases(device: str) -> None:
 
 
 def test_a_family_is_judged_and_written(tmp_path: Path) -> None:
-    assert main(["large", "variance", "--device", "cpu", "--out", str(tmp_path)]) == 0
+    assert main(["judge", "large", "variance", "--device", "cpu", "--out", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "accuracy.json").read_text(encoding="utf-8"))
     assert set(content["families"]) == {"large", "variance"}
     assert all(one["ok"] and one["source_sha256"] for one in content["families"]["variance"]["cases"])
-    assert main(["show", str(tmp_path / "accuracy.json"), "--out", str(tmp_path / "gathered")]) == 0
+    assert main(["judge", "--from", str(tmp_path / "accuracy.json"), "--out", str(tmp_path / "gathered")]) == 0
     assert json.loads((tmp_path / "gathered" / "accuracy.json").read_text(encoding="utf-8")) == content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from sympy import Max
 
 import redalg as ra
+from benchmarks import training
 from redalg.library import quantized_product
 from redalg.runtime.bind.arrays import reference
 from redalg.runtime.bind.inputs import bind
@@ -19,7 +19,6 @@ from redalg.runtime.lowering import space_for
 from redalg.runtime.unfused.scaled import scaled_product
 from redalg.runtime.unfused.unfused import admitted, offered
 from tests.cases.kernels import worst_error
-from tests.house.source import ROOT
 from tests.sweeps import FIRST, draws
 
 k, m, n, b = ra.axes("k m n b")
@@ -124,7 +123,7 @@ def test_it_is_listed_and_predicted_beside_the_kernels() -> None:
 
 def test_the_model_follows_what_was_measured() -> None:
     """The second pass of a row that was tuned on an H200."""
-    content = json.loads((ROOT / "benchmarks/results/tune-quant.json").read_text(encoding="utf-8"))
+    (content,) = training.read(training.TUNED, family="quant")
     form = FORMS["the second pass"]
     for line in content["rows"]:
         [measured] = [one["measured_us"] for one in line["trials"] if one.get("form") == "unfused"]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from math import log, prod
-from pathlib import Path
 from random import Random
 from statistics import correlation
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import report
+from benchmarks import training
 from benchmarks.agreement import TOP, lost
 from benchmarks.drawn import drawn
 from benchmarks.families import FAMILIES
@@ -32,7 +31,6 @@ from tests.cases.kernels import fused
 ROWS = (("mha", "H1"), ("mha", "H6"), ("mla", "L4"), ("moe", "R1"), ("chains", "G5"), ("quant", "Q7"),
         ("attention_small", "S4"), ("variance", "V4"), ("inertia", "I7"), ("rows", "softmax-4096x1024"))  # fmt: skip
 SWEPT = ("mha", "mla", "moe", "chains", "variance", "inertia")
-RESULTS = Path(report.__file__).parent / "results"
 CORRELATION = 0.92
 """Of predicted with measured times, that the issue of the cost model asks for in every family."""
 
@@ -146,8 +144,8 @@ def test_blocks_multiply_all_that_the_definition_does(family: str, row: str) -> 
 
 def measured(family: str) -> Iterator[tuple[str, Space, Plan, float]]:
     """(row, space, plan, microseconds) of plans drawn uniformly, on an H200."""
-    for path in sorted(RESULTS.glob(f"sweep-{family}*.json")):
-        for one in drawn(report.load(path)):
+    for content in training.read(training.UNIFORM, family=family):
+        for one in drawn(content):
             yield one.row, one.space, one.plan, one.time_us
 
 
@@ -166,8 +164,8 @@ def test_the_models_choice_is_near_the_best_that_was_measured() -> None:
     the best of the eight that a search measures first."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for family in FAMILIES:
-        for path in sorted([*RESULTS.glob(f"sweep-{family}*.json"), *RESULTS.glob(f"best-{family}*.json")]):
-            for one in drawn(report.load(path)):
+        for content in training.read(training.UNIFORM, training.BEST, family=family):
+            for one in drawn(content):
                 found.setdefault((family, one.row), []).append((one.time_us, one.predicted().time_us))
     rows = {(family, row.name) for family in FAMILIES for row in FAMILIES[family].rows(torch.device("cuda"))}
     assert set(found) == rows

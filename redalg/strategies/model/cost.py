@@ -18,8 +18,8 @@ If a second kernel merges the parts, they cost its launch, and all multiprocesso
 launch, they cost a block's wait for the counter, and one block of every tile reads the parts of its tile.
 
 Rates per multiprocessor come from `device`, efficiencies and latencies from `Constants`, fitted to an H200's times and
-to which plan was the fastest (benchmarks/results/sweep-*.json and best-*.json, by `python -m benchmarks.calibrate
---refine`). All times are in microseconds.
+to which plan was the fastest (benchmarks/data, by `python -m benchmarks fit constants --refine`). All times are in
+microseconds.
 """
 
 from __future__ import annotations

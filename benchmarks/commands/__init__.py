@@ -1,0 +1,7 @@
+"""The commands of `python -m benchmarks`, a module each: `options` adds to its parser, `main` does what they ask."""
+
+from types import ModuleType
+
+from benchmarks.commands import fit, judge, report, run
+
+COMMANDS: dict[str, ModuleType] = {"run": run, "judge": judge, "fit": fit, "report": report}

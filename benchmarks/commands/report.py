@@ -1,0 +1,55 @@
+"""Make documents from results: README's tables, docs/BENCHMARKS.md and its pictures; or show some files.
+
+report                     README's regions, docs/BENCHMARKS.md, docs/pictures
+report FILE …              tables in the terminal, of what `run`, `fit draw` and `fit tune` wrote
+report FILE … --out DIR    their pictures too, as SVG
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import predict, report
+from benchmarks.ablations import ABLATIONS
+from benchmarks.environment import ROOT
+from benchmarks.families import FAMILIES
+from benchmarks.stale import stale_rows
+from redalg.runtime.known.tuned import SWITCH
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="documents, as JSON; none: all documents")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="of FILE: the folder that pictures are written into")
+
+
+def show(content: report.Document) -> None:
+    """A family's table or an ablation's; of another document its name alone."""
+    if content["benchmark"] in FAMILIES:
+        report.show(content, stale_rows(content))
+    elif "ablation" in content:
+        ablation = ABLATIONS[content["ablation"]]
+        Console().print(ablation.table(content).shown(ablation.title))
+        Console().print(ablation.said(content), highlight=False)
+    elif content["benchmark"] == predict.NAME:
+        predict.show(content)
+    else:
+        Console().print(f"{content['benchmark']}: {len(content.get('rows', ()))} rows", highlight=False)
+
+
+def main(options: argparse.Namespace) -> int:
+    os.environ.setdefault(SWITCH, "pack")  # documents tell of what ships
+    if not options.files:
+        from benchmarks.documents import read, write  # Matplotlib is for pictures alone
+
+        write(ROOT, read(ROOT / "benchmarks" / "results", stale_rows))
+        return 0
+    for content in map(report.load, options.files):
+        show(content)
+        if options.out:
+            from benchmarks.plot import plot
+
+            for path in plot(content, options.out):
+                Console().print(path, highlight=False)
+    return 0
