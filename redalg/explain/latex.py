@@ -13,7 +13,7 @@ from redalg.explain.model import Code, Derivation, Equation, Equations, Line, No
 from redalg.explain.notation import ATOM, EACH, HAT, POWER, PRIME, PRODUCT, Writer, is_negative, ordered_terms, unmarked
 from redalg.explain.sections import derivation
 from redalg.explain.text import WRITER as PLAIN
-from redalg.explain.text import width
+from redalg.explain.text import text_width
 from redalg.expression.operators import OPERATORS
 from redalg.incremental.form import FusedForm
 
@@ -141,7 +141,7 @@ def render(derived: Derivation) -> str:
     return "\n\n".join(blocks)
 
 
-def noticed(notice: Notice) -> str:
+def notice_latex(notice: Notice) -> str:
     """A block: the heading, and the entries under their labels."""
     rows = list(prose_rows((notice.heading,), r"\textbf"))
     for label, sentence in notice.entries:
@@ -167,20 +167,20 @@ def line_rows(line: Line) -> Iterator[str]:
     if isinstance(line, Sentence):
         yield from prose_rows(line.parts)
     elif isinstance(line, Table):
-        yield r"\quad " + tabulated(line)
+        yield r"\quad " + table_latex(line)
     else:
         source = rf"\quad\text{{({escaped(line.source)})}}" if line.source else ""
         title = list(prose_rows(line.title))
         yield from [*title[:-1], title[-1] + source]
-        yield r"\quad " + aligned(line)
+        yield r"\quad " + equations_latex(line)
 
 
-def prose(parts: Sequence[Part], style: str = r"\text") -> str:
+def prose_latex(parts: Sequence[Part], style: str = r"\text") -> str:
     """Prose with mathematics in it, in one row."""
-    return " ".join(written for one in parts if (written := part(one, style)))
+    return " ".join(written for one in parts if (written := part_latex(one, style)))
 
 
-def part(piece: Part, style: str) -> str:
+def part_latex(piece: Part, style: str) -> str:
     """One part of prose."""
     if isinstance(piece, Code):
         return rf"\texttt{{{escaped(piece)}}}"
@@ -193,13 +193,13 @@ def prose_rows(parts: Sequence[Part], style: str = r"\text") -> Iterator[str]:
     """Prose broken between words into rows of at most `LINE` columns."""
     row, used = list[Part](), 0
     for word in words(parts):
-        size = width(word if isinstance(word, str) else PLAIN.write(word))
+        size = text_width(word if isinstance(word, str) else PLAIN.write(word))
         if used and used + size > LINE and word != " ":
-            yield prose(merged(row), style)
+            yield prose_latex(join_strings(row), style)
             row, used = [], 0
         row.append(word)
         used += size
-    yield prose(merged(row), style)
+    yield prose_latex(join_strings(row), style)
 
 
 def words(parts: Sequence[Part]) -> Iterator[Part]:
@@ -213,7 +213,7 @@ def words(parts: Sequence[Part]) -> Iterator[Part]:
             yield part
 
 
-def merged(row: Sequence[Part]) -> list[Part]:
+def join_strings(row: Sequence[Part]) -> list[Part]:
     """Neighbouring strings joined."""
     made = list[Part]()
     for word in row:
@@ -230,7 +230,7 @@ def merged(row: Sequence[Part]) -> list[Part]:
     return made
 
 
-def aligned(line: Equations) -> str:
+def equations_latex(line: Equations) -> str:
     """Equations aligned at their relations."""
     rows = [row for equations in line.rows for row in broken(equations)]
     return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
@@ -239,14 +239,14 @@ def aligned(line: Equations) -> str:
 def broken(equations: Sequence[Equation]) -> Iterator[str]:
     """One row of equations; a long sum goes on in the next."""
     [first, *others] = equations
-    if others or not first.right.is_Add or width(PLAIN.write(first.right)) <= LINE:
-        yield r" &\qquad ".join(equated(one) for one in equations)
+    if others or not first.right.is_Add or text_width(PLAIN.write(first.right)) <= LINE:
+        yield r" &\qquad ".join(equation_latex(one) for one in equations)
         return
     row, used, lead = "", 0, f"{WRITER.write(first.left)} &{relation(first)} "
     for term in ordered_terms(first.right):
         body = WRITER.write(term)
         signed = body if is_negative(term) or not (row or lead.startswith("&")) else f"+ {body}"
-        size = width(PLAIN.write(term))
+        size = text_width(PLAIN.write(term))
         if row and used + size > LINE:
             yield lead + row
             row, used, lead = "", 0, r"&\qquad "
@@ -254,7 +254,7 @@ def broken(equations: Sequence[Equation]) -> Iterator[str]:
     yield lead + row
 
 
-def equated(equation: Equation) -> str:
+def equation_latex(equation: Equation) -> str:
     """left &= right"""
     return f"{WRITER.write(equation.left)} &{relation(equation)} {WRITER.write(equation.right)}"
 
@@ -264,9 +264,9 @@ def relation(equation: Equation) -> str:
     return {"≈": r"\approx", "≤": r"\le"}.get(equation.relation, equation.relation)
 
 
-def tabulated(table: Table) -> str:
+def table_latex(table: Table) -> str:
     """Columns, all to the left."""
-    rows = [" & ".join(r"\displaystyle " + prose(cell) for cell in row) for row in table.cells]
+    rows = [" & ".join(r"\displaystyle " + prose_latex(cell) for cell in row) for row in table.cells]
     if table.header:
         rows.insert(0, " & ".join(rf"\text{{{escaped(one)}}}" for one in table.header) + r" \\ \hline")
     columns = "l" * len(table.cells[0])

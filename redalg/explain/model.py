@@ -126,6 +126,6 @@ def column(title: tuple[Part, ...], equations: list[Equation], source: str = "")
     return Equations(title, tuple((one,) for one in equations), source)
 
 
-def listed(exprs: list[Basic], between: str = ", ") -> tuple[Part, ...]:
+def comma_list(exprs: list[Basic], between: str = ", ") -> tuple[Part, ...]:
     """Expressions as parts of prose: `a, b, c`."""
     return tuple(part for one in exprs for part in (between, one))[1:]

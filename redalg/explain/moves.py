@@ -20,7 +20,7 @@ from sympy import Abs, Add, Dummy, Expr, Function, Mul, S, Tuple, exp, factor, f
 from redalg.decompose.domain import live_term
 from redalg.decompose.parse.foreign import adopt
 from redalg.explain.model import Equation
-from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, marked
+from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, mark_value
 from redalg.expression import Axis, Let, Reduce, Value
 from redalg.expression.contents import values_of
 from redalg.incremental.arrays.structured import NATIVE
@@ -42,15 +42,15 @@ def own(value: Value) -> Value:
 
 def primed(value: Value) -> Value:
     """The slot after one more piece."""
-    return marked(value, PRIME)
+    return mark_value(value, PRIME)
 
 
 def hatted(value: Value) -> Value:
     """The slot of the piece itself."""
-    return marked(value, HAT)
+    return mark_value(value, HAT)
 
 
-def whole(parts: tuple[Expr, ...]) -> Expr:
+def element_tuple(parts: tuple[Expr, ...]) -> Expr:
     """The components of an element as a tuple; a single component stands alone."""
     return parts[0] if len(parts) == 1 else Tuple(*parts)
 
@@ -59,7 +59,12 @@ def structured(structure: Structure, piece: Naming) -> list[Equation]:
     """a ⊕ b of elements of several components: by the monoid's name if that says more than the components."""
     pieces, primes = tuple(map(piece, structure.values)), tuple(map(primed, structure.values))
     if structure.monoid.name in (*NATIVE, PEAK.name, ARGPEAK.name):
-        return [Equation(whole(primes), Function(structure.monoid.name)(whole(structure.values), whole(pieces)))]
+        return [
+            Equation(
+                element_tuple(primes),
+                Function(structure.monoid.name)(element_tuple(structure.values), element_tuple(pieces)),
+            )
+        ]
     return [
         Equation(prime, adopt(part))
         for prime, part in zip(primes, structure.monoid.join(structure.values, pieces), strict=True)
@@ -110,7 +115,8 @@ class Moves:
         """The state of a segment, from its elements."""
         form = self.form
         made = [Equation(one.value, self._over(one.monoid.name, one.term)) for one in form.extrema]
-        made += [Equation(whole(structure.values), Reduce(structure.monoid.name, structure.term, form.cascade.reduced))
+        made += [Equation(element_tuple(structure.values), Reduce(structure.monoid.name, structure.term,
+                                                            form.cascade.reduced))
                  for structure in form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += [Equation(one.value, self._over("sum", one.term)) for one in self.still]
@@ -236,8 +242,8 @@ class Moves:
         """The state of many segments, from the state of each segment j."""
         each, fold = self.segment, self._fold
         made = [Equation(one.value, fold(one.monoid.name, each(one.value))) for one in self.form.extrema]
-        made += [Equation(whole(structure.values),
-                          fold(structure.monoid.name, whole(tuple(map(each, structure.values)))))
+        made += [Equation(element_tuple(structure.values),
+                          fold(structure.monoid.name, element_tuple(tuple(map(each, structure.values)))))
                  for structure in self.form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += self._ratios(each, each, own)
@@ -258,7 +264,7 @@ class Moves:
 
     def segment(self, value: Value) -> Value:
         """The slot of segment j."""
-        return marked(value, HAT, EACH[self.index])
+        return mark_value(value, HAT, EACH[self.index])
 
     def _fold(self, kind: str, term: Expr) -> Expr:
         return Reduce(kind, term, (Axis(self.index),))

@@ -52,7 +52,7 @@ def explain_refusal(found: Negative, medium: str = "text") -> str:
     return MEDIA[medium](notice(found))
 
 
-MEDIA = {"text": text.noticed, "latex": latex.noticed, "html": html.noticed}
+MEDIA = {"text": text.notice_text, "latex": latex.notice_latex, "html": html.notice_html}
 
 
 def notice(found: Negative) -> Notice:

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from sympy import S
 
-from redalg.decompose.mapped import Change
-from redalg.decompose.mapped import mapped as mapped_cascade
+from redalg.decompose.mapped import Change, map_cascade
 from redalg.expression import Value
 from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot
 
@@ -28,7 +27,7 @@ def mapped(form: FusedForm, change: Change) -> FusedForm:
     """The form with every expression changed, those of its definition too; stages beside it stay as they are."""
     return replace(
         form,
-        cascade=mapped_cascade(form.cascade, change),
+        cascade=map_cascade(form.cascade, change),
         extrema=tuple(replace(extremum, term=change(extremum.term)) for extremum in form.extrema),
         structures=tuple(replace(structure, term=change(structure.term)) for structure in form.structures),
         pivots=tuple(mapped_pivot(pivot, change) for pivot in form.pivots),

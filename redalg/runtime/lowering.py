@@ -35,7 +35,7 @@ from redalg.strategies.rules.rules import choose, smaller
 from redalg.strategies.search.candidates import Candidates, ranked
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import check_varying, with_symbols
-from redalg.unfused.standalone import Example, checked
+from redalg.unfused.standalone import Example, check_script
 
 Made = TypeVar("Made")
 UNRULED = (*TUNED, "model")
@@ -312,7 +312,7 @@ def standalone(
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
     problem = replace(problem, sizes={**sizes, **sized_axes(form, sizes), **problem.sizes})  # as definitions name them
-    text = checked(Example(program, form, tuple(earlier), problem, options.get("shapes") or {}, named, example))
+    text = check_script(Example(program, form, tuple(earlier), problem, options.get("shapes") or {}, named, example))
     return str(emit(program, plan, header(lowered.form, plan, problem), text))
 
 

@@ -37,7 +37,7 @@ from redalg.unfused.torch_terms import (
     Term,
     is_reciprocal,
     lettered,
-    repeated,
+    repeated_expressions,
 )
 
 ALONG = {"sum": "sum", "prod": "prod", "scaled_product": "prod", "compensated_sum": "sum", "max": "amax",
@@ -96,7 +96,7 @@ class _Definition:
         self.counted: set[Axis] = set()
         self.largest = 0
         self.lines: list[str] = []
-        self.repeated = repeated(cascade)
+        self.repeated = repeated_expressions(cascade)
 
     def function(self, name: str) -> str:
         """The whole function."""

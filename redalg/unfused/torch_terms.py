@@ -141,7 +141,7 @@ def lettered(axes: Iterable[Axis]) -> dict[Axis, str]:
     return made
 
 
-def repeated(cascade: Cascade) -> frozenset[Basic]:
+def repeated_expressions(cascade: Cascade) -> frozenset[Basic]:
     """The expressions of data and values that stand at more than one place."""
     seen, twice = set[Basic](), set[Basic]()
 

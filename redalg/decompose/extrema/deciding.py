@@ -14,7 +14,7 @@ from sympy import Abs, Expr, Max, Min
 from sympy.core.basic import Basic
 
 from redalg.decompose.extrema.extremal import Finder
-from redalg.decompose.samples.conditions import CORNERS, attaining
+from redalg.decompose.samples.conditions import CORNERS, count_strict_extrema
 from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, X
@@ -48,7 +48,7 @@ def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
     without = _choices(term, finder, lambda one: none if is_part(one) else one)
     if without == none:
         return True
-    return without != whole and attaining(whole, kind, separator, without) >= CORNERS
+    return without != whole and count_strict_extrema(whole, kind, separator, without) >= CORNERS
 
 
 def _choices(node: Expr, finder: Finder, part: Callable[[Expr], Expr], opened: int = 0) -> Expr:

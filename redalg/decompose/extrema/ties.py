@@ -34,7 +34,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.separate.plain import is_finite
 from redalg.expression import UNDEFINED, Axis, Value, Where
-from redalg.expression.contents import free_axes, of_kind, text_of, values_of
+from redalg.expression.contents import free_axes, of_kind, sympy_text, values_of
 
 EXTREMA, PLACES, SECONDS = ("max", "min"), ("argmax", "argmin"), ("max_below_max", "min_below_max")
 Part: TypeAlias = tuple[Expr, str, Tuple, Expr | None]
@@ -155,7 +155,7 @@ class Attained:
         """The selector that a condition stands for; or None."""
         if not isinstance(condition, Eq | Ne | Ge | Le | Gt | Lt):
             return None
-        for value in sorted(values_of(condition) & self.made.keys(), key=text_of):
+        for value in sorted(values_of(condition) & self.made.keys(), key=sympy_text):
             reduction = self.made[value]
             if self._holds_d(reduction.term):
                 continue

@@ -21,7 +21,7 @@ from redalg.expression.contents import free_axes, values_of
 from redalg.expression.expanded import expanded
 
 
-def merged(cascade: Cascade, parts: Sequence[Reduction]) -> Cascade | None:
+def merge_reductions(cascade: Cascade, parts: Sequence[Reduction]) -> Cascade | None:
     """The cascade with several reductions of an output as one; None if an output allows no such form, or holds none."""
     made, outputs = list[Reduction](), list[Output]()
     for output in cascade.outputs:

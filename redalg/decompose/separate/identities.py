@@ -44,7 +44,7 @@ from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose.separate.plain import is_finite, is_number
 from redalg.expression import UNDEFINED, Element, Value, Where
-from redalg.expression.contents import elements_of, nodes_of, of_kind, operations_of, text_of, values_of
+from redalg.expression.contents import elements_of, nodes_of, of_kind, operations_of, sympy_text, values_of
 from redalg.expression.expanded import expanded
 from redalg.expression.rebuild import uncompared, with_args
 
@@ -145,10 +145,10 @@ def _together(func: type[Add | Mul], parts: list[_Sided]) -> Expr | None:
     if unordered == above or (unordered is UNDEFINED and parties <= _parties(above)):
         return above
     if unordered is not UNDEFINED:
-        return Where(And(*(is_number(one) for one in sorted(parties, key=text_of))), above, unordered)
+        return Where(And(*(is_number(one) for one in sorted(parties, key=sympy_text))), above, unordered)
     if any(one.unordered is UNDEFINED and one.equal is S.Zero for one in parts):
         return None  # the sign of ∞ − d is one, and that of ∞ − ∞ none
-    return Mul(above, *(Where(is_finite(one), S.One, UNDEFINED) for one in sorted(parties, key=text_of)))
+    return Mul(above, *(Where(is_finite(one), S.One, UNDEFINED) for one in sorted(parties, key=sympy_text)))
 
 
 def _parties(expr: Expr) -> frozenset[Expr]:
@@ -159,7 +159,7 @@ def _is_zero_where(expr: Expr, difference: Expr) -> bool:
     """Tell if an expression is seen to be 0 where a difference is."""
     if expanded(expr) is S.Zero:
         return True
-    for party in sorted(_parties(difference), key=text_of):
+    for party in sorted(_parties(difference), key=sympy_text):
         slope = difference.coeff(party)
         rest = expanded(difference - slope * party)
         if slope.is_number and slope is not S.Zero and not rest.has(party):
@@ -202,7 +202,7 @@ def _sided(node: Expr) -> tuple[Expr, ...] | None:
 # ---- all rewrites that find a separation ----------------------------------------------------------------------------
 
 
-def divides(term: Expr) -> bool:
+def has_division(term: Expr) -> bool:
     """Tell if a term holds a division."""
     return any(one.exp.is_negative for one in of_kind(Pow, term))
 
@@ -231,7 +231,7 @@ def opens(kind: type[Basic] | tuple[type[Basic], ...], heads: type[Expr] | tuple
 Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
 """A test if a rewrite may change a term, and the rewrite."""
 REWRITES: tuple[Rewrite, ...] = (
-    (divides, lambda term: of_atoms(term, cancel)),
+    (has_division, lambda term: of_atoms(term, cancel)),
     (lambda term: any(isinstance(one, KINKS) for one in nodes_of(term)), without_kinks),
     (lambda _: True, lambda term: of_atoms(term, factor)),
     (lambda term: opens(log, (Mul, Pow), term), expand_log),

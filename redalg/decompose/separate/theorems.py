@@ -108,7 +108,7 @@ THRESHOLDS = Theorem(
 POLES = Theorem(
     "poles",
     "1/P(x, d)^n has infinite rank.",
-    MOVING + " P is analytic on some interval of x (`smooth`).",
+    MOVING + " P is analytic on some interval of x (`is_analytic`).",
     "Let Σ c_j/P(x, d_j)^n = 0. Continue it to complex x, and go to a zero of P(·, d_i) that is none of the others: "
     "one term alone has no bound there, so that c_i = 0. What has kinks in x alone is analytic between them. Zeros "
     "of P move with d as P is no product; where it has none "
@@ -118,7 +118,7 @@ POLES = Theorem(
 BRANCHES = Theorem(
     "branch points",
     "log P(x, d) and P(x, d)^q with a fractional q have infinite rank.",
-    MOVING + " P is analytic on some interval of x (`smooth`).",
+    MOVING + " P is analytic on some interval of x (`is_analytic`).",
     "As for poles: on a circle about a zero of P(·, d_i) that is no zero of the others, a combination that is 0 comes "
     "back as itself plus 2πi·c_i (for a power: with one term times a root of unity), so that "
     "c_i = 0. A product over F is exp(Σ log F).",
@@ -157,7 +157,7 @@ STAIRCASE = Theorem(
 SINGULAR = Theorem(
     "singular values",
     "tanh, tan, atan, asinh and their like of P(x, d) have infinite rank.",
-    MOVING + " P is analytic on some interval of x (`smooth`).",
+    MOVING + " P is analytic on some interval of x (`is_analytic`).",
     "Let c be a finite complex number at which the function is singular, as tanh is at πi/2. Continued to complex x, "
     "f(P(·, d_i)) is singular where P(x, d_i) = c, at places that move with d. In a combination that is 0 the i-th "
     "term alone is singular there, so that c_i = 0.",
@@ -196,7 +196,7 @@ FLAT = (Where, floor, ceiling, sign, Mod, Cast)
 PIECEWISE = (*FLAT, Abs, Max, Min)
 
 
-def smooth(argument: Expr, side: Callable[[Basic], int]) -> bool:
+def is_analytic(argument: Expr, side: Callable[[Basic], int]) -> bool:
     """Tell if P(x, d) is analytic on some interval of x: no kink or jump mixes x and d, and none is flat in x."""
     return not any(side(node) == X | D or (side(node) & X and isinstance(node, FLAT))
                    for node in nodes_of(argument) if isinstance(node, PIECEWISE))  # fmt: skip

@@ -16,7 +16,7 @@ from redalg.errors import NotFusible, Text, Undecided
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 
-def verdict(
+def verdict_of_finding(
     reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade, *, whole: bool = True
 ) -> NotFusible | Undecided:
     """The exception for a finding: a refusal if a theorem and the samples, or the samples in digits, say no.
@@ -33,7 +33,7 @@ def verdict(
     extremum = reduction.monoid.name in {**ENDS, **MEMBERS}  # whose theorems are about elements, not about ranks
     if not whole:
         return Undecided(reduction.name, Text(reason, f"{GENERAL}. {spared(test)}."), finding.hint, looked)
-    if not varies(reduction, cascade):
+    if not has_data_of_any_length(reduction, cascade):
         looked += ("its x take few values, for which the theorem and the samples do not speak",)
     elif finding.certain and (test.grows or extremum):
         reason = Text(reason, f". {no_state(cascade)} holds what a later {values} would need of the elements already "
@@ -82,7 +82,7 @@ def no_state(cascade: Cascade) -> str:
     return "No state whose size does not grow with " + "·".join(f"|{axis}|" for axis in cascade.reduced)
 
 
-def varies(reduction: Reduction, cascade: Cascade) -> bool:
+def has_data_of_any_length(reduction: Reduction, cascade: Cascade) -> bool:
     """Tell if x is data of any length: not the index alone, and not so few elements that a state may hold them.
 
     The theorems say that functions of x at different d are independent, which takes enough of x; the samples show if d

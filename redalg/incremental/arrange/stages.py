@@ -23,8 +23,8 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Output, Producer
-from redalg.decompose.parse.parse import ordered, parse
-from redalg.decompose.verdict.passes import pruned
+from redalg.decompose.parse.parse import axes_by_name, parse
+from redalg.decompose.verdict.passes import prune_cascade
 from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
@@ -226,7 +226,7 @@ class Stages:
     def elementwise(self, output: FormOutput, expr: Expr, none: Boolean) -> FusedForm:
         """The stage of an output that carries the streamed axis and reduces nothing."""
         made = Output(output.name, expr, output.axes, carries=True)
-        form = of_kernels(decompose(pruned(replace(self.form.cascade, reductions=(), outputs=(made,)))))
+        form = of_kernels(decompose(prune_cascade(replace(self.form.cascade, reductions=(), outputs=(made,)))))
         return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
     def finished(self, later: Collection[FormOutput]) -> FusedForm:
@@ -307,7 +307,7 @@ def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
 def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
     """The form of some of the outputs alone."""
     cascade = replace(form.cascade, outputs=tuple(one for one in form.cascade.outputs if one.name in names))
-    return of_kernels(decompose(pruned(cascade)))
+    return of_kernels(decompose(prune_cascade(cascade)))
 
 
 def flat(form: FusedForm) -> FusedForm:
@@ -357,7 +357,7 @@ def names_of(cascade: Cascade) -> Iterator[str]:
 
 def axes_of(expr: Expr) -> tuple[Axis, ...]:
     """The axes of an expression, in the order of a tensor that holds it."""
-    return ordered(free_axes(expr))
+    return axes_by_name(free_axes(expr))
 
 
 def outermost(expr: Basic) -> list[Reduce]:

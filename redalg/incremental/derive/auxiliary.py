@@ -143,7 +143,7 @@ def _moments(atom: int, pool: Pool) -> Iterable[tuple[int, Monomial, Monomial]]:
         if len(function.vector) == 1:
             [(monomial, c)] = function.vector.items()
             if dict(monomial).get(atom) == 1 and c == 1:
-                yield number, function.grade, laurent.without(monomial, atom)
+                yield number, function.grade, laurent.without_atom(monomial, atom)
 
 
 def _function(pool: Pool, grade: Monomial, monomial: Monomial) -> int | None:

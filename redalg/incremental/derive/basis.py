@@ -100,7 +100,7 @@ class Pool:
         out: dict[Monomial, Vector] = {}
         for x, c in column.items():
             graded = self._is_graded if self._is_rooted(x) else self._is_plainly_graded
-            grade, rest = laurent.split(x, graded)
+            grade, rest = laurent.split_monomial(x, graded)
             out.setdefault(grade, {})[rest] = c
         return out
 

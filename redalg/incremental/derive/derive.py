@@ -15,7 +15,7 @@ from redalg.decompose.separate.whole import Whole
 from redalg.decompose.verdict.verdict import Decomposition, Separation, fraction
 from redalg.expression import Let, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, of_kind, values_of
-from redalg.expression.rebuild import replaced
+from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.derive.auxiliary import Candidates, natural_move
 from redalg.incremental.derive.basis import Function, Pool, Shift, is_alike, ordered
 from redalg.incremental.derive.carried import carried
@@ -400,7 +400,7 @@ def named_after_reductions(form: FusedForm) -> FusedForm:
             names[assignment.expr] = assignment.value
 
     def called(expr: Any) -> Any:
-        return expr if names.keys().isdisjoint(values_of(expr)) else replaced(expr, names)
+        return expr if names.keys().isdisjoint(values_of(expr)) else replace_nodes(expr, names)
 
     return replace(
         form,

@@ -34,13 +34,13 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.extrema.extremal import Extremal
-from redalg.decompose.parse.parse import ordered
+from redalg.decompose.parse.parse import axes_by_name
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Atom, Polynomial
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
-from redalg.expression.contents import elements_of, free_axes, is_indicator, text_of, values_of
-from redalg.expression.rebuild import replaced
+from redalg.expression.contents import elements_of, free_axes, is_indicator, sympy_text, values_of
+from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.derive.auxiliary import mean_of
 from redalg.incremental.derive.basis import FIRST_SLOPE, Pool
 from redalg.incremental.derive.centre import Centred
@@ -79,7 +79,7 @@ class Placement:
 
     def symbol(self, name: str, axes: AbstractSet[Axis]) -> Value:
         """A slot's symbol with the given free axes."""
-        return Value(Label(name), *ordered(axes - set(self.decomposition.cascade.reduced)))
+        return Value(Label(name), *axes_by_name(axes - set(self.decomposition.cascade.reduced)))
 
     def maximum(self, term: Expr, name: str) -> Value:
         """The slot of a term's maximum, a new one unless the state holds it."""
@@ -225,7 +225,7 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
             held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
             placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
         made[slot.symbol] = held[0]
-    final = replaced(final, made)
+    final = replace_nodes(final, made)
     if reduction.monoid.name in ("max", "min"):  # any and all are truths, of NaN too
         final = where_kept(final, found, made, placement.decomposition.separator.facts)
     if final != reduction.value:
@@ -339,7 +339,7 @@ def _weights_axes(number: int, pool: Pool, cascade: Cascade) -> AbstractSet[Axis
 
 
 def _plainness(centre: Expr) -> tuple[bool, int, str]:
-    return centre.has(log), centre.count_ops(), text_of(centre)
+    return centre.has(log), centre.count_ops(), sympy_text(centre)
 
 
 def _auxiliary_pivot(placement: Placement, number: int, pool: Pool) -> Pivot:

@@ -124,7 +124,7 @@ class Resolver:
             accumulator = self._symbol_polynomial(self.accumulators[other])
             for shift, c in row.items():
                 if shift not in powers:
-                    powers[shift] = laurent.product(laurent.power(shifts[atom], int(n)) for atom, n in shift)
+                    powers[shift] = laurent.multiply_all(laurent.raise_to(shifts[atom], int(n)) for atom, n in shift)
                 terms.append(laurent.multiply(laurent.scale(accumulator, c), powers[shift]))
         return laurent.add(*terms)
 
@@ -268,12 +268,12 @@ class Resolver:
         terms = []
         for (x, d), c in poly.items():
             powers = (self._power(known.get(number), number, q) for number, q in x + d)
-            terms.append(laurent.scale(laurent.product(powers), c))
+            terms.append(laurent.scale(laurent.multiply_all(powers), c))
         return laurent.add(*terms)
 
     def _power(self, meaning: Polynomial | None, number: int, q: Ratio) -> Polynomial:
         if meaning is not None and q > 0 and q.denominator == 1 and len(meaning) * q <= EXPANSION_LIMIT:
-            return laurent.power(meaning, int(q))
+            return laurent.raise_to(meaning, int(q))
         if meaning is not None and len(meaning) == 1 and q.denominator == 1:
             [((_, d), c)] = meaning.items()
             return {((), laurent.power_monomial(d, q)): laurent.whole_power(c, int(q))}

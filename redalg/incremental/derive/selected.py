@@ -19,7 +19,7 @@ from redalg.decompose.separate.signs import Facts
 from redalg.decompose.verdict.conventions import free_parts
 from redalg.decompose.verdict.verdict import Separation
 from redalg.expression import Scalar, Where
-from redalg.expression.contents import elements_of, of_kind, text_of, values_of
+from redalg.expression.contents import elements_of, of_kind, sympy_text, values_of
 
 
 def index_of(separation: Separation, index: Expr, value: Expr, facts: Facts) -> Expr:
@@ -36,7 +36,7 @@ def index_of(separation: Separation, index: Expr, value: Expr, facts: Facts) -> 
     foreign = [one for one in (*summands, *factors) if not read_by(one, facts) <= read_by(u, facts)]
     own = {one for part in (*summands, *factors) if part not in foreign for one in values_of(part)}
     last = own - {one for other in own for one in values_of(facts[other][1])}
-    number = And(*map(is_number, (*foreign, *sorted(last, key=text_of))))
+    number = And(*map(is_number, (*foreign, *sorted(last, key=sympy_text))))
     usual = And(*(is_finite(one) for one in summands if one in foreign),
                 *(Ne(one, 0) for one in factors if one in foreign))  # fmt: skip
     first = separation.reduction.place or S.Zero

@@ -22,8 +22,8 @@ from redalg.decompose.extrema.extremal import Extremal
 from redalg.decompose.separate.plain import is_finite, is_number
 from redalg.decompose.separate.signs import Facts
 from redalg.expression import UNDEFINED, Element, Value, Where
-from redalg.expression.contents import elements_of, is_indicator, of_kind, text_of, values_of
-from redalg.expression.rebuild import replaced
+from redalg.expression.contents import elements_of, is_indicator, of_kind, sympy_text, values_of
+from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.derive.selected import read_by
 from redalg.incremental.form import Assignment, FusedForm
 
@@ -33,7 +33,7 @@ def where_kept(final: Expr, found: Extremal, named: Mapping[Expr, Value], facts:
     left = values_of(final)
     shown = frozenset().union(*(read_by(one, facts) for one in left))
     gone = (values_of(found.final) & set(named.values())) - left
-    for value in sorted((one for one in gone if not read_by(one, facts) <= shown), key=text_of):
+    for value in sorted((one for one in gone if not read_by(one, facts) <= shown), key=sympy_text):
         symbols = [symbol for symbol, one in named.items() if one == value]
         divided = any(one.is_Pow and one.exp.is_negative and one.base.has(value) for one in of_kind(Expr, found.final))
         usual = And(is_finite(value), Ne(value, 0)) if divided else is_finite(value)
@@ -45,7 +45,7 @@ def _at_infinity(found: Extremal, symbols: list[Expr], named: Mapping[Expr, Valu
     """The result with exponentials of vanished values at 0; NaN if these values stand elsewhere too."""
     powers = {one: S.Zero for one in found.final.atoms(exp) if one.has(*symbols)}
     rest = found.final.xreplace(powers)
-    return UNDEFINED if rest.has(*symbols) else replaced(rest, named)
+    return UNDEFINED if rest.has(*symbols) else replace_nodes(rest, named)
 
 
 # ---- finished sums ---------------------------------------------------------------------------------------------------
