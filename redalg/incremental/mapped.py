@@ -18,12 +18,12 @@ Name = Callable[[Value], Value]
 """A slot → the slot that takes its place."""
 
 
-def same(value: Value) -> Value:
+def keep_slot(value: Value) -> Value:
     """Keep a slot."""
     return value
 
 
-def mapped(form: FusedForm, change: Change) -> FusedForm:
+def map_form(form: FusedForm, change: Change) -> FusedForm:
     """The form with every expression changed, those of its definition too; stages beside it stay as they are."""
     return replace(
         form,
@@ -37,7 +37,7 @@ def mapped(form: FusedForm, change: Change) -> FusedForm:
     )
 
 
-def mapped_pivot(pivot: Pivot, change: Change, name: Name = same) -> Pivot:
+def mapped_pivot(pivot: Pivot, change: Change, name: Name = keep_slot) -> Pivot:
     """The pivot with every expression changed, those of its scales too."""
     scales, onto = (
         tuple((mapped_pivot(scale, change, name), change(power)) for scale, power in pairs)
@@ -55,7 +55,7 @@ def mapped_pivot(pivot: Pivot, change: Change, name: Name = same) -> Pivot:
     )
 
 
-def mapped_accumulator(accumulator: Accumulator, change: Change, name: Name = same) -> Accumulator:
+def mapped_accumulator(accumulator: Accumulator, change: Change, name: Name = keep_slot) -> Accumulator:
     """The accumulator with every expression changed, those of its weight too."""
     return replace(
         accumulator,

@@ -27,7 +27,7 @@ from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import check_choice, promoted
 from redalg.runtime.known.tuned import remembered
-from redalg.runtime.unfused.unfused import Unfused, admitted, offered, refusal
+from redalg.runtime.unfused.unfused import Unfused, admitted, obstacle, offered
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import card_of, device_for
 from redalg.strategies.plan import TUNED, UNFUSED, Plan, Problem
@@ -113,7 +113,7 @@ def unfused_at(form: FusedForm, target: str, problem: Problem, plan: Plan | None
     these sizes. If nothing is remembered, a call takes it if the model promises more gain than the model errs by.
     """
     check_plan(plan, target)
-    if (plan is not None and plan.form != UNFUSED) or (plan is None and refusal(form, problem, device_for(target))):
+    if (plan is not None and plan.form != UNFUSED) or (plan is None and obstacle(form, problem, device_for(target))):
         return None
     space = Space(*plannable(form, problem), target)
     if plan is not None:

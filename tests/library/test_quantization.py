@@ -13,7 +13,7 @@ import redalg as ra
 from redalg.decompose.separate.rounding import half_step, roundoff
 from redalg.library import quantized_product
 from redalg.lower_tile.check.interpret import interpret
-from redalg.lower_tile.ir.program import Contract, statements
+from redalg.lower_tile.ir.program import Contract, nested_statements
 from redalg.runtime.lowering import Lowered, lower
 from tests.cases.kernels import worst_error
 
@@ -47,7 +47,7 @@ def operands(lowered: Lowered) -> set[str]:
     return {
         next(buffer.dtype for buffer in kernel.buffers if buffer.name == one.a)
         for kernel in lowered.program.kernels
-        for one in statements(kernel.body)
+        for one in nested_statements(kernel.body)
         if isinstance(one, Contract)
     }
 

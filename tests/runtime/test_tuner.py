@@ -69,14 +69,14 @@ def test_calls_of_this_process_take_what_was_found(monkeypatch: pytest.MonkeyPat
     form, given = fused("attention"), tensors()
     form(**given, backend="tilelang")
     asked: list[Path] = []
-    whole = tuned.read
+    whole = tuned.read_entries
 
     def read(path: Path) -> dict[str, tuned.Entry]:
         asked.append(path)
         return whole(path)
 
     form.tune(**{name: one.numpy() for name, one in given.items()}, budget_s=120.0)
-    monkeypatch.setattr(tuned, "read", read)
+    monkeypatch.setattr(tuned, "read_entries", read)
     form(**given, backend="tilelang")
     assert asked
 

@@ -14,7 +14,7 @@ from sympy import Expr
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.mapped import map_cascade
 from redalg.incremental.form import FusedForm
-from redalg.incremental.mapped import mapped
+from redalg.incremental.mapped import map_form
 
 
 def replaced(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
@@ -23,7 +23,7 @@ def replaced(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
     def change(node: Any) -> Any:
         return node.xreplace(found)
 
-    return mapped(replace(form, cascade=_without(form.cascade, found)), change)
+    return map_form(replace(form, cascade=_without(form.cascade, found)), change)
 
 
 def substituted(cascade: Cascade, found: Mapping[Expr, Expr]) -> Cascade:

@@ -30,7 +30,7 @@ from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
 from redalg.incremental.arrange.replaced import replaced, substituted
-from redalg.incremental.derive.derive import of_kernels
+from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
 
 PRODUCED = ("sum", "max", "min", "prod")
@@ -141,7 +141,7 @@ class Stages:
             return {}
         names = {one: self.fresh(one.name) for one in group}
         try:
-            made = of_kernels(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
+            made = online_form(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
         except RedalgError:
             self.taken -= set(names.values())
             return {}
@@ -158,7 +158,7 @@ class Stages:
     def forms_of(self, cascade: Cascade) -> list[FusedForm]:
         """The form of a cascade; if no pass holds it, the forms of its reductions, one after the other."""
         try:
-            return [of_kernels(decompose(cascade))]
+            return [online_form(decompose(cascade))]
         except (NotFusible, Undecided) as refusal:
             if len(cascade.reductions) < 2:
                 raise PlanError(f"`{cascade.outputs[0].name}` has no form of one pass: {refusal.reason}") from refusal
@@ -226,7 +226,7 @@ class Stages:
     def elementwise(self, output: FormOutput, expr: Expr, none: Boolean) -> FusedForm:
         """The stage of an output that carries the streamed axis and reduces nothing."""
         made = Output(output.name, expr, output.axes, carries=True)
-        form = of_kernels(decompose(prune_cascade(replace(self.form.cascade, reductions=(), outputs=(made,)))))
+        form = online_form(decompose(prune_cascade(replace(self.form.cascade, reductions=(), outputs=(made,)))))
         return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
     def finished(self, later: Collection[FormOutput]) -> FusedForm:
@@ -307,7 +307,7 @@ def apart(form: FusedForm, held: Callable[[FusedForm], bool]) -> FusedForm:
 def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
     """The form of some of the outputs alone."""
     cascade = replace(form.cascade, outputs=tuple(one for one in form.cascade.outputs if one.name in names))
-    return of_kernels(decompose(prune_cascade(cascade)))
+    return online_form(decompose(prune_cascade(cascade)))
 
 
 def flat(form: FusedForm) -> FusedForm:

@@ -156,7 +156,7 @@ class Executor:
         return {one.name: conditioned.of(one) for one in wanted}
 
 
-def define(cascade: Cascade, scope: Scope) -> dict[str, Any]:
+def interpret_cascade(cascade: Cascade, scope: Scope) -> dict[str, Any]:
     """The outputs by the definition, reduction by reduction: the interpreter of the Cascade, and the reference."""
     return {value.name: array for value, array in run_program(definitions(cascade), scope, {}).items()}
 

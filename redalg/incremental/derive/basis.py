@@ -232,7 +232,7 @@ def chained(written: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], ato
     So z_1, z_2, … are orthogonal in pairs if every slope is that of least squares: L·D·Lᵀ of their Gram matrix, L
     the slopes and D the squares of the residuals. Generators that are scaled, or have other axes, are not chained.
     """
-    order = ordered(written) or []
+    order = slope_order(written) or []
     made, before = set(written), set[tuple[int, int]]()
     while made != before:
         before = set(made)
@@ -249,7 +249,7 @@ def is_alike(generators: set[int], scaled: AbstractSet[int], atoms: Atoms) -> bo
     return len({free_axes(atoms.list[one].base) for one in generators}) == 1 and not scaled & generators
 
 
-def ordered(slopes: AbstractSet[tuple[int, int]]) -> list[int] | None:
+def slope_order(slopes: AbstractSet[tuple[int, int]]) -> list[int] | None:
     """The generators on lines, each after those that it has slopes on; None if two have slopes on each other."""
     left, order = {one for pair in slopes for one in pair}, list[int]()
     while left:

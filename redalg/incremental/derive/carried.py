@@ -23,7 +23,7 @@ from redalg.expression.rebuild import with_args
 from redalg.incremental.derive.resolve import Resolver
 
 
-def carried(expr: Expr, resolver: Resolver) -> Expr:
+def second_pass_expression(expr: Expr, resolver: Resolver) -> Expr:
     """The expression of an output that carries a reduced axis, as the second pass evaluates it."""
     return paired(resolver.finished(shifted(expr, resolver)), resolver)
 

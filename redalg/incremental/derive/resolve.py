@@ -34,8 +34,8 @@ from redalg.incremental.derive.grades import Grades
 from redalg.incremental.derive.lines import Lines
 from redalg.incremental.derive.placement import Placement
 from redalg.incremental.derive.scales import is_root
-from redalg.incremental.derive.some import axes_of, guarded_by, somewhere
-from redalg.incremental.derive.turns import difference, over_divisor, whole_slope
+from redalg.incremental.derive.some import guarded_by, somewhere, value_axes
+from redalg.incremental.derive.turns import over_divisor, slope_difference, whole_slope
 from redalg.incremental.form import Assignment, Pivot
 
 EXPANSION_LIMIT = 24
@@ -162,7 +162,7 @@ class Resolver:
         return self._valued(name, expr)
 
     def _valued(self, name: str, expr: Expr) -> Value:
-        value = Value(Label(name), *self.placement.symbol(name, axes_of(expr)).indices)
+        value = Value(Label(name), *self.placement.symbol(name, value_axes(expr)).indices)
         self._assign_plain(value, expr)
         return value
 
@@ -224,7 +224,7 @@ class Resolver:
                 b = laurent.scale(centred.slopes(y).get(z, {}), -1)
                 terms.append(laurent.multiply(b, self._symbol_polynomial(turns[along])))
             expr = over_divisor(laurent.add(*terms), self.canceller)
-            value = self.placement.symbol(f"delta_{separation.reduction.name}_{pivot.value.name}", axes_of(expr))
+            value = self.placement.symbol(f"delta_{separation.reduction.name}_{pivot.value.name}", value_axes(expr))
             self.assignments.append(Assignment(value, expr))
             return value
         if slope is None:
@@ -233,7 +233,7 @@ class Resolver:
             if not line.below:
                 self.found.setdefault(key, []).append(line.turn)
             return self.lines.turn(line)
-        apart = difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
+        apart = slope_difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
         self.found.setdefault(key, []).append(turn := self._named(separation, centred, pivot, apart))
         return turn
 
@@ -323,7 +323,7 @@ class Resolver:
         pair = gathered(expand_products(exponent)), self._numbered("difference", v)
         if held := next((value for value, other in self.exponents.items() if other == pair), None):
             return held
-        value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", axes_of(v) | axes_of(exponent))
+        value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", value_axes(v, exponent))
         self.exponents[value] = pair
         self.assignments.append(Assignment(value, self._times(*pair)))
         return value

@@ -40,7 +40,7 @@ def _length(poly: Polynomial, canceller: Canceller) -> int:
     return sum(map(prod, lengths))
 
 
-def difference(slope: Polynomial, beta: Polynomial, canceller: Canceller) -> Expr:
+def slope_difference(slope: Polynomial, beta: Polynomial, canceller: Canceller) -> Expr:
     """N/D − β of one slope, which is a regression's."""
     below, meaning, under = divisor(slope), canceller.meaning, laurent.ONE
     above = canceller.substituted(laurent.multiply(slope, {((), below): 1}), meaning)

@@ -48,7 +48,7 @@ class Candidate:
     name: str = ""
 
 
-def candidates(decomposition: Decomposition) -> list[Candidate]:
+def whole_candidates(decomposition: Decomposition) -> list[Candidate]:
     """The monomials that it may pay to keep whole, plainest first."""
     found = Support(decomposition)
     made = sorted(filter(found.is_candidate, found.quotients), key=lambda one: (len(one), str(one)))
@@ -56,7 +56,7 @@ def candidates(decomposition: Decomposition) -> list[Candidate]:
     return [*alone, *islice(found.pairs(), LIMIT)]
 
 
-def with_wholes(decomposition: Decomposition, candidate: Candidate) -> tuple[Decomposition, frozenset[int]]:
+def keep_wholes(decomposition: Decomposition, candidate: Candidate) -> tuple[Decomposition, frozenset[int]]:
     """The decomposition with a candidate's monomials kept whole, and the numbers of their atoms."""
     found, numbers = Support(decomposition), set[int]()
     for monomial in candidate.monomials:

@@ -37,12 +37,12 @@ class Centred:
     count: Expr
 
 
-def found(form: FusedForm) -> list[Pivot]:
+def moving_pivots(form: FusedForm) -> list[Pivot]:
     """The pivots that move to their natural place with every block."""
     return [one for one in form.shifted if one.is_found]
 
 
-def kept(form: FusedForm) -> list[Pivot]:
+def staying_pivots(form: FusedForm) -> list[Pivot]:
     """The pivots that stay where the first live elements start them."""
     return [one for one in form.shifted if not one.is_found]
 
@@ -63,7 +63,7 @@ def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], 
         held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
         body.append(assembly.over_rows((held.name, Where(Eq(of.count, 0), S.NegativeInfinity, S.Zero))))
         return held
-    total = apart(
+    total = in_operand_layout(
         Load(assembly.summed(f"{pivot.value.name}_total", masked(of.live, of.u, S.Zero), body), I), assembly, body
     )
     held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
@@ -74,7 +74,7 @@ def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], 
     return held
 
 
-def apart(made: Load, assembly: Assembly, body: list[Statement]) -> Load:
+def in_operand_layout(made: Load, assembly: Assembly, body: list[Statement]) -> Load:
     """The result of a tile's reduction, for rows in the layout of a product's operand: the tile has another layout."""
     if not assembly.plan.tensor_cores:
         return made

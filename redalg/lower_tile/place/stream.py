@@ -26,12 +26,20 @@ from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, Str
 from redalg.lower_tile.ir.program import Contract, Copy, ReduceTile, Statement
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Load
 from redalg.lower_tile.place.assembly import Assembly, masked
-from redalg.lower_tile.place.centres import Centred, found, kept, start
+from redalg.lower_tile.place.centres import Centred, moving_pivots, start, staying_pivots
 from redalg.lower_tile.place.folds import Folds
-from redalg.lower_tile.place.moves import Merge, Side, first_of, numeric_factor, scaled_exp, steps, triangular
+from redalg.lower_tile.place.moves import (
+    Merge,
+    Side,
+    first_nonempty_pivot,
+    numeric_factor,
+    scaled_exp,
+    steps,
+    triangular,
+)
 from redalg.lower_tile.place.operands import Operands
-from redalg.lower_tile.place.producers import Production, added
-from redalg.lower_tile.place.selection import candidates, selected
+from redalg.lower_tile.place.producers import Production, addable_producers
+from redalg.lower_tile.place.selection import select_best, tile_elements
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import E_, I, J, Space, usable_scale
 from redalg.lower_tile.place.split import Sums, added_up
@@ -65,7 +73,7 @@ class Step:
 
     def build(self) -> list[Statement]:
         """The statements of one step."""
-        onto = added(self.form, self.space)
+        onto = addable_producers(self.form, self.space)
         for producer in self.form.cascade.producers:
             if producer.value in self.sums:
                 self.space = added_up(self.space, producer, self.sums[producer.value], self.assembly, self.body)
@@ -160,9 +168,9 @@ class Step:
     def _select(self, structure: Structure) -> None:
         value = lifted(structure.monoid, structure.operands, self.space.plan.binding.streamed)[0]
         self.stage(value)
-        tile = candidates(structure, self.assembly, self.space, self.space.read(value), self.body)
+        tile = tile_elements(structure, self.assembly, self.space, self.space.read(value), self.body)
         alone = self.space.tiles == 1
-        self.body += selected(
+        self.body += select_best(
             structure, self.assembly, self.space.problem, self.slots.best[structure], tile, alone=alone
         )
 
@@ -248,7 +256,7 @@ class Step:
                     self._extremum(extremum)
             return self._centred({}), self.body
         merge = Merge(self.form, self.assembly, self.space, (Side({}), Side({})))
-        self._started(kept(self.form), merge, {})
+        self._started(staying_pivots(self.form), merge, {})
         return merge, self.body
 
     def _flush(self, merge: Merge) -> None:
@@ -292,12 +300,12 @@ class Step:
                 slot = Load(self.slots.names[pivot.value], I)
                 running = merge.rescaled(0, pivot) if pivot.scales else slot
                 self._flush(merge)
-                self.body.append(self.assembly.over_rows((slot.name, first_of(running, held))))
+                self.body.append(self.assembly.over_rows((slot.name, first_nonempty_pivot(running, held))))
                 merge.keep(pivot, slot)
 
     def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:
         """Move every pivot that is found to c + δ, with δ from the tile's sums at c."""
-        moving = found(self.form)
+        moving = moving_pivots(self.form)
         wanted = {value for pivot in moving for value in values_of(pivot.source)}
         first = {
             accumulator.value: Load(self._row_sum(accumulator, merge, "first"), I)

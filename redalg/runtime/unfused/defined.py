@@ -14,7 +14,7 @@ from redalg.expression import Element, Scalar
 from redalg.runtime.bind.inputs import bind, native, scalar_of
 
 
-def reference(
+def float64_outputs(
     cascade: Cascade,
     written: Sequence[tuple[str, Expr]],
     given: Mapping[str, Any],
