@@ -81,7 +81,7 @@ def test_two_passes_round_once() -> None:
 
 @pytest.mark.parametrize("backend", ["torch", "tilelang"])
 def test_one_pass_is_within_its_bound(backend: str) -> None:
-    """Whatever the running scales were, an element is off by 2u|q| + 2η in units of its scale (`rounding`)."""
+    """Whatever the running scales were, an element is off by 2u|q| + 2η in units of its scale (`running_rounding`)."""
     tensors = drawn(40, 72, 300, torch.float16)
     tensors["x"] = tensors["x"].sort(1).values
     x, W, w = (tensors[name].double() for name in ("x", "W", "w"))

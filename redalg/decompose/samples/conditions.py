@@ -1,10 +1,10 @@
 """Conditions of theorems, checked on the expression and on samples: infinitely many values, and independence.
 
-    moves(u, side)      u passes x (or d) on other than by signs, steps, truths and conditions, and so takes more values
-                        than any state has room for
-    independent(g, …)   the derivatives of functions of x with respect to its elements have rank 2 at some sample: their
-                        values fill an open set of the plane
-    attaining(F)        how many of the x_i are the largest of a data set alone, for some d_j
+    varies_with_side(u, side)   u passes x (or d) on other than by signs, steps, truths and conditions, and so takes
+                                more values than any state has room for
+    independent(g, …)           the derivatives of functions of x with respect to its elements have rank 2 at some
+                                sample: their values fill an open set of the plane
+    count_strict_extrema(F)     how many of the x_i are the largest of a data set alone, for some d_j
 
 A condition that is not met makes a theorem say nothing; it is never taken for met.
 """

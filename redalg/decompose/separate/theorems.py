@@ -136,9 +136,10 @@ COUPLINGS = Theorem(
 HULL = Theorem(
     "hull",
     "max and min of h_1(d)·g_1(x) + … + h_r(d)·g_r(x), r > 1, have no state of fixed size.",
-    "Derivatives of g_1 … g_r have rank 2 at a sample (`conditions.independent`), the weights move (`moves`), and at "
-    "least three elements attain the extremum alone in samples (`attaining`); no kink that mixes x and d stands in it. "
-    "Of a term that holds more, three elements do so that would not without it (`decides`).",
+    "Derivatives of g_1 … g_r have rank 2 at a sample (`conditions.independent`), the weights move "
+    "(`varies_with_side`), and at least three elements attain the extremum alone in samples (`count_strict_extrema`); "
+    "no kink that mixes x and d stands in it. Of a term that holds more, three elements do so that would not "
+    "without it (`decides`).",
     "The values of g fill an open set, so that any N points on a small arc of a circle in it are those of N elements. "
     "The directions (h_1, h_2) pass continuously over more than one: choose the arc that has them for normals. Then "
     "each of the N points is the farthest in some direction, and what follows moves with each of the N elements alone.",
