@@ -290,9 +290,9 @@ def indicator_mask(factor: Expr) -> Where | None:
 
 
 def _reduced(self: Evaluator, node: Reduce) -> Any:
-    from redalg.definition.reductions import reduced
+    from redalg.definition.reductions import reduction_value
 
-    return reduced(self, node)
+    return reduction_value(self, node)
 
 
 RULES: tuple[tuple[Any, Any], ...] = (

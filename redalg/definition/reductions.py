@@ -18,22 +18,24 @@ Rows = list[Any]
 """The operands of a reduction, all of the same length along its axis."""
 
 
-def reduced(at: Evaluator, node: Reduce) -> Any:
+def reduction_value(at: Evaluator, node: Reduce) -> Any:
     """The value of a reduction: its axes stay with length 1."""
     if node.kind == "sum" and isinstance(node.expr, Mul):
-        return contracted(at, node.expr, node.bound)
+        return contraction(at, node.expr, node.bound)
     if node.kind in SCALAR:
         return over_axes(at, SCALAR[node.kind], at.number(node.expr), node.bound)
     [axis] = node.bound
     place = at.place(axis)
-    rows = spread(at, [at(one) for one in node.operands], axis)
-    made = ROWS[node.kind](at, rows, place)[node.result] if node.kind in ROWS else folded(at, node, rows, place)
+    rows = full_rows(at, [at(one) for one in node.operands], axis)
+    made = (
+        ROWS[node.kind](at, rows, place)[node.result] if node.kind in ROWS else fold_registered(at, node, rows, place)
+    )
     if node.place is None:
         return made
-    return swapped(at, first_elements(at, made, place, node.place), place, at.place(node.place))
+    return swap_dimensions(at, first_elements(at, made, place, node.place), place, at.place(node.place))
 
 
-def spread(at: Evaluator, arrays: Sequence[Any], axis: Axis) -> Rows:
+def full_rows(at: Evaluator, arrays: Sequence[Any], axis: Axis) -> Rows:
     """Arrays of one shape, at the full length of an axis."""
     shape = [max(sizes) if 0 not in sizes else 0 for sizes in zip(*(one.shape for one in arrays), strict=True)]
     shape[at.place(axis)] = at.length(axis)
@@ -44,7 +46,7 @@ def over_axes(at: Evaluator, kind: tuple[Any, float], array: Any, axes: Sequence
     """A reduction of one number along several axes."""
     reduce, empty = kind
     for axis in sorted(axes, key=at.place):
-        [array] = spread(at, [array], axis)
+        [array] = full_rows(at, [array], axis)
         place = at.place(axis)
         array = reduce(at, array, place) if at.length(axis) else filled_slice(at, array, place, empty)
     return array
@@ -58,7 +60,7 @@ def filled_slice(at: Evaluator, array: Any, place: int, value: float) -> Any:
 # ---- contractions ----------------------------------------------------------------------------------------------------
 
 
-def contracted(at: Evaluator, term: Mul, axes: Sequence[Axis]) -> Any:
+def contraction(at: Evaluator, term: Mul, axes: Sequence[Axis]) -> Any:
     """Σ of a product over axes; the product is not written out if the result is the same without it."""
     top, bottom = numerator_and_denominator(term)
     values = [at.number(one) for one in top], [at.number(one) for one in bottom]
@@ -140,7 +142,7 @@ def in_slices(at: Evaluator, factors: Any, values: Any, axes: Sequence[Axis]) ->
     """Σ of a product written out, in slices along the longest dimension that is not summed, if it is large."""
     arrays = [one for part in values for one in part]
     hiding = at.hiding(factors[0])
-    shape = list(spread(at, [*arrays, *hiding, at.constant(1.0)], axes[0])[0].shape)
+    shape = list(full_rows(at, [*arrays, *hiding, at.constant(1.0)], axes[0])[0].shape)
     places = {at.place(axis) for axis in axes}
     free = [place for place in range(len(shape)) if place not in places]
     long = max(free, key=lambda place: shape[place], default=None)
@@ -234,7 +236,7 @@ def first_elements(at: Evaluator, array: Any, place: int, axis: Axis) -> Any:
     return slice_along(array, place, first, stop)
 
 
-def swapped(at: Evaluator, array: Any, place: int, other: int) -> Any:
+def swap_dimensions(at: Evaluator, array: Any, place: int, other: int) -> Any:
     """Two dimensions exchanged."""
     order = list(range(len(at.axes)))
     order[place], order[other] = other, place
@@ -319,7 +321,7 @@ def compensated_total(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     return {"": at.library.where(abs(lost) < INFINITY, total + lost, total)}
 
 
-def exponentiated(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+def log_sum_exp(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     """log Σ exp about the largest."""
     array = at.library.float(rows[0])
     if not array.shape[place]:
@@ -339,7 +341,7 @@ ROWS: dict[str, Callable[..., dict[str, Any]]] = {
     "last": first_or_last(last=True),
     "affine": recurrence,
     "compensated_sum": compensated_total,
-    "logsumexp": exponentiated,
+    "logsumexp": log_sum_exp,
     **{f"{kind}_at_max": beside(kind, alone=False, others=False) for kind in ("sum", "max", "min")},
     **{f"{kind}_below_max": beside(kind, alone=False, others=True) for kind in ("sum", "max", "min")},
     **{f"{kind}_beside_argmax": beside(kind, alone=True, others=True) for kind in ("sum", "max", "min")},
@@ -347,7 +349,7 @@ ROWS: dict[str, Callable[..., dict[str, Any]]] = {
 """Kind -> its results by name, from the operands along a dimension."""
 
 
-def folded(at: Evaluator, node: Reduce, rows: Rows, place: int) -> Any:
+def fold_registered(at: Evaluator, node: Reduce, rows: Rows, place: int) -> Any:
     """A registered monoid, by the functions that it was registered with: combined element after element."""
     kind = MONOIDS[node.kind]
     operands = [Dummy() for _ in rows]
@@ -355,19 +357,19 @@ def folded(at: Evaluator, node: Reduce, rows: Rows, place: int) -> Any:
     places = at.library.arange(0, rows[0].shape[place])
     shape = [rows[0].shape[place] if one == place else 1 for one in range(len(at.axes))]
     known = {**dict(zip(operands, rows, strict=True)), index: places.reshape(shape)}
-    elements = spread(at, [valued(at, one, known) for one in kind.lift(*operands, index)], node.bound[0])
+    elements = full_rows(at, [symbolic_value(at, one, known) for one in kind.lift(*operands, index)], node.bound[0])
     a, b = ([Dummy(integer=part.integer or None) for part in kind.components] for _ in range(2))
     joined = kind.join(tuple(a), tuple(b))
     total = [at.numeral(one) for one in kind.empty]
     for step in range(rows[0].shape[place]):
         after = (slice_along(one, place, step, step + 1) for one in elements)
         known = {**dict(zip(a, total, strict=True)), **dict(zip(b, after, strict=True))}
-        total = [valued(at, one, known) for one in joined]
+        total = [symbolic_value(at, one, known) for one in joined]
     known = dict(zip(a, total, strict=True))
     number = next(number for number, one in enumerate(kind.results) if one.name == node.result)
-    return valued(at, kind.lower(*a)[number], known)
+    return symbolic_value(at, kind.lower(*a)[number], known)
 
 
-def valued(at: Evaluator, expr: Expr, known: dict[Any, Any]) -> Any:
+def symbolic_value(at: Evaluator, expr: Expr, known: dict[Any, Any]) -> Any:
     """An expression of symbols that stand for arrays."""
     return replace(at, known=known)(expr)

@@ -42,13 +42,13 @@ def _is_presence(term: Expr) -> bool:
     return isinstance(term, Where) and term.args[1] is S.Zero
 
 
-def unguarded(expr: Any, symbols: set[Expr]) -> Any:
+def remove_guards(expr: Any, symbols: set[Expr]) -> Any:
     """Remove the guards that stand on slots alone: where(no element, identity, value) → value."""
     if not isinstance(expr, Expr) or not expr.args:
         return expr
     if isinstance(expr, Where) and isinstance(expr.args[0], StrictLessThan) and expr.args[0].lhs in symbols:
-        return unguarded(expr.args[2], symbols)
-    return expr.func(*(unguarded(one, symbols) for one in expr.args))
+        return remove_guards(expr.args[2], symbols)
+    return expr.func(*(remove_guards(one, symbols) for one in expr.args))
 
 
 def extremum(separation: Separation, term: Expr, reduced: tuple[Axis, ...]) -> Equations:
@@ -62,7 +62,7 @@ def extremum(separation: Separation, term: Expr, reduced: tuple[Axis, ...]) -> E
         suffix = f"_{number}" if len(pairs) > 1 else ""
         rows.append((Equation(Symbol(f"g{suffix}"), g), Equation(phi(suffix), phi_of(h, suffix))))
     symbols: dict[Expr, Expr] = {one.symbol: Reduce(one.kind, one.term, reduced) for one in found.slots}
-    final = unguarded(found.final, set(symbols)).xreplace(symbols)
+    final = remove_guards(found.final, set(symbols)).xreplace(symbols)
     rows.append((Equation(Reduce(kind, F, reduced), final),))
     ends = "an end" if len(pairs) == 1 else "ends"
     what = f"lies at {ends}" if kind in WANTED else "is decided at the ends"

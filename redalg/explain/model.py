@@ -106,13 +106,13 @@ class Notice:
 
 def sentence(*parts: Part) -> Sentence:
     """A sentence of its parts; text between `…` in prose is code."""
-    return Sentence(tuple(one for part in parts for one in (coded(part) if isinstance(part, str) else (part,))))
+    return Sentence(tuple(one for part in parts for one in (split_code(part) if isinstance(part, str) else (part,))))
 
 
-def coded(prose: str) -> Iterator[Part]:
+def split_code(prose: str) -> Iterator[Part]:
     """Split prose into its text and its code.
 
-    >>> list(coded("call `f(x)` twice"))
+    >>> list(split_code("call `f(x)` twice"))
     ['call ', 'f(x)', ' twice']
     """
     pieces = prose.split("`")

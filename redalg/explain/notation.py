@@ -37,7 +37,7 @@ def mark_value(value: Value, *marks: str) -> Value:
     return Value(Label(value.name + "".join(marks)), *value.indices)
 
 
-def unmarked(name: str) -> tuple[str, str]:
+def split_marks(name: str) -> tuple[str, str]:
     """A name as (base, marks)."""
     base = name.rstrip(PRIME + HAT + "".join(EACH.values()))
     return base, name[len(base) :]

@@ -80,11 +80,11 @@ def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:
     yield "because", sentence(found.reason)
     for fact in found.evidence:
         if fact not in found.reason:
-            yield "looked at", sentence(typed(fact))
+            yield "looked at", sentence(evidence_as_code(fact))
     yield "instead" if refuses(found) else "try", sentence(found.hint)
 
 
-def typed(evidence: str) -> str:
+def evidence_as_code(evidence: str) -> str:
     """The term of the evidence as code."""
     label, colon, rest = evidence.partition(": ")
     return f"{label}: `{rest}`" if colon and label == "term" and "`" not in rest else evidence

@@ -281,7 +281,7 @@ def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
         lines.append(sentence(*comma_list(list(held)), why))
     waiting: dict[tuple[str, Expr], list[Expr]] = {}
     for separation in decomposition.separations:
-        for part in deferred(separation, decomposition):
+        for part in deferred_parts(separation, decomposition):
             waiting.setdefault(part, []).append(separation.reduction.value)
     for (word, part), values in waiting.items():
         why = " holds no x: it waits for finish, and enters once instead of at every element."
@@ -323,7 +323,7 @@ def slot_table(form: FusedForm) -> Table:
     return Table(("slot", "what", "one per", "of"), tuple(cells))
 
 
-def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:
+def deferred_parts(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:
     """The parts that need no x: an extremum's v(d), and the factor that all d-monomials share but for exponentials."""
     if separation.times == "+" and separation.h[0] is not S.Zero:
         yield "term", separation.h[0]
@@ -395,14 +395,14 @@ def the_finish(form: FusedForm) -> list[Line]:
         lines.append(column(("Pass 2, at every element of ", *reduced_axes_prose(form.cascade)), later))
     why = " is 0/0: NaN, or 0 if the call says so."
     lines += [
-        sentence("Where ", absorbed(output.empty), ", as where no element counts, ", Label(output.name), why)
+        sentence("Where ", absorb_terms(output.empty), ", as where no element counts, ", Label(output.name), why)
         for output in form.outputs
         if output.empty is not S.false
     ]
     return lines
 
 
-def absorbed(condition: Boolean) -> Boolean:
+def absorb_terms(condition: Boolean) -> Boolean:
     """a ∧ (a ∨ b) → a"""
     parts = And.make_args(condition)
     return And(*(one for one in parts if not (isinstance(one, Or) and set(one.args) & set(parts))))

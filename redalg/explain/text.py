@@ -12,7 +12,7 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
-from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, unmarked
+from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, split_marks
 from redalg.explain.sections import derivation, the_conventions
 from redalg.incremental.form import FusedForm
 
@@ -50,7 +50,7 @@ class TextWriter(Writer):
         self.minus = "−"
 
     def name(self, name: str) -> str:
-        base, marks = unmarked(name)
+        base, marks = split_marks(name)
         for prefix, letter in ((DELTA, "δ_"), (RHO, "ρ_")):
             base = letter + base.removeprefix(prefix) if base.startswith(prefix) else base
         plain = base + marks.replace(HAT, "")
@@ -125,7 +125,7 @@ def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str,
 def render(derived: Derivation) -> str:
     """The whole derivation."""
     heading = prose_text(derived.heading)
-    lines = [heading, "═" * text_width(heading), *wrapped(prose_text(derived.summary.parts), "")]
+    lines = [heading, "═" * text_width(heading), *wrap_text(prose_text(derived.summary.parts), "")]
     for number, section in enumerate(derived.sections, 1):
         lines += ["", *section_text(number, section)]
     return "\n".join(line.rstrip() for line in lines)
@@ -134,7 +134,7 @@ def render(derived: Derivation) -> str:
 def notice_text(notice: Notice) -> str:
     """The heading with a rule below it, and a labelled paragraph for every entry."""
     entries = [(label, prose_text(one.parts)) for label, one in notice.entries]
-    return "\n".join([notice.heading, "─" * len(notice.heading), *labelled(entries)])
+    return "\n".join([notice.heading, "─" * len(notice.heading), *labelled_lines(entries)])
 
 
 def section_text(number: int, section: Section) -> Iterator[str]:
@@ -152,7 +152,7 @@ def section_text(number: int, section: Section) -> Iterator[str]:
 def line_text(line: Line, bullet: str) -> Iterator[str]:
     """One line of the model."""
     if isinstance(line, Sentence):
-        yield from wrapped(prose_text(line.parts), bullet)
+        yield from wrap_text(prose_text(line.parts), bullet)
     elif isinstance(line, Table):
         yield from table_text(line)
     else:
@@ -174,7 +174,7 @@ def equations_text(line: Equations) -> Iterator[str]:
             yield f"     {pad_right(a, left)} {r} {pad_right(b, second)}    {pad_right(c, left)} {s} {d}"
         else:
             for a, r, b in row:
-                yield from wrapped(b, f"     {pad_right(a, left)} {r} ", " " * (left + 8 + 2))
+                yield from wrap_text(b, f"     {pad_right(a, left)} {r} ", " " * (left + 8 + 2))
 
 
 def table_text(table: Table) -> Iterator[str]:
@@ -186,15 +186,15 @@ def table_text(table: Table) -> Iterator[str]:
     for row in rows:
         first = ["" if row[0] == before and not table.header else row[0], *row[1:-1]]
         lead = "     " + "   ".join(pad_right(cell, size) for cell, size in zip(first, sizes, strict=True)) + "   "
-        yield from wrapped(row[-1], lead, " " * (text_width(lead) + 2))
+        yield from wrap_text(row[-1], lead, " " * (text_width(lead) + 2))
         before = row[0]
 
 
-def labelled(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+def labelled_lines(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
     """`label   text`, wrapped."""
     size = max(len(label) for label, _ in entries)
     for label, text in entries:
-        yield from wrapped(" ".join(text.split()), f"{label:<{size}}   ", " " * (size + 3))
+        yield from wrap_text(" ".join(text.split()), f"{label:<{size}}   ", " " * (size + 3))
 
 
 def text_width(text: str) -> int:
@@ -207,7 +207,7 @@ def pad_right(text: str, size: int) -> str:
     return text + " " * (size - text_width(text))
 
 
-def wrapped(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
+def wrap_text(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
     """A text after its lead, broken where the fewest brackets are open, and then as late as possible."""
     hang = hang if hang is not None else " " * text_width(lead)
     while text_width(lead + text) > WIDTH:

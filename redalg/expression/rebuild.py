@@ -60,12 +60,12 @@ def replace_nodes(expr: Basic, others: Mapping[Any, Any]) -> Any:
     return visit(expr)
 
 
-def uncompared(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
+def extremum_as_written(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
     """The max or min of parts in no known order: SymPy would compare each two at length to find that out.
 
     >>> from sympy import Symbol
     >>> x, y, z = map(Symbol, "xyz")
-    >>> uncompared(Max, [Max(x, y), z])
+    >>> extremum_as_written(Max, [Max(x, y), z])
     Max(x, y, z)
     """
     flat = list(dict.fromkeys(one for part in parts for one in (part.args if isinstance(part, lattice) else (part,))))

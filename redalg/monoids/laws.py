@@ -27,7 +27,7 @@ def finite(random: Random) -> Expr:
     return Rational(random.randint(-6, 6), random.choice((1, 1, 2, 3)))
 
 
-def extended(random: Random) -> Expr:
+def random_extended(random: Random) -> Expr:
     """A fraction or ±∞."""
     return random.choice((S.Infinity, S.NegativeInfinity)) if random.random() < 0.25 else finite(random)
 
@@ -40,7 +40,7 @@ def random_log(random: Random) -> Expr:
 DOMAINS: dict[str, Callable[[Random], Expr]] = {
     "finite": finite,
     "any": finite,
-    "extended": extended,
+    "extended": random_extended,
     "logarithm": random_log,
     "nonnegative": lambda random: abs(finite(random)),
     "positive": lambda random: abs(finite(random)) + 1,

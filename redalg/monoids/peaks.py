@@ -17,7 +17,7 @@ from redalg.monoids.monoid import Component, Monoid, Parts
 from redalg.monoids.selection import NOWHERE, comes_before
 
 
-def weighed(w: Expr, u: Expr, _n: Expr) -> Parts:
+def lift_weighted(w: Expr, u: Expr, _n: Expr) -> Parts:
     """(w, u) ↦ itself, of no weight (0, −∞); an exponent that is not finite is in the weight."""
     above, below = u > S.NegativeInfinity, u < S.Infinity
     none = Or(Eq(w, 0), Eq(u, S.NegativeInfinity))
@@ -60,7 +60,7 @@ def first_larger(a: Parts, b: Parts) -> Parts:
 
 def weighed_at(w: Expr, u: Expr, n: Expr) -> Parts:
     """(w, u) at n ↦ (w, u, n)."""
-    return *weighed(w, u, n), n
+    return *lift_weighted(w, u, n), n
 
 
 def peak_place(_w: Expr, _u: Expr, n: Expr) -> Parts:
@@ -75,6 +75,6 @@ def peak_value(w: Expr, u: Expr) -> Parts:
 
 PARTS = (Component("weight", S.NegativeInfinity), Component("exponent", S.Zero))
 DOMAINS = ("finite", "logarithm")
-PEAK = Monoid("peak", "max", PARTS, combine_peaks, DOMAINS, weighed, peak_value, idempotent=True)
+PEAK = Monoid("peak", "max", PARTS, combine_peaks, DOMAINS, lift_weighted, peak_value, idempotent=True)
 ARGPEAK = Monoid("argpeak", "argmax", (*PARTS, Component("index", NOWHERE, integer=True)), first_larger, DOMAINS,
                  weighed_at, peak_place, idempotent=True)  # fmt: skip

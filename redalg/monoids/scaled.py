@@ -22,7 +22,7 @@ def mantissa_and_exponent(x: Expr, _n: Expr) -> Parts:
     return Mantissa(x), Exponent(x)
 
 
-def multiplied(a: Parts, b: Parts) -> Parts:
+def combine_products(a: Parts, b: Parts) -> Parts:
     """a ⊕ b: the mantissas' product is at least 1/4, so that one doubling normalises it."""
     m, e = a[0] * b[0], a[1] + b[1]
     small, zero = Abs(m) < HALF, Eq(m, 0)
@@ -44,7 +44,7 @@ def combine_compensated(a: Parts, b: Parts) -> Parts:
     return a[0] + b[0], a[1] + b[1] + Lost(a[0], b[0])
 
 
-def corrected(s: Expr, c: Expr) -> Parts:
+def corrected_sum(s: Expr, c: Expr) -> Parts:
     """(s, c) ↦ s + c."""
     return (s + c,)
 
@@ -67,12 +67,12 @@ def logsumexp_value(m: Expr, l: Expr) -> Parts:
 
 
 SCALED_PRODUCT = Monoid(
-    "scaled_product", "·", (Component("mantissa", HALF), Component("exponent", S.One, integer=True)), multiplied,
+    "scaled_product", "·", (Component("mantissa", HALF), Component("exponent", S.One, integer=True)), combine_products,
     lift=mantissa_and_exponent, lower=scaled_value,
 )  # fmt: skip
 COMPENSATED_SUM = Monoid(
     "compensated_sum", "+", (Component("sum", S.Zero), Component("lost", S.Zero)), combine_compensated,
-    lift=with_no_loss, lower=corrected,
+    lift=with_no_loss, lower=corrected_sum,
 )  # fmt: skip
 LOGSUMEXP = Monoid(
     "logsumexp", "⊕", (Component("max", S.NegativeInfinity), Component("sum", S.Zero)), combine_logsumexp,

@@ -32,7 +32,7 @@ def lift_to_list(x: Expr, n: Expr) -> Parts:
     return Tuple(x), Tuple(n)
 
 
-def negated(x: Expr, n: Expr) -> Parts:
+def with_place_negated(x: Expr, n: Expr) -> Parts:
     """x at n ↦ (−x, n): the least of x is the greatest of −x."""
     return -x, n
 
@@ -89,6 +89,6 @@ ARG = (Result("", "int64"),)
 EDGES: tuple[Parts, ...] = ((S.NaN,), (S.NegativeInfinity,), (S.Infinity,), (S.Zero,))
 ARGMAX = Monoid("argmax", "argmax", PLACED, better, ("extended",), with_place, index_part, ARG, idempotent=True,
                 exact=True, edges=EDGES)  # fmt: skip
-ARGMIN = Monoid("argmin", "argmin", PLACED, better, ("extended",), negated, index_part, ARG, idempotent=True,
+ARGMIN = Monoid("argmin", "argmin", PLACED, better, ("extended",), with_place_negated, index_part, ARG, idempotent=True,
                 exact=True, edges=EDGES)  # fmt: skip
 TOPK = topk_monoid(None)

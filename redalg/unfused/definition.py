@@ -35,8 +35,8 @@ from redalg.unfused.torch_terms import (
     SUM,
     Layout,
     Term,
+    axis_letters,
     is_reciprocal,
-    lettered,
     repeated_expressions,
 )
 
@@ -179,7 +179,7 @@ class _Definition:
         if not all(any(axis in one.axes for one in operands) for axis in reduced):
             return self.lay.along("sum", self.visit(term), reduced)
         axes = self.lay.union(operands)
-        letters = lettered(axes)
+        letters = axis_letters(axes)
         spec = ",".join("".join(letters[a] for a in one.axes) for one in operands)
         kept = tuple(a for a in axes if a not in reduced)
         result, texts = "".join(letters[a] for a in kept), ", ".join(one.text for one in operands)

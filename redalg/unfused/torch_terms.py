@@ -131,7 +131,7 @@ class Layout:
         return made
 
 
-def lettered(axes: Iterable[Axis]) -> dict[Axis, str]:
+def axis_letters(axes: Iterable[Axis]) -> dict[Axis, str]:
     """A letter for each axis: its own if it has one."""
     made: dict[Axis, str] = {}
     for axis in axes:

@@ -165,7 +165,7 @@ def test_no_bytes_crash_the_reader(tmp_path_factory: pytest.TempPathFactory, dat
     path = tmp_path_factory.mktemp("any") / "H200.json"
     path.write_bytes(data)
     with pytest.warns(RuntimeWarning, match="holds no tuned plans"):
-        assert tuned.parsed(path) is None
+        assert tuned.parse_file(path) is None
 
 
 BROKEN: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -385,7 +385,7 @@ def test_the_shipped_packs_are_whole() -> None:
     packs = sorted((Path(ra.__file__).parent / "tuned").glob("*.json"))
     assert packs
     for path in packs:
-        entries = tuned.parsed(path)
+        entries = tuned.parse_file(path)
         assert entries
         assert {tuned.file_name(one.key.card) for one in entries.values()} == {path.name}
         for one in entries.values():

@@ -330,7 +330,7 @@ def test_an_entry_is_read_as_it_was_kept_and_others_load_unchanged() -> None:
     assert tuned.read_entries(path) == {kept.name: kept}
     shipped = Path(ra.__file__).parent / "tuned" / "H200.json"
     lines = json.loads(shipped.read_text(encoding="utf-8"))["entries"]
-    assert len(tuned.parsed(shipped) or {}) == len(lines)
+    assert len(tuned.parse_file(shipped) or {}) == len(lines)
 
 
 def test_a_call_takes_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,8 +60,8 @@ from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.errors import Text
 from redalg.expression import Axis, Where
 from redalg.expression.contents import elements_of, of_kind, operations_of, sympy_text, values_of
-from redalg.expression.expanded import addends_of, expanded
-from redalg.expression.rebuild import replace_nodes, uncompared, with_args
+from redalg.expression.expanded import addends_of, expansion
+from redalg.expression.rebuild import extremum_as_written, replace_nodes, with_args
 from redalg.monoids import monoid
 
 MIXED = X | D
@@ -142,7 +142,7 @@ class Finder:
             return self._generated(node, kind, where, node, GENERATOR)
         node = self.inward(node)
         if isinstance(node, LATTICE[kind]):
-            return uncompared(node.func, [self.extremum(arg, kind, where) for arg in node.args])
+            return extremum_as_written(node.func, [self.extremum(arg, kind, where) for arg in node.args])
         if isinstance(node, Where):
             return self._branches(node, kind, where)
         if isinstance(node, Abs) and kind == "max" and node.args[0].is_Add and self._several(node):
@@ -173,7 +173,7 @@ class Finder:
         if not (node.is_Add or falling or rest.is_extended_nonnegative):
             return node
         made = held.func if not falling else Min if isinstance(held, Max) else Max
-        return uncompared(made, [node.func(rest, arg) for arg in held.args])
+        return extremum_as_written(made, [node.func(rest, arg) for arg in held.args])
 
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args
@@ -184,7 +184,7 @@ class Finder:
         identity = monoid(kind).identity
         sides = ((a, condition), (b, otherwise(condition)))
         made = [self.extremum(branch, kind, where & side) for branch, side in sides if branch != identity]
-        return uncompared(LATTICE[kind], made)
+        return extremum_as_written(LATTICE[kind], made)
 
     def _crossed(self, node: Where, kind: str, where: Boolean) -> Expr:
         """The extremum of a choice whose condition compares x with d, as a whole or by its branches."""
@@ -197,7 +197,7 @@ class Finder:
         known = [one for one in values if one is not None]
         if not known or len(known) < len(values):
             raise self._threshold(node, kind)
-        return uncompared(LATTICE[kind], known)
+        return extremum_as_written(LATTICE[kind], known)
 
     def _stepped(self, node: Where, kind: str, where: Boolean) -> Expr | None:
         """The extremum of a choice that rises or falls with one function of x; NaN takes the second branch."""
@@ -216,7 +216,7 @@ class Finder:
         value = self.present(replace_nodes(phi, {variable: self.slot(end, u, counted)}), kind, counted)
         if not hidden or b == monoid(kind).identity:
             return value
-        return uncompared(LATTICE[kind], [value, self.present(b, kind, And(where, Not(is_number(u))))])
+        return extremum_as_written(LATTICE[kind], [value, self.present(b, kind, And(where, Not(is_number(u))))])
 
     def _of_one(self, opened: Expr, generators: dict[Expr, Dummy]) -> tuple[Expr, Dummy, Expr] | None:
         """The function of x that gives all generators, its symbol, and the node as a function of it; or None."""
@@ -305,7 +305,7 @@ class Finder:
                     plain[part] = with_args(part, [visit(arg) for arg in part.args]) if opens else part
             return plain[part]
 
-        made = expanded(visit(node))
+        made = expansion(visit(node))
         return node if made == plain[node] else replace_nodes(made, {new: old for old, new in plain.items()})
 
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
@@ -324,7 +324,7 @@ class Finder:
         self.g += [u] * len(ends)
         self.functions += [(phi, variable)] * len(ends)
         made = [replace_nodes(phi, {variable: self.slot(end, u, where)}) for end in ends]
-        value = uncompared(LATTICE[kind], made)
+        value = extremum_as_written(LATTICE[kind], made)
         safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)
         if len(ends) == 2:  # over no element the largest is below the smallest
             return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)
@@ -345,7 +345,7 @@ class Finder:
             return node.func(*rest, self.opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
         args = [self.opened(arg, generators) for arg in node.args]
         if isinstance(node, Max | Min):
-            return uncompared(node.func, args)
+            return extremum_as_written(node.func, args)
         return absolute(args[0], self.separator.facts) if isinstance(node, Abs) else node.func(*args)
 
     def _separated(self, node: Expr) -> Polynomial:
@@ -421,7 +421,7 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
     opened = Finder(separator).opened(term, generators)
     if len(generators) > 1:
         generators = {}
-        opened = Finder(separator).opened(expanded(term), generators)
+        opened = Finder(separator).opened(expansion(term), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
         found = curvature(opened, variable, separator.facts)

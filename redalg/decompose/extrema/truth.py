@@ -21,7 +21,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.extrema.extremal import Extremal, Finder
-from redalg.decompose.extrema.ties import EXTREMA, compared
+from redalg.decompose.extrema.ties import EXTREMA, value_comparison
 from redalg.decompose.separate.plain import is_finite, is_number
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, NotSeparable, X
@@ -120,7 +120,7 @@ class _Truth:
         """u ≥ max u for u = max u, or u ≤ min u for u = min u, and the condition under which they agree; or None."""
         for value in sorted(values_of(condition) & self.separator.facts.keys(), key=sympy_text):
             kind, u = self.separator.facts[value]
-            found = compared(condition, u, value) if kind in EXTREMA else None
+            found = value_comparison(condition, u, value) if kind in EXTREMA else None
             if found is not None:
                 return (Ge if kind == "max" else Le)(u, value), is_finite(u) if found[1] else S.true
         return None

@@ -49,7 +49,7 @@ class Sides:
         return not free_axes(node).isdisjoint(self.axes)
 
 
-def distributed(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+def pull_reductions(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
     """The reduction as an expression of symbols, each of which stands for such a reduction of x alone; or None."""
     if not isinstance(term, Tuple) or len(term.args) != 2 or not sides.has_d(term):
         return None

@@ -33,11 +33,11 @@ from redalg.decompose.parse.axes import (
     total_extent,
     with_totals,
 )
-from redalg.decompose.parse.distribute import SUMS, Sides, distributed, opened_at
+from redalg.decompose.parse.distribute import SUMS, Sides, opened_at, pull_reductions
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
-from redalg.expression.rebuild import uncompared, with_args
+from redalg.expression.rebuild import extremum_as_written, with_args
 from redalg.monoids import monoid
 
 UNROLL_LIMIT = 16
@@ -242,7 +242,7 @@ class _Builder:
     def _apart(self, node: Reduce, term: Expr) -> Expr | None:
         """A reduction whose operands hold values, from reductions whose operands hold none; or None."""
         sides = self._sides()
-        found = distributed(node.kind, term, node.result, sides)
+        found = pull_reductions(node.kind, term, node.result, sides)
         if found is None:
             return None
         made = {
@@ -271,7 +271,7 @@ class _Builder:
         selector, needed = held
         alone = hint if len(needed) == 1 else None
         values = [selector.of_some(what, self._add(what, one, alone), identity) for what, one in needed]
-        return uncompared(LATTICE[kind], values) if values else None
+        return extremum_as_written(LATTICE[kind], values) if values else None
 
     def _times(self, part: Part, hint: str | None) -> Expr:
         """h·(the sum over the elements that attain an extremum, or do not); 0 if there are none, whatever h is."""

@@ -30,11 +30,11 @@ Sign: TypeAlias = Callable[[Expr], int]
 Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
 
 
-def bounded(difference: Add, facts: Facts, sign: Sign) -> int:
+def bounded_sign(difference: Add, facts: Facts, sign: Sign) -> int:
     """The sign of a difference, by bounds: 1 for at least 0, −1 for at most 0, 0 for unknown."""
     if not elements_of(difference) or operations_of(difference) > SIZE_LIMIT:
         return 0
-    cleared = without_denominators(Add(*(unsigned(term, sign) for term in difference.args)), sign)
+    cleared = without_denominators(Add(*(pull_nonnegative(term, sign) for term in difference.args)), sign)
     if cleared != difference:
         return sign(cleared)
     for term in difference.args:
@@ -46,7 +46,7 @@ def bounded(difference: Add, facts: Facts, sign: Sign) -> int:
     return 0
 
 
-def unsigned(term: Expr, sign: Sign) -> Expr:
+def pull_nonnegative(term: Expr, sign: Sign) -> Expr:
     """A product with |h·w| as h·|w| for each h that is known to be at least 0."""
     factors = list[Expr]()
     for factor in Mul.make_args(term):

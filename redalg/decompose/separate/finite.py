@@ -28,7 +28,7 @@ from redalg.decompose.separate.separating import Separating
 from redalg.decompose.separate.theorems import D, X
 from redalg.expression import UNDEFINED, Value, Where
 from redalg.expression.contents import elements_of, nodes_of, of_kind, operations_of, sympy_text, values_of
-from redalg.expression.rebuild import uncompared, with_args
+from redalg.expression.rebuild import extremum_as_written, with_args
 
 OPENED_LIMIT = 200
 """Operations beyond which a term is not taken apart again: every value at least doubles it."""
@@ -164,7 +164,7 @@ def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Exp
 def _at(node: Any, args: list[Any], value: Expr, of_x: Callable[[Expr], bool]) -> Any:
     """Rebuild a node from arguments in which `value` stands for the part."""
     if isinstance(node, Max | Min):
-        return uncompared(node.func, args)
+        return extremum_as_written(node.func, args)
     if value in VANISHING and node.is_Mul and S.Zero in args:
         weights = [one for one, arg in zip(node.args, args, strict=True) if arg is S.Zero]
         masked = all(isinstance(one, exp) for one in weights)

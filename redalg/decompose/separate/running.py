@@ -48,12 +48,12 @@ def is_within(separator: Separating, rounded: Expr, largest: Expr) -> bool:
     if choice is not None:
         rest = Mul(*(one for one in Mul.make_args(rounded) if one is not choice))
         return all(is_within(separator, rest * branch, largest) for branch in choice.args[1:])
-    factor, rest = divided(separator, rounded).as_coeff_Mul()
+    factor, rest = divide_by_larger(separator, rounded).as_coeff_Mul()
     limits = [(rest, S.One)] * bool(abs(factor) <= largest) + [(factor * rest, largest)]
     return any(separator.sign(limit - part) == 1 == separator.sign(limit + part) for part, limit in limits)
 
 
-def divided(separator: Separating, rounded: Expr) -> Expr:
+def divide_by_larger(separator: Separating, rounded: Expr) -> Expr:
     """Replace a product that divides by max(ε, d) by one that divides by d, which is larger."""
     factors = []
     for factor in Mul.make_args(rounded):

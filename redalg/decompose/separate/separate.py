@@ -66,7 +66,7 @@ from redalg.decompose.separate.theorems import (
     D,
     NotSeparable,
     X,
-    coupled,
+    coupling_reason,
     declaring,
     is_analytic,
     pole,
@@ -76,7 +76,7 @@ from redalg.decompose.separate.theorems import (
 from redalg.errors import Text
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, sympy_text
-from redalg.expression.expanded import evaluated, expand_products
+from redalg.expression.expanded import evaluate_nodes, expand_products
 from redalg.expression.rebuild import canonical_order
 
 
@@ -154,7 +154,7 @@ class Separator(Separating):
             return self._pure_log(node.args[0])
         if node.is_Add and not on_x:
             return laurent.add(*map(self.pure, node.args))
-        if node.is_Add and (collected := evaluated(node)) != node:
+        if node.is_Add and (collected := evaluate_nodes(node)) != node:
             return self.pure(collected)
         if on_x and (found := as_exponential(node)) is not None:
             return laurent.multiply(self.exponential(found[0]), self.pure(found[1]))
@@ -230,7 +230,7 @@ class Separator(Separating):
         out, x_terms = laurent.ONE, list[Expr]()
         for term in terms:
             if self.side(term) == X | D:
-                raise NotSeparable(exp(term), coupled(term, "exp"), certain=True)
+                raise NotSeparable(exp(term), coupling_reason(term, "exp"), certain=True)
             if self.side(term) == X:
                 x_terms.append(term)
             else:
@@ -375,7 +375,7 @@ class Separator(Separating):
         terms = Add.make_args(expand_products(node.args[0]))
         mixed = next((term for term in terms if self.side(term) == X | D), None)
         if mixed is not None:
-            raise NotSeparable(node, coupled(mixed, type(node).__name__), certain=True)
+            raise NotSeparable(node, coupling_reason(mixed, type(node).__name__), certain=True)
         if isinstance(node, sinh | cosh):  # (e^z ± e^−z)/2: the products of the addition theorem overflow and cancel
             z, half = node.args[0], Fraction(1, 2)
             if isinstance(node, cosh):

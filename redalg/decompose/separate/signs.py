@@ -17,10 +17,10 @@ from typing import Literal, TypeAlias, final
 
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin, tanh
 
-from redalg.decompose.separate.bounds import bounded
+from redalg.decompose.separate.bounds import bounded_sign
 from redalg.expression import Cast, Element, Let, Value, Where
 from redalg.expression.contents import elements_of, of_kind, sympy_text, values_of
-from redalg.expression.expanded import addends_of, expanded
+from redalg.expression.expanded import addends_of, expansion
 from redalg.expression.operators import operator_of
 
 Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
@@ -215,7 +215,7 @@ def _difference(expr: Add, facts: Facts) -> Sign | None:
         left = KnownFacts(others, facts.effort) if isinstance(facts, KnownFacts) else others
         for bound in _bounds(monoid, u):
             rest = expr - factor * value + factor * bound
-            rest = expanded(rest) if addends_of(rest) <= ADDENDS_LIMIT else rest
+            rest = expansion(rest) if addends_of(rest) <= ADDENDS_LIMIT else rest
             if rest == 0 or ((other := sign_of(rest, left)) is not None and (other in UP) == (lead in UP)):
                 return lead
     return None
@@ -237,7 +237,7 @@ def _searched(expr: Add, facts: Facts) -> Sign | None:
 
 
 def _bounded(expr: Add, facts: KnownFacts) -> Sign | None:
-    found = bounded(expr, facts, lambda one: _way(sign_of(one, facts)))
+    found = bounded_sign(expr, facts, lambda one: _way(sign_of(one, facts)))
     return None if not found else "nonnegative" if found > 0 else "nonpositive"
 
 

@@ -230,7 +230,7 @@ def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool
                  "singular at different places are independent, so the rank is infinite"), True  # fmt: skip
 
 
-def coupled(term: Expr, function: str) -> Text:
+def coupling_reason(term: Expr, function: str) -> Text:
     """The reason that exp(… + x·d) does not separate."""
     where = "in an exponent" if function == "exp" else f"in `{function}`"
     return Text("couples x and d through the product `", term, f"` {where}: functions {function}(x·d) are independent "

@@ -42,7 +42,7 @@ def decompose_in_passes(cascade: Cascade, most: int, *, exact: bool) -> tuple[De
     levels = Levels(cascade, most, exact=True)
     if levels.needed is not None and levels.needed <= most:
         return tuple(map(decompose, pass_cascades(levels.cascade, levels, levels.number)))
-    return None if exact or unseparated(cascade, exact=False) else (decompose(cascade),)
+    return None if exact or blocking_reduction(cascade, exact=False) else (decompose(cascade),)
 
 
 @final
@@ -148,7 +148,7 @@ class Levels:
 
     def settle(self, level: int) -> bool:
         """Move each reduction that does not separate in a pass to the next one; False if one never separates."""
-        while (name := unseparated(self.only(level), exact=self.exact)) is not None:
+        while (name := blocking_reduction(self.only(level), exact=self.exact)) is not None:
             blocked = next(one for one in self.cascade.reductions if one.name == name)
             if not self.count_first(blocked) and not self.defer(blocked, level):
                 return False
@@ -183,7 +183,7 @@ class Levels:
         return True
 
 
-def unseparated(cascade: Cascade, *, exact: bool) -> str | None:
+def blocking_reduction(cascade: Cascade, *, exact: bool) -> str | None:
     """The name of a reduction without a one-pass form (if `exact`, one without roundings); None if all have one."""
     try:
         separated = decompose(cascade)
@@ -245,7 +245,7 @@ def offending(cascade: Cascade, blocked: Reduction, wanted: set[Value], *, exact
         tensors = [other for other in running if other not in wanted or other in fewer]
         alone = replace(cascade, outputs=(Output(blocked.name, blocked.value, blocked.axes),))
         tensors.remove(blocked.value)
-        if unseparated(prune_cascade(substitute_tensors(alone, as_tensors(tensors))), exact=exact) is None:
+        if blocking_reduction(prune_cascade(substitute_tensors(alone, as_tensors(tensors))), exact=exact) is None:
             needed = fewer
     return set(needed)
 
@@ -269,10 +269,10 @@ def split_cascade(cascade: Cascade, needed: Iterable[Value], roundings: Iterable
     given: dict[Expr, Expr] = {**as_tensors(one for one in cascade.values if one in wanted)}
     rounded = []
     for number, rounding in enumerate(cast for cast in dict.fromkeys(roundings) if rounds_repeatedly(cast, cascade)):
-        tensor = Element(Label(unused(f"rounded_{number}", cascade)), *rounding_axes(rounding, cascade))
+        tensor = Element(Label(free_name(f"rounded_{number}", cascade)), *rounding_axes(rounding, cascade))
         rounded.append(Output(tensor.name, rounding, tensor.indices, carries=True))
         given[rounding] = tensor
-    second = prune_cascade(produced(substitute_tensors(cascade, given)))
+    second = prune_cascade(extract_producers(substitute_tensors(cascade, given)))
     numbers = second.value_tensors()
     values = [Output(reduction.name, as_number(reduction) if reduction.name in numbers else reduction.value,
                      reduction.value.indices)
@@ -281,13 +281,15 @@ def split_cascade(cascade: Cascade, needed: Iterable[Value], roundings: Iterable
     return prune_cascade(replace(cascade, outputs=used)), second
 
 
-def produced(cascade: Cascade) -> Cascade:
+def extract_producers(cascade: Cascade) -> Cascade:
     """The cascade in which reductions of tensors over other axes are producers: no value in them is still running."""
     found: dict[Expr, Producer] = {}
     for expr in (*(one.term for one in cascade.reductions), *(one.expr for one in cascade.outputs)):
         for node in outermost_reductions(expr):
             if node not in found and not values_of(node):
-                name = unused("_".join([node.kind, *(str(axis.name) for axis in node.bound)]), cascade, found.values())
+                name = free_name(
+                    "_".join([node.kind, *(str(axis.name) for axis in node.bound)]), cascade, found.values()
+                )
                 axes = axes_by_name(free_axes(node))
                 found[node] = Producer(name, axes, parse({name: (node, axes)}))
     values: dict[Expr, Expr] = {node: one.value for node, one in found.items()}
@@ -326,11 +328,11 @@ def rounding_axes(cast: Cast, cascade: Cascade) -> tuple[Axis, ...]:
     return (*sorted(axes - {cascade.axis}, key=str), cascade.axis)
 
 
-def unused(name: str, cascade: Cascade, others: Iterable[Producer] = ()) -> str:
+def free_name(name: str, cascade: Cascade, others: Iterable[Producer] = ()) -> str:
     """The name, with underscores appended if a part of the cascade or one of other producers bears it."""
     taken = {*cascade.inputs(), *(one.name for one in cascade.scalars()), *(one.name for one in cascade.values)}
     taken |= {one.name for one in (*cascade.producers, *others)}
-    return name if name not in taken else unused(f"{name}_", cascade, others)
+    return name if name not in taken else free_name(f"{name}_", cascade, others)
 
 
 def substitute_tensors(cascade: Cascade, given: Mapping[Expr, Expr]) -> Cascade:

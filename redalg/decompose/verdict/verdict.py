@@ -30,14 +30,14 @@ from redalg.decompose.extrema.truth import truth_extremum
 from redalg.decompose.parse.merged import merge_reductions
 from redalg.decompose.parse.totals import with_known_total
 from redalg.decompose.samples.conditions import speaks
-from redalg.decompose.samples.memberships import MEMBERS, met
+from redalg.decompose.samples.memberships import MEMBERS, apply_memberships
 from redalg.decompose.samples.needs import needs, output_rank_test
 from redalg.decompose.samples.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
-from redalg.decompose.samples.winners import moved
+from redalg.decompose.samples.winners import apply_winners
 from redalg.decompose.separate import laurent, products
 from redalg.decompose.separate.choices import of_either_branch
 from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
-from redalg.decompose.separate.guarded import guarded, hides
+from redalg.decompose.separate.guarded import hides, parts_by_guard
 from redalg.decompose.separate.identities import REWRITES, Rewrite, spellings
 from redalg.decompose.separate.laurent import Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.separate.rounding import Rounding
@@ -181,7 +181,7 @@ def decompose(cascade: Cascade) -> Decomposition:
             if (other := of_either_branch(cascade, reduction, separator)) is not None:
                 with suppress(NotFusible, Undecided):
                     return decompose(other)
-            found = audited(reduction, term, finding, separator, cascade)
+            found = settle_by_rank(reduction, term, finding, separator, cascade)
             if isinstance(found, Decomposition):
                 return found
             made.append(found)
@@ -210,16 +210,16 @@ def separation(reduction: Reduction, term: Expr, separator: Separator, opened: i
     return separation(reduction, cases, separator, opened + 1)
 
 
-def audited(
+def settle_by_rank(
     reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
 ) -> Separation | Decomposition:
     """Settle a finding by the rank test: return a separation found after rewriting, or raise the verdict.
 
     If reductions without a state cancel in the outputs, return the decomposition of the cascade in which they do.
     """
-    audit = measured(reduction, term, separator, cascade)
+    audit = rank_audit(reduction, term, separator, cascade)
     if finding.certain and audit.test.settles:  # a kink may lie beside all samples
-        audit = audit.again(tested(reduction, term))
+        audit = audit.again(rank_summand(reduction, term))
     test = audit.test
     divided = isinstance(finding.node, Pow) and bool(test.ranks)  # a pole may cancel in a term of any rank
     rewrites = REWRITES if test.settles else REWRITES[not divided : 2]
@@ -234,9 +234,9 @@ def audited(
         finding = NotSeparable(finding.node, Text(finding.reason, GENERAL), certain=False, hint=finding.hint)
     if not finding.certain:
         here = setting_of(separator, cascade)
-        finding = met(moved(finding, reduction, term, here), reduction, term, here)
+        finding = apply_memberships(apply_winners(finding, reduction, term, here), reduction, term, here)
     if test.grows and not finding.certain:
-        test = audit.in_digits(tested(reduction, term))
+        test = audit.in_digits(rank_summand(reduction, term))
     refusal = verdict_of_finding(reduction, finding, test, cascade)
     later = cascade.reductions[cascade.reductions.index(reduction) + 1 :]
     if isinstance(refusal, NotFusible) and not needs(cascade, reduction, later):
@@ -290,14 +290,14 @@ def of_rest(finding: NotSeparable, audit: Audit, term: Expr, separator: Separato
     return audit.test
 
 
-def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
+def rank_audit(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
     """The rank test of a sum's term, or of the logarithm of a product's term, since Π F = exp(Σ log F)."""
     if reduction.monoid.name not in ("sum", "prod"):
         return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
-    return setting_of(separator, cascade).audit(tested(reduction, term))
+    return setting_of(separator, cascade).audit(rank_summand(reduction, term))
 
 
-def tested(reduction: Reduction, term: Expr) -> Expr:
+def rank_summand(reduction: Reduction, term: Expr) -> Expr:
     """The summand of a sum, or the logarithm of a product's factor."""
     return term if reduction.monoid.name == "sum" else log(Abs(term, evaluate=False), evaluate=False)
 
@@ -330,7 +330,7 @@ def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Sepa
     """Separate a sum: its term as a polynomial."""
     domain = separator.domain
     masked = reduction.term if live_term(reduction.term, domain) == term else term
-    found = guarded(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
+    found = parts_by_guard(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
     if found.keys() == {S.One}:
         found = {S.One: term}
     polynomials = {some: separator.separate(live_term(part, domain)) for some, part in found.items()}

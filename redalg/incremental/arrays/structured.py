@@ -121,7 +121,7 @@ def joiner(structure: Structure, lies: Layout, scope: Scope) -> Joiner:
     """The join of two elements: the array library's own, or that of the monoid's expressions."""
     native = NATIVE.get(structure.monoid.name)
     if native is None:
-        return lambda a, b: combined(structure.monoid, a, b, scope)
+        return lambda a, b: combine_elements(structure.monoid, a, b, scope)
 
     def join(a: Element, b: Element) -> Element:
         shapes = zip(*(one.shape for one in (*a, *b)), strict=True)
@@ -132,7 +132,7 @@ def joiner(structure: Structure, lies: Layout, scope: Scope) -> Joiner:
     return join
 
 
-def combined(monoid: Monoid, a: Element, b: Element, scope: Scope) -> Element:
+def combine_elements(monoid: Monoid, a: Element, b: Element, scope: Scope) -> Element:
     """a ⊕ b by the monoid's own expressions."""
     symbols = (*component_symbols(monoid, "a"), *component_symbols(monoid, "b"))
     inner = scope.over({}, dict(zip(symbols, (*a, *b), strict=True)))

@@ -68,7 +68,7 @@ class Pool:
                  *, wholes: tuple[Whole, ...] = (), sized: frozenset[int] = frozenset()) -> None:  # fmt: skip
         self.atoms, self.auxiliary, self.rooted, self.scaled = atoms, auxiliary, rooted, divided | rooted
         written = {(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)}
-        self.slopes = chained(written, {one.atom for one in wholes if one.exponentials}, atoms)
+        self.slopes = chain_slopes(written, {one.atom for one in wholes if one.exponentials}, atoms)
         shifted = {atom for one in centred for atom in one.centres if one.shift(atom) or not one.slopes(atom)}
         shifted |= auxiliary
         for _ in self.slopes:
@@ -226,7 +226,9 @@ class Pool:
         return derived
 
 
-def chained(written: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], atoms: Atoms) -> list[tuple[int, int]]:
+def chain_slopes(
+    written: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], atoms: Atoms
+) -> list[tuple[int, int]]:
     """The slopes, and those between two generators that a third one has slopes on: the later on the earlier.
 
     So z_1, z_2, … are orthogonal in pairs if every slope is that of least squares: L·D·Lᵀ of their Gram matrix, L

@@ -115,7 +115,7 @@ class Attempts:
     def at(self, auxiliary: frozenset[int], rooted: frozenset[int] = NONE, sized: frozenset[int] = NONE,
            *, level: bool = False) -> Attempt:  # fmt: skip
         """The form over such a pool; with `level` a number may be added to scaled sums under a root."""
-        return attempted(self.decomposition, self.centred, self.pool(auxiliary, rooted, sized), level=level)
+        return form_attempt(self.decomposition, self.centred, self.pool(auxiliary, rooted, sized), level=level)
 
     def scaled(self, plain: FusedForm, auxiliary: frozenset[int]) -> FusedForm:
         """The form with the scales that pay, beside the one that kernels take if these would cost them time."""
@@ -151,7 +151,7 @@ def paying_atoms(centred: dict[str, Centred], auxiliary: frozenset[int]) -> froz
     return frozenset(paying)
 
 
-def attempted(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool, *, level: bool) -> Attempt:
+def form_attempt(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool, *, level: bool) -> Attempt:
     """The form over a pool."""
     placement = place_pivots(decomposition, centred, pool)
     names = accumulator_values(pool, centred, placement)
@@ -271,11 +271,12 @@ def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Exp
     if atom not in placement.slopes:
         return base if pivot is None else pivot.shifted if alone else pivot.about(pivot.value)
     lines = (beta * (residual(x, pool, placement, alone=False) if x in placement.slopes else
-                     scaled(x, pool, placement) - centre) for beta, x, centre in placement.slopes[atom])  # fmt: skip
+                     generator_scale(x, pool, placement) - centre)
+             for beta, x, centre in placement.slopes[atom])  # fmt: skip
     return Add(base if pivot is None else pivot.about(pivot.value), *(-line for line in lines))
 
 
-def scaled(atom: int, pool: Pool, placement: Placement) -> Expr:
+def generator_scale(atom: int, pool: Pool, placement: Placement) -> Expr:
     """A generator with the scale of its exponentials."""
     return placement.pivots[atom].generator if atom in pool.wholes else pool.atoms.list[atom].base
 

@@ -29,7 +29,7 @@ from redalg.incremental.derive.centre import Centred
 from redalg.incremental.derive.chains import Chains
 from redalg.incremental.derive.crossings import crossings, without_centres
 from redalg.incremental.derive.doubtful import where_finite
-from redalg.incremental.derive.exponents import as_shares, gathered, largest_of, power_of_scales, with_exponents
+from redalg.incremental.derive.exponents import as_shares, gather_exponent, largest_of, power_of_scales, with_exponents
 from redalg.incremental.derive.grades import Grades
 from redalg.incremental.derive.lines import Lines
 from redalg.incremental.derive.placement import Placement
@@ -320,7 +320,7 @@ class Resolver:
     def _with_exponent(self, exponent: Expr, v: Expr) -> Expr:
         """exp(λ)·v under a name, so that other values may cancel its λ."""
         self._assign_offsets(v)
-        pair = gathered(expand_products(exponent)), self._numbered("difference", v)
+        pair = gather_exponent(expand_products(exponent)), self._numbered("difference", v)
         if held := next((value for value, other in self.exponents.items() if other == pair), None):
             return held
         value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", value_axes(v, exponent))
@@ -345,7 +345,7 @@ class Resolver:
                 scale, safe = self.graded(atom.power(q)) if scale is None else (scale * power, safe**power)
                 exponents.append(scale)
                 factor *= safe
-            exponent = gathered(expand_products(Add(*exponents)))
+            exponent = gather_exponent(expand_products(Add(*exponents)))
             out.append((exponent, factor * where_finite(exponents, exponent, self.placement)))
         return out
 
@@ -421,7 +421,7 @@ class Resolver:
         """The sum of exponents: terms of d alone are expanded to cancel, terms with x stay as they were written."""
         terms = [term for scale in scales for term in Add.make_args(scale)]
         of_d = expand_products(Add(*(term for term in terms if not self.carries(term))))
-        return Add(*(term for term in terms if self.carries(term)), gathered(of_d))
+        return Add(*(term for term in terms if self.carries(term)), gather_exponent(of_d))
 
     def side(self, expr: Expr) -> int:
         """The sides, x or d, that an expression depends on (`separate`)."""

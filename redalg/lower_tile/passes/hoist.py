@@ -49,7 +49,7 @@ class _Hoist:
         return self.bind(node, self.dtypes[node.name], "_".join([node.name, *places]))
 
 
-def hoisted(kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> Kernel:
+def hoist_block_invariants(kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> Kernel:
     """The kernel with its fixed numbers bound first."""
     work = _Hoist(kernel, parameters, names)
     body = [map_statement(one, work.read) for one in kernel.body]

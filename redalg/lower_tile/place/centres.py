@@ -22,7 +22,7 @@ from redalg.expression import Where
 from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.ir.program import Copy, ReduceTile, Statement
 from redalg.lower_tile.ir.scalars import IsFinite, Load
-from redalg.lower_tile.place.assembly import Assembly, masked
+from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import I
 
 
@@ -64,7 +64,7 @@ def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], 
         body.append(assembly.over_rows((held.name, Where(Eq(of.count, 0), S.NegativeInfinity, S.Zero))))
         return held
     total = in_operand_layout(
-        Load(assembly.summed(f"{pivot.value.name}_total", masked(of.live, of.u, S.Zero), body), I), assembly, body
+        Load(assembly.summed(f"{pivot.value.name}_total", mask_dead(of.live, of.u, S.Zero), body), I), assembly, body
     )
     held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
     finite = Where(Eq(of.count, 0), S.NegativeInfinity, Where(IsFinite(held), held, S.Zero))
@@ -87,7 +87,7 @@ def _to_member(pivot: Pivot, of: Centred, mean: Load, assembly: Assembly, body: 
     """Move from the mean to the live element nearest to it; of two, to the larger."""
     far = assembly.tile(f"{pivot.value.name}_far", note=f"|{pivot.base} - mean|")
     least, nearest = (assembly.row(f"{pivot.value.name}_{word}") for word in ("least", "nearest"))
-    body.append(assembly.over_tile(far, masked(of.live, Abs(of.u - mean), S.Infinity)))
+    body.append(assembly.over_tile(far, mask_dead(of.live, Abs(of.u - mean), S.Infinity)))
     body.append(ReduceTile("min", far, least, clear=True))
     here = And(of.live, Eq(Load(far, *assembly.lanes.place), Load(least, I)))
     member = assembly.tile(f"{pivot.value.name}_member")

@@ -23,7 +23,7 @@ from redalg.incremental.combine.structures import NOWHERE, component_symbols, jo
 from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.ir.program import Copy, Fill, Parallel, Statement, Store
 from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load
-from redalg.lower_tile.place.assembly import Assembly, masked
+from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.selection import ranked_structures
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.monoids.functions import Lost
@@ -98,7 +98,7 @@ class Folds:
         """The buffers of a tile's elements; beyond the end of the streamed axis they hold the identity."""
         lift = lifted(structure.monoid, structure.operands, self.form.cascade.axis)
         element = {value: self._buffer(f"{value.name}_next", value, rows=False) for value in structure.values}
-        reads = [masked(space.inside(), space.read(part), identity)
+        reads = [mask_dead(space.inside(), space.read(part), identity)
                  for part, identity in zip(lift, identities(structure), strict=True)]  # fmt: skip
         body.append(self.assembly.lanes.stores(*zip(element.values(), reads, strict=True)))
         return element

@@ -88,7 +88,7 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     for axis in reversed(binding.grid):
         at[axis] = index(names.fresh(axis.name))
         grid.append((at[axis], sizes[axis.name]))
-    packed, known = unpacked(binding, at)
+    packed, known = unpack_rows(binding, at)
     at |= {axis: PLACE if sizes[axis.name] > 1 else S.Zero for axis in job.form.places}
     space = Space(plan, job.problem, at, start, packed=packed, known=known, places=job.form.places)
     spanned = span(job, space, names, segmented=segmented)
@@ -97,7 +97,7 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     return Frame(blocks, space.streaming(TILE, first), spanned)
 
 
-def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
+def unpack_rows(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
     """The spans within a block of the axes that rows pack, and the index of their groups; their places go to `at`."""
     packing = binding.packing
     if packing is None:

@@ -41,7 +41,7 @@ from redalg.lower_tile.place.folds import Folds, integer_dtype
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
 from redalg.lower_tile.place.moves import Merge, Side, triangular
 from redalg.lower_tile.place.selection import Best, part_buffers, row_width, selected_part
-from redalg.lower_tile.place.single import AGAIN, finish_kernel, in_turn, streamed
+from redalg.lower_tile.place.single import AGAIN, finish_kernel, in_turn, stream_loop
 from redalg.lower_tile.place.slots import Slots, State, allocate
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
 from redalg.strategies.varying import tiles_of
@@ -89,7 +89,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     names = Names(taken_names(job))
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    slots, body, _ = streamed(job, place, assembly)
+    slots, body, _ = stream_loop(job, place, assembly)
     named = {value: names.fresh(f"{name}_parts") for value, name in slots.buffers().items()}
     wholes = dict[State, str]()
     if carries(job.form):
@@ -100,7 +100,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
         parts = replace(parts, rows=rows, columns=columns)
     for value, name in named.items():
         where, alone = parts.place(value, place.space, SEGMENT), parts.own(value) is None
-        body.append(stored(value, slots, (name, where), place.space, alone=alone))
+        body.append(store_slot(value, slots, (name, where), place.space, alone=alone))
     made = [state_parameter(value, name, parts.shape(value, job), job) for value, name in named.items()]
     workspaces = [*named.values(), *wholes.values()]
     title = f"stream a part of {job.form.cascade.axis}"
@@ -151,7 +151,7 @@ def state_place(value: State, slots: Slots, space: Space) -> tuple[Expr, ...]:
     return (*place, space.at[binding.column]) if value in slots.columns and binding.column else place
 
 
-def stored(
+def store_slot(
     value: State, slots: Slots, at: tuple[str, tuple[Expr, ...]], space: Space, *, alone: bool = True
 ) -> Statement:
     """Store a slot at a place of a workspace; `alone`: only one of the blocks that hold the same stores it."""
@@ -198,7 +198,7 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
     stop = Integer(job.plan.segments)
     body.append(Loop(PART, stop, 0, tuple(loop), pipelined=False, unrolled=together))
     for value, name in parts.wholes.items():
-        body.append(stored(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space))
+        body.append(store_slot(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space))
     if not all(one.carries for one in job.form.outputs):
         body += Epilogue(job.form, assembly, slots, space, job.dtypes).build()
     return body

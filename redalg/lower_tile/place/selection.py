@@ -21,7 +21,7 @@ from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Fill, Loop, Parallel, ReduceTile, Statement, Store, index
 from redalg.lower_tile.ir.scalars import Load, Ordered, OrderedValue, Ranked, RankedIndex, RankedValue
-from redalg.lower_tile.place.assembly import Assembly, masked
+from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import PLACE, I, J, Space
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.rules import power_of_two
@@ -106,7 +106,7 @@ def tile_elements(
     made = buffers(assembly, shape, space.problem, "ranked")
     elements = (Ordered(read_term), -number) if in_two(space.problem) else (Ranked(read_term, number),)
     for name, element in zip(made, elements, strict=True):
-        body.append(assembly.over_tile(name, masked(space.live(S.true), element, NO_ELEMENT)))
+        body.append(assembly.over_tile(name, mask_dead(space.live(S.true), element, NO_ELEMENT)))
     return made
 
 
@@ -201,6 +201,6 @@ def buffer_shape(assembly: Assembly, name: str) -> tuple[int, ...]:
     return next(one.shape for one in assembly.buffers if one.name == name)
 
 
-def emptied(names: Best) -> list[Statement]:
+def empty_buffers(names: Best) -> list[Statement]:
     """The statements that make buffers empty: they hold `NO_ELEMENT`."""
     return [Fill(name, NO_ELEMENT) for name in names]

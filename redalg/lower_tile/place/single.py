@@ -13,7 +13,7 @@ from redalg.decompose.cascade import Producer
 from redalg.expression import Value
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
-from redalg.lower_tile.passes.hoist import hoisted
+from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
@@ -38,7 +38,7 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
     names = Names((*taken_names(job), *also))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    slots, body, seen = streamed(job, place, assembly)
+    slots, body, seen = stream_loop(job, place, assembly)
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
     body += epilogue.build()
     if carries(job.form):
@@ -51,7 +51,9 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
 def finish_kernel(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
     """A kernel, with what is the same for a whole block read once, no box too long, and nothing that arrives late."""
     kernel = limit_boxes(Kernel(place.grid, tuple(assembly.buffers), tuple(body), title), job.plan)
-    return await_before_empty_loops(hoisted(kernel, inputs(job.form, job.problem), assembly.names), job.plan)
+    return await_before_empty_loops(
+        hoist_block_invariants(kernel, inputs(job.form, job.problem), assembly.names), job.plan
+    )
 
 
 def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
@@ -59,7 +61,7 @@ def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
     return replace(kernel, blocks=plan.persistent * plan.device.multiprocessors)
 
 
-def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement], Space]:
+def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement], Space]:
     """The empty state, what is loaded once, and the loop; then what the last tile left in registers."""
     whole = place.span
     if job.plan.level == "thread":

@@ -25,7 +25,7 @@ from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, Structure
 from redalg.lower_tile.ir.program import Contract, Copy, ReduceTile, Statement
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Load
-from redalg.lower_tile.place.assembly import Assembly, masked
+from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.centres import Centred, moving_pivots, start, staying_pivots
 from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.moves import (
@@ -135,7 +135,7 @@ class Step:
             read = self.term(u)
             number, rest = numeric_factor(read)
             number, rest = (number, rest) if number.is_positive else (S.One, read)
-            name = self.assembly.tile_of("u_tile", masked(self.live, rest, S.NegativeInfinity), self.body)
+            name = self.assembly.tile_of("u_tile", mask_dead(self.live, rest, S.NegativeInfinity), self.body)
             self.tiles[u] = (name, number)
         return self.tiles[u]
 
@@ -144,7 +144,7 @@ class Step:
         if extremum.monoid.name == "max":
             name, self.slots.scale[extremum.value] = self.base(extremum.term)
             return name
-        outside = masked(self.live, self.term(extremum.term), extremum.monoid.identity)
+        outside = mask_dead(self.live, self.term(extremum.term), extremum.monoid.identity)
         return self.assembly.tile_of("term", outside, self.body)
 
     def _extremum(self, extremum: Extremum) -> None:
@@ -210,7 +210,7 @@ class Step:
         weight = self.weight(accumulator, merge)
         factor = self.factor(accumulator, 0, merge)
         if weight is None:
-            return masked(self.live, factor, S.Zero)
+            return mask_dead(self.live, factor, S.Zero)
         held = Load(weight, I, J)
         return held if factor is S.One else Where(self.uncounted(accumulator), S.Zero, held * factor)
 
@@ -275,7 +275,7 @@ class Step:
         If no mask hides any, the count is the tile's length, or the number of elements left.
         """
         if self.live not in (S.true, self.space.inside()):
-            return self.assembly.summed(wanted, masked(self.live, S.One, S.Zero), self.body)
+            return self.assembly.summed(wanted, mask_dead(self.live, S.One, S.Zero), self.body)
         key = Load("count of the tile")
         if key not in self.assembly.made:
             self.assembly.made[key] = self.assembly.row(wanted)
@@ -358,14 +358,14 @@ class Step:
             return self.operands.load(self.space, first, self.body), scale
         if isinstance(first, RunningCast) and not accumulator.weight:
             g, usable = first.args[0], self._scale(first.args[1], merge)
-            term, scale = masked(self.live, Cast(self.term(g) * usable, first.dtype), S.Zero), 1 / usable
+            term, scale = mask_dead(self.live, Cast(self.term(g) * usable, first.dtype), S.Zero), 1 / usable
         else:
             term = self.summand(accumulator, merge)
         self._flush(merge)
         if accumulator.weight or term in self.assembly.made:
             source = self.assembly.tile_of("term", term, self.body)
             return self._left_operand(source, dtype, weighted=bool(accumulator.weight)), scale
-        return self.operands.made_of(self.space, unrounded(term, dtype), dtype, self.body), scale
+        return self.operands.made_of(self.space, drop_rounding(term, dtype), dtype, self.body), scale
 
     def _is_plain(self, accumulator: Accumulator, dtype: str) -> bool:
         """True if the first operand is an unchanged tile of an input, which is 0 outside the input."""
@@ -402,8 +402,8 @@ class Step:
         return self.assembly.made[key]
 
 
-def unrounded(term: Expr, dtype: str) -> Expr:
+def drop_rounding(term: Expr, dtype: str) -> Expr:
     """The term without its last rounding, if the copy into a buffer of that dtype does it."""
     if isinstance(term, Where) and term.args[2] is S.Zero:
-        return Where(term.args[0], unrounded(term.args[1], dtype), S.Zero)
+        return Where(term.args[0], drop_rounding(term.args[1], dtype), S.Zero)
     return term.args[0] if isinstance(term, Cast) and term.dtype == dtype else term

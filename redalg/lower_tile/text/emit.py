@@ -316,13 +316,13 @@ def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[l
     """The `with` line, and the lines that unfold the variables for which its three dimensions are too few."""
     if kernel.blocks:  # the points of the grid by one number
         line = f"with T.Kernel({kernel.blocks}, **{threads}) as worker:  # {kernel.title}"
-        return [line], [f"block = turn * {kernel.blocks} + worker", *unfolded(kernel.grid, printer)]
+        return [line], [f"block = turn * {kernel.blocks} + worker", *unfold_grid(kernel.grid, printer)]
     folded, kept = folding(kernel.grid)
     variables = [*(["block"] if folded else []), *(str(name) for name, _ in kept)]
     extents = [Mul(*(extent for _, extent in folded))] if folded else []
     shown = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in kept)))
     bound = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
-    return [f"with T.Kernel({shown}, **{threads}) as {bound}:  # {kernel.title}"], unfolded(folded, printer)
+    return [f"with T.Kernel({shown}, **{threads}) as {bound}:  # {kernel.title}"], unfold_grid(folded, printer)
 
 
 Grid = tuple[tuple[Symbol, Any], ...]
@@ -347,7 +347,7 @@ def small(extent: Any) -> bool:
     return not isinstance(extent, int) or extent <= GRID_LIMIT
 
 
-def unfolded(grid: Grid, printer: Printer) -> list[str]:
+def unfold_grid(grid: Grid, printer: Printer) -> list[str]:
     """The lines that compute grid variables from one block number; the first variable varies fastest."""
     lines, strides = [], list[Any]()
     for place, (name, extent) in enumerate(grid):

@@ -60,7 +60,7 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
 
     chunks = chain.from_iterable(map(made, pieces(output_axes(form.cascade), scope, length)))
     with ops.quiet():
-        whole = assembled(chunks, output_kinds(form, bound.result), scope, backend)
+        whole = assemble_chunks(chunks, output_kinds(form, bound.result), scope, backend)
     return {name: ARRAY_BACKENDS[backend].returned(array, bound.library) for name, array in whole.items()}
 
 
@@ -74,10 +74,10 @@ def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
               for ranges in pieces(output_axes(form.cascade), scope, length))  # fmt: skip
     outputs = {one.name: (one.axes, own_dtype(one, form) or "float64") for one in form.outputs}
     with ops.quiet():
-        return assembled(chunks, outputs, scope, backend)
+        return assemble_chunks(chunks, outputs, scope, backend)
 
 
-def assembled(
+def assemble_chunks(
     chunks: Iterable[tuple[Ranges, dict[str, Any]]],
     outputs: Mapping[str, tuple[tuple[Axis, ...], str]],
     scope: Scope,

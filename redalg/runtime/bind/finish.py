@@ -15,7 +15,7 @@ from redalg.expression.contents import elements_of, values_of
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor
 from redalg.incremental.form import FusedForm
-from redalg.runtime.bind.arrays import assembled, output_dtype
+from redalg.runtime.bind.arrays import assemble_chunks, output_dtype
 from redalg.runtime.bind.blocks import Ranges, block_lengths, pieces
 from redalg.runtime.bind.inputs import check_choice, library_name, without_gradients
 from redalg.runtime.bind.options import check_places, global_starts
@@ -62,7 +62,7 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
             dtypes = {output.name: condition_dtype(state.result) if of == executor.conditions else
                       output_dtype(output, form, state.result) for output in form.outputs}  # fmt: skip
             chunks = results_by_block(form, executor, scope, partial(of, values=values), piece)
-            made.append(assembled(chunks, {one.name: (one.axes, dtypes[one.name]) for one in form.outputs}, scope,
+            made.append(assemble_chunks(chunks, {one.name: (one.axes, dtypes[one.name]) for one in form.outputs}, scope,
                                   state.library))  # fmt: skip
     return tuple(made)
 

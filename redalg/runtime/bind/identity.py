@@ -46,7 +46,7 @@ def _identity(form: FusedForm) -> Identity:
     text = "\n".join(
         [*shared_parts(form.cascade, writer), *(f"{name} {said}" for name, said in slot_definitions(form, writer))]
     )
-    return Identity(text_digest(text)[:16], described(form))
+    return Identity(text_digest(text)[:16], description_lines(form))
 
 
 identity: Remembered[Identity] = Remembered(_identity)
@@ -95,7 +95,7 @@ def accumulator_text(slot: Accumulator, writer: Writer) -> str:
     return f"{weight} of {writer.text(Tuple(*slot.factors))} moves as {moved}"
 
 
-def described(form: FusedForm) -> tuple[str, ...]:
+def description_lines(form: FusedForm) -> tuple[str, ...]:
     """A line for each part, as people read it."""
     cascade = form.cascade
     lines = [f"over {', '.join(map(str, cascade.reduced))}"]

@@ -79,10 +79,10 @@ def native(array: Any) -> Any:
     """Arrays as array libraries and kernels read them: in the machine's byte order, wide unsigned integers as int64."""
     if isinstance(array, np.ndarray | np.generic) and not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    return signed(array) if str(getattr(array, "dtype", "")).removeprefix("torch.") in UNSIGNED else array
+    return as_signed(array) if str(getattr(array, "dtype", "")).removeprefix("torch.") in UNSIGNED else array
 
 
-def signed(array: Any) -> Any:
+def as_signed(array: Any) -> Any:
     """Unsigned integers as int64: no array library computes with both, and places are int64."""
     made = array.astype(np.int64) if isinstance(array, np.ndarray | np.generic) else array.long()
     if bool((made < 0).any()):

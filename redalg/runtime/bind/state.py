@@ -243,11 +243,11 @@ def sort_pieces(form: FusedForm, a: State, b: State) -> tuple[State, State]:
     if second < first:
         a, b, first, second = b, a, second, first
     if first[1] != second[0]:
-        raise InputError(misplaced(form, first, second))
+        raise InputError(misplacement_message(form, first, second))
     return a, b
 
 
-def misplaced(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
+def misplacement_message(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
     """The message for two pieces that do not adjoin: the elements between them, or in both."""
     axis = form.cascade.axis
     kinds = ", ".join(dict.fromkeys(str(one.monoid) for one in form.structures if not one.monoid.commutative))

@@ -60,17 +60,19 @@ def canonical_naming(form: FusedForm) -> Naming:
     cascade = form.cascade
     axes = dict.fromkeys(axis_and_extent_names(cascade), "a")
     tensors = dict.fromkeys((*cascade.inputs(), *(str(one.name) for one in cascade.scalars())), "t")
-    axes, tensors = coloured(cascade, axes, tensors)
-    while alike := tied({**axes, **tensors}):
+    axes, tensors = name_colours(cascade, axes, tensors)
+    while alike := tied_name({**axes, **tensors}):
         for colours in (axes, tensors):
             colours.update({alike: text_digest(colours[alike])} if alike in colours else {})
-        axes, tensors = coloured(cascade, axes, tensors)
+        axes, tensors = name_colours(cascade, axes, tensors)
     axes, tensors = names_by_colour("a", axes), names_by_colour("t", tensors)
     slots = " ".join(sorted(f"{one.kind}:{len(one.axes)}" for one in form.slots))
     return Naming(text_digest(f"{form.kind}; {slots}; {Writer(axes, tensors).cascade(cascade)}"), axes, tensors)
 
 
-def coloured(cascade: Cascade, axes: dict[str, str], tensors: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def name_colours(
+    cascade: Cascade, axes: dict[str, str], tensors: dict[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """The colours of names after some rounds."""
     for _ in range(ROUNDS):
         axes = {name: text_digest(f"{was}: {Writer({**axes, name: MARK}, tensors).cascade(cascade)}")
@@ -80,7 +82,7 @@ def coloured(cascade: Cascade, axes: dict[str, str], tensors: dict[str, str]) ->
     return axes, tensors
 
 
-def tied(colours: Mapping[str, str]) -> str | None:
+def tied_name(colours: Mapping[str, str]) -> str | None:
     """The first name, in order of colour, whose colour another name shares; None if there is none."""
     shared = Counter(colours.values())
     return min((name for name, colour in colours.items() if shared[colour] > 1), key=colours.__getitem__, default=None)

@@ -199,7 +199,7 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> Path:
     """Add entries to a file, each in place of the one of its name. Other processes wait, or see the file as it was."""
     with one_at_a_time(f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = parsed(path)
+        held = parse_file(path)
         if held is None and path.exists():
             path.replace(path.with_suffix(".bad"))
         all_of = {**(held or {}), **{one.name: one for one in entries}}
@@ -223,11 +223,11 @@ def read_entries(path: Path) -> dict[str, Entry]:
         return {}
     stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
     if path not in _READ or _READ[path][0] != stamp:
-        _READ[path] = stamp, parsed(path) or {}
+        _READ[path] = stamp, parse_file(path) or {}
     return _READ[path][1]
 
 
-def parsed(path: Path) -> dict[str, Entry] | None:
+def parse_file(path: Path) -> dict[str, Entry] | None:
     """The entries of a file; None if there is no file, or, with a warning, if it holds no tuned plans."""
     if not path.exists():
         return None

@@ -145,11 +145,11 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
         found = search(listed, lambda plan: estimates.get(plan) or task.predicted_us(plan), measuring,
                        Neighbourhood.of(listed).beside, starts=first_plans(task, rules), seed=how.seed,
                        over=lambda: monotonic() >= end, limits=limits)  # fmt: skip
-        found = settled(found, measuring)
+        found = time_fastest_again(found, measuring)
     return keep_fastest(task, found, rules, began)
 
 
-def settled(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
+def time_fastest_again(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
     """Time the fastest once more when all others are done, and give them the mean of both times."""
     ran = [one for one in found.trials if one.measured_us is not None]
     fastest = sorted(ran, key=time_of)[:AGAIN]
@@ -284,7 +284,7 @@ class Measuring:
         self.task.verifier  # noqa: B018 - the definition is evaluated while the compilers run
         if self.task.bound.device == "cpu":  # they would disturb the clock
             for begun in jobs:
-                waited(begun, deadline)
+                wait_for_kernel(begun, deadline)
         return [self.finished(plan, one, deadline) for plan, one in zip(plans, jobs, strict=True)]
 
     def began(self, plan: Plan) -> Begun:
@@ -299,7 +299,7 @@ class Measuring:
 
     def finished(self, plan: Plan, begun: Begun, deadline: float) -> Outcome:
         """The time of a plan that is compiled."""
-        said = waited(begun, deadline)
+        said = wait_for_kernel(begun, deadline)
         if said or isinstance(begun, str):
             return Outcome(None, short(said))
         if self.lost:
@@ -361,7 +361,7 @@ def is_lost(device: str) -> bool:
     return False
 
 
-def waited(begun: Begun, deadline: float) -> str:
+def wait_for_kernel(begun: Begun, deadline: float) -> str:
     """The reason why a plan has no kernel, at the deadline at the latest; empty if it has one, or needs none."""
     if isinstance(begun, str | Unfused):
         return begun if isinstance(begun, str) else ""

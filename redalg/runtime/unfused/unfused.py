@@ -4,7 +4,7 @@
     running := the definition's text (`lower_tile.definition`) as a function, made once for a form and its sizes
 
 Fusion is no gain if a product is large and what it leaves in memory is small. The unfused form is admitted only if
-it is as accurate as the kernel and takes about as much memory (`admitted` raises `PlanError` elsewhere, saying why):
+it is as accurate as the kernel and takes about as much memory (elsewhere `admitted` raises `PlanError`):
 
     dtypes       all tensors are of one: float64 or float32, in which the kernel calculates as well; or bfloat16, where
                  every tensor in between is an operand of a further product, which the kernel rounds to bfloat16 too.
