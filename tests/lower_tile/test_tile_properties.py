@@ -49,7 +49,7 @@ def test_joining_loops_changes_nothing(drawn: Problem) -> None:
     form = fused(name)
     made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
-    with patch("redalg.lower_tile.place.build.joined", lambda body, tiles: body):
+    with patch("redalg.lower_tile.place.build.fuse_row_loops", lambda body, tiles: body):
         apart = build(made.form, made.plan, made.problem, dtypes_out)
     assert len(apart.kernels[0].body) >= len(made.program.kernels[0].body)
     arguments = {one: array.numpy() for one, array in tensors.items()}
@@ -99,7 +99,7 @@ def test_sums_of_products_are_one_product(target: str, seed: int, sizes: list[in
     form, tensors = fused("latent"), latent(*sizes)(torch.Generator().manual_seed(seed))
     known = problem(form, tensors)
     made = form.lower(target, **known)
-    with patch("redalg.lower_tile.place.stream.added", lambda form, space: {}):
+    with patch("redalg.lower_tile.place.stream.addable_producers", lambda form, space: {}):
         apart = form.lower(target, **known, plan=made.plan)
     contractions = [one for one in nested_statements(made.program.kernels[0].body) if isinstance(one, Contract)]
     assert len({one.c for one in contractions}) == 2 < len(contractions) == 3
