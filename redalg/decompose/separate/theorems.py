@@ -171,7 +171,7 @@ WINNERS = Theorem(
     "later data, and more of all than of half of them; F has no flat parts (`winners`).",
     "What wins by a margin wins still when all elements move a little. So the values that follow are F(x_i, d_i), "
     "each of which moves with one element alone.",
-    ("winners.py:moved",),
+    ("winners.py:apply_winners",),
 )
 MEMBERSHIPS = Theorem(
     "memberships",
@@ -182,7 +182,7 @@ MEMBERSHIPS = Theorem(
     "Completions of one number of elements are connected: for some v(d) is u(x_i), and u of none of their own "
     "elements. The answer then tells prefixes apart that differ in u(x_i) alone, so that a state is a one-to-one "
     "function of those u(x_i).",
-    ("memberships.py:met",),
+    ("memberships.py:apply_memberships",),
 )
 THEOREMS = (
     KINKS, CLIPPING, JUMPS, THRESHOLDS, POLES, BRANCHES, COUPLINGS, HULL, STAIRCASE, SINGULAR, WINNERS, MEMBERSHIPS,
