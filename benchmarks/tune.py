@@ -21,7 +21,7 @@ from benchmarks.family import Family, Row
 from benchmarks.report import Document, load, save
 from benchmarks.spaces import plan_of, space_of
 from benchmarks.training import TUNE, TUNED, family_of, read
-from redalg.runtime.known.tuned import Entry, key_of, merge, pack_file, sizes_of
+from redalg.runtime.known.tuned import Entry, add_entries, key_sizes, pack_file, problem_key
 from redalg.runtime.tune.tuner import Tuned
 from redalg.runtime.unfused.unfused import admitted
 from redalg.strategies.device import card_of
@@ -64,11 +64,11 @@ def entries_of(content: Document) -> Iterator[Entry]:
             continue
         fused, row = family.fused(rows[line["name"]]), rows[line["name"]]
         space = space_of(family, row, chip)
-        key = replace(key_of(fused.form, space.problem, space.device), redalg=versions["redalg"],
+        key = replace(problem_key(fused.form, space.problem, space.device), redalg=versions["redalg"],
                       tilelang=versions["tilelang"] or "")  # fmt: skip
         for best in winners(line):
             plan, predicted_us = packed_plan(fused, space, best)
-            yield Entry(key, sizes_of(fused.form, space.problem), plan.choices(), time_of(best), predicted_us)
+            yield Entry(key, key_sizes(fused.form, space.problem), plan.choices(), time_of(best), predicted_us)
 
 
 def packed_plan(fused: Any, space: Space, line: dict[str, Any]) -> tuple[Plan, float]:
@@ -113,7 +113,9 @@ def packed(contents: Iterable[Document], pack: Path | None) -> list[Path]:
         if entry.measured_us < known.measured_us:
             found[entry.name] = entry
     places = {one.key.card: pack or pack_file(one.key.card) for one in found.values()}
-    return [merge(place, [one for one in found.values() if one.key.card == name]) for name, place in places.items()]
+    return [
+        add_entries(place, [one for one in found.values() if one.key.card == name]) for name, place in places.items()
+    ]
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

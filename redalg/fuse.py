@@ -11,9 +11,9 @@ from typing import Any
 from redalg import verdicts
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.parse import parse
-from redalg.decompose.parse.written import check_names, named_outputs
-from redalg.decompose.separate.rounding import said as said_of
-from redalg.decompose.verdict.passes import Advice, in_passes, said
+from redalg.decompose.parse.written import check_expression_names, named_outputs
+from redalg.decompose.separate.rounding import one_pass_sentence as said_of
+from redalg.decompose.verdict.passes import Advice, decompose_in_passes, passes_in_words
 from redalg.decompose.verdict.verdict import Decomposition, decompose
 from redalg.errors import ExpressionError, NotFusible, Undecided
 from redalg.expression import Element
@@ -71,7 +71,7 @@ def decided(
         raise ExpressionError(f"fuse: passes={passes!r} is no number of passes over the data. Pass an int from 1 on.")
     wanted, single = named_outputs(expr, axes)
     cascade = parse(wanted)  #                     which axis, which reductions, which producers
-    check_names(cascade, inputs)
+    check_expression_names(cascade, inputs)
     *earlier, last = decompositions(cascade, passes or 1 + exact, exact=exact)
     cascade = cascade if earlier else last.cascade
     written = tuple((name, one) for name, (one, _) in wanted.items())
@@ -88,7 +88,7 @@ def decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decompo
         why: NotFusible | Undecided = NotFusible(reduction.name, said_of(rounding), "")
     except (NotFusible, Undecided) as refusal:
         decomposition, why = None, refusal
-    several = in_passes(cascade, most, exact=exact) if most > 1 else None
+    several = decompose_in_passes(cascade, most, exact=exact) if most > 1 else None
     if several is not None:
         return several
     advice = Advice(cascade, str(why.advice))
@@ -99,8 +99,10 @@ def decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decompo
 def too_few(advice: Advice, most: int) -> str:
     """The sentence that says how many passes there would have to be."""
     if advice.passes is None:
-        return f"In {said(most)} neither."
-    return f"It takes {said(advice.passes)}, and `passes={most}` allows no more than {said(most)}."
+        return f"In {passes_in_words(most)} neither."
+    return (
+        f"It takes {passes_in_words(advice.passes)}, and `passes={most}` allows no more than {passes_in_words(most)}."
+    )
 
 
 def analyze(

@@ -117,10 +117,10 @@ class Fused:
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks)."""
-        from redalg.runtime.unfused.defined import reference
+        from redalg.runtime.unfused.defined import float64_outputs
 
         given = self._given(positional, tensors)
-        return self._outputs(reference(self.cascade, self.written, given, named_sizes(sizes or {}), self._unread))
+        return self._outputs(float64_outputs(self.cascade, self.written, given, named_sizes(sizes or {}), self._unread))
 
     @cached_property
     def _unread(self) -> Mapping[str, Element | Scalar]:

@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar, final
 
 from sympy import Expr
 
-from redalg.decompose.separate.rounding import exact_forms, said
+from redalg.decompose.separate.rounding import exact_forms, one_pass_sentence
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.errors import NotFusible, Reasons
 from redalg.errors import Undecided as UndecidedError
@@ -144,7 +144,7 @@ class Approximate(Derived[F]):
     @property
     def reason(self) -> str:
         """The sentences that say what is rounded while what it depends on is still running."""
-        return " ".join(said(one) for _, one in self.fused.decomposition.roundings)
+        return " ".join(one_pass_sentence(one) for _, one in self.fused.decomposition.roundings)
 
     @property
     def hint(self) -> str:

@@ -21,7 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value, Where
-from redalg.expression.contents import elements_of, free_axes, of_kind, text_of, values_of
+from redalg.expression.contents import elements_of, free_axes, of_kind, sympy_text, values_of
 from redalg.monoids import Monoid
 
 
@@ -173,7 +173,7 @@ class Cascade:
     @cached_property
     def _elements(self) -> tuple[Element, ...]:
         found = {one for expr in self.expressions() for one in elements_of(expr)}
-        return tuple(sorted(found, key=lambda one: (one.name, text_of(one))))
+        return tuple(sorted(found, key=lambda one: (one.name, sympy_text(one))))
 
     def elements(self) -> tuple[Element, ...]:
         """The input elements that occur, in order of the tensors' names."""

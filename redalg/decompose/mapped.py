@@ -15,14 +15,14 @@ Change = Callable[[Any], Any]
 """An expression → the expression that takes its place."""
 
 
-def mapped(cascade: Cascade, change: Change) -> Cascade:
+def map_cascade(cascade: Cascade, change: Change) -> Cascade:
     """The cascade with its terms, outputs and domain changed, and those of its producers.
 
     >>> from sympy import Symbol
     >>> from redalg import axes, fuse, sum, tensor
     >>> n, x, y = axes("n"), tensor("x[n]"), tensor("y[n]")
     >>> cascade = fuse(sum(x**2, n)).cascade
-    >>> mapped(cascade, lambda expr: expr.xreplace({x: y})).reductions[0].term
+    >>> map_cascade(cascade, lambda expr: expr.xreplace({x: y})).reductions[0].term
     y[n]**2
     """
     return replace(
@@ -36,4 +36,4 @@ def mapped(cascade: Cascade, change: Change) -> Cascade:
 
 def mapped_producer(producer: Producer, change: Change) -> Producer:
     """The producer with the expressions of its cascade changed."""
-    return replace(producer, cascade=mapped(producer.cascade, change))
+    return replace(producer, cascade=map_cascade(producer.cascade, change))

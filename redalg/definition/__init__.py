@@ -9,6 +9,6 @@ before any parsing. An array has one dimension for every named axis, of length 1
     where(c, a, b)  of each element only the branch that is chosen counts: the other may index beyond its tensor
 """
 
-from redalg.definition.outputs import define
+from redalg.definition.outputs import evaluate_definition
 
-__all__ = ["define"]
+__all__ = ["evaluate_definition"]

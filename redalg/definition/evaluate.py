@@ -134,7 +134,7 @@ class Evaluator:
         return first
 
     def mul(self, node: Mul) -> Any:
-        top, bottom = parted(node)
+        top, bottom = numerator_and_denominator(node)
         value = self.hidden(top, self.product(top))
         return self.library.float(value) / self.library.float(self.product(bottom)) if bottom else value
 
@@ -152,7 +152,7 @@ class Evaluator:
 
     def hiding(self, factors: Sequence[Expr]) -> list[Any]:
         """Masks, true where a factor hides the others: an indicator, an exponential of −∞, or 0 beside log 0."""
-        found = [self.indicated(one) for one in factors if indicator(one) is not None]
+        found = [self.indicated(one) for one in factors if indicator_mask(one) is not None]
         found += [one for factor in factors if isinstance(factor, exp) for one in self.infinite(factor)]
         for factor in (factor for factor in factors if factor.has(log) and factor.has(Element)):
             endless = self.number(factor) == -INFINITY
@@ -162,7 +162,7 @@ class Evaluator:
 
     def indicated(self, factor: Expr) -> Any:
         """The mask that is true where an indicator is 0."""
-        mask = indicator(factor)
+        mask = indicator_mask(factor)
         assert mask is not None
         return self(mask.condition) if mask.args[1] is S.Zero else ~self(mask.condition)
 
@@ -229,7 +229,7 @@ class Evaluator:
         if not cases:
             return self(other)
         (condition, value), *rest = cases
-        guarded = gathers(value) or gathers(other) or any(gathers(one) for _, one in rest)
+        guarded = is_gather(value) or is_gather(other) or any(is_gather(one) for _, one in rest)
         here, there = (self.under(condition), self.under(~condition)) if guarded else (self, self)
         return self.library.where(condition, here(value), there.choice(rest, other))
 
@@ -262,7 +262,7 @@ def terms_of(exponent: Expr) -> tuple[Expr, ...]:
 
 
 @lru_cache(1 << 10)
-def parted(node: Mul) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+def numerator_and_denominator(node: Mul) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """The factors of a numerator and those of a denominator."""
     top, bottom = list[Expr](), list[Expr]()
     for factor in node.args:
@@ -276,23 +276,23 @@ def parted(node: Mul) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
 
 
 @lru_cache(1 << 12)
-def gathers(node: Basic) -> bool:
+def is_gather(node: Basic) -> bool:
     """Tell if a tensor is indexed by more than axes."""
     if isinstance(node, Element):
         return not all(isinstance(index, Axis) for index in node.indices)
-    return any(map(gathers, node.args))
+    return any(map(is_gather, node.args))
 
 
-def indicator(factor: Expr) -> Where | None:
+def indicator_mask(factor: Expr) -> Where | None:
     """The mask of 1 and 0 that a factor is, or is a power of; else None."""
     base = factor.base if factor.is_Pow and factor.exp.is_positive else factor
     return base if isinstance(base, Where) and set(base.args[1:]) == {S.Zero, S.One} else None
 
 
 def _reduced(self: Evaluator, node: Reduce) -> Any:
-    from redalg.definition.reductions import reduced
+    from redalg.definition.reductions import reduction_value
 
-    return reduced(self, node)
+    return reduction_value(self, node)
 
 
 RULES: tuple[tuple[Any, Any], ...] = (

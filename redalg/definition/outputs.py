@@ -23,7 +23,7 @@ LARGEST = 1 << 23
 Written = Mapping[str, tuple[Expr, tuple[Axis, ...]]]
 
 
-def define(
+def evaluate_definition(
     written: Written, tensors: Mapping[str, Any], scalars: Mapping[str, float], sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     """The outputs of expressions as they are written.
@@ -39,18 +39,18 @@ def define(
 
     >>> from redalg import axes, mean, tensor
     >>> n = axes("n")
-    >>> define({"out": (mean(tensor("x[n]"), n), ())}, {"x": np.float32([1, 2, 6])}, {}, {})
+    >>> evaluate_definition({"out": (mean(tensor("x[n]"), n), ())}, {"x": np.float32([1, 2, 6])}, {}, {})
     {'out': array(3.)}
     """
-    library = library_of(tensors)
+    library = array_library(tensors)
     sizes = extents(written, tensors, sizes)
     axes = tuple(sorted({axis.name for axis in of_kind(Axis, *(expr for expr, _ in written.values()))}))
     at = Evaluator(library, axes, {name: (0, sizes[name]) for name in axes}, sizes, tensors, scalars)
     with np.errstate(all="ignore"):
-        return {name: whole(at, expr, order) for name, (expr, order) in written.items()}
+        return {name: whole_output(at, expr, order) for name, (expr, order) in written.items()}
 
 
-def library_of(tensors: Mapping[str, Any]) -> Library:
+def array_library(tensors: Mapping[str, Any]) -> Library:
     """The library of the tensors; NumPy where there are none."""
     first = next(iter(tensors.values()), np.float64(0))
     if isinstance(first, np.ndarray | np.generic):
@@ -76,20 +76,20 @@ def extents(written: Written, tensors: Mapping[str, Any], sizes: Mapping[str, in
     return found
 
 
-def whole(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Any:
+def whole_output(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Any:
     """One output, chunk by chunk."""
-    made = at.library.empty([at.sizes[axis.name] for axis in order], dtype_of(expr))
+    made = at.library.empty([at.sizes[axis.name] for axis in order], result_dtype(expr))
     for ranges in chunks(at, expr, order):
         inner = Evaluator(at.library, at.axes, {**at.ranges, **ranges}, at.sizes, at.tensors, at.scalars)
         window = tuple(slice(*inner.ranges[axis.name]) for axis in order)
-        made[window] = in_order(inner, inner(expr), order)
+        made[window] = transpose_to_output(inner, inner(expr), order)
     return made
 
 
 def chunks(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Iterator[dict[str, tuple[int, int]]]:
     """Ranges of the output's axes that no reduction runs along, so small that no array is larger than `LARGEST`."""
     lengths = {name: max(1, stop) for name, (_, stop) in at.ranges.items()}
-    arrays = written_out(expr)
+    arrays = array_axes(expr)
     cuttable = {axis.name for axis in order} - {axis.name for axis in bound_axes(expr)}
     while True:
         largest = max(arrays, key=lambda names: prod(lengths[name] for name in names))
@@ -104,13 +104,13 @@ def chunks(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Iterator[dict[
         yield dict(zip(names, ranges, strict=True))
 
 
-def written_out(expr: Basic) -> list[frozenset[str]]:
+def array_axes(expr: Basic) -> list[frozenset[str]]:
     """The axes of every array that an evaluation holds: of a summed product its factors, and not the product."""
     summed = {one.expr for one in of_kind(Reduce, expr) if one.kind == "sum" and isinstance(one.expr, Mul)}
     return [frozenset(axis.name for axis in free_axes(node)) for node in nodes_of(expr) - summed]
 
 
-def in_order(at: Evaluator, array: Any, order: tuple[Axis, ...]) -> Any:
+def transpose_to_output(at: Evaluator, array: Any, order: tuple[Axis, ...]) -> Any:
     """An array with one dimension per axis, in the dimensions of an output."""
     shape = [1] * len(at.axes)
     for axis in order:
@@ -120,10 +120,10 @@ def in_order(at: Evaluator, array: Any, order: tuple[Axis, ...]) -> Any:
     return at.library.transpose(flat, [kept.index(axis) for axis in order])
 
 
-def dtype_of(expr: Expr) -> str:
+def result_dtype(expr: Expr) -> str:
     """The dtype of an output: that of an index or a truth where it is one, else float64."""
     if isinstance(expr, Let):
-        return dtype_of(expr.expr)
+        return result_dtype(expr.expr)
     if not isinstance(expr, Reduce):
         return "float64"
     if expr.kind in ("any", "all"):

@@ -10,7 +10,7 @@ from typing import Any
 
 from sympy import Dummy, Expr, Mul
 
-from redalg.definition.evaluate import INFINITY, Evaluator, parted
+from redalg.definition.evaluate import INFINITY, Evaluator, numerator_and_denominator
 from redalg.expression import Axis, Reduce
 from redalg.monoids import MONOIDS
 
@@ -18,22 +18,24 @@ Rows = list[Any]
 """The operands of a reduction, all of the same length along its axis."""
 
 
-def reduced(at: Evaluator, node: Reduce) -> Any:
+def reduction_value(at: Evaluator, node: Reduce) -> Any:
     """The value of a reduction: its axes stay with length 1."""
     if node.kind == "sum" and isinstance(node.expr, Mul):
-        return contracted(at, node.expr, node.bound)
+        return contraction(at, node.expr, node.bound)
     if node.kind in SCALAR:
         return over_axes(at, SCALAR[node.kind], at.number(node.expr), node.bound)
     [axis] = node.bound
     place = at.place(axis)
-    rows = spread(at, [at(one) for one in node.operands], axis)
-    made = ROWS[node.kind](at, rows, place)[node.result] if node.kind in ROWS else folded(at, node, rows, place)
+    rows = full_rows(at, [at(one) for one in node.operands], axis)
+    made = (
+        ROWS[node.kind](at, rows, place)[node.result] if node.kind in ROWS else fold_registered(at, node, rows, place)
+    )
     if node.place is None:
         return made
-    return swapped(at, kept(at, made, place, node.place), place, at.place(node.place))
+    return swap_dimensions(at, first_elements(at, made, place, node.place), place, at.place(node.place))
 
 
-def spread(at: Evaluator, arrays: Sequence[Any], axis: Axis) -> Rows:
+def full_rows(at: Evaluator, arrays: Sequence[Any], axis: Axis) -> Rows:
     """Arrays of one shape, at the full length of an axis."""
     shape = [max(sizes) if 0 not in sizes else 0 for sizes in zip(*(one.shape for one in arrays), strict=True)]
     shape[at.place(axis)] = at.length(axis)
@@ -44,13 +46,13 @@ def over_axes(at: Evaluator, kind: tuple[Any, float], array: Any, axes: Sequence
     """A reduction of one number along several axes."""
     reduce, empty = kind
     for axis in sorted(axes, key=at.place):
-        [array] = spread(at, [array], axis)
+        [array] = full_rows(at, [array], axis)
         place = at.place(axis)
-        array = reduce(at, array, place) if at.length(axis) else without(at, array, place, empty)
+        array = reduce(at, array, place) if at.length(axis) else filled_slice(at, array, place, empty)
     return array
 
 
-def without(at: Evaluator, array: Any, place: int, value: float) -> Any:
+def filled_slice(at: Evaluator, array: Any, place: int, value: float) -> Any:
     """An array of one value, of length 1 along a dimension."""
     return at.library.full([1 if one == place else size for one, size in enumerate(array.shape)], value)
 
@@ -58,37 +60,37 @@ def without(at: Evaluator, array: Any, place: int, value: float) -> Any:
 # ---- contractions ----------------------------------------------------------------------------------------------------
 
 
-def contracted(at: Evaluator, term: Mul, axes: Sequence[Axis]) -> Any:
+def contraction(at: Evaluator, term: Mul, axes: Sequence[Axis]) -> Any:
     """Σ of a product over axes; the product is not written out if the result is the same without it."""
-    top, bottom = parted(term)
+    top, bottom = numerator_and_denominator(term)
     values = [at.number(one) for one in top], [at.number(one) for one in bottom]
     places = {at.place(axis) for axis in axes}
-    if not all(map(at.length, axes)) or not is_plain(at, top, bottom):
+    if not all(map(at.length, axes)) or not are_all_finite(at, top, bottom):
         return in_slices(at, (top, bottom), values, axes)
-    inside = [one for one in values[0] if varies(one, places)]
-    divisors = [one for one in values[1] if varies(one, places)]
-    factors = merged(inside or [at.constant(1.0)], divisors)
+    inside = [one for one in values[0] if varies_along(one, places)]
+    divisors = [one for one in values[1] if varies_along(one, places)]
+    factors = merge_factors(inside or [at.constant(1.0)], divisors)
     value = summed_product(at, factors, axes)
     for array in values[0]:
-        value = value if varies(array, places) else value * array
+        value = value if varies_along(array, places) else value * array
     for array in values[1]:
-        value = value if varies(array, places) else value / array
+        value = value if varies_along(array, places) else value / array
     return value
 
 
-def varies(array: Any, places: set[int]) -> bool:
+def varies_along(array: Any, places: set[int]) -> bool:
     """Tell if an array varies along some dimensions."""
     return any(array.shape[place] != 1 for place in places)
 
 
-def is_plain(at: Evaluator, top: Sequence[Expr], bottom: Sequence[Expr]) -> bool:
+def are_all_finite(at: Evaluator, top: Sequence[Expr], bottom: Sequence[Expr]) -> bool:
     """Tell if all factors are finite: then none can hide another's ∞ or NaN, and a constant one may stand outside."""
     return all(bool((abs(at.number(one)) < INFINITY).all()) for one in top) and all(
         bool(((abs(at.number(divisor)) < INFINITY) & (at.number(divisor) != 0)).all()) for divisor in bottom
     )
 
 
-def merged(factors: Sequence[Any], divisors: Sequence[Any]) -> list[Any]:
+def merge_factors(factors: Sequence[Any], divisors: Sequence[Any]) -> list[Any]:
     """Fewer factors: one that makes no other larger is multiplied or divided at once."""
     made = list[Any]()
     for factor in sorted(factors, key=lambda array: -prod(array.shape)):
@@ -140,22 +142,22 @@ def in_slices(at: Evaluator, factors: Any, values: Any, axes: Sequence[Axis]) ->
     """Σ of a product written out, in slices along the longest dimension that is not summed, if it is large."""
     arrays = [one for part in values for one in part]
     hiding = at.hiding(factors[0])
-    shape = list(spread(at, [*arrays, *hiding, at.constant(1.0)], axes[0])[0].shape)
+    shape = list(full_rows(at, [*arrays, *hiding, at.constant(1.0)], axes[0])[0].shape)
     places = {at.place(axis) for axis in axes}
     free = [place for place in range(len(shape)) if place not in places]
     long = max(free, key=lambda place: shape[place], default=None)
     if long is None or prod(shape) <= LARGEST or shape[long] == 1:
-        return written_out(at, values, hiding, axes)
+        return sum_by_elements(at, values, hiding, axes)
     made = []
     step = max(1, shape[long] * LARGEST // prod(shape))
     for first in range(0, shape[long], step):
         cut = tuple(slice(None) if place != long else slice(first, first + step) for place in range(len(shape)))
         part = [[one if one.shape[long] == 1 else one[cut] for one in arrays] for arrays in (*values, hiding)]
-        made.append(written_out(at, part[:2], part[2], axes))
+        made.append(sum_by_elements(at, part[:2], part[2], axes))
     return at.library.join(made, long)
 
 
-def written_out(at: Evaluator, values: Any, hiding: Sequence[Any], axes: Sequence[Axis]) -> Any:
+def sum_by_elements(at: Evaluator, values: Any, hiding: Sequence[Any], axes: Sequence[Axis]) -> Any:
     """Σ of a product, element by element."""
     value = at.constant(1.0)
     for factor in values[0]:
@@ -173,29 +175,31 @@ def written_out(at: Evaluator, values: Any, hiding: Sequence[Any], axes: Sequenc
 # ---- one number ------------------------------------------------------------------------------------------------------
 
 
-def product(at: Evaluator, array: Any, place: int) -> Any:
+def range_safe_product(at: Evaluator, array: Any, place: int) -> Any:
     """Π, by mantissas and exponents: no partial product leaves the range."""
     call = at.library.functions
     exponent = at.library.sum(at.library.whole(call["Exponent"](array)), place)
     array = call["Mantissa"](array)
     while array.shape[place] > 1:
         half = array.shape[place] // 2
-        left, right, rest = (cut(array, place, *edges) for edges in ((0, half), (half, 2 * half), (2 * half, None)))
+        left, right, rest = (
+            slice_along(array, place, *edges) for edges in ((0, half), (half, 2 * half), (2 * half, None))
+        )
         array = at.library.join([left * right, rest], place)
         moved = at.library.whole(call["Exponent"](array))
         exponent, array = exponent + at.library.sum(moved, place), call["Mantissa"](array)
     return call["Scaled"](array, exponent)
 
 
-def cut(array: Any, place: int, first: int, stop: int | None) -> Any:
+def slice_along(array: Any, place: int, first: int, stop: int | None) -> Any:
     """A part of an array along a dimension."""
     return array[(slice(None),) * place + (slice(first, stop),)]
 
 
 SCALAR: dict[str, tuple[Callable[..., Any], float]] = {
     "sum": (lambda at, array, place: at.library.sum(array, place), 0.0),
-    "prod": (product, 1.0),
-    "scaled_product": (product, 1.0),
+    "prod": (range_safe_product, 1.0),
+    "scaled_product": (range_safe_product, 1.0),
     "max": (lambda at, array, place: at.library.largest(array, place), -INFINITY),
     "min": (lambda at, array, place: -at.library.largest(-array, place), INFINITY),
     "any": (lambda at, array, place: at.library.largest(array, place), 0.0),
@@ -215,35 +219,35 @@ def falling(at: Evaluator, array: Any, place: int) -> Any:
     return at.library.take(order, at.library.order(numbers, place), place)
 
 
-def ranked(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+def sorted_with_places(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     """The elements in falling order, with their places."""
     array = at.library.float(rows[0])
     order = falling(at, array, place)
     return {"values": at.library.take(array, order, place), "indices": order}
 
 
-def kept(at: Evaluator, array: Any, place: int, axis: Axis) -> Any:
+def first_elements(at: Evaluator, array: Any, place: int, axis: Axis) -> Any:
     """The first elements, as many as a new axis counts: −∞, or the place −1, if there are too few."""
     first, stop = at.ranges[axis.name]
     missing = stop - array.shape[place]
     if missing > 0:
         shape = [missing if one == place else size for one, size in enumerate(array.shape)]
         array = at.library.join([array, at.library.full(shape, -INFINITY if at.library.is_float(array) else -1)], place)
-    return cut(array, place, first, stop)
+    return slice_along(array, place, first, stop)
 
 
-def swapped(at: Evaluator, array: Any, place: int, other: int) -> Any:
+def swap_dimensions(at: Evaluator, array: Any, place: int, other: int) -> Any:
     """Two dimensions exchanged."""
     order = list(range(len(at.axes)))
     order[place], order[other] = other, place
     return at.library.transpose(array, order)
 
 
-def attaining(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+def largest_place(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     """The place of the largest element."""
     if not rows[0].shape[place]:
-        return {"": without(at, rows[0], place, -1)}
-    return {"": cut(falling(at, at.library.float(rows[0]), place), place, 0, 1)}
+        return {"": filled_slice(at, rows[0], place, -1)}
+    return {"": slice_along(falling(at, at.library.float(rows[0]), place), place, 0, 1)}
 
 
 def is_largest(at: Evaluator, rows: Rows, place: int, *, alone: bool) -> Any:
@@ -253,7 +257,7 @@ def is_largest(at: Evaluator, rows: Rows, place: int, *, alone: bool) -> Any:
         return array == at.library.largest(array, place)
     size = array.shape[place]
     shape = [size if one == place else 1 for one in range(len(at.axes))]
-    return at.library.arange(0, size).reshape(shape) == cut(falling(at, array, place), place, 0, 1)
+    return at.library.arange(0, size).reshape(shape) == slice_along(falling(at, array, place), place, 0, 1)
 
 
 def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, Any]]:
@@ -262,7 +266,7 @@ def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, A
 
     def made(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
         if not rows[0].shape[place]:
-            return {"": without(at, rows[0], place, empty)}
+            return {"": filled_slice(at, rows[0], place, empty)}
         chosen = is_largest(at, rows, place, alone=alone)
         chosen = ~chosen if others else chosen
         value = reduce(at, at.library.where(chosen, at.library.float(rows[1]), at.constant(empty)), place)
@@ -274,12 +278,12 @@ def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, A
     return made
 
 
-def counted(last: bool) -> Callable[..., dict[str, Any]]:
+def first_or_last(last: bool) -> Callable[..., dict[str, Any]]:
     """The function that takes the first or the last element that counts; NaN if none does."""
 
     def made(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
         if not rows[0].shape[place]:
-            return {"": without(at, rows[0], place, float("nan"))}
+            return {"": filled_slice(at, rows[0], place, float("nan"))}
         counts = at.library.whole(rows[1] == 1)
         before = at.library.cumsum(counts, place)
         number = at.library.sum(counts, place)
@@ -293,35 +297,35 @@ def counted(last: bool) -> Callable[..., dict[str, Any]]:
 def recurrence(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     """h ← a·h + b, step by step, of h = 1 and 0."""
     scales, shifts = map(at.library.float, rows)
-    scale, shift = without(at, scales, place, 1.0), without(at, scales, place, 0.0)
+    scale, shift = filled_slice(at, scales, place, 1.0), filled_slice(at, scales, place, 0.0)
     for step in range(scales.shape[place]):
-        a, b = cut(scales, place, step, step + 1), cut(shifts, place, step, step + 1)
+        a, b = slice_along(scales, place, step, step + 1), slice_along(shifts, place, step, step + 1)
         scale, shift = a * scale, a * shift + b
     return {"scale": scale, "shift": shift}
 
 
-def carried(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+def compensated_total(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     """Σ with what each addition lost (Knuth's TwoSum), in pairs."""
     total = at.library.float(rows[0])
     lost = total * 0
     while total.shape[place] > 1:
         half = total.shape[place] // 2
-        a, b, rest = (cut(total, place, *edges) for edges in ((0, half), (half, 2 * half), (2 * half, None)))
-        c, d, more = (cut(lost, place, *edges) for edges in ((0, half), (half, 2 * half), (2 * half, None)))
+        a, b, rest = (slice_along(total, place, *edges) for edges in ((0, half), (half, 2 * half), (2 * half, None)))
+        c, d, more = (slice_along(lost, place, *edges) for edges in ((0, half), (half, 2 * half), (2 * half, None)))
         made = a + b
         part = made - a
         lost = at.library.join([c + d + (a - (made - part)) + (b - part), more], place)
         total = at.library.join([made, rest], place)
     if not total.shape[place]:
-        return {"": without(at, total, place, 0.0)}
+        return {"": filled_slice(at, total, place, 0.0)}
     return {"": at.library.where(abs(lost) < INFINITY, total + lost, total)}
 
 
-def exponentiated(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+def log_sum_exp(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     """log Σ exp about the largest."""
     array = at.library.float(rows[0])
     if not array.shape[place]:
-        return {"": without(at, array, place, -INFINITY)}
+        return {"": filled_slice(at, array, place, -INFINITY)}
     top = at.library.largest(array, place)
     call = at.library.functions
     total = call["log"](at.library.sum(call["exp"](array - top), place))
@@ -329,15 +333,15 @@ def exponentiated(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
 
 
 ROWS: dict[str, Callable[..., dict[str, Any]]] = {
-    "topk": ranked,
-    "argmax": attaining,
-    "argmin": lambda at, rows, place: attaining(at, [-at.library.float(rows[0])], place),
+    "topk": sorted_with_places,
+    "argmax": largest_place,
+    "argmin": lambda at, rows, place: largest_place(at, [-at.library.float(rows[0])], place),
     "at_argmax": beside("sum", alone=True, others=False),
-    "first": counted(last=False),
-    "last": counted(last=True),
+    "first": first_or_last(last=False),
+    "last": first_or_last(last=True),
     "affine": recurrence,
-    "compensated_sum": carried,
-    "logsumexp": exponentiated,
+    "compensated_sum": compensated_total,
+    "logsumexp": log_sum_exp,
     **{f"{kind}_at_max": beside(kind, alone=False, others=False) for kind in ("sum", "max", "min")},
     **{f"{kind}_below_max": beside(kind, alone=False, others=True) for kind in ("sum", "max", "min")},
     **{f"{kind}_beside_argmax": beside(kind, alone=True, others=True) for kind in ("sum", "max", "min")},
@@ -345,7 +349,7 @@ ROWS: dict[str, Callable[..., dict[str, Any]]] = {
 """Kind -> its results by name, from the operands along a dimension."""
 
 
-def folded(at: Evaluator, node: Reduce, rows: Rows, place: int) -> Any:
+def fold_registered(at: Evaluator, node: Reduce, rows: Rows, place: int) -> Any:
     """A registered monoid, by the functions that it was registered with: combined element after element."""
     kind = MONOIDS[node.kind]
     operands = [Dummy() for _ in rows]
@@ -353,19 +357,19 @@ def folded(at: Evaluator, node: Reduce, rows: Rows, place: int) -> Any:
     places = at.library.arange(0, rows[0].shape[place])
     shape = [rows[0].shape[place] if one == place else 1 for one in range(len(at.axes))]
     known = {**dict(zip(operands, rows, strict=True)), index: places.reshape(shape)}
-    elements = spread(at, [valued(at, one, known) for one in kind.lift(*operands, index)], node.bound[0])
+    elements = full_rows(at, [symbolic_value(at, one, known) for one in kind.lift(*operands, index)], node.bound[0])
     a, b = ([Dummy(integer=part.integer or None) for part in kind.components] for _ in range(2))
     joined = kind.join(tuple(a), tuple(b))
     total = [at.numeral(one) for one in kind.empty]
     for step in range(rows[0].shape[place]):
-        after = (cut(one, place, step, step + 1) for one in elements)
+        after = (slice_along(one, place, step, step + 1) for one in elements)
         known = {**dict(zip(a, total, strict=True)), **dict(zip(b, after, strict=True))}
-        total = [valued(at, one, known) for one in joined]
+        total = [symbolic_value(at, one, known) for one in joined]
     known = dict(zip(a, total, strict=True))
     number = next(number for number, one in enumerate(kind.results) if one.name == node.result)
-    return valued(at, kind.lower(*a)[number], known)
+    return symbolic_value(at, kind.lower(*a)[number], known)
 
 
-def valued(at: Evaluator, expr: Expr, known: dict[Any, Any]) -> Any:
+def symbolic_value(at: Evaluator, expr: Expr, known: dict[Any, Any]) -> Any:
     """An expression of symbols that stand for arrays."""
     return replace(at, known=known)(expr)

@@ -56,7 +56,7 @@ def tour(console: Console, options: Options) -> int:
     if torch.cuda.is_available():
         gpu = [Trial(name, options.shape, "float16", "cuda", calls=20) for name in (KERNEL, SDPA, UNFUSED)]
         results |= compete(console, f"The kernel on {torch.cuda.get_device_name()}, beside PyTorch", gpu)
-    return verdict(console, results)
+    return closing_line(console, results)
 
 
 def save_kernel(console: Console, fused: Fused, options: Options) -> None:
@@ -90,11 +90,11 @@ def table(results: Results) -> Table:
     for heading in ("error", "time", "peak memory"):
         made.add_column(heading, justify="right", no_wrap=True)
     for measured, outcome in results.items():
-        made.add_row(measured.contestant, *cells(outcome))
+        made.add_row(measured.contestant, *result_cells(outcome))
     return made
 
 
-def cells(outcome: Outcome) -> Iterable[str]:
+def result_cells(outcome: Outcome) -> Iterable[str]:
     """A row's cells, from the error on."""
     if isinstance(outcome, Failure):
         return "failed", "", ""
@@ -130,7 +130,7 @@ def complaints(results: Results) -> list[str]:
     return found
 
 
-def verdict(console: Console, results: Results) -> int:
+def closing_line(console: Console, results: Results) -> int:
     """Print the closing line and return the exit code."""
     found = complaints(results)
     console.print()

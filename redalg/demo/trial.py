@@ -66,7 +66,7 @@ class Trial:
 
     @property
     def steps(self) -> int:
-        """The number of times that `measure` tells of progress: once when it is ready to start, once a call."""
+        """The number of times that `measure_trial` tells of progress: once when it is ready to start, once a call."""
         return self.calls + 1
 
 
@@ -96,13 +96,13 @@ Outcome = Measurement | Failure
 # ---- contestants -----------------------------------------------------------------------------------------------------
 
 
-def derived(backend: str, Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+def derived_attention(backend: str, Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
     """The form that redalg derives, on one of its backends."""
     out: torch.Tensor = FUSED(Q=Q, K=K, V=V, backend=backend)
     return out
 
 
-def unfused(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+def unfused_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
     """The formula as it stands on paper, which holds all scores at once."""
     return torch.softmax(Q @ K.mT / math.sqrt(Q.shape[-1]), -1) @ V
 
@@ -114,10 +114,10 @@ def sdpa(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
 
 BLOCKS, KERNEL, SDPA, UNFUSED = "redalg, blockwise", "redalg, kernel", "PyTorch SDPA", "unfused formula"
 CONTESTANTS: dict[str, Contestant] = {
-    BLOCKS: partial(derived, "torch"),
-    KERNEL: partial(derived, "tilelang"),
+    BLOCKS: partial(derived_attention, "torch"),
+    KERNEL: partial(derived_attention, "tilelang"),
     SDPA: sdpa,
-    UNFUSED: unfused,
+    UNFUSED: unfused_attention,
 }
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def relative_error(out: torch.Tensor, inputs: Tensors) -> float:
     """max|out - ref| / max|ref| against float64, on a few rows of every head."""
     rows = torch.linspace(0, out.shape[2] - 1, min(CHECKED_ROWS, out.shape[2]), device=out.device).long()
     Q, K, V = (inputs[name].double() for name in "QKV")
-    reference = unfused(Q[:, :, rows], K, V)
+    reference = unfused_attention(Q[:, :, rows], K, V)
     return float((out[:, :, rows].double() - reference).abs().max() / reference.abs().max())
 
 
@@ -155,7 +155,7 @@ def seconds_of(call: Callable[[], torch.Tensor], device: str) -> float:
     return perf_counter() - start
 
 
-def measure(trial: Trial, tell: Callable[[], None] = lambda: None) -> Measurement:
+def measure_trial(trial: Trial, tell: Callable[[], None] = lambda: None) -> Measurement:
     """Measure in this process; `tell` is called after every step."""
     contestant = CONTESTANTS[trial.contestant]
     inputs = make_inputs(trial.shape, trial.dtype, trial.device)
@@ -191,7 +191,7 @@ def send_outcome(trial: Trial, connection: Connection) -> None:
     """In the fresh process: send `None` for every step, then the outcome."""
     os.environ.setdefault("TILELANG_PRINT_ON_COMPILATION", "0")  # its log lines would tear the progress bar
     try:
-        outcome: Outcome = measure(trial, partial(connection.send, None))
+        outcome: Outcome = measure_trial(trial, partial(connection.send, None))
     except Exception as failure:  # noqa: BLE001 - shown as this contestant's row, and the demo fails
         outcome = Failure(f"{type(failure).__name__}: {failure}")
     connection.send(outcome)

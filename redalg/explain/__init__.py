@@ -8,7 +8,7 @@ Moves, hatted, primed                          the forms that section 4 prints, 
 
 from redalg.explain.html import explain_html
 from redalg.explain.latex import explain_latex
-from redalg.explain.moves import Moves, hatted, primed
+from redalg.explain.moves import Moves, hat_slot, prime_slot
 from redalg.explain.refusal import explain_refusal
 from redalg.explain.text import conditions_text, explain_text
 
@@ -19,6 +19,6 @@ __all__ = [
     "explain_latex",
     "explain_refusal",
     "explain_text",
-    "hatted",
-    "primed",
+    "hat_slot",
+    "prime_slot",
 ]

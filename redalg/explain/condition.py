@@ -20,7 +20,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.domain import live_term
 from redalg.decompose.separate.signs import sign_of
 from redalg.decompose.verdict.verdict import Decomposition
-from redalg.explain.model import Equation, Line, Part, column, listed, sentence
+from redalg.explain.model import Equation, Line, Part, column, comma_list, sentence
 from redalg.explain.notation import DELTA
 from redalg.expression import Element, Label, Reduce, Value
 from redalg.expression.contents import free_axes
@@ -69,11 +69,11 @@ def the_condition(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     other = [one.name for one in form.outputs if conditions.reached(one) & conditions.unfollowed]
     if other:
         why = ": what a monoid of several components loses by rounding is not followed here."
-        lines.append(sentence("Of ", *listed([Label(name) for name in other]), why))
+        lines.append(sentence("Of ", *comma_list([Label(name) for name in other]), why))
     plain: list[Any] = [Label(name) for name, several in found.items() if not several and name not in other]
     if plain:
         why = ": no difference of rounded numbers is taken, and no sum has terms of both signs."
-        lines.append(sentence("For ", *listed(plain), " it is 1" if watched else " the condition number is 1", why))
+        lines.append(sentence("For ", *comma_list(plain), " it is 1" if watched else " the condition number is 1", why))
     return lines
 
 
@@ -111,11 +111,11 @@ class Conditions:
 
     def watched(self, value: Expr, expr: Expr) -> Iterator[Watched]:
         """The sums in an expression that may cancel, then the accumulators over terms of both signs outside them."""
-        sums = [one for one in sums_of(expr) if self.cancels(one)]
+        sums = [one for one in nested_sums(expr) if self.cancels(one)]
         for total in sums:
             yield Watched(value, value if total == expr and isinstance(value, Value) else total, self.magnitude(total))
         inside = {symbol for one in sums for symbol in one.atoms(Value)}
-        for symbol in sorted(factors_of(expr) - inside, key=str):
+        for symbol in sorted(values_outside_exponents(expr) - inside, key=str):
             if symbol in self.signed:
                 yield Watched(symbol, symbol, self.magnitude(symbol))
 
@@ -152,9 +152,9 @@ class Conditions:
         differences = [one for one in watched if one.whole not in self.signed]
         centred = [one for one in differences if one.whole.atoms(Value) & moved or self._made_of(one, moved)]
         if centred:
-            yield ("In a difference about ", *listed(about), " it is about 1 as a rule, since what the terms share is ",
-                   "taken off before they are summed; large where the result is small beside the deviations from ",
-                   *listed(about), ".")  # fmt: skip
+            yield ("In a difference about ", *comma_list(about), " it is about 1 as a rule, since what the terms ",
+                   "share is taken off before they are summed; large where the result is small beside the deviations ",
+                   "from ", *comma_list(about), ".")  # fmt: skip
         if len(centred) < len(differences):
             yield ("Where no centre shifts the terms it is about 1 unless they cancel: the value is then small beside ",
                    "what it is made of here. `finish(…, condition=True)` gives its size.")  # fmt: skip
@@ -169,7 +169,7 @@ class Conditions:
         return any(one.expr.atoms(Value) & values for one in self.form.assignments if one.value == watched.value)
 
 
-def sums_of(node: Any) -> Iterator[Expr]:
+def nested_sums(node: Any) -> Iterator[Expr]:
     """The sums in an expression, the outer before the inner, without those in exponents, conditions and reductions."""
     if isinstance(node, exp | Boolean | Reduce | Value):
         return
@@ -177,13 +177,13 @@ def sums_of(node: Any) -> Iterator[Expr]:
         yield node
     for arg in node.args:
         if isinstance(arg, Expr):
-            yield from sums_of(arg)
+            yield from nested_sums(arg)
 
 
-def factors_of(node: Any) -> set[Value]:
+def values_outside_exponents(node: Any) -> set[Value]:
     """The values in an expression, without those in exponents and conditions."""
     if isinstance(node, Value):
         return {node}
     if isinstance(node, exp | Boolean):
         return set()
-    return {value for arg in node.args for value in factors_of(arg)}
+    return {value for arg in node.args for value in values_outside_exponents(arg)}

@@ -9,7 +9,7 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.domain import live_term
-from redalg.explain.model import Line, Part, Table, listed
+from redalg.explain.model import Line, Part, Table, comma_list
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.factors import grouped
@@ -23,7 +23,7 @@ Cells = tuple[tuple[Part, ...], ...]
 
 def cost(form: FusedForm) -> list[Line]:
     """The table of costs."""
-    rows: list[Cells] = [*passes(form), (("state",), state_size(form)), *reads(form), *memory(form)]
+    rows: list[Cells] = [*passes(form), (("state",), state_size(form)), *tensor_reads(form), *memory(form)]
     return [Table((), (*rows, *arithmetic(form), *exponentials(form), *contractions(form)))]
 
 
@@ -44,12 +44,12 @@ def definition_passes(cascade: Cascade) -> int:
     return len(longest_chain(cascade))
 
 
-def over(cascade: Cascade) -> tuple[Part, ...]:
+def reduced_axes_prose(cascade: Cascade) -> tuple[Part, ...]:
     """The reduced axes, as parts of prose."""
-    return listed(list(cascade.reduced), " and ")
+    return comma_list(list(cascade.reduced), " and ")
 
 
-def carried(form: FusedForm) -> list[FormOutput]:
+def outputs_along_axis(form: FusedForm) -> list[FormOutput]:
     """The outputs that carry a reduced axis, for which the data are read once more."""
     return [one for one in form.outputs if one.carries]
 
@@ -57,14 +57,14 @@ def carried(form: FusedForm) -> list[FormOutput]:
 def passes(form: FusedForm) -> list[Cells]:
     """One pass, or two if an output carries a reduced axis, beside the passes that the definition's chain needs."""
     chain: list[Basic] = list(longest_chain(form.cascade))
-    later: list[Basic] = [Label(one.name) for one in carried(form)]
+    later: list[Basic] = [Label(one.name) for one in outputs_along_axis(form)]
     needed = len(chain) + bool(later)
-    against: tuple[Part, ...] = (f"; the definition needs {needed}: ", *listed(chain, ", then "))
-    against += (", then ", *listed(later)) if later else ()
+    against: tuple[Part, ...] = (f"; the definition needs {needed}: ", *comma_list(chain, ", then "))
+    against += (", then ", *comma_list(later)) if later else ()
     here: tuple[Part, ...] = (Integer(1),)
     if later:
-        here = (Integer(2), ": pass 1 for the state, pass 2 for ", *listed(later))
-    name = ("passes over ", *over(form.cascade))
+        here = (Integer(2), ": pass 1 for the state, pass 2 for ", *comma_list(later))
+    name = ("passes over ", *reduced_axes_prose(form.cascade))
     return [(name, (*here, *(against if len(chain) > 1 else ())))]
 
 
@@ -87,7 +87,7 @@ def state_size(form: FusedForm) -> tuple[Part, ...]:
 
 def per(axes: tuple[Axis, ...]) -> tuple[Part, ...]:
     """`(b, h, q)`, or `b` alone."""
-    return ("(", *listed(list(axes)), ")") if len(axes) > 1 else listed(list(axes))
+    return ("(", *comma_list(list(axes)), ")") if len(axes) > 1 else comma_list(list(axes))
 
 
 def _counts(form: FusedForm) -> Expr:
@@ -107,35 +107,37 @@ def row_axes(form: FusedForm) -> tuple[Axis, ...]:
 # ---- reads -----------------------------------------------------------------------------------------------------------
 
 
-def reads(form: FusedForm) -> list[Cells]:
+def tensor_reads(form: FusedForm) -> list[Cells]:
     """The tensors that stream along the axis, and those that stay."""
     elements = form.cascade.elements()
     streamed = [one for one in elements if free_axes(one) & set(form.cascade.reduced)]
     resident = [one for one in elements if one not in streamed]
     first, second = of_the_state(form), of_the_outputs(form)
     both = [one for one in streamed if one in first and one in second]
-    rows: list[Cells] = [(("read twice",), (*listed(list(both)), "; once where a row fits on chip"))] if both else []
+    rows: list[Cells] = (
+        [(("read twice",), (*comma_list(list(both)), "; once where a row fits on chip"))] if both else []
+    )
     once = [one for one in streamed if one not in both]
-    rows += [(("read once",), listed(list(once)))] if once else []
-    return rows + ([(("stays at hand",), listed(list(resident)))] if resident else [])
+    rows += [(("read once",), comma_list(list(once)))] if once else []
+    return rows + ([(("stays at hand",), comma_list(list(resident)))] if resident else [])
 
 
 def memory(form: FusedForm) -> list[Cells]:
     """The numbers read from memory and written to it, beside the numbers that the definition's passes read."""
     tensors = {one.name: one for one in form.cascade.elements()}
     both = {one.name for one in of_the_state(form) & of_the_outputs(form)}
-    read = Add(*(held(one) * (2 if name in both else 1) for name, one in tensors.items()))
+    read = Add(*(element_count(one) * (2 if name in both else 1) for name, one in tensors.items()))
     times = definition_passes(form.cascade)
     streamed = {name for name, one in tensors.items() if free_axes(one) & set(form.cascade.reduced)}
     most = "" if all(one.is_plain for one in tensors.values()) else "at most "
     written = Add(*(Mul(*(axis.extent for axis in one.axes)) for one in form.outputs))
     here: tuple[Part, ...] = (most, *_amount(read, "number"), " read, ", written, " written")
-    more = Add(*(held(one) * (times - 1) for name, one in tensors.items() if name in streamed))
+    more = Add(*(element_count(one) * (times - 1) for name, one in tensors.items() if name in streamed))
     against: tuple[Part, ...] = (f"; {times} passes read ", read + more) if times > 1 else ()
     return [(("memory",), (*here, *against)), (("",), ("of 4 bytes each in float32, 2 in 16 bits",))]
 
 
-def held(element: Element) -> Expr:
+def element_count(element: Element) -> Expr:
     """The count of numbers that are read of a tensor: the product of the extents of its axes."""
     return Mul(*(axis.extent for axis in sorted(free_axes(element), key=str)))
 
@@ -147,7 +149,7 @@ def of_the_state(form: FusedForm) -> set[Element]:
 
 def of_the_outputs(form: FusedForm) -> set[Element]:
     """The elements that pass 2 reads."""
-    return _read(form, [one.expr for one in carried(form)])
+    return _read(form, [one.expr for one in outputs_along_axis(form)])
 
 
 def _read(form: FusedForm, exprs: list[Expr]) -> set[Element]:
@@ -171,12 +173,12 @@ def arithmetic(form: FusedForm) -> list[Cells]:
         places.setdefault(axes, []).append(live_term(term, domain))
     parts: tuple[Part, ...] = ()
     for axes, found in places.items():
-        count = Integer(len(found) + operations(found))
+        count = Integer(len(found) + operation_count(found))
         parts += (*((", ",) if parts else ()), *_amount(count, "operation"), " per ", *per(axes))
     return [(("arithmetic",), parts)] if parts else []
 
 
-def operations(terms: Iterable[Basic]) -> int:
+def operation_count(terms: Iterable[Basic]) -> int:
     """The count of operations on data, equal ones counted once; parts without data are computed beforehand."""
     left, met = list(terms), set[Basic]()
     while left:

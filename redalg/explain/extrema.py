@@ -24,15 +24,15 @@ WANTED = {"max": (CONVEX, QUASICONVEX), "min": (CONCAVE, QUASICONCAVE)}
 TURNED = {"max": "min", "min": "max"}
 
 
-def composed(separation: Separation) -> bool:
+def follows_from_others(separation: Separation) -> bool:
     """Tell if an extremum follows from others than the extremum of its g."""
     found = separation.extremal
     if found is None or not found.h:
         return False
-    return separation.times == "∘" or any(one.kind != separation.reduction.monoid.name for one in shown(found))
+    return separation.times == "∘" or any(one.kind != separation.reduction.monoid.name for one in data_extrema(found))
 
 
-def shown(found: Extremal) -> list[Any]:
+def data_extrema(found: Extremal) -> list[Any]:
     """The slots that hold an extremum of data, without those that only say if there is an element."""
     return [slot for slot in found.slots if slot.term.xreplace({S.NegativeInfinity: S.Zero}) != S.Zero
             and not _is_presence(slot.term)]  # fmt: skip
@@ -42,13 +42,13 @@ def _is_presence(term: Expr) -> bool:
     return isinstance(term, Where) and term.args[1] is S.Zero
 
 
-def unguarded(expr: Any, symbols: set[Expr]) -> Any:
+def remove_guards(expr: Any, symbols: set[Expr]) -> Any:
     """Remove the guards that stand on slots alone: where(no element, identity, value) → value."""
     if not isinstance(expr, Expr) or not expr.args:
         return expr
     if isinstance(expr, Where) and isinstance(expr.args[0], StrictLessThan) and expr.args[0].lhs in symbols:
-        return unguarded(expr.args[2], symbols)
-    return expr.func(*(unguarded(one, symbols) for one in expr.args))
+        return remove_guards(expr.args[2], symbols)
+    return expr.func(*(remove_guards(one, symbols) for one in expr.args))
 
 
 def extremum(separation: Separation, term: Expr, reduced: tuple[Axis, ...]) -> Equations:
@@ -60,9 +60,9 @@ def extremum(separation: Separation, term: Expr, reduced: tuple[Axis, ...]) -> E
     rows: list[tuple[Equation, ...]] = [(Equation(F, term),)]
     for number, (g, h) in enumerate(pairs, 1):
         suffix = f"_{number}" if len(pairs) > 1 else ""
-        rows.append((Equation(Symbol(f"g{suffix}"), g), Equation(phi(suffix), named(h, suffix))))
+        rows.append((Equation(Symbol(f"g{suffix}"), g), Equation(phi(suffix), phi_of(h, suffix))))
     symbols: dict[Expr, Expr] = {one.symbol: Reduce(one.kind, one.term, reduced) for one in found.slots}
-    final = unguarded(found.final, set(symbols)).xreplace(symbols)
+    final = remove_guards(found.final, set(symbols)).xreplace(symbols)
     rows.append((Equation(Reduce(kind, F, reduced), final),))
     ends = "an end" if len(pairs) == 1 else "ends"
     what = f"lies at {ends}" if kind in WANTED else "is decided at the ends"
@@ -74,7 +74,7 @@ def phi(suffix: str) -> Symbol:
     return Symbol(f"φ{suffix}")
 
 
-def named(h: Expr, suffix: str) -> Expr:
+def phi_of(h: Expr, suffix: str) -> Expr:
     """φ of g under the name that g has here."""
     return h.xreplace({GENERATOR: Symbol(f"g{suffix}")})
 
@@ -86,10 +86,12 @@ def reasons(separations: list[Separation], decomposition: Decomposition) -> Iter
         pairs = list(dict.fromkeys(zip(found.g, found.h, strict=True))) if found else []
         for number, (g, h) in enumerate(pairs, 1):
             suffix = f"_{number}" if len(pairs) > 1 else ""
-            yield sentence("In ", separation.reduction.value, ", ", phi(suffix), *shape(g, h, kind, decomposition))
+            yield sentence(
+                "In ", separation.reduction.value, ", ", phi(suffix), *shape_prose(g, h, kind, decomposition)
+            )
 
 
-def shape(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tuple[Part, ...]:
+def shape_prose(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tuple[Part, ...]:
     """The shape of φ as a function of g, and what follows for its extremum."""
     variable = Dummy("g", nonnegative=True) if g.is_extended_nonnegative else Dummy("g", extended_real=True)
     found = curvature(h.xreplace({GENERATOR: variable}), variable, decomposition.separator.facts)

@@ -10,7 +10,7 @@ from html import escape
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain import text
-from redalg.explain.latex import WRITER, aligned
+from redalg.explain.latex import WRITER, equations_latex
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
 from redalg.explain.sections import derivation
 from redalg.incremental.form import FusedForm
@@ -26,54 +26,54 @@ def explain_html(decomposition: Decomposition, form: FusedForm, earlier: tuple[F
 
 def render(derived: Derivation) -> str:
     """The heading, the sections, and the text form."""
-    lines = ["<article>", f"<h3>{prose(derived.heading)}</h3>", f"<p>{prose(derived.summary.parts)}</p>"]
+    lines = ["<article>", f"<h3>{prose_html(derived.heading)}</h3>", f"<p>{prose_html(derived.summary.parts)}</p>"]
     for number, section in enumerate(derived.sections, 1):
-        lines += sectioned(number, section)
+        lines += section_html(number, section)
     lines += ["<details><summary>As plain text</summary>", f"<pre>{escape(text.render(derived))}</pre>", "</details>"]
     return "\n".join([*lines, "</article>"])
 
 
-def noticed(notice: Notice) -> str:
+def notice_html(notice: Notice) -> str:
     """The heading, and the entries under their labels."""
-    entries = (f"<dt>{escape(label)}</dt><dd {LEFT}>{prose(one.parts)}</dd>" for label, one in notice.entries)
+    entries = (f"<dt>{escape(label)}</dt><dd {LEFT}>{prose_html(one.parts)}</dd>" for label, one in notice.entries)
     return "\n".join(["<article>", f"<h3>{escape(notice.heading)}</h3>", "<dl>", *entries, "</dl>", "</article>"])
 
 
-def sectioned(number: int, section: Section) -> Iterator[str]:
+def section_html(number: int, section: Section) -> Iterator[str]:
     """One section, open to begin with."""
     yield f"<details open><summary><strong>{number}. {escape(section.title)}</strong></summary>"
     for line in section.lines:
-        yield from drawn(line)
+        yield from line_html(line)
     yield "</details>"
 
 
-def drawn(line: Line) -> Iterator[str]:
+def line_html(line: Line) -> Iterator[str]:
     """One line of the model."""
     if isinstance(line, Sentence):
-        yield f"<p>{prose(line.parts)}</p>"
+        yield f"<p>{prose_html(line.parts)}</p>"
     elif isinstance(line, Equations):
         source = f" <small>({escape(line.source)})</small>" if line.source else ""
-        yield f"<p>{prose(line.title)}{source}<br>{mathematics(aligned(line))}</p>"
+        yield f"<p>{prose_html(line.title)}{source}<br>{mathematics(equations_latex(line))}</p>"
     else:
-        yield from tabulated(line)
+        yield from table_html(line)
 
 
-def tabulated(table: Table) -> Iterator[str]:
+def table_html(table: Table) -> Iterator[str]:
     """A table, aligned to the left."""
     yield "<table>"
     if table.header:
         yield "<tr>" + "".join(f"<th {LEFT}>{escape(one)}</th>" for one in table.header) + "</tr>"
     for row in table.cells:
-        yield "<tr>" + "".join(f"<td {LEFT}>{prose(cell)}</td>" for cell in row) + "</tr>"
+        yield "<tr>" + "".join(f"<td {LEFT}>{prose_html(cell)}</td>" for cell in row) + "</tr>"
     yield "</table>"
 
 
-def prose(parts: Sequence[Part]) -> str:
+def prose_html(parts: Sequence[Part]) -> str:
     """Prose with mathematics in it."""
-    return "".join(map(part, parts))
+    return "".join(map(part_html, parts))
 
 
-def part(piece: Part) -> str:
+def part_html(piece: Part) -> str:
     """One part of prose."""
     if isinstance(piece, Code):
         return f"<code>{escape(piece)}</code>"

@@ -10,10 +10,21 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Code, Derivation, Equation, Equations, Line, Notice, Part, Section, Sentence, Table
-from redalg.explain.notation import ATOM, EACH, HAT, POWER, PRIME, PRODUCT, Writer, is_negative, ordered_terms, unmarked
+from redalg.explain.notation import (
+    ATOM,
+    EACH,
+    HAT,
+    POWER,
+    PRIME,
+    PRODUCT,
+    Writer,
+    is_negative,
+    ordered_terms,
+    split_marks,
+)
 from redalg.explain.sections import derivation
 from redalg.explain.text import WRITER as PLAIN
-from redalg.explain.text import width
+from redalg.explain.text import text_width
 from redalg.expression.operators import OPERATORS
 from redalg.incremental.form import FusedForm
 
@@ -50,7 +61,7 @@ class LatexWriter(Writer):
         self.minus = "-"
 
     def name(self, name: str) -> str:
-        base, marks = unmarked(name)
+        base, marks = split_marks(name)
         head, *below = base.strip("_").split("_") if base.strip("_") else [base]
         lower = [self.name("_".join(below))] if head in ("delta", "rho") and below else [upright(one) for one in below]
         lower += [letter for letter, mark in EACH.items() if mark in marks]
@@ -93,7 +104,7 @@ class LatexWriter(Writer):
         if name == "exp" and not any(is_negative(one.exp) for one in args[0].atoms(Pow)):
             return f"e^{{{self.write(args[0])}}}"
         name = LETTERS.get(name, name)
-        head = rf"\{name}" if name in GREEK or name in COMMANDS else rf"\operatorname{{{escaped(name)}}}"
+        head = rf"\{name}" if name in GREEK or name in COMMANDS else rf"\operatorname{{{escape_latex(name)}}}"
         return head + self.grouped(", ".join(self.many(args)))
 
     def fenced(self, kind: str, body: str) -> str:
@@ -101,7 +112,7 @@ class LatexWriter(Writer):
         return rf"\left{left}{body}\right{right}"
 
     def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
-        operator = BIG_OPERATORS.get(kind, rf"\operatorname*{{{escaped(kind)}}}")
+        operator = BIG_OPERATORS.get(kind, rf"\operatorname*{{{escape_latex(kind)}}}")
         return rf"{operator}_{{{','.join(map(self.name, axes))}}} {body}"
 
     def cases(self, condition: str, a: str, b: str) -> str:
@@ -123,10 +134,10 @@ def upright(word: str) -> str:
     """A word of a name: a letter stays italic, Greek is Greek, anything longer is upright."""
     if len(word) == 1 or word.isdecimal():
         return word
-    return rf"\{word}" if word in GREEK else rf"\mathrm{{{escaped(word)}}}"
+    return rf"\{word}" if word in GREEK else rf"\mathrm{{{escape_latex(word)}}}"
 
 
-def escaped(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Escape the characters of a text that have a meaning in LaTeX."""
     return "".join("\\" + one if one in "_%&#{}$" else one for one in text)
 
@@ -136,20 +147,20 @@ def escaped(text: str) -> str:
 
 def render(derived: Derivation) -> str:
     """A block for the heading and one for every section."""
-    blocks = [displayed([*prose_rows(derived.heading, r"\textbf"), *prose_rows(derived.summary.parts)])]
-    blocks += [displayed(list(section_rows(number, one))) for number, one in enumerate(derived.sections, 1)]
+    blocks = [display_rows([*prose_rows(derived.heading, r"\textbf"), *prose_rows(derived.summary.parts)])]
+    blocks += [display_rows(list(section_rows(number, one))) for number, one in enumerate(derived.sections, 1)]
     return "\n\n".join(blocks)
 
 
-def noticed(notice: Notice) -> str:
+def notice_latex(notice: Notice) -> str:
     """A block: the heading, and the entries under their labels."""
     rows = list(prose_rows((notice.heading,), r"\textbf"))
     for label, sentence in notice.entries:
-        rows += [rf"\textit{{{escaped(label)}}}", *(rf"\quad {row}" for row in prose_rows(sentence.parts))]
-    return displayed(rows)
+        rows += [rf"\textit{{{escape_latex(label)}}}", *(rf"\quad {row}" for row in prose_rows(sentence.parts))]
+    return display_rows(rows)
 
 
-def displayed(rows: Sequence[str]) -> str:
+def display_rows(rows: Sequence[str]) -> str:
     """Rows, one below the other at the left, as displayed mathematics."""
     body = " \\\\[4pt]\n".join(f"& {row}" for row in rows)
     return f"$$\n\\begin{{aligned}}\n{body}\n\\end{{aligned}}\n$$"
@@ -157,7 +168,7 @@ def displayed(rows: Sequence[str]) -> str:
 
 def section_rows(number: int, section: Section) -> Iterator[str]:
     """The title, then every line."""
-    yield rf"\textbf{{{number}. {escaped(section.title)}}}"
+    yield rf"\textbf{{{number}. {escape_latex(section.title)}}}"
     for line in section.lines:
         yield from line_rows(line)
 
@@ -167,25 +178,25 @@ def line_rows(line: Line) -> Iterator[str]:
     if isinstance(line, Sentence):
         yield from prose_rows(line.parts)
     elif isinstance(line, Table):
-        yield r"\quad " + tabulated(line)
+        yield r"\quad " + table_latex(line)
     else:
-        source = rf"\quad\text{{({escaped(line.source)})}}" if line.source else ""
+        source = rf"\quad\text{{({escape_latex(line.source)})}}" if line.source else ""
         title = list(prose_rows(line.title))
         yield from [*title[:-1], title[-1] + source]
-        yield r"\quad " + aligned(line)
+        yield r"\quad " + equations_latex(line)
 
 
-def prose(parts: Sequence[Part], style: str = r"\text") -> str:
+def prose_latex(parts: Sequence[Part], style: str = r"\text") -> str:
     """Prose with mathematics in it, in one row."""
-    return " ".join(written for one in parts if (written := part(one, style)))
+    return " ".join(written for one in parts if (written := part_latex(one, style)))
 
 
-def part(piece: Part, style: str) -> str:
+def part_latex(piece: Part, style: str) -> str:
     """One part of prose."""
     if isinstance(piece, Code):
-        return rf"\texttt{{{escaped(piece)}}}"
+        return rf"\texttt{{{escape_latex(piece)}}}"
     if isinstance(piece, str):
-        return rf"{style}{{{escaped(piece)}}}" if piece else ""
+        return rf"{style}{{{escape_latex(piece)}}}" if piece else ""
     return WRITER.write(piece)
 
 
@@ -193,13 +204,13 @@ def prose_rows(parts: Sequence[Part], style: str = r"\text") -> Iterator[str]:
     """Prose broken between words into rows of at most `LINE` columns."""
     row, used = list[Part](), 0
     for word in words(parts):
-        size = width(word if isinstance(word, str) else PLAIN.write(word))
+        size = text_width(word if isinstance(word, str) else PLAIN.write(word))
         if used and used + size > LINE and word != " ":
-            yield prose(merged(row), style)
+            yield prose_latex(join_strings(row), style)
             row, used = [], 0
         row.append(word)
         used += size
-    yield prose(merged(row), style)
+    yield prose_latex(join_strings(row), style)
 
 
 def words(parts: Sequence[Part]) -> Iterator[Part]:
@@ -213,7 +224,7 @@ def words(parts: Sequence[Part]) -> Iterator[Part]:
             yield part
 
 
-def merged(row: Sequence[Part]) -> list[Part]:
+def join_strings(row: Sequence[Part]) -> list[Part]:
     """Neighbouring strings joined."""
     made = list[Part]()
     for word in row:
@@ -230,23 +241,23 @@ def merged(row: Sequence[Part]) -> list[Part]:
     return made
 
 
-def aligned(line: Equations) -> str:
+def equations_latex(line: Equations) -> str:
     """Equations aligned at their relations."""
-    rows = [row for equations in line.rows for row in broken(equations)]
+    rows = [row for equations in line.rows for row in break_equations(equations)]
     return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
 
 
-def broken(equations: Sequence[Equation]) -> Iterator[str]:
+def break_equations(equations: Sequence[Equation]) -> Iterator[str]:
     """One row of equations; a long sum goes on in the next."""
     [first, *others] = equations
-    if others or not first.right.is_Add or width(PLAIN.write(first.right)) <= LINE:
-        yield r" &\qquad ".join(equated(one) for one in equations)
+    if others or not first.right.is_Add or text_width(PLAIN.write(first.right)) <= LINE:
+        yield r" &\qquad ".join(equation_latex(one) for one in equations)
         return
     row, used, lead = "", 0, f"{WRITER.write(first.left)} &{relation(first)} "
     for term in ordered_terms(first.right):
         body = WRITER.write(term)
         signed = body if is_negative(term) or not (row or lead.startswith("&")) else f"+ {body}"
-        size = width(PLAIN.write(term))
+        size = text_width(PLAIN.write(term))
         if row and used + size > LINE:
             yield lead + row
             row, used, lead = "", 0, r"&\qquad "
@@ -254,7 +265,7 @@ def broken(equations: Sequence[Equation]) -> Iterator[str]:
     yield lead + row
 
 
-def equated(equation: Equation) -> str:
+def equation_latex(equation: Equation) -> str:
     """left &= right"""
     return f"{WRITER.write(equation.left)} &{relation(equation)} {WRITER.write(equation.right)}"
 
@@ -264,11 +275,11 @@ def relation(equation: Equation) -> str:
     return {"≈": r"\approx", "≤": r"\le"}.get(equation.relation, equation.relation)
 
 
-def tabulated(table: Table) -> str:
+def table_latex(table: Table) -> str:
     """Columns, all to the left."""
-    rows = [" & ".join(r"\displaystyle " + prose(cell) for cell in row) for row in table.cells]
+    rows = [" & ".join(r"\displaystyle " + prose_latex(cell) for cell in row) for row in table.cells]
     if table.header:
-        rows.insert(0, " & ".join(rf"\text{{{escaped(one)}}}" for one in table.header) + r" \\ \hline")
+        rows.insert(0, " & ".join(rf"\text{{{escape_latex(one)}}}" for one in table.header) + r" \\ \hline")
     columns = "l" * len(table.cells[0])
     joined = rows[0] + ("\n" if table.header else " \\\\\n") + " \\\\\n".join(rows[1:]) if len(rows) > 1 else rows[0]
     return f"\\begin{{array}}{{{columns}}}\n{joined}\n\\end{{array}}"

@@ -106,13 +106,13 @@ class Notice:
 
 def sentence(*parts: Part) -> Sentence:
     """A sentence of its parts; text between `…` in prose is code."""
-    return Sentence(tuple(one for part in parts for one in (coded(part) if isinstance(part, str) else (part,))))
+    return Sentence(tuple(one for part in parts for one in (split_code(part) if isinstance(part, str) else (part,))))
 
 
-def coded(prose: str) -> Iterator[Part]:
+def split_code(prose: str) -> Iterator[Part]:
     """Split prose into its text and its code.
 
-    >>> list(coded("call `f(x)` twice"))
+    >>> list(split_code("call `f(x)` twice"))
     ['call ', 'f(x)', ' twice']
     """
     pieces = prose.split("`")
@@ -126,6 +126,6 @@ def column(title: tuple[Part, ...], equations: list[Equation], source: str = "")
     return Equations(title, tuple((one,) for one in equations), source)
 
 
-def listed(exprs: list[Basic], between: str = ", ") -> tuple[Part, ...]:
+def comma_list(exprs: list[Basic], between: str = ", ") -> tuple[Part, ...]:
     """Expressions as parts of prose: `a, b, c`."""
     return tuple(part for one in exprs for part in (between, one))[1:]

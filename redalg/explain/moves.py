@@ -20,7 +20,7 @@ from sympy import Abs, Add, Dummy, Expr, Function, Mul, S, Tuple, exp, factor, f
 from redalg.decompose.domain import live_term
 from redalg.decompose.parse.foreign import adopt
 from redalg.explain.model import Equation
-from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, marked
+from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, mark_value
 from redalg.expression import Axis, Let, Reduce, Value
 from redalg.expression.contents import values_of
 from redalg.incremental.arrays.structured import NATIVE
@@ -40,26 +40,31 @@ def own(value: Value) -> Value:
     return value
 
 
-def primed(value: Value) -> Value:
+def prime_slot(value: Value) -> Value:
     """The slot after one more piece."""
-    return marked(value, PRIME)
+    return mark_value(value, PRIME)
 
 
-def hatted(value: Value) -> Value:
+def hat_slot(value: Value) -> Value:
     """The slot of the piece itself."""
-    return marked(value, HAT)
+    return mark_value(value, HAT)
 
 
-def whole(parts: tuple[Expr, ...]) -> Expr:
+def element_tuple(parts: tuple[Expr, ...]) -> Expr:
     """The components of an element as a tuple; a single component stands alone."""
     return parts[0] if len(parts) == 1 else Tuple(*parts)
 
 
-def structured(structure: Structure, piece: Naming) -> list[Equation]:
+def structure_equations(structure: Structure, piece: Naming) -> list[Equation]:
     """a ⊕ b of elements of several components: by the monoid's name if that says more than the components."""
-    pieces, primes = tuple(map(piece, structure.values)), tuple(map(primed, structure.values))
+    pieces, primes = tuple(map(piece, structure.values)), tuple(map(prime_slot, structure.values))
     if structure.monoid.name in (*NATIVE, PEAK.name, ARGPEAK.name):
-        return [Equation(whole(primes), Function(structure.monoid.name)(whole(structure.values), whole(pieces)))]
+        return [
+            Equation(
+                element_tuple(primes),
+                Function(structure.monoid.name)(element_tuple(structure.values), element_tuple(pieces)),
+            )
+        ]
     return [
         Equation(prime, adopt(part))
         for prime, part in zip(primes, structure.monoid.join(structure.values, pieces), strict=True)
@@ -110,7 +115,8 @@ class Moves:
         """The state of a segment, from its elements."""
         form = self.form
         made = [Equation(one.value, self._over(one.monoid.name, one.term)) for one in form.extrema]
-        made += [Equation(whole(structure.values), Reduce(structure.monoid.name, structure.term, form.cascade.reduced))
+        made += [Equation(element_tuple(structure.values), Reduce(structure.monoid.name, structure.term,
+                                                            form.cascade.reduced))
                  for structure in form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += [Equation(one.value, self._over("sum", one.term)) for one in self.still]
@@ -236,8 +242,8 @@ class Moves:
         """The state of many segments, from the state of each segment j."""
         each, fold = self.segment, self._fold
         made = [Equation(one.value, fold(one.monoid.name, each(one.value))) for one in self.form.extrema]
-        made += [Equation(whole(structure.values),
-                          fold(structure.monoid.name, whole(tuple(map(each, structure.values)))))
+        made += [Equation(element_tuple(structure.values),
+                          fold(structure.monoid.name, element_tuple(tuple(map(each, structure.values)))))
                  for structure in self.form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += self._ratios(each, each, own)
@@ -258,7 +264,7 @@ class Moves:
 
     def segment(self, value: Value) -> Value:
         """The slot of segment j."""
-        return marked(value, HAT, EACH[self.index])
+        return mark_value(value, HAT, EACH[self.index])
 
     def _fold(self, kind: str, term: Expr) -> Expr:
         return Reduce(kind, term, (Axis(self.index),))
@@ -274,41 +280,42 @@ class Moves:
 
     # ---- one more piece ----------------------------------------------------------------------------------------------
 
-    def incremental(self, piece: Naming = hatted) -> list[Equation]:
+    def incremental(self, piece: Naming = hat_slot) -> list[Equation]:
         """The state after one more piece; `piece` gives the piece's own slots."""
         form = self.form
-        made = [Equation(primed(one.value), one.monoid.combine(one.value, piece(one.value))) for one in form.extrema]
-        made += [equation for one in form.structures for equation in structured(one, piece)]
-        made += [Equation(primed(one.value), one.source.xreplace(self._primes())) for one in self.renamed]
-        made += self._ratios(own, own, primed) + self._ratios(hatted, piece, primed)
-        made += self._deltas(own, own, primed, late=False) + self._deltas(hatted, piece, primed, late=False)
-        made += [Equation(primed(one.value), self._next(one, piece)) for one in self.still]
+        moved = ((one.value, one.monoid.combine(one.value, piece(one.value))) for one in form.extrema)
+        made = [Equation(prime_slot(value), expr) for value, expr in moved]
+        made += [equation for one in form.structures for equation in structure_equations(one, piece)]
+        made += [Equation(prime_slot(one.value), one.source.xreplace(self._primes())) for one in self.renamed]
+        made += self._ratios(own, own, prime_slot) + self._ratios(hat_slot, piece, prime_slot)
+        made += self._deltas(own, own, prime_slot, late=False) + self._deltas(hat_slot, piece, prime_slot, late=False)
+        made += [Equation(prime_slot(one.value), self._next(one, piece)) for one in self.still]
         made += [
-            Equation(primed(pivot.value), self._next_centre(pivot, piece), "≈" if pivot in self.centred else "=")
+            Equation(prime_slot(pivot.value), self._next_centre(pivot, piece), "≈" if pivot in self.centred else "=")
             for pivot in form.shifted
         ]
-        made += self._deltas(own, own, primed, late=True) + self._deltas(hatted, piece, primed, late=True)
-        return made + [Equation(primed(one.value), self._next(one, piece)) for one in self.moving]
+        made += self._deltas(own, own, prime_slot, late=True) + self._deltas(hat_slot, piece, prime_slot, late=True)
+        return made + [Equation(prime_slot(one.value), self._next(one, piece)) for one in self.moving]
 
     def _primes(self) -> dict[Value, Expr]:
         held = [one.value for one in self.form.extrema] + [one.value for one in self.form.accumulators]
-        return {one: primed(one) for one in held}
+        return {one: prime_slot(one) for one in held}
 
     def _next(self, accumulator: Accumulator, piece: Naming) -> Expr:
-        theirs = self.moved(accumulator, piece, primed, self.displacements(hatted))
-        return self.moved(accumulator, own, primed, self.displacements(own)) + theirs
+        theirs = self.moved(accumulator, piece, prime_slot, self.displacements(hat_slot))
+        return self.moved(accumulator, own, prime_slot, self.displacements(own)) + theirs
 
     def _next_centre(self, pivot: Pivot, piece: Naming) -> Expr:
         """c + the displacement of both pieces together from c; for a slope between scaled generators, from 0."""
         if not pivot.is_found:
             return self._rescaled(pivot, own, own)
         start = {one: S.Zero if one.onto else self._rescaled(one, own, own) for one in self.form.shifted}
-        here, there = self.displacements(own), self.displacements(hatted)
+        here, there = self.displacements(own), self.displacements(hat_slot)
         here |= {one.displacement: c - self._rescaled(one, own, own) for one, c in start.items()}
-        there |= {one.displacement: c - self._rescaled(one, hatted, piece) for one, c in start.items()}
+        there |= {one.displacement: c - self._rescaled(one, hat_slot, piece) for one, c in start.items()}
         sums = {
-            accumulator.value: self.moved(accumulator, own, primed, here)
-            + self.moved(accumulator, piece, primed, there)
+            accumulator.value: self.moved(accumulator, own, prime_slot, here)
+            + self.moved(accumulator, piece, prime_slot, there)
             for accumulator in self.moving
         }
         return start[pivot] + pivot.source.xreplace({**self._primes(), **sums})
@@ -332,20 +339,22 @@ class Moves:
 
     # ---- in exact arithmetic -----------------------------------------------------------------------------------------
 
-    def exact(self, piece: Naming = hatted) -> list[Equation]:
+    def exact(self, piece: Naming = hat_slot) -> list[Equation]:
         """The incremental form without the residuals that are zero in exact arithmetic, and with δ eliminated."""
         moving = [one for one in self.moving if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
         if not moving or self.rescaled or len(self.centred) < len(self.displaced):
             return []
         plain = dict.fromkeys((one.displacement for one in self.centred), S.Zero)
         made = [
-            Equation(primed(pivot.value), self._closed(self._next_centre(pivot, hatted), pivot.value, piece))
+            Equation(prime_slot(pivot.value), self._closed(self._next_centre(pivot, hat_slot), pivot.value, piece))
             for pivot in self.centred
         ]
         for accumulator in moving:
-            still = self.moved(accumulator, own, primed, plain) + self.moved(accumulator, hatted, primed, plain)
+            still = self.moved(accumulator, own, prime_slot, plain) + self.moved(
+                accumulator, hat_slot, prime_slot, plain
+            )
             made.append(
-                Equation(primed(accumulator.value), self._closed(self._next(accumulator, hatted), still, piece))
+                Equation(prime_slot(accumulator.value), self._closed(self._next(accumulator, hat_slot), still, piece))
             )
         return made
 
@@ -363,27 +372,27 @@ class Moves:
         plain = {dummy: one for one, dummy in opaque.items()}
         slots = [one.value for one in self.form.extrema] + [one.value for one in self.form.shifted]
         slots += [one.value for one in self.form.accumulators]
-        named = {hatted(one): piece(one) for one in slots}
+        named = {hat_slot(one): piece(one) for one in slots}
         return still.xreplace(plain).xreplace(named) + from_the_piece(above / below.xreplace(sums)).xreplace(
             plain
         ).xreplace(named)
 
     def _unmoved(self) -> dict[Value, Expr]:
         """The sums that no centre moves, after one more piece."""
-        return {primed(one.value): self._next(one, hatted) for one in self.still}
+        return {prime_slot(one.value): self._next(one, hat_slot) for one in self.still}
 
     def _eliminations(self) -> list[dict[Value, Expr]]:
         """The values of δ, then of the new centres, then of the sums in their denominators; the residuals are zero."""
         deltas = {
-            name(pivot.displacement): primed(pivot.value) - name(pivot.value)
+            name(pivot.displacement): prime_slot(pivot.value) - name(pivot.value)
             for pivot in self.centred
-            for name in (own, hatted)
+            for name in (own, hat_slot)
         }
-        centres: dict[Value, Expr] = {primed(one.value): self._next_centre(one, hatted) for one in self.centred}
+        centres: dict[Value, Expr] = {prime_slot(one.value): self._next_centre(one, hat_slot) for one in self.centred}
         zero: dict[Value, Expr] = {
             name(accumulator.value): S.Zero
             for accumulator in self.form.accumulators
             if accumulator.droppable
-            for name in (own, hatted)
+            for name in (own, hat_slot)
         }
         return [deltas, centres, self._unmoved(), zero]

@@ -32,12 +32,12 @@ SUM, PRODUCT, POWER, ATOM = range(4)
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 
-def marked(value: Value, *marks: str) -> Value:
+def mark_value(value: Value, *marks: str) -> Value:
     """The same quantity of another state: m -> m′, m̂ or m̂ⱼ."""
     return Value(Label(value.name + "".join(marks)), *value.indices)
 
 
-def unmarked(name: str) -> tuple[str, str]:
+def split_marks(name: str) -> tuple[str, str]:
     """A name as (base, marks)."""
     base = name.rstrip(PRIME + HAT + "".join(EACH.values()))
     return base, name[len(base) :]
@@ -92,7 +92,7 @@ def _factor_rank(factor: Expr) -> int:
     return 6 if base.is_Add or isinstance(base, Reduce) else 4 if isinstance(base, Element | Symbol) else 5
 
 
-def quotient(expr: Expr) -> tuple[bool, list[Expr], list[Expr]]:
+def fraction_factors(expr: Expr) -> tuple[bool, list[Expr], list[Expr]]:
     """A product as (negative, factors above the line, factors below it)."""
     number, rest = expr.as_coeff_Mul()
     p, q = (abs(number.p), number.q) if number.is_Rational else (abs(number), S.One)
@@ -191,7 +191,7 @@ def _sum(writer: Writer, expr: Add) -> tuple[str, int]:
 
 
 def _product(writer: Writer, expr: Mul) -> tuple[str, int]:
-    negative, above, below = quotient(expr)
+    negative, above, below = fraction_factors(expr)
     if below:
         body, binds = writer.fraction(above, below)
     elif len(above) == 1:

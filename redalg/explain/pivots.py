@@ -11,8 +11,8 @@ from sympy.core.basic import Basic
 from redalg.decompose.domain import live_term
 from redalg.decompose.separate.whole import DEGREES
 from redalg.decompose.verdict.verdict import Decomposition
-from redalg.explain.model import Line, Part, listed, sentence
-from redalg.explain.notation import HAT, marked
+from redalg.explain.model import Line, Part, comma_list, sentence
+from redalg.explain.notation import HAT, mark_value
 from redalg.expression import Element, Value
 from redalg.expression.contents import free_axes
 from redalg.incremental.derive.centre import centre
@@ -85,10 +85,11 @@ class Reasons:
     def _rescaled(self, pivot: Pivot) -> Iterator[Parts]:
         if (m := pivot.magnitude) is not None:
             yield ("What it shifts is divided by ", m.value, " first. A merge multiplies it by ", pivot.ratio, " = ",
-                   marked(m.value, HAT) / m.value, " ≤ 1, and then shifts it by ", pivot.displacement, ".")  # fmt: skip
+                   mark_value(m.value, HAT) / m.value, " ≤ 1, and then ",
+                   "shifts it by ", pivot.displacement, ".")  # fmt: skip
             return
-        rho: list[Basic] = [exp(q * (marked(m.value, HAT) - m.value)) for m, q in pivot.scales]
-        above = listed([m.value for m, _ in pivot.scales])
+        rho: list[Basic] = [exp(q * (mark_value(m.value, HAT) - m.value)) for m, q in pivot.scales]
+        above = comma_list([m.value for m, _ in pivot.scales])
         what: Parts = (pivot.base,) if pivot.is_level else ("What it shifts",)
         then: Parts = (".",) if pivot.is_level else (", and then shifts it by ", pivot.displacement, ".")
         yield (*what, " is scaled by the exponential of ", *above, " first, so that it does not overflow. A ",
@@ -97,7 +98,7 @@ class Reasons:
     def _slope(self, pivot: Pivot) -> Iterator[Parts]:
         shifts = (one for one in self.form.pivots if one.policy is not PivotPolicy.SLOPE)
         tilted: list[Basic] = [one.base for one in shifts if pivot.value in dict(one.slopes)]
-        on: Parts = (": a slope of ", *listed(tilted), " on ") if tilted else (": a slope on ",)
+        on: Parts = (": a slope of ", *comma_list(tilted), " on ") if tilted else (": a slope on ",)
         taken = ", found from each block. What is summed is the residual, which is small; the two products that it is "
         yield ("Pivot ", pivot.value, *on, pivot.base, taken, "the difference of are not.")
 

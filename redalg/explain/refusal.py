@@ -52,7 +52,7 @@ def explain_refusal(found: Negative, medium: str = "text") -> str:
     return MEDIA[medium](notice(found))
 
 
-MEDIA = {"text": text.noticed, "latex": latex.noticed, "html": html.noticed}
+MEDIA = {"text": text.notice_text, "latex": latex.notice_latex, "html": html.notice_html}
 
 
 def notice(found: Negative) -> Notice:
@@ -80,11 +80,11 @@ def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:
     yield "because", sentence(found.reason)
     for fact in found.evidence:
         if fact not in found.reason:
-            yield "looked at", sentence(typed(fact))
+            yield "looked at", sentence(evidence_as_code(fact))
     yield "instead" if refuses(found) else "try", sentence(found.hint)
 
 
-def typed(evidence: str) -> str:
+def evidence_as_code(evidence: str) -> str:
     """The term of the evidence as code."""
     label, colon, rest = evidence.partition(": ")
     return f"{label}: `{rest}`" if colon and label == "term" and "`" not in rest else evidence

@@ -16,7 +16,7 @@ DIFFERENCE = Function("Δ")
 def the_roundings(decomposition: Decomposition) -> list[Line]:
     """Each rounding, the bounds for one element and for the sum, and the exact forms."""
     found = decomposition.roundings
-    lines: list[Line] = [sentence(*said(one)) for _, one in found]
+    lines: list[Line] = [sentence(*rounding_prose(one)) for _, one in found]
     lines.append(column(("At most, one rounded element differs from the definition's by",), [
         Equation(Abs(DIFFERENCE(rounding.cast), evaluate=False), rounding.bound, "≤") for _, rounding in found
     ]))  # fmt: skip
@@ -38,7 +38,7 @@ def of_the_sums(decomposition: Decomposition) -> Iterator[Equation]:
         yield Equation(Abs(DIFFERENCE(reduction.value), evaluate=False), most, "≤")
 
 
-def said(rounding: Rounding) -> tuple[Part, ...]:
+def rounding_prose(rounding: Rounding) -> tuple[Part, ...]:
     """The sentence that tells what one pass makes of a rounding."""
     if rounding.scale is None:
         beyond = "" if rounding.within else f" {overflowing(rounding)}"

@@ -9,12 +9,12 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
-from redalg.decompose.verdict.conventions import factors, selections, ties, weights
-from redalg.decompose.verdict.passes import said
+from redalg.decompose.verdict.conventions import extrema_with_factors, selections, ties, weights
+from redalg.decompose.verdict.passes import passes_in_words
 from redalg.decompose.verdict.verdict import Decomposition, Separation, decompose
 from redalg.explain import extrema
 from redalg.explain.condition import the_condition
-from redalg.explain.cost import carried, cost, definition_passes, over, state_size
+from redalg.explain.cost import cost, definition_passes, outputs_along_axis, reduced_axes_prose, state_size
 from redalg.explain.model import (
     Derivation,
     Equation,
@@ -25,7 +25,7 @@ from redalg.explain.model import (
     Sentence,
     Table,
     column,
-    listed,
+    comma_list,
     sentence,
 )
 from redalg.explain.moves import Moves
@@ -41,10 +41,10 @@ F = Symbol("F")
 def derivation(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...] = ()) -> Derivation:
     """Everything that an explanation says, in the order of the stages; of the `earlier` passes too."""
     if earlier:
-        return in_passes(decomposition, form, earlier)
-    outputs = listed([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
-    passes = " in two passes over " if carried(form) else " in one pass over "
-    heading = (*outputs, passes, *over(decomposition.cascade))
+        return derivation_of_passes(decomposition, form, earlier)
+    outputs = comma_list([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
+    passes = " in two passes over " if outputs_along_axis(form) else " in one pass over "
+    heading = (*outputs, passes, *reduced_axes_prose(decomposition.cascade))
     return Derivation(heading, _summary(decomposition, form), tuple(stages(decomposition, form)))
 
 
@@ -65,25 +65,25 @@ def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> I
         yield Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines))
 
 
-def in_passes(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...]) -> Derivation:
+def derivation_of_passes(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...]) -> Derivation:
     """The derivation pass after pass: the outputs of an earlier pass are tensors to those after it."""
     number = len(earlier) + 1
-    outputs = listed([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
-    parts: list[Part] = [said(number).capitalize(), ": "]
+    outputs = comma_list([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
+    parts: list[Part] = [passes_in_words(number).capitalize(), ": "]
     for place, fused in enumerate(earlier, 1):
-        values = listed([_indexed(each.name, each.axes) for each in fused.outputs])
+        values = comma_list([_indexed(each.name, each.axes) for each in fused.outputs])
         parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(fused), "; "]
     tensors = "it as a tensor" if sum(len(one.outputs) for one in earlier) == 1 else "them as tensors"
     parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(form), "."]
-    parts += [rounded(decomposition, earlier)]
+    parts += [rounding_summary(decomposition, earlier)]
     parted = [(decompose(one.cascade), one) for one in earlier] + [(decomposition, form)]
     sections = (section for place, (separated, fused) in enumerate(parted, 1)
                 for section in stages(separated, fused, f"Pass {place}: "))  # fmt: skip
-    return Derivation((*outputs, f" in {said(number)} over ", *over(decomposition.cascade)), sentence(*parts),
-                      tuple(sections))  # fmt: skip
+    return Derivation((*outputs, f" in {passes_in_words(number)} over ", *reduced_axes_prose(decomposition.cascade)),
+                      sentence(*parts), tuple(sections))  # fmt: skip
 
 
-def rounded(decomposition: Decomposition, earlier: tuple[FusedForm, ...]) -> str:
+def rounding_summary(decomposition: Decomposition, earlier: tuple[FusedForm, ...]) -> str:
     """The sentence that tells if the passes round as the definition does; empty if it rounds nothing."""
     if decomposition.roundings:
         return f" Approximate: what pass {len(earlier) + 1} rounds otherwise than the definition is told there."
@@ -97,13 +97,13 @@ def _summary(decomposition: Decomposition, form: FusedForm) -> Sentence:
     size = Mul(*extents, evaluate=False) if len(extents) > 1 else extents[0]
     held: tuple[Part, ...] = ("with a state of ", *state_size(form), ", whatever ", size, " is.")
     rounded = (" Approximate: section 3 says what is rounded otherwise.",) if decomposition.roundings else ()
-    later = carried(form)
+    later = outputs_along_axis(form)
     if later:
         instead = f" instead of {passes + 1}" if passes > 1 else ""
         which = "the outputs that carry " if len(later) > 1 else "the output that carries "
         again = ". Where a row fits on chip, it is read once."
-        return sentence(f"Two passes{instead}: pass 1 for the state, pass 2 for {which}", *over(form.cascade),
-                        "; ", *held[:-1], " is", again, *rounded)  # fmt: skip
+        return sentence(f"Two passes{instead}: pass 1 for the state, pass 2 for {which}",
+                        *reduced_axes_prose(form.cascade), "; ", *held[:-1], " is", again, *rounded)  # fmt: skip
     instead = f"One pass instead of {passes}" if passes > 1 else "One pass"
     return sentence(f"{instead}, ", *held, *rounded)
 
@@ -125,7 +125,7 @@ def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     if cascade.producers:
         made = [Equation(_indexed(one.name, one.axes), one.definition) for one in cascade.producers]
         streamed = " is streamed" if len(cascade.reduced) == 1 else " are streamed"
-        lines.append(column(("Computed on other axes, as ", *over(cascade), streamed), made))
+        lines.append(column(("Computed on other axes, as ", *reduced_axes_prose(cascade), streamed), made))
     made = [Equation(_indexed(reduction.name, reduction.axes),
                      reduction.written(live(reduction, cascade), cascade.reduced))
             for reduction in cascade.reductions]  # fmt: skip
@@ -139,16 +139,16 @@ def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[L
     if exponents := weights(decomposition):
         product = any(one.weight and len(one.factors) > 1 for one in form.accumulators)
         shared = " In a product of matrices that must be a number." if product else ""
-        yield sentence("Where ", *listed([*exponents], " or "), " is −∞ an element has no weight: its terms are 0, "
+        yield sentence("Where ", *comma_list([*exponents], " or "), " is −∞ an element has no weight: its terms are 0, "
                        f"whatever stands beside the weight.{shared}")  # fmt: skip
-    axes = over(decomposition.cascade)
+    axes = reduced_axes_prose(decomposition.cascade)
     for separation in selections(decomposition):
         of_u = (" are those of ", *separation.g, ": the definition's where what ")
         yield sentence(
             "The places of ", separation.reduction.value, *of_u, *axes, " does not vary is finite and not 0, or NaN."
         )
-    for separation, factor in factors(decomposition):
-        g = listed([*dict.fromkeys(separation.g)], " and ")
+    for separation, factor in extrema_with_factors(decomposition):
+        g = comma_list([*dict.fromkeys(separation.g)], " and ")
         yield sentence("Where ", factor, " is 0 or infinite, ", separation.reduction.value,
                        " is the definition's if ", *g, " is finite: 0·∞ of an element is not seen.")  # fmt: skip
     for d, value in ties(decomposition):
@@ -175,14 +175,14 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
     lines: list[Line] = [
         sentence(
             "In RedFuser's notation x is what varies along ",
-            *over(decomposition.cascade),
+            *reduced_axes_prose(decomposition.cascade),
             ", d what the reductions above gave. Where F(x, d) ",
             "is a ⊕ of products g(x) ⊗ h(d), and ⊗ distributes over ⊕, h moves out of the reduction and can be ",
             "exchanged for a later one.",
         )
     ]
-    lines += [separated(one, decomposition) for one in separations]
-    ends = [one for one in separations if extrema.composed(one)]
+    lines += [separation_equations(one, decomposition) for one in separations]
+    ends = [one for one in separations if extrema.follows_from_others(one)]
     lines += extrema.reasons(ends, decomposition)
     lines += [
         sentence(
@@ -195,15 +195,22 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
     first = [one.reduction.value for one in factored if one.rank == 1 and any(map(values_of, one.h))]
     higher = [one.reduction.value for one in factored if one.rank > 1]
     if first:
-        lines.append(sentence("Rank 1 (", *listed(first), ") is RedFuser's condition (ACRF, Eq. 23-25): one g, one h."))
+        lines.append(
+            sentence("Rank 1 (", *comma_list(first), ") is RedFuser's condition (ACRF, Eq. 23-25): one g, one h.")
+        )
     if higher:
         beyond = ") lies beyond RedFuser's condition, which is rank 1: as d varies, F runs through r dimensions of "
         lines.append(
-            sentence("Rank r > 1 (", *listed(higher), beyond, "functions of x, so that r sums know it for every d.")
+            sentence(
+                "Rank r > 1 (",
+                *comma_list(higher),
+                beyond,
+                "functions of x, so that r sums know it for every d.",
+            )
         )
     met = " stands for what it is when x is met: a running value, and no d to be separated."
     lines += [
-        sentence("In the g of ", separation.reduction.value, ", ", *listed(list(running(separation))), met)
+        sentence("In the g of ", separation.reduction.value, ", ", *comma_list(list(running(separation))), met)
         for separation in separations
         if running(separation)
     ]
@@ -240,11 +247,11 @@ def running(separation: Separation) -> list[Value]:
     return sorted(scales & {value for one in separation.g for value in values_of(one)}, key=str)
 
 
-def separated(separation: Separation, decomposition: Decomposition) -> Equations:
+def separation_equations(separation: Separation, decomposition: Decomposition) -> Equations:
     """One reduction: F, then its pairs g and h side by side."""
     reduction = separation.reduction
     term = live(reduction, decomposition.cascade)
-    if extrema.composed(separation):
+    if extrema.follows_from_others(separation):
         return extrema.extremum(separation, term, decomposition.cascade.reduced)
     if not used_values(separation) and separation.rank == 1:
         title: tuple[Part, ...] = (reduction.value, f":  ⊕ is {reduction.monoid.sign}, no d in it")
@@ -266,31 +273,33 @@ def separated(separation: Separation, decomposition: Decomposition) -> Equations
 
 def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """Slots, pivots, the terms and factors that wait for `finish`, and the residuals that are kept."""
-    lines: list[Line] = [slots(form)]
+    lines: list[Line] = [slot_table(form)]
     lines += the_pivots(decomposition, form)
     if form.ordered:
         held = [value for one in form.structures if not one.monoid.commutative for value in one.values]
         why = " depend on the order of elements: pieces that adjoin are merged, the earlier before the later."
-        lines.append(sentence(*listed(list(held)), why))
+        lines.append(sentence(*comma_list(list(held)), why))
     waiting: dict[tuple[str, Expr], list[Expr]] = {}
     for separation in decomposition.separations:
-        for part in deferred(separation, decomposition):
+        for part in deferred_parts(separation, decomposition):
             waiting.setdefault(part, []).append(separation.reduction.value)
     for (word, part), values in waiting.items():
         why = " holds no x: it waits for finish, and enters once instead of at every element."
-        lines.append(sentence(f"The {word} ", part, " of ", *listed(list(values)), why))
+        lines.append(sentence(f"The {word} ", part, " of ", *comma_list(list(values)), why))
     kept = [one.value for one in form.accumulators if one.droppable]
     if kept:
         why = " would be 0 in exact arithmetic, at the natural centre. Kept all the same: in floating point, "
         lines.append(
             sentence(
-                *listed(list(kept)), why, "what the rounding of the centre lost is there, and finish gives it back."
+                *comma_list(list(kept)),
+                why,
+                "what the rounding of the centre lost is there, and finish gives it back.",
             )
         )
     return lines
 
 
-def slots(form: FusedForm) -> Table:
+def slot_table(form: FusedForm) -> Table:
     """The table of slots: the kind of each, the axes per which there is one, and the term that it holds."""
     terms = {one.value.name: one.term for one in form.accumulators}
     terms |= {one.value.name: one.term for one in form.extrema}
@@ -309,12 +318,12 @@ def slots(form: FusedForm) -> Table:
         term = whole.get(slot.name) or live_term(
             bases[slot.name] if slot.kind == "pivot" else terms[slot.name], form.cascade.domain
         )
-        axes: tuple[Part, ...] = listed(list(slot.axes)) if slot.axes else ("all rows",)
+        axes: tuple[Part, ...] = comma_list(list(slot.axes)) if slot.axes else ("all rows",)
         cells.append(((Value(Label(slot.name), *slot.axes),), (kind,), axes, (term,)))
     return Table(("slot", "what", "one per", "of"), tuple(cells))
 
 
-def deferred(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:
+def deferred_parts(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:
     """The parts that need no x: an extremum's v(d), and the factor that all d-monomials share but for exponentials."""
     if separation.times == "+" and separation.h[0] is not S.Zero:
         yield "term", separation.h[0]
@@ -340,13 +349,17 @@ def the_forms(form: FusedForm) -> list[Line]:
     moves = Moves(form)
     segment = Symbol(moves.index)
     lines: list[Line] = [
-        column(("One segment of ", *over(form.cascade), ": first level"), moves.first_level(), "RedFuser Eq. 6-8"),
+        column(
+            ("One segment of ", *reduced_axes_prose(form.cascade), ": first level"),
+            moves.first_level(),
+            "RedFuser Eq. 6-8",
+        ),
         column(("Many segments ", segment, " into one: the next level"), moves.level(), "RedFuser Eq. 11"),
         column(("One more piece, whose own state wears the hat: incremental",), moves.incremental(), "RedFuser Eq. 15"),
     ]
     closed = moves.exact()
     if closed:
-        zero = listed([one.value for one in form.accumulators if one.droppable])
+        zero = comma_list([one.value for one in form.accumulators if one.droppable])
         lines.append(
             column(("The same in exact arithmetic, where ", *zero, " = 0"), closed, "cf. Chan, Golub, LeVeque 1979")
         )
@@ -356,7 +369,7 @@ def the_forms(form: FusedForm) -> list[Line]:
             column(("One more element: incremental, level 1",), moves.incremental(moves.element), "RedFuser Eq. 16")
         )
     if form.shifted:
-        free = listed([one.value for one in form.shifted])
+        free = comma_list([one.value for one in form.shifted])
         lines.append(sentence("Finish is exact for any finite ", *free, ", be it rounded or lagging: hence the ≈."))
     weights = sorted({pivot.value.name: pivot.value for one in form.accumulators for pivot, _ in one.weight}.items())
     for _, value in weights:
@@ -377,19 +390,19 @@ def the_finish(form: FusedForm) -> list[Line]:
     if now:
         lines.append(column(("Outputs",), now))
     lines += extrema.guards(form)
-    later = [Equation(_indexed(one.name, one.axes), one.expr) for one in carried(form)]
+    later = [Equation(_indexed(one.name, one.axes), one.expr) for one in outputs_along_axis(form)]
     if later:
-        lines.append(column(("Pass 2, at every element of ", *over(form.cascade)), later))
+        lines.append(column(("Pass 2, at every element of ", *reduced_axes_prose(form.cascade)), later))
     why = " is 0/0: NaN, or 0 if the call says so."
     lines += [
-        sentence("Where ", absorbed(output.empty), ", as where no element counts, ", Label(output.name), why)
+        sentence("Where ", absorb_terms(output.empty), ", as where no element counts, ", Label(output.name), why)
         for output in form.outputs
         if output.empty is not S.false
     ]
     return lines
 
 
-def absorbed(condition: Boolean) -> Boolean:
+def absorb_terms(condition: Boolean) -> Boolean:
     """a ∧ (a ∨ b) → a"""
     parts = And.make_args(condition)
     return And(*(one for one in parts if not (isinstance(one, Or) and set(one.args) & set(parts))))

@@ -12,7 +12,7 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
-from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, unmarked
+from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, split_marks
 from redalg.explain.sections import derivation, the_conventions
 from redalg.incremental.form import FusedForm
 
@@ -50,7 +50,7 @@ class TextWriter(Writer):
         self.minus = "−"
 
     def name(self, name: str) -> str:
-        base, marks = unmarked(name)
+        base, marks = split_marks(name)
         for prefix, letter in ((DELTA, "δ_"), (RHO, "ρ_")):
             base = letter + base.removeprefix(prefix) if base.startswith(prefix) else base
         plain = base + marks.replace(HAT, "")
@@ -106,7 +106,7 @@ class TextWriter(Writer):
 WRITER = TextWriter()
 
 
-def prose(parts: Sequence[Part]) -> str:
+def prose_text(parts: Sequence[Part]) -> str:
     """Parts as one string."""
     written = (f"`{part}`" if isinstance(part, Code) else part if isinstance(part, str) else WRITER.write(part)
                for part in parts)  # fmt: skip
@@ -116,7 +116,7 @@ def prose(parts: Sequence[Part]) -> str:
 def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str, ...]:
     """The conditions under which the form is the definition, as sentences; none if there is no condition."""
     lines = the_conventions(decomposition, form)
-    return tuple(prose(one.parts) for one in lines if isinstance(one, Sentence))
+    return tuple(prose_text(one.parts) for one in lines if isinstance(one, Sentence))
 
 
 # ---- layout ----------------------------------------------------------------------------------------------------------
@@ -124,20 +124,20 @@ def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str,
 
 def render(derived: Derivation) -> str:
     """The whole derivation."""
-    heading = prose(derived.heading)
-    lines = [heading, "═" * width(heading), *wrapped(prose(derived.summary.parts), "")]
+    heading = prose_text(derived.heading)
+    lines = [heading, "═" * text_width(heading), *wrap_text(prose_text(derived.summary.parts), "")]
     for number, section in enumerate(derived.sections, 1):
-        lines += ["", *sectioned(number, section)]
+        lines += ["", *section_text(number, section)]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def noticed(notice: Notice) -> str:
+def notice_text(notice: Notice) -> str:
     """The heading with a rule below it, and a labelled paragraph for every entry."""
-    entries = [(label, prose(one.parts)) for label, one in notice.entries]
-    return "\n".join([notice.heading, "─" * len(notice.heading), *labelled(entries)])
+    entries = [(label, prose_text(one.parts)) for label, one in notice.entries]
+    return "\n".join([notice.heading, "─" * len(notice.heading), *labelled_lines(entries)])
 
 
-def sectioned(number: int, section: Section) -> Iterator[str]:
+def section_text(number: int, section: Section) -> Iterator[str]:
     """A section under its ruled title; sentences in a row stand together, an empty line precedes all else."""
     title = f"{number}  {section.title} "
     yield title + "─" * (WIDTH - len(title))
@@ -146,72 +146,72 @@ def sectioned(number: int, section: Section) -> Iterator[str]:
         for line in lines:
             if kind is not Sentence or line is lines[0]:
                 yield ""
-            yield from drawn(line, "   • " if len(lines) > 1 else "   ")
+            yield from line_text(line, "   • " if len(lines) > 1 else "   ")
 
 
-def drawn(line: Line, bullet: str) -> Iterator[str]:
+def line_text(line: Line, bullet: str) -> Iterator[str]:
     """One line of the model."""
     if isinstance(line, Sentence):
-        yield from wrapped(prose(line.parts), bullet)
+        yield from wrap_text(prose_text(line.parts), bullet)
     elif isinstance(line, Table):
-        yield from tabulated(line)
+        yield from table_text(line)
     else:
-        yield from equated(line)
+        yield from equations_text(line)
 
 
-def equated(line: Equations) -> Iterator[str]:
+def equations_text(line: Equations) -> Iterator[str]:
     """The title with its source at the right margin; then the equations, aligned at their relations."""
-    title = "   " + prose(line.title)
-    yield title + line.source.rjust(WIDTH - width(title)) if line.source else title
+    title = "   " + prose_text(line.title)
+    yield title + line.source.rjust(WIDTH - text_width(title)) if line.source else title
     rows = [[(WRITER.write(one.left), one.relation, WRITER.write(one.right)) for one in row] for row in line.rows]
-    left = max(width(cell[0]) for row in rows for cell in row)
+    left = max(text_width(cell[0]) for row in rows for cell in row)
     pairs = [row for row in rows if len(row) > 1]
-    second = max((width(row[0][2]) for row in pairs), default=0)
-    beside = 8 + left + second + 4 + max((left + 3 + width(row[1][2]) for row in pairs), default=0) <= WIDTH
+    second = max((text_width(row[0][2]) for row in pairs), default=0)
+    beside = 8 + left + second + 4 + max((left + 3 + text_width(row[1][2]) for row in pairs), default=0) <= WIDTH
     for row in rows:
         if len(row) > 1 and beside:
             (a, r, b), (c, s, d) = row
-            yield f"     {padded(a, left)} {r} {padded(b, second)}    {padded(c, left)} {s} {d}"
+            yield f"     {pad_right(a, left)} {r} {pad_right(b, second)}    {pad_right(c, left)} {s} {d}"
         else:
             for a, r, b in row:
-                yield from wrapped(b, f"     {padded(a, left)} {r} ", " " * (left + 8 + 2))
+                yield from wrap_text(b, f"     {pad_right(a, left)} {r} ", " " * (left + 8 + 2))
 
 
-def tabulated(table: Table) -> Iterator[str]:
+def table_text(table: Table) -> Iterator[str]:
     """Columns; the last one wraps."""
-    cells = [[prose(cell) for cell in row] for row in table.cells]
+    cells = [[prose_text(cell) for cell in row] for row in table.cells]
     rows = [list(table.header), *cells] if table.header else cells
-    sizes = [max(width(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    sizes = [max(text_width(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     before = ""
     for row in rows:
         first = ["" if row[0] == before and not table.header else row[0], *row[1:-1]]
-        lead = "     " + "   ".join(padded(cell, size) for cell, size in zip(first, sizes, strict=True)) + "   "
-        yield from wrapped(row[-1], lead, " " * (width(lead) + 2))
+        lead = "     " + "   ".join(pad_right(cell, size) for cell, size in zip(first, sizes, strict=True)) + "   "
+        yield from wrap_text(row[-1], lead, " " * (text_width(lead) + 2))
         before = row[0]
 
 
-def labelled(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+def labelled_lines(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
     """`label   text`, wrapped."""
     size = max(len(label) for label, _ in entries)
     for label, text in entries:
-        yield from wrapped(" ".join(text.split()), f"{label:<{size}}   ", " " * (size + 3))
+        yield from wrap_text(" ".join(text.split()), f"{label:<{size}}   ", " " * (size + 3))
 
 
-def width(text: str) -> int:
+def text_width(text: str) -> int:
     """Columns that a text takes: combining marks take none."""
     return sum(not unicodedata.combining(one) for one in text)
 
 
-def padded(text: str, size: int) -> str:
+def pad_right(text: str, size: int) -> str:
     """A text left-aligned in `size` columns."""
-    return text + " " * (size - width(text))
+    return text + " " * (size - text_width(text))
 
 
-def wrapped(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
+def wrap_text(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
     """A text after its lead, broken where the fewest brackets are open, and then as late as possible."""
-    hang = hang if hang is not None else " " * width(lead)
-    while width(lead + text) > WIDTH:
-        cut = _break(text, WIDTH - width(lead))
+    hang = hang if hang is not None else " " * text_width(lead)
+    while text_width(lead + text) > WIDTH:
+        cut = _break(text, WIDTH - text_width(lead))
         if cut is None:
             break
         yield lead + text[:cut].rstrip()

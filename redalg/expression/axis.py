@@ -92,7 +92,7 @@ AS_WRITTEN = {
 """The way to give names to each function that takes some."""
 
 
-def names_of(text: str, what: str) -> list[str]:
+def split_names(text: str, what: str) -> list[str]:
     """Split `"q k"` into names, refusing what is not an identifier."""
     if not isinstance(text, str):
         raise ExpressionError(f"{what}: {text!r} is a {type(text).__name__}, not a string of names. {AS_WRITTEN[what]}")
@@ -115,7 +115,7 @@ def axes(names: str, *more: Any) -> Any:
     if more:
         said = f"axes: {1 + len(more)} arguments are given; the names stand in one string."
         raise ExpressionError(f"{said} {AS_WRITTEN['axes']}")
-    made = tuple(Axis(name) for name in names_of(names, "axes"))
+    made = tuple(Axis(name) for name in split_names(names, "axes"))
     return made[0] if len(made) == 1 else made
 
 
@@ -127,7 +127,7 @@ def axis(name: str, size: int | None = None) -> Axis:
     """
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
         raise ExpressionError(f"axis {name!r}: size must be a non-negative int, not {size!r}.")
-    [identifier] = names_of(name, "axis")
+    [identifier] = split_names(name, "axis")
     return Axis(identifier, size)
 
 
@@ -137,5 +137,5 @@ def scalars(names: str, **assumptions: bool) -> Any:
     >>> scalars("scale eps", positive=True)
     (scale, eps)
     """
-    made = tuple(Scalar(name, **assumptions) for name in names_of(names, "scalars"))
+    made = tuple(Scalar(name, **assumptions) for name in split_names(names, "scalars"))
     return made[0] if len(made) == 1 else made

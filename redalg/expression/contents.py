@@ -45,7 +45,7 @@ def of_kind(kind: type[N], *exprs: Basic) -> set[N]:
 
 
 @lru_cache(REMEMBERED)
-def text_of(expr: Basic) -> str:
+def sympy_text(expr: Basic) -> str:
     """An expression as SymPy prints it, by which things are put in order."""
     return str(expr)
 

@@ -22,12 +22,12 @@ ORDERED = ("log", "multinomial", "power_base", "power_exp", "mul")
 """The hints in the order in which SymPy follows them."""
 
 
-def expanded(expr: Expr) -> Expr:
+def expansion(expr: Expr) -> Expr:
     """The expression as `expr.expand()` writes it.
 
     >>> from sympy import Symbol
     >>> x, y = Symbol("x"), Symbol("y")
-    >>> expanded((x + y) ** 2 - y**2)
+    >>> expansion((x + y) ** 2 - y**2)
     x**2 + 2*x*y
     """
     made: Expr = _expanded(expr)
@@ -78,11 +78,11 @@ def addends_of(node: Basic) -> int:
     return 1
 
 
-def evaluated(node: Expr) -> Expr:
+def evaluate_nodes(node: Expr) -> Expr:
     """Sums, products and powers that were written with `evaluate=False`, as SymPy writes them: 2·u − u → u."""
     if not isinstance(node, Add | Mul | Pow):
         return node
-    return node.func(*map(evaluated, node.args))
+    return node.func(*map(evaluate_nodes, node.args))
 
 
 def expand_products(expr: Expr) -> Expr:

@@ -44,11 +44,11 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
     if isinstance(node, Function | Pow | Max | Min | Relational) and _evaluated_alike(node, args):
         return node.func(*args, evaluate=False)
     if isinstance(node, Add | Mul) and _collected_alike(node, args):
-        return node._new_rawargs(*in_order(args), reeval=False)
+        return node._new_rawargs(*canonical_order(args), reeval=False)
     return node.func(*args)
 
 
-def replaced(expr: Basic, others: Mapping[Any, Any]) -> Any:
+def replace_nodes(expr: Basic, others: Mapping[Any, Any]) -> Any:
     """The expression with some nodes replaced by others, the outermost first."""
     made: dict[Basic, Basic] = {}
 
@@ -60,12 +60,12 @@ def replaced(expr: Basic, others: Mapping[Any, Any]) -> Any:
     return visit(expr)
 
 
-def uncompared(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
+def extremum_as_written(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
     """The max or min of parts in no known order: SymPy would compare each two at length to find that out.
 
     >>> from sympy import Symbol
     >>> x, y, z = map(Symbol, "xyz")
-    >>> uncompared(Max, [Max(x, y), z])
+    >>> extremum_as_written(Max, [Max(x, y), z])
     Max(x, y, z)
     """
     flat = list(dict.fromkeys(one for part in parts for one in (part.args if isinstance(part, lattice) else (part,))))
@@ -81,7 +81,7 @@ def uncompared(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
     return lattice(*(lattice._collapse_arguments(frozenset(flat)) if shared else flat), evaluate=False)
 
 
-def in_order(args: Sequence[Basic]) -> list[Basic]:
+def canonical_order(args: Sequence[Basic]) -> list[Basic]:
     """Terms or factors as SymPy orders them, a number first."""
     numbers = [one for one in args if one.is_Number]
     return numbers + sorted((one for one in args if not one.is_Number), key=cmp_to_key(Basic.compare))

@@ -245,14 +245,14 @@ def any(condition: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     >>> any(tensor("x[b,n]") > 0, axes("n"))
     any(where(x[b, n] > 0, 1, 0), n)
     """
-    return _reduce("any", truth(condition, "any"), axes, options)
+    return _reduce("any", truth_value(condition, "any"), axes, options)
 
 
 def all(condition: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """1 where `condition` holds for all elements, else 0 (1 over an empty axis); see `any`."""
-    return _reduce("all", truth(condition, "all"), axes, options)
+    return _reduce("all", truth_value(condition, "all"), axes, options)
 
 
-def truth(condition: Any, caller: str) -> Expr:
+def truth_value(condition: Any, caller: str) -> Expr:
     """1 where a condition holds, else 0."""
     return Where(as_condition(condition, caller), S.One, S.Zero)

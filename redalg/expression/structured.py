@@ -12,7 +12,7 @@ from sympy import Expr, S, Tuple
 
 from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis
-from redalg.expression.reduce import Reduce, checked_axes, checked_place, term_of, truth
+from redalg.expression.reduce import Reduce, checked_axes, checked_place, term_of, truth_value
 from redalg.expression.spelling import no_other
 from redalg.monoids import Monoid, monoid
 
@@ -106,7 +106,7 @@ def last(expr: Any, axis: Any = None, where: Any = None, **options: Any) -> Redu
 
 
 def _counts(where: Any, caller: str) -> Expr:
-    return S.One if where is None else truth(where, caller)
+    return S.One if where is None else truth_value(where, caller)
 
 
 def affine(scale: Any, shift: Any, axis: Any = None, **options: Any) -> tuple[Reduce, Reduce]:

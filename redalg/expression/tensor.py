@@ -10,7 +10,7 @@ from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol, sympify
 from sympy.core.assumptions import StdFactKB
 
 from redalg.errors import ExpressionError
-from redalg.expression.axis import Axis, names_of
+from redalg.expression.axis import Axis, split_names
 from redalg.expression.known import no_more_known
 from redalg.expression.node import Node
 
@@ -133,8 +133,8 @@ class Tensor:
     __slots__ = ("label",)
 
     def __init__(self, name: str, *, positive: bool = False, nonnegative: bool = False) -> None:
-        [identifier] = names_of(name, "Tensor")
-        self.label = Label(identifier, declared(positive=positive, nonnegative=nonnegative))
+        [identifier] = split_names(name, "Tensor")
+        self.label = Label(identifier, sign_assumption(positive=positive, nonnegative=nonnegative))
 
     def __getitem__(self, index: Any) -> Element:
         indices = index if isinstance(index, tuple) else (index,)
@@ -152,7 +152,7 @@ def _index(name: str, index: Any) -> Expr:
                           "expressions of them (`h // 3`) or elements of integer tensors.")  # fmt: skip
 
 
-def declared(*, positive: bool, nonnegative: bool) -> str:
+def sign_assumption(*, positive: bool, nonnegative: bool) -> str:
     """The sign that is declared; empty for none."""
     return "positive" if positive else "nonnegative" if nonnegative else ""
 
@@ -176,7 +176,7 @@ def tensor(spec: str, *indices: Any, positive: bool = False, nonnegative: bool =
         inside = ",".join(map(str, indices))
         raise ExpressionError(f"tensor({spec!r}, {inside}): the axes stand in the string. Write "
                               f'`ra.tensor("{spec}[{inside}]")`.')  # fmt: skip
-    made = _parse(spec, declared(positive=positive, nonnegative=nonnegative))
+    made = _parse(spec, sign_assumption(positive=positive, nonnegative=nonnegative))
     if len(made) != 1:
         raise ExpressionError(f"tensor({spec!r}) names {len(made)} tensors. Use `tensors` for several.")
     return made[0]
@@ -188,12 +188,12 @@ def tensors(spec: str, *, positive: bool = False, nonnegative: bool = False) -> 
     >>> tensors("X[b,n] W[n]")
     (X[b, n], W[n])
     """
-    return tuple(_parse(spec, declared(positive=positive, nonnegative=nonnegative)))
+    return tuple(_parse(spec, sign_assumption(positive=positive, nonnegative=nonnegative)))
 
 
 def _parse(spec: str, sign: str) -> list[Element]:
     if not isinstance(spec, str):
-        names_of(spec, "tensors")  # which refuses it
+        split_names(spec, "tensors")  # which refuses it
     made, position = [], 0
     while position < len(spec.rstrip(" ,")):
         found = ELEMENT.match(spec, position)
@@ -208,7 +208,7 @@ def _named_index(text: str) -> Expr:
     text = text.strip()
     if text.isdigit():
         return Integer(int(text))
-    names = names_of(text, "tensors")
+    names = split_names(text, "tensors")
     if len(names) > 1:
         raise ExpressionError(
             f"tensors: `[… {text} …]` holds one index of {len(names)} names. Separate indices by commas."

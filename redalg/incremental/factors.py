@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from sympy import Expr, Mul, S
 
 from redalg.expression import Axis
-from redalg.expression.contents import free_axes, text_of, values_of
+from redalg.expression.contents import free_axes, sympy_text, values_of
 from redalg.incremental.form import Pivot
 
 Group = tuple[AbstractSet[Axis], list[Expr]]
@@ -38,7 +38,7 @@ def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr
 
 def _order(factor: Expr) -> tuple[bool, int, str]:
     """Sort key: computed factors before read ones, then the widest first; a later group is the one only loaded."""
-    return not values_of(factor), -len(free_axes(factor)), text_of(factor)
+    return not values_of(factor), -len(free_axes(factor)), sympy_text(factor)
 
 
 def _merged_into_weight(groups: list[Group]) -> list[Group]:

@@ -33,7 +33,7 @@ def fixed(form: FusedForm, column: Axis | None) -> FusedForm:
     right = {value for one in form.accumulators for factor in one.factors[1:] for value in values_of(factor)}
     along = [one for one in form.pivots if column in one.value.indices or one.value in right]
     pivots = [one for one in along if column is not None and fixable(one, form)]
-    return still(form, {one.value: first_of(one, form.cascade.axis) for one in pivots})
+    return still(form, {one.value: finite_first_element(one, form.cascade.axis) for one in pivots})
 
 
 def still(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
@@ -58,7 +58,7 @@ def fixable(pivot: Pivot, form: FusedForm) -> bool:
     return plain and not found_from and pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.TILE_LOCAL)
 
 
-def first_of(pivot: Pivot, axis: Axis) -> Expr:
+def finite_first_element(pivot: Pivot, axis: Axis) -> Expr:
     """u at element 0; 0 if it is not finite."""
     first: Expr = pivot.base.xreplace({axis: S.Zero})
     return Where(And(Gt(first, S.NegativeInfinity), Lt(first, S.Infinity)), first, S.Zero)

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from sympy import S
 
-from redalg.decompose.mapped import Change
-from redalg.decompose.mapped import mapped as mapped_cascade
+from redalg.decompose.mapped import Change, map_cascade
 from redalg.expression import Value
 from redalg.incremental.form import Accumulator, FormOutput, FusedForm, Pivot
 
@@ -19,16 +18,16 @@ Name = Callable[[Value], Value]
 """A slot → the slot that takes its place."""
 
 
-def same(value: Value) -> Value:
+def keep_slot(value: Value) -> Value:
     """Keep a slot."""
     return value
 
 
-def mapped(form: FusedForm, change: Change) -> FusedForm:
+def map_form(form: FusedForm, change: Change) -> FusedForm:
     """The form with every expression changed, those of its definition too."""
     return replace(
         form,
-        cascade=mapped_cascade(form.cascade, change),
+        cascade=map_cascade(form.cascade, change),
         extrema=tuple(replace(extremum, term=change(extremum.term)) for extremum in form.extrema),
         structures=tuple(replace(structure, term=change(structure.term)) for structure in form.structures),
         pivots=tuple(mapped_pivot(pivot, change) for pivot in form.pivots),
@@ -38,7 +37,7 @@ def mapped(form: FusedForm, change: Change) -> FusedForm:
     )
 
 
-def mapped_pivot(pivot: Pivot, change: Change, name: Name = same) -> Pivot:
+def mapped_pivot(pivot: Pivot, change: Change, name: Name = keep_slot) -> Pivot:
     """The pivot with every expression changed, those of its scales too."""
     scales, onto = (
         tuple((mapped_pivot(scale, change, name), change(power)) for scale, power in pairs)
@@ -56,7 +55,7 @@ def mapped_pivot(pivot: Pivot, change: Change, name: Name = same) -> Pivot:
     )
 
 
-def mapped_accumulator(accumulator: Accumulator, change: Change, name: Name = same) -> Accumulator:
+def mapped_accumulator(accumulator: Accumulator, change: Change, name: Name = keep_slot) -> Accumulator:
     """The accumulator with every expression changed, those of its weight too."""
     return replace(
         accumulator,

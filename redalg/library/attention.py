@@ -61,7 +61,7 @@ def attention(
     >>> attention(groups=4, also=["lse"]).cascade.outputs[1].expr
     log(l) + m
     """
-    check(groups, page, also)
+    check_attention_options(groups, page, also)
     k, d = axes("k d")
     Q, sink = tensors("Q[b,h,q,d] sinks[h]")
     s = sum_over(Q * cached("K", "d", groups, page), d) / sqrt(d.extent)
@@ -90,7 +90,7 @@ def cached(name: str, width: str, groups: int, page: int | None) -> Element:
     return Tensor(name)[Tensor("pages")[b, k // page], k % page, head, last]
 
 
-def check(groups: int, page: int | None, also: Sequence[str]) -> None:
+def check_attention_options(groups: int, page: int | None, also: Sequence[str]) -> None:
     """Refuse what names no attention."""
     for name, value in (("groups", groups), ("page", page)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):

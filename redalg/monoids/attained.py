@@ -19,7 +19,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.monoids.functions import IsNaN, pick
 from redalg.monoids.monoid import Component, Monoid, Parts
 from redalg.monoids.scalar import MAX, MIN, SUM
-from redalg.monoids.selection import NOWHERE, before
+from redalg.monoids.selection import NOWHERE, comes_before
 
 OF = (SUM, MAX, MIN)
 """The ⊕ of which there is a monoid of each kind, named after it."""
@@ -44,7 +44,7 @@ def precedes(a: Parts, b: Parts) -> Boolean:
     """Tell if a precedes b in argmax's order; of one place, which two elements never share, the larger w precedes."""
     (m, i, w), (n, j, v) = a, b
     unordered_m, unordered_n = IsNaN(m), IsNaN(n)
-    earlier = Or(And(Eq(i, j), w >= v), And(before(i, j), Or(i < j, j < 0)))
+    earlier = Or(And(Eq(i, j), w >= v), And(comes_before(i, j), Or(i < j, j < 0)))
     numbers = Or(m > n, And(Eq(m, n), earlier)) if S.NaN not in (m, n) else S.false
     return Or(
         And(Eq(unordered_m, 1), Or(Eq(unordered_n, 0), earlier)),
@@ -65,12 +65,12 @@ def beside_argmax(plus: Monoid, a: Parts, b: Parts) -> Parts:
     return *(pick(first, one, other) for one, other in zip(a[:3], b[:3], strict=True)), others
 
 
-def alone(rest: Expr, x: Expr, w: Expr, _n: Expr) -> Parts:
+def lift_attained(rest: Expr, x: Expr, w: Expr, _n: Expr) -> Parts:
     """(x, w) ↦ (x, w, rest): one element attains its maximum."""
     return x, w, rest
 
 
-def placed(x: Expr, w: Expr, n: Expr) -> Parts:
+def insert_place(x: Expr, w: Expr, n: Expr) -> Parts:
     """(x, w) at n ↦ (x, n, w)."""
     return x, n, w
 
@@ -85,7 +85,7 @@ def beside_nan(m: Expr, *parts: Expr) -> Parts:
     return (pick(Eq(IsNaN(m), 1), S.NaN, parts[-1]),)
 
 
-def last(*parts: Expr) -> Parts:
+def last_part(*parts: Expr) -> Parts:
     """The last part."""
     return (parts[-1],)
 
@@ -107,16 +107,17 @@ def _at_max(plus: Monoid) -> Monoid:
 def _below_max(plus: Monoid) -> Monoid:
     parts = (LARGEST, _at(plus), Component("below", plus.identity))
     return Monoid(f"{plus.name}_below_max", "⊕", parts, partial(below_max, plus), _domain(plus),
-                  partial(alone, plus.identity), beside_nan, idempotent=plus.idempotent, exact=plus.exact)  # fmt: skip
+                  partial(lift_attained, plus.identity), beside_nan, idempotent=plus.idempotent,
+                  exact=plus.exact)  # fmt: skip
 
 
 def _beside_argmax(plus: Monoid) -> Monoid:
     parts = (*PLACES, _at(plus), Component("beside", plus.identity))
     return Monoid(f"{plus.name}_beside_argmax", "⊕", parts, partial(beside_argmax, plus), _domain(plus),
-                  partial(placed_alone, plus.identity), last, exact=plus.exact)  # fmt: skip
+                  partial(placed_alone, plus.identity), last_part, exact=plus.exact)  # fmt: skip
 
 
 PLACES = (Component("value", S.NegativeInfinity), Component("index", NOWHERE, integer=True))
-AT_ARGMAX = Monoid("at_argmax", "⊕", (*PLACES, Component("at", S.Zero)), at_argmax, ("extended", "finite"), placed,
-                   last, idempotent=True, exact=True)  # fmt: skip
+AT_ARGMAX = Monoid("at_argmax", "⊕", (*PLACES, Component("at", S.Zero)), at_argmax, ("extended", "finite"),
+                   insert_place, last_part, idempotent=True, exact=True)  # fmt: skip
 ATTAINED = (*map(_at_max, OF), *map(_below_max, OF), AT_ARGMAX, *map(_beside_argmax, OF))

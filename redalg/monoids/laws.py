@@ -27,12 +27,12 @@ def finite(random: Random) -> Expr:
     return Rational(random.randint(-6, 6), random.choice((1, 1, 2, 3)))
 
 
-def extended(random: Random) -> Expr:
+def random_extended(random: Random) -> Expr:
     """A fraction or ±∞."""
     return random.choice((S.Infinity, S.NegativeInfinity)) if random.random() < 0.25 else finite(random)
 
 
-def logarithmic(random: Random) -> Expr:
+def random_log(random: Random) -> Expr:
     """A fraction or −∞: the logarithm of something nonnegative."""
     return S.NegativeInfinity if random.random() < 0.2 else finite(random)
 
@@ -40,8 +40,8 @@ def logarithmic(random: Random) -> Expr:
 DOMAINS: dict[str, Callable[[Random], Expr]] = {
     "finite": finite,
     "any": finite,
-    "extended": extended,
-    "logarithm": logarithmic,
+    "extended": random_extended,
+    "logarithm": random_log,
     "nonnegative": lambda random: abs(finite(random)),
     "positive": lambda random: abs(finite(random)) + 1,
     "count": lambda random: Integer(random.randint(0, 5)),
@@ -62,19 +62,20 @@ class Violation:
     right: Parts
 
     def __str__(self) -> str:
-        named = ", ".join(f"{name} = {shown(one)}" for name, one in zip("abc", self.elements, strict=False))
-        return f"{self.law} fails at {named}: the left side is {shown(self.left)}, the right side {shown(self.right)}"
+        named = ", ".join(f"{name} = {element_text(one)}" for name, one in zip("abc", self.elements, strict=False))
+        left, right = element_text(self.left), element_text(self.right)
+        return f"{self.law} fails at {named}: the left side is {left}, the right side {right}"
 
 
-def shown(element: Parts) -> str:
+def element_text(element: Parts) -> str:
     """An element as text: without parentheses when it is one number."""
     return str(element[0]) if len(element) == 1 else f"({', '.join(map(str, element))})"
 
 
-def same(a: Any, b: Any) -> bool:
+def are_equal(a: Any, b: Any) -> bool:
     """Tell if two elements agree: exactly, or to many digits if they are irrational."""
     if isinstance(a, tuple) or a == b:
-        return a == b or (isinstance(a, tuple) and len(a) == len(b) and all(map(same, a, b)))
+        return a == b or (isinstance(a, tuple) and len(a) == len(b) and all(map(are_equal, a, b)))
     finite_numbers = all(getattr(one, "is_number", False) and one.is_finite for one in (a, b))
     return finite_numbers and abs(N(a - b, DIGITS)) <= 10 ** (10 - DIGITS) * (1 + abs(N(a, DIGITS)))
 
@@ -93,7 +94,7 @@ LAWS: dict[str, tuple[int, Sides]] = {
 """Law -> (the number of elements that it is about, its two sides)."""
 
 
-def declared(kind: Monoid) -> list[str]:
+def declared_laws(kind: Monoid) -> list[str]:
     """The laws that a monoid declares, and those of every monoid."""
     kept = {"commutativity": kind.commutative, "idempotence": kind.idempotent}
     return [law for law in LAWS if all(held for word, held in kept.items() if word in law) or
@@ -115,11 +116,11 @@ def element(kind: Monoid, random: Random) -> Parts:
 
 def violation(kind: Monoid, laws: list[str] | None = None, seed: int = 0, cases: int = CASES) -> Violation | None:
     """The first case in which a declared law (or one of those named) fails."""
-    for law in declared(kind) if laws is None else laws:
+    for law in declared_laws(kind) if laws is None else laws:
         number, sides = LAWS[law]
         for elements in _samples(kind, number, seed, cases):
             left, right = sides(kind, *elements)
-            if not same(tuple(left), tuple(right)):
+            if not are_equal(tuple(left), tuple(right)):
                 return Violation(law, elements, tuple(left), tuple(right))
     return None
 
@@ -149,6 +150,6 @@ def undistributed(pair: Semiring, seed: int = 0, cases: int = 4 * CASES) -> Viol
         a, b = (DOMAINS[pair.elements](random) for _ in range(2))
         c = DOMAINS[pair.domain](random)
         left, right = pair.apply(join(a, b), c), join(pair.apply(a, c), pair.apply(b, c))
-        if not same((left,), (right,)):
+        if not are_equal((left,), (right,)):
             return Violation(DISTRIBUTES, ((a,), (b,), (c,)), (left,), (right,))
     return None

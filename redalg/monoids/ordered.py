@@ -15,12 +15,12 @@ from redalg.monoids.monoid import Component, Monoid, Parts, Result
 FOUND = (Component("value", S.NaN), Component("found", S.Zero, integer=True))
 
 
-def found(x: Expr, counts: Expr, _n: Expr) -> Parts:
+def lift_counted(x: Expr, counts: Expr, _n: Expr) -> Parts:
     """x where it counts ↦ (x, 1); elsewhere the identity."""
     return pick(Eq(counts, 1), x, S.NaN), counts
 
 
-def value_of(value: Expr, _found: Expr) -> Parts:
+def value_or_nan(value: Expr, _found: Expr) -> Parts:
     """(value, found) ↦ value: NaN where there was none."""
     return (value,)
 
@@ -35,14 +35,14 @@ def later(a: Parts, b: Parts) -> Parts:
     return earlier(b, a)
 
 
-def composed(a: Parts, b: Parts) -> Parts:
+def compose_affine(a: Parts, b: Parts) -> Parts:
     """a ⊕ b of affine maps: b after a."""
     return b[0] * a[0], b[0] * a[1] + b[1]
 
 
-FIRST = Monoid("first", "first", FOUND, earlier, ("finite", "truth"), found, value_of, commutative=False,
+FIRST = Monoid("first", "first", FOUND, earlier, ("finite", "truth"), lift_counted, value_or_nan, commutative=False,
                idempotent=True, exact=True)  # fmt: skip
-LAST = Monoid("last", "last", FOUND, later, ("finite", "truth"), found, value_of, commutative=False,
+LAST = Monoid("last", "last", FOUND, later, ("finite", "truth"), lift_counted, value_or_nan, commutative=False,
               idempotent=True, exact=True)  # fmt: skip
-AFFINE = Monoid("affine", "∘", (Component("scale", S.One), Component("shift", S.Zero)), composed, ("finite", "finite"),
-                results=(Result("scale"), Result("shift")), commutative=False)  # fmt: skip
+AFFINE = Monoid("affine", "∘", (Component("scale", S.One), Component("shift", S.Zero)), compose_affine,
+                ("finite", "finite"), results=(Result("scale"), Result("shift")), commutative=False)  # fmt: skip

@@ -14,17 +14,17 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.monoids.functions import IsNaN, pick
 from redalg.monoids.monoid import Component, Monoid, Parts
-from redalg.monoids.selection import NOWHERE, before
+from redalg.monoids.selection import NOWHERE, comes_before
 
 
-def weighed(w: Expr, u: Expr, _n: Expr) -> Parts:
+def lift_weighted(w: Expr, u: Expr, _n: Expr) -> Parts:
     """(w, u) ↦ itself, of no weight (0, −∞); an exponent that is not finite is in the weight."""
     above, below = u > S.NegativeInfinity, u < S.Infinity
     none = Or(Eq(w, 0), Eq(u, S.NegativeInfinity))
     return pick(And(above, below), w, w * exp(u)), pick(none, S.NegativeInfinity, pick(below, u, S.Zero))
 
 
-def larger(a: Parts, b: Parts) -> Parts:
+def combine_peaks(a: Parts, b: Parts) -> Parts:
     """a ⊕ b: the larger of both, NaN before every number."""
     first = is_larger(a, b)
     return tuple(pick(first, one, other) for one, other in zip(a, b, strict=True))
@@ -52,29 +52,29 @@ def first_larger(a: Parts, b: Parts) -> Parts:
     unordered_w, unordered_v = IsNaN(w), IsNaN(v)
     above, below = is_above((w, u), (v, t)), is_above((v, t), (w, u))
     first = Or(
-        And(Eq(unordered_w, 1), Or(Eq(unordered_v, 0), before(i, j))),
-        And(Eq(unordered_w, 0), Eq(unordered_v, 0), above, Or(Not(below), before(i, j))),
+        And(Eq(unordered_w, 1), Or(Eq(unordered_v, 0), comes_before(i, j))),
+        And(Eq(unordered_w, 0), Eq(unordered_v, 0), above, Or(Not(below), comes_before(i, j))),
     )
     return tuple(pick(first, one, other) for one, other in zip(a, b, strict=True))
 
 
 def weighed_at(w: Expr, u: Expr, n: Expr) -> Parts:
     """(w, u) at n ↦ (w, u, n)."""
-    return *weighed(w, u, n), n
+    return *lift_weighted(w, u, n), n
 
 
-def place_of(_w: Expr, _u: Expr, n: Expr) -> Parts:
+def peak_place(_w: Expr, _u: Expr, n: Expr) -> Parts:
     """(w, u, n) ↦ n."""
     return (n,)
 
 
-def value_of(w: Expr, u: Expr) -> Parts:
+def peak_value(w: Expr, u: Expr) -> Parts:
     """(w, u) ↦ w·e^u."""
     return (w * exp(u),)
 
 
 PARTS = (Component("weight", S.NegativeInfinity), Component("exponent", S.Zero))
 DOMAINS = ("finite", "logarithm")
-PEAK = Monoid("peak", "max", PARTS, larger, DOMAINS, weighed, value_of, idempotent=True)
+PEAK = Monoid("peak", "max", PARTS, combine_peaks, DOMAINS, lift_weighted, peak_value, idempotent=True)
 ARGPEAK = Monoid("argpeak", "argmax", (*PARTS, Component("index", NOWHERE, integer=True)), first_larger, DOMAINS,
-                 weighed_at, place_of, idempotent=True)  # fmt: skip
+                 weighed_at, peak_place, idempotent=True)  # fmt: skip

@@ -21,7 +21,7 @@ class Joined:
         return (self.function(a[0], b[0]),)
 
 
-def scalar(name: str, sign: str, identity: Expr, function: Callable[..., Expr], **more: Any) -> Monoid:
+def scalar_monoid(name: str, sign: str, identity: Expr, function: Callable[..., Expr], **more: Any) -> Monoid:
     """A monoid of numbers."""
     return Monoid(name, sign, (Component("value", identity),), Joined(function), **more)
 
@@ -31,12 +31,14 @@ def modulo_two(a: Expr, b: Expr) -> Expr:
     return Mod(a + b, 2)
 
 
-SUM = scalar("sum", "+", S.Zero, Add, reduction="sum")
-PROD = scalar("prod", "·", S.One, Mul, reduction="prod", held="scaled_product")
-MAX = scalar("max", "max", S.NegativeInfinity, Max, domains=("extended",), idempotent=True, exact=True, reduction="max")
-MIN = scalar("min", "min", S.Infinity, Min, domains=("extended",), idempotent=True, exact=True, reduction="min")
-ANY = scalar("any", "∨", S.Zero, Max, domains=("truth",), idempotent=True, exact=True, reduction="max")
-ALL = scalar("all", "∧", S.One, Min, domains=("truth",), idempotent=True, exact=True, reduction="min")
-XOR = scalar("xor", "⊻", S.Zero, modulo_two, domains=("truth",), exact=True)
-GCD = scalar("gcd", "gcd", S.Zero, gcd, domains=("natural",), idempotent=True, exact=True)
+SUM = scalar_monoid("sum", "+", S.Zero, Add, reduction="sum")
+PROD = scalar_monoid("prod", "·", S.One, Mul, reduction="prod", held="scaled_product")
+MAX = scalar_monoid(
+    "max", "max", S.NegativeInfinity, Max, domains=("extended",), idempotent=True, exact=True, reduction="max"
+)
+MIN = scalar_monoid("min", "min", S.Infinity, Min, domains=("extended",), idempotent=True, exact=True, reduction="min")
+ANY = scalar_monoid("any", "∨", S.Zero, Max, domains=("truth",), idempotent=True, exact=True, reduction="max")
+ALL = scalar_monoid("all", "∧", S.One, Min, domains=("truth",), idempotent=True, exact=True, reduction="min")
+XOR = scalar_monoid("xor", "⊻", S.Zero, modulo_two, domains=("truth",), exact=True)
+GCD = scalar_monoid("gcd", "gcd", S.Zero, gcd, domains=("natural",), idempotent=True, exact=True)
 """Of natural numbers; over the reals there is none, so that no reduction is of this kind."""

@@ -17,12 +17,12 @@ from redalg.monoids.monoid import Component, Monoid, Parts
 HALF = Rational(1, 2)
 
 
-def parted(x: Expr, _n: Expr) -> Parts:
+def mantissa_and_exponent(x: Expr, _n: Expr) -> Parts:
     """x ↦ (m, e) with x = m·2^e."""
     return Mantissa(x), Exponent(x)
 
 
-def multiplied(a: Parts, b: Parts) -> Parts:
+def combine_products(a: Parts, b: Parts) -> Parts:
     """a ⊕ b: the mantissas' product is at least 1/4, so that one doubling normalises it."""
     m, e = a[0] * b[0], a[1] + b[1]
     small, zero = Abs(m) < HALF, Eq(m, 0)
@@ -39,12 +39,12 @@ def with_no_loss(x: Expr, _n: Expr) -> Parts:
     return x, S.Zero
 
 
-def added(a: Parts, b: Parts) -> Parts:
+def combine_compensated(a: Parts, b: Parts) -> Parts:
     """a ⊕ b, which takes up what rounding loses of the sums."""
     return a[0] + b[0], a[1] + b[1] + Lost(a[0], b[0])
 
 
-def corrected(s: Expr, c: Expr) -> Parts:
+def corrected_sum(s: Expr, c: Expr) -> Parts:
     """(s, c) ↦ s + c."""
     return (s + c,)
 
@@ -54,27 +54,27 @@ def one_exponential(x: Expr, _n: Expr) -> Parts:
     return x, pick(Eq(x, S.NegativeInfinity), S.Zero, S.One)
 
 
-def exponentials(a: Parts, b: Parts) -> Parts:
+def combine_logsumexp(a: Parts, b: Parts) -> Parts:
     """a ⊕ b of logsumexp."""
     m = Max(a[0], b[0])
     parts = [pick(Eq(one[0], S.NegativeInfinity), S.Zero, one[1] * exp(one[0] - m)) for one in (a, b)]
     return m, parts[0] + parts[1]
 
 
-def logarithm(m: Expr, l: Expr) -> Parts:
+def logsumexp_value(m: Expr, l: Expr) -> Parts:
     """(m, l) ↦ m + log l: −∞ over no element."""
     return (pick(Eq(m, S.NegativeInfinity), S.NegativeInfinity, m + log(l)),)
 
 
 SCALED_PRODUCT = Monoid(
-    "scaled_product", "·", (Component("mantissa", HALF), Component("exponent", S.One, integer=True)), multiplied,
-    lift=parted, lower=scaled_value,
+    "scaled_product", "·", (Component("mantissa", HALF), Component("exponent", S.One, integer=True)), combine_products,
+    lift=mantissa_and_exponent, lower=scaled_value,
 )  # fmt: skip
 COMPENSATED_SUM = Monoid(
-    "compensated_sum", "+", (Component("sum", S.Zero), Component("lost", S.Zero)), added,
-    lift=with_no_loss, lower=corrected,
+    "compensated_sum", "+", (Component("sum", S.Zero), Component("lost", S.Zero)), combine_compensated,
+    lift=with_no_loss, lower=corrected_sum,
 )  # fmt: skip
 LOGSUMEXP = Monoid(
-    "logsumexp", "⊕", (Component("max", S.NegativeInfinity), Component("sum", S.Zero)), exponentials,
-    ("logarithm",), lift=one_exponential, lower=logarithm,
+    "logsumexp", "⊕", (Component("max", S.NegativeInfinity), Component("sum", S.Zero)), combine_logsumexp,
+    ("logarithm",), lift=one_exponential, lower=logsumexp_value,
 )  # fmt: skip

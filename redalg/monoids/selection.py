@@ -22,27 +22,27 @@ NOWHERE = Integer(-1)
 PLACED = (Component("value", S.NegativeInfinity), Component("index", NOWHERE, integer=True))
 
 
-def placed(x: Expr, n: Expr) -> Parts:
+def with_place(x: Expr, n: Expr) -> Parts:
     """x at n ↦ (x, n)."""
     return x, n
 
 
-def listed(x: Expr, n: Expr) -> Parts:
+def lift_to_list(x: Expr, n: Expr) -> Parts:
     """x at n ↦ ((x,), (n,)), a list of one pair."""
     return Tuple(x), Tuple(n)
 
 
-def negated(x: Expr, n: Expr) -> Parts:
+def with_place_negated(x: Expr, n: Expr) -> Parts:
     """x at n ↦ (−x, n): the least of x is the greatest of −x."""
     return -x, n
 
 
-def index_of(_value: Expr, index: Expr) -> Parts:
+def index_part(_value: Expr, index: Expr) -> Parts:
     """(value, index) ↦ index."""
     return (index,)
 
 
-def before(a: Expr, b: Expr) -> Any:
+def comes_before(a: Expr, b: Expr) -> Any:
     """The condition that index a comes before b or equals it; a place without an element comes last."""
     return And(a >= 0, Or(b < 0, a <= b))
 
@@ -51,15 +51,15 @@ def better(a: Parts, b: Parts) -> Parts:
     """a ⊕ b of argmax."""
     (v, i), (w, j) = a, b
     unordered_v, unordered_w = IsNaN(v), IsNaN(w)
-    numbers = Or(v > w, And(Eq(v, w), before(i, j))) if S.NaN not in (v, w) else S.false
+    numbers = Or(v > w, And(Eq(v, w), comes_before(i, j))) if S.NaN not in (v, w) else S.false
     first = Or(
-        And(Eq(unordered_v, 1), Or(Eq(unordered_w, 0), before(i, j))),
+        And(Eq(unordered_v, 1), Or(Eq(unordered_w, 0), comes_before(i, j))),
         And(Eq(unordered_v, 0), Eq(unordered_w, 0), numbers),
     )
     return pick(first, v, w), pick(first, i, j)
 
 
-def selected(k: int | None, a: Parts, b: Parts) -> Parts:
+def combine_topk(k: int | None, a: Parts, b: Parts) -> Parts:
     """a ⊕ b of topk: the first k pairs of both (all of them when k is None, of which any k are a prefix)."""
     pairs = sorted([*_pairs(a), *_pairs(b)], key=cmp_to_key(_order))[:k]
     return Tuple(*(value for value, _ in pairs)), Tuple(*(index for _, index in pairs))
@@ -77,18 +77,18 @@ def _order(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> int:
     return int(a[1]) - int(b[1])
 
 
-def topk(k: int | None) -> Monoid:
+def topk_monoid(k: int | None) -> Monoid:
     """The k best with their indices, sorted."""
     return Monoid(
-        "topk", "topk", tuple(Component(one.name, Tuple(), one.integer) for one in PLACED), partial(selected, k),
-        domains=("extended",), lift=listed, results=(Result("values"), Result("indices", "int64")), exact=True,
+        "topk", "topk", tuple(Component(one.name, Tuple(), one.integer) for one in PLACED), partial(combine_topk, k),
+        domains=("extended",), lift=lift_to_list, results=(Result("values"), Result("indices", "int64")), exact=True,
     )  # fmt: skip
 
 
 ARG = (Result("", "int64"),)
 EDGES: tuple[Parts, ...] = ((S.NaN,), (S.NegativeInfinity,), (S.Infinity,), (S.Zero,))
-ARGMAX = Monoid("argmax", "argmax", PLACED, better, ("extended",), placed, index_of, ARG, idempotent=True, exact=True,
-                edges=EDGES)  # fmt: skip
-ARGMIN = Monoid("argmin", "argmin", PLACED, better, ("extended",), negated, index_of, ARG, idempotent=True, exact=True,
-                edges=EDGES)  # fmt: skip
-TOPK = topk(None)
+ARGMAX = Monoid("argmax", "argmax", PLACED, better, ("extended",), with_place, index_part, ARG, idempotent=True,
+                exact=True, edges=EDGES)  # fmt: skip
+ARGMIN = Monoid("argmin", "argmin", PLACED, better, ("extended",), with_place_negated, index_part, ARG, idempotent=True,
+                exact=True, edges=EDGES)  # fmt: skip
+TOPK = topk_monoid(None)

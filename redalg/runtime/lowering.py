@@ -22,14 +22,14 @@ from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import check_choice, promoted
 from redalg.runtime.known.tuned import remembered
-from redalg.runtime.unfused.unfused import Unfused, admitted, offered, refusal
+from redalg.runtime.unfused.unfused import Unfused, admitted, obstacle, offered
 from redalg.strategies.device import card_of, device_for
 from redalg.strategies.plan import TUNED, UNFUSED, Plan, Problem
 from redalg.strategies.rules.rules import smaller
 from redalg.strategies.search.candidates import Candidates, ranked
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import check_varying, with_symbols
-from redalg.unfused.standalone import Example, checked
+from redalg.unfused.standalone import Example, check_script
 
 Made = TypeVar("Made")
 UNRULED = (*TUNED, "model")
@@ -114,7 +114,7 @@ def unfused_at(form: FusedForm, target: str, problem: Problem, plan: Plan | None
     these sizes. If nothing is remembered, a call takes it if the model promises more gain than the model errs by.
     """
     check_plan(plan, target)
-    if (plan is not None and plan.form != UNFUSED) or (plan is None and refusal(form, problem, device_for(target))):
+    if (plan is not None and plan.form != UNFUSED) or (plan is None and obstacle(form, problem, device_for(target))):
         return None
     space = Space(*plannable(form, problem), target)
     if plan is not None:
@@ -272,7 +272,7 @@ def standalone(
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
     problem = replace(problem, sizes={**sizes, **sized_axes(form, sizes), **problem.sizes})  # as definitions name them
-    text = checked(Example(program, form, tuple(earlier), problem, options.get("shapes") or {}, named, example))
+    text = check_script(Example(program, form, tuple(earlier), problem, options.get("shapes") or {}, named, example))
     return str(emit(program, plan, header(lowered.stages, plan, problem), text))
 
 

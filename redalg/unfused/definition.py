@@ -35,9 +35,9 @@ from redalg.unfused.torch_terms import (
     SUM,
     Layout,
     Term,
+    axis_letters,
     is_reciprocal,
-    lettered,
-    repeated,
+    repeated_expressions,
 )
 
 ALONG = {"sum": "sum", "prod": "prod", "scaled_product": "prod", "compensated_sum": "sum", "max": "amax",
@@ -96,7 +96,7 @@ class _Definition:
         self.counted: set[Axis] = set()
         self.largest = 0
         self.lines: list[str] = []
-        self.repeated = repeated(cascade)
+        self.repeated = repeated_expressions(cascade)
 
     def function(self, name: str) -> str:
         """The whole function."""
@@ -179,7 +179,7 @@ class _Definition:
         if not all(any(axis in one.axes for one in operands) for axis in reduced):
             return self.lay.along("sum", self.visit(term), reduced)
         axes = self.lay.union(operands)
-        letters = lettered(axes)
+        letters = axis_letters(axes)
         spec = ",".join("".join(letters[a] for a in one.axes) for one in operands)
         kept = tuple(a for a in axes if a not in reduced)
         result, texts = "".join(letters[a] for a in kept), ", ".join(one.text for one in operands)

@@ -112,7 +112,7 @@ class Example:
         return tuple(int(one) for one in shape_of(name, form.cascade.elements(), self.problem))
 
 
-def checked(example: Example, seed: int = 0) -> str:
+def check_script(example: Example, seed: int = 0) -> str:
     """Definition and main of a file that holds its kernel to PyTorch."""
     sizes = example.problem.sizes
     of_last = {name: example.shape(name, example.form) for name in example.form.cascade.inputs()}
@@ -124,7 +124,7 @@ def checked(example: Example, seed: int = 0) -> str:
     helpers = [EXPONENTIAL] if any("exponential(" in one.text for one in parts) else []
     cut = in_parts(last, example.form.cascade, sizes)
     functions = [*helpers, *(one.text for one in parts), *([cut] if cut else []), CHECK]
-    return "\n\n\n".join([*functions, main(example, "in_parts" if cut else "definition", seed)])
+    return "\n\n\n".join([*functions, main_text(example, "in_parts" if cut else "definition", seed)])
 
 
 def in_parts(made: Definition, cascade: Cascade, sizes: Mapping[str, int]) -> str:
@@ -164,30 +164,33 @@ def places_of(axis: Axis, cascade: Cascade) -> list[int | None] | None:
 # ---- main ------------------------------------------------------------------------------------------------------------
 
 
-def main(example: Example, define: str, seed: int) -> str:
+def main_text(example: Example, define: str, seed: int) -> str:
     """Text of `main`: draw inputs, run the kernel and the definition, compare, exit with 1 if an output is wrong."""
     program, cascade = example.program, example.form.cascade
     parameters = [replace(one, shape=sized(one.shape, example.run_time)) for one in program.parameters]
     inputs = {one.key: one for one in parameters if one.role in ("input", "scalar")}
     outputs = {one.key: one for one in parameters if one.role == "output"}
     lines = ['device = "cpu" if TARGET["target"] == "c" else "cuda"', f"torch.manual_seed({seed})"]
-    lines += before(example)
-    lines += ["arguments = {", *(f'    "{one.name}": {drawn(one, example)},' for one in parameters), "}"]
+    lines += earlier_passes(example)
+    lines += ["arguments = {", *(f'    "{one.name}": {first_draw(one, example)},' for one in parameters), "}"]
     lines += ["compiled()(*arguments.values())", ""]
-    lines += ["inputs = (", *(f"    {given(inputs[name], example)}," for name in cascade.inputs())]
+    lines += ["inputs = (", *(f"    {definition_argument(inputs[name], example)}," for name in cascade.inputs())]
     lines += [f'    torch.tensor(arguments["{inputs[str(number.name)].name}"], device=device),'
               for number in cascade.scalars()]  # fmt: skip
-    lines += [")", f"moves = ({', '.join(moves(example))},)  # how far each input is moved"]
+    lines += [")", f"moves = ({', '.join(input_moves(example))},)  # how far each input is moved"]
     lines += [f"plain = in_dtype(torch.{example.problem.compute}, {define}, inputs)  # in the kernel's arithmetic"]
     lines += [f"exact = in_dtype(torch.float64, {define}, inputs)"]
     lines += [f"moved = [{define}(*(shaken(x, *move) for x, move in zip(inputs, moves))) for _ in range(3)]"]
     lines += empties(example)
-    lines += ["right = [", *(f"    {verdict(outputs[one.name], place)}," for place, one in enumerate(cascade.outputs))]
+    lines += [
+        "right = [",
+        *(f"    {output_check(outputs[one.name], place)}," for place, one in enumerate(cascade.outputs)),
+    ]
     lines += ["]", "raise SystemExit(0 if all(right) else 1)"]
     return "\n".join(['if __name__ == "__main__":', *(f"    {line}" if line else "" for line in lines)])
 
 
-def before(example: Example) -> list[str]:
+def earlier_passes(example: Example) -> list[str]:
     """The inputs and results of the passes before the last, by their definitions."""
     if not example.earlier:
         return []
@@ -199,18 +202,18 @@ def before(example: Example) -> list[str]:
         cascade = form.cascade
         taken = [f'before["{name}"]' + ".double()" * (name in inputs and "float" in inputs[name].dtype)
                  for name in cascade.inputs()]  # fmt: skip
-        taken += [f"torch.tensor({scalar(one)}, device=device)" for one in cascade.scalars()]
+        taken += [f"torch.tensor({scalar_value(one)}, device=device)" for one in cascade.scalars()]
         names = ", ".join(f'"{one.name}"' for one in cascade.outputs)
         lines += [f"before |= zip(({names},), in_dtype(torch.float64, pass_{number}, ({', '.join(taken)},)))"]
     return lines
 
 
-def drawn(parameter: Parameter, example: Example) -> str:
+def first_draw(parameter: Parameter, example: Example) -> str:
     """The text of an argument's first value."""
     before = {name for form in example.earlier
               for name in (*form.cascade.inputs(), *(output.name for output in form.outputs))}  # fmt: skip
     if parameter.role == "scalar":
-        return scalar(next(each for each in example.form.cascade.scalars() if each.name == parameter.key))
+        return scalar_value(next(each for each in example.form.cascade.scalars() if each.name == parameter.key))
     if parameter.role == "counter":
         return f"torch.zeros({parameter.shape}, dtype=torch.{parameter.dtype}, device=device)"
     if parameter.role in ("output", "workspace"):
@@ -224,7 +227,7 @@ def drawn(parameter: Parameter, example: Example) -> str:
 def random(parameter: Parameter, example: Example) -> str:
     """Normal numbers, positive if their sum divides; integers within what they index or bound, 0 and 1 of masks."""
     if "int" in parameter.dtype:
-        high = 2 if parameter.dtype == "uint8" else bound(parameter.key, example)
+        high = 2 if parameter.dtype == "uint8" else integer_bound(parameter.key, example)
         return f"torch.randint(0, {high}, {parameter.shape}, dtype=torch.{parameter.dtype}).to(device)"
     made = f"torch.randn({parameter.shape})" + ".abs().add(0.1)" * (parameter.key in divisors(example))
     return f"{made}.to(torch.{parameter.dtype}).to(device)"
@@ -239,7 +242,7 @@ def divisors(example: Example) -> set[str]:
             and reduction.value in values and isinstance(reduction.term, Element)}  # fmt: skip
 
 
-def bound(name: str, example: Example) -> int:
+def integer_bound(name: str, example: Example) -> int:
     """The bound below which a tensor's integers lie: within the dimensions that it indexes, or among those axes."""
     forms = (*example.earlier, example.form)
     indexed = [example.shape(element.name, form)[place]
@@ -260,19 +263,19 @@ def beside_elements(node: Basic) -> set[Axis]:
     return {node} if isinstance(node, Axis) else set().union(*map(beside_elements, node.args))
 
 
-def scalar(symbol: Scalar) -> str:
+def scalar_value(symbol: Scalar) -> str:
     """The value of a run-time scalar: not 1, which would hide a scalar that is left out."""
     return "2.0" if symbol.is_integer else "0.75"
 
 
-def given(parameter: Parameter, example: Example) -> str:
+def definition_argument(parameter: Parameter, example: Example) -> str:
     """An argument as the definition takes it: in the user's shape, in float64 or 64-bit integers."""
     shape = example.shape(parameter.key, example.form)
     shaped = "" if shape == sized(parameter.shape, example.run_time) else f".reshape({shape})"
     return f'arguments["{parameter.name}"]{shaped}.{"long" if "int" in parameter.dtype else "double"}()'
 
 
-def moves(example: Example) -> list[str]:
+def input_moves(example: Example) -> list[str]:
     """The move of each input: the widest rounding of any, as operands are rounded to one another's dtypes."""
     cascade, dtypes = example.form.cascade, example.problem.dtypes
     floats = [unit(dtype) for dtype in dtypes.values() if is_float(dtype) and not is_eight_bits(dtype)]
@@ -293,7 +296,7 @@ def empties(example: Example) -> list[str]:
             ")"]  # fmt: skip
 
 
-def verdict(parameter: Parameter, place: int) -> str:
+def output_check(parameter: Parameter, place: int) -> str:
     """The check of one output."""
     parts = f"exact[{place}], plain[{place}], [one[{place}] for one in moved]"
     return f'check("{parameter.name}", arguments["{parameter.name}"], {parts})'

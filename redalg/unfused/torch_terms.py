@@ -131,7 +131,7 @@ class Layout:
         return made
 
 
-def lettered(axes: Iterable[Axis]) -> dict[Axis, str]:
+def axis_letters(axes: Iterable[Axis]) -> dict[Axis, str]:
     """A letter for each axis: its own if it has one."""
     made: dict[Axis, str] = {}
     for axis in axes:
@@ -141,7 +141,7 @@ def lettered(axes: Iterable[Axis]) -> dict[Axis, str]:
     return made
 
 
-def repeated(cascade: Cascade) -> frozenset[Basic]:
+def repeated_expressions(cascade: Cascade) -> frozenset[Basic]:
     """The expressions of data and values that stand at more than one place."""
     seen, twice = set[Basic](), set[Basic]()
 

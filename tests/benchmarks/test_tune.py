@@ -41,7 +41,7 @@ def test_a_call_looks_up_what_is_packed_of_a_row(name: str, row: str) -> None:
     inputs = family.inputs(one, torch.Generator().manual_seed(0))
     task = tuner.task_of(fused.passes, inputs, {}, tuner.Tuning())
     space = space_of(family, one, "c")
-    assert tuned.key_of(fused.form, space.problem, space.device) == tuned.key_of(
+    assert tuned.problem_key(fused.form, space.problem, space.device) == tuned.problem_key(
         fused.form, task.space.problem, task.space.device
     )
     assert dict(space.problem.sizes) == dict(task.space.problem.sizes)
@@ -80,7 +80,7 @@ def test_a_pack_names_the_versions_that_were_measured(tmp_path: Path) -> None:
     content["environment"]["versions"] = {"redalg": "0.0.1", "tilelang": None}
     path = tmp_path / "own.json"
     assert tune.packed([content], path) == [path]
-    assert [(one.key.redalg, one.key.tilelang) for one in tuned.read(path).values()] == [("0.0.1", "")]
+    assert [(one.key.redalg, one.key.tilelang) for one in tuned.read_entries(path).values()] == [("0.0.1", "")]
 
 
 def test_the_pack_that_ships_is_made_of_the_training_data(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_row_is_tuned_written_and_packed(monkeypatch: pytest.MonkeyPatch, tmp_
     assert line["trials"][0]["measured_us"] > 0
     assert line["wall_s"] < 100
     assert {"device", "versions", "commit"} <= content["environment"].keys()
-    (entry,) = tuned.read(pack).values()
+    (entry,) = tuned.read_entries(pack).values()
     assert entry.measured_us == min(one["measured_us"] for one in line["trials"])
     assert entry.key.card == "c"
 

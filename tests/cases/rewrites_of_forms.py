@@ -12,7 +12,7 @@ import numpy as np
 from sympy import Abs, Ge, Le, exp, log, sqrt
 
 import redalg as ra
-from redalg.decompose.verdict.passes import split
+from redalg.decompose.verdict.passes import split_cascade
 from redalg.expression import Cast, Element
 from redalg.expression.contents import values_of
 from redalg.incremental.arrange.orient import oriented
@@ -88,7 +88,7 @@ def two_passes() -> None:
     assert (np.abs(got - wanted) <= 64 * EPSILON * size).all()
     rounded = pieces(ra.fuse(expr), x=values, w=weights)
     assert (np.abs(rounded - wanted) > 1e6 * EPSILON * size).any(), "the rounding would not tell the two apart"
-    first, second = split(exact.cascade, [one.value for one in exact.cascade.reductions if one.name == "max_0"])
+    first, second = split_cascade(exact.cascade, [one.value for one in exact.cascade.reductions if one.name == "max_0"])
     assert [one.name for one in first.outputs] == ["max_0"]
     assert not any(one.name == "max_0" for one in second.reductions)
     assert any(isinstance(one, Element) and one.name == "max_0" for one in second.elements())

@@ -13,7 +13,7 @@ import pytest
 from sympy import Abs, Dummy, Expr, Max, cos, exp, expand, floor, sign, sqrt, tanh
 
 import redalg as ra
-from redalg.decompose.parse.parse import coefficient
+from redalg.decompose.parse.parse import linear_coefficient
 from redalg.errors import ExpressionError
 from redalg.verdicts import Refused
 from tests.cases.corpus import Runner
@@ -68,7 +68,7 @@ def test_a_coefficient_is_one() -> None:
 def has_coefficient(seed: int) -> bool:
     hole = Dummy("hole", extended_real=True)
     node = function(random.Random(seed), 3, (hole, x, y))
-    found = coefficient(node, hole)
+    found = linear_coefficient(node, hole)
     if found is None:
         return False
     assert not found.has(hole)

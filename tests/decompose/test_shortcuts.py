@@ -24,7 +24,7 @@ from redalg.errors import NotFusible, Undecided
 from redalg.expression import Axis, Label, Reduce, Value, Where
 from redalg.expression.contents import free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.known import FACTS
-from redalg.expression.rebuild import replaced, uncompared, with_args
+from redalg.expression.rebuild import extremum_as_written, replace_nodes, with_args
 from redalg.incremental.derive.derive import derive
 from redalg.incremental.derive.losable import Losable
 from tests.cases.random_cascades import case
@@ -66,7 +66,7 @@ def test_renaming_is_what_sympy_writes(seed: int) -> None:
             one: Value(Label(f"value_{place}"), *sorted(free_axes(one), key=str))
             for place, one in enumerate(sorted(innermost, key=str))
         }
-        assert replaced(expr, names) == expr.xreplace(names)
+        assert replace_nodes(expr, names) == expr.xreplace(names)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -95,8 +95,8 @@ def test_every_fact_that_may_be_asked_is_declared() -> None:
 
 @pytest.mark.parametrize("parts", [(x,), (x, y), (x, x), (x, Max(x, y)), (x, Min(x, y)), (x, 0 * x), (x**2, 0 * x + 1)])
 def test_an_extremum_of_parts_without_an_order_is_what_sympy_writes(parts: tuple[Expr, ...]) -> None:
-    assert uncompared(Max, list(parts)) == Max(*parts)
-    assert uncompared(Min, list(parts)) == Min(*parts)
+    assert extremum_as_written(Max, list(parts)) == Max(*parts)
+    assert extremum_as_written(Min, list(parts)) == Min(*parts)
 
 
 @pytest.mark.parametrize("known", [{"extended_real": True}, {"nonnegative": True}, {"positive": True}])
@@ -117,7 +117,7 @@ def test_a_symbol_in_the_stead_of_another_is_what_sympy_writes(function: Any, kn
     """One of which SymPy knows more is put in with what follows from that."""
     before, after = Dummy("g", extended_real=True), Dummy("slot", **known)
     expr = 3 * function(2 * before + x) + function(before)
-    assert replaced(expr, {before: after}) == expr.xreplace({before: after})
+    assert replace_nodes(expr, {before: after}) == expr.xreplace({before: after})
 
 
 def forms(asked: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:

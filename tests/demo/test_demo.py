@@ -57,7 +57,7 @@ def test_the_peak_forgets_earlier_calls() -> None:
 def test_every_contestant_is_right(contestant: str) -> None:
     steps: list[int] = []
     one = Trial(contestant, SMALL, calls=2)
-    measured = trial.measure(one, lambda: steps.append(1))
+    measured = trial.measure_trial(one, lambda: steps.append(1))
     assert measured.error <= ERROR_BOUND
     assert measured.seconds > 0
     assert len(steps) == one.steps
@@ -65,7 +65,7 @@ def test_every_contestant_is_right(contestant: str) -> None:
 
 def test_the_error_of_a_wrong_result_shows() -> None:
     inputs = trial.make_inputs(SMALL, "float32", "cpu")
-    right = trial.unfused(**inputs)
+    right = trial.unfused_attention(**inputs)
     assert trial.relative_error(right * 1.5, inputs) == pytest.approx(0.5, rel=1e-5)
     assert math.isnan(trial.relative_error(right * math.nan, inputs))
 
@@ -109,13 +109,13 @@ def test_an_error_beyond_its_bound_is_told(error: float) -> None:
 def test_a_failure_is_told_and_fails_the_demo() -> None:
     out, stream = console()
     results: tour.Results = {Trial(KERNEL, SMALL): Failure("its process ended with exit code -9")}
-    assert tour.verdict(out, results) == 1
+    assert tour.closing_line(out, results) == 1
     assert "redalg, kernel (cpu, float32) failed: its process ended with exit code -9\n" in stream.getvalue()
 
 
 def test_peers_are_not_held_to_the_bound() -> None:
     out, _ = console()
-    assert tour.verdict(out, {Trial(SDPA, SMALL): Measurement(1.0, 1.0, 0)}) == 0
+    assert tour.closing_line(out, {Trial(SDPA, SMALL): Measurement(1.0, 1.0, 0)}) == 0
 
 
 def test_the_table_has_a_row_for_every_trial() -> None:
@@ -130,7 +130,7 @@ def test_the_table_has_a_row_for_every_trial() -> None:
 
 
 def test_the_demo_shows_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tour, "measure_apart", trial.measure)
+    monkeypatch.setattr(tour, "measure_apart", trial.measure_trial)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     out, stream = console()
     kernel = tmp_path / "new" / "attention.py"

@@ -22,9 +22,9 @@ from redalg.explain import explain_html, explain_latex, explain_refusal, explain
 from redalg.explain.latex import WRITER as LATEX
 from redalg.explain.model import Equation
 from redalg.explain.moves import Moves
-from redalg.explain.notation import EACH, HAT, PRIME, marked
+from redalg.explain.notation import EACH, HAT, PRIME, mark_value
 from redalg.explain.sections import derivation
-from redalg.explain.text import WIDTH, width
+from redalg.explain.text import WIDTH, text_width
 from redalg.explain.text import WRITER as TEXT
 from redalg.expression import Element, Label, Reduce, Value
 from redalg.fuse import Fused
@@ -130,7 +130,7 @@ def test_latex(name: str, golden: Golden) -> None:
 def test_text_fits_a_terminal(name: str) -> None:
     fused = ALL[name]()
     lines = explain_text(fused.decomposition, fused.form).splitlines()
-    assert [line for line in lines if width(line) > WIDTH or line != line.rstrip() or "\t" in line] == []
+    assert [line for line in lines if text_width(line) > WIDTH or line != line.rstrip() or "\t" in line] == []
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -214,7 +214,7 @@ def test_a_refusal_says_which_why_and_what_next() -> None:
         ra.fuse(ra.mean(Abs(x - ra.mean(x, n)), n))
     text = explain_refusal(caught.value)
     assert text.startswith("Not fusible")
-    assert all(width(line) <= WIDTH for line in text.splitlines())
+    assert all(text_width(line) <= WIDTH for line in text.splitlines())
     flat = " ".join(text.split())
     for part in (caught.value.reduction, caught.value.reason, caught.value.hint):
         assert " ".join(part.split()) in flat
@@ -243,9 +243,9 @@ v = Element(Label("v"), n)
         (Reduce("max", v - x, (n,)), "max_n (v[n] − x)", r"\max_{n} \left(v_{n} - x\right)"),
         (ra.where(n <= k, v, -oo), "where(n ≤ k, v[n], −∞)", None),
         (ra.logical_and(n <= k, n > d), "n ≤ k and n > d", r"n \le k \wedge n > d"),
-        (marked(x, PRIME), "x′", "x'"),
-        (marked(Value(Label("sum_0")), HAT), "ŝum_0", r"\widehat{\mathrm{sum}}_{0}"),
-        (marked(x, HAT, EACH["j"]), "x̂ⱼ", r"\hat{x}_{j}"),
+        (mark_value(x, PRIME), "x′", "x'"),
+        (mark_value(Value(Label("sum_0")), HAT), "ŝum_0", r"\widehat{\mathrm{sum}}_{0}"),
+        (mark_value(x, HAT, EACH["j"]), "x̂ⱼ", r"\hat{x}_{j}"),
         (Value(Label("delta_c_0")), "δ_c_0", r"\delta_{c_{0}}"),
         (Value(Label("mu")), "mu", r"\mu"),
         (Symbol("g_12"), "g₁₂", "g_{12}"),
@@ -378,8 +378,8 @@ def test_the_update_in_exact_arithmetic_is_the_same(case: Case) -> None:
 
 def without(equations: list[Equation], moves: Moves) -> list[Equation]:
     """The equations that no centre found from the data enters."""
-    moved = {marked(one.value, PRIME).name for one in moves.moving}
-    moved |= {marked(one.value, PRIME).name for one in moves.form.shifted}
+    moved = {mark_value(one.value, PRIME).name for one in moves.moving}
+    moved |= {mark_value(one.value, PRIME).name for one in moves.form.shifted}
     return [one for one in equations if one.left.name not in moved and "delta" not in one.left.name]
 
 

@@ -18,7 +18,7 @@ from redalg.explain import explain_html, explain_latex, explain_refusal, explain
 from redalg.explain.condition import the_condition
 from redalg.explain.model import Equation, Equations
 from redalg.explain.moves import Moves
-from redalg.explain.text import WIDTH, width
+from redalg.explain.text import WIDTH, text_width
 from redalg.fuse import Fused
 from tests.conftest import Golden
 from tests.explain.test_explain import Reader, Tags, is_balanced, of_segment
@@ -96,7 +96,7 @@ def test_latex(name: str, golden: Golden) -> None:
 def test_every_medium_is_well_formed(name: str) -> None:
     fused = ALL[name]()
     for line in written(fused, explain_text).splitlines():
-        assert width(line) <= WIDTH, line
+        assert text_width(line) <= WIDTH, line
     well_formed(written(fused, explain_latex), written(fused, explain_html))
 
 
@@ -267,7 +267,7 @@ def test_refusals_are_well_formed_and_say_how_sure_they_are(name: str) -> None:
     text = explain_refusal(value)
     assert text.startswith(heading)
     assert text == explain_refusal(caught.value)
-    assert all(width(line) <= WIDTH for line in text.splitlines())
+    assert all(text_width(line) <= WIDTH for line in text.splitlines())
     well_formed(value._repr_latex_(), value._repr_html_())
     for part in (value.reason, value.hint):
         assert " ".join(part.split()) in " ".join(text.split())

@@ -16,7 +16,7 @@ from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.numpy_ops import NumpyOps
 from redalg.monoids import table
 from redalg.monoids.laws import violation
-from redalg.monoids.scalar import scalar
+from redalg.monoids.scalar import scalar_monoid
 from redalg.runtime.bind import backends
 from redalg.runtime.bind.backends import ArrayBackend, NumpyBackend
 from redalg.runtime.bind.inputs import Bound
@@ -91,7 +91,7 @@ def test_a_monoid_of_ones_own_is_a_call() -> None:
 
 
 def test_a_monoid_of_redalgs_own_is_a_value_and_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = scalar("hypotenuse", "⊕", S.Zero, lambda a, b: sqrt(a**2 + b**2), domains=("nonnegative",))
+    own = scalar_monoid("hypotenuse", "⊕", S.Zero, lambda a, b: sqrt(a**2 + b**2), domains=("nonnegative",))
     monkeypatch.setitem(table.MONOIDS, "hypotenuse", own)
     assert violation(own) is None
     fused = ra.fuse(ra.reduce("hypotenuse", x, axis=n), axes="b")

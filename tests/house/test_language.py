@@ -1,7 +1,7 @@
 """The language of the code (DESIGN, rule 14), as counts that only fall: a change that lowers one writes the new limit.
 
 A docstring begins with a verb or with the noun of what it returns. `one` names a variable in comprehensions of one line
-alone. A function's name has one meaning in the whole package.
+alone. A function's name has one meaning in the whole package, or stands in a table with the reason.
 """
 
 import ast
@@ -15,7 +15,21 @@ QUESTIONS = ("What", "Whether", "Which", "Where", "Why", "How")
 LIMITS = {
     "docstrings that begin with a question": 0,
     "`one` as a variable": 0,
-    "functions of one name in two modules": 161,
+}
+MOST_SAME_NAMES = 20
+SAME_NAMES = {  # functions that several modules define under one name: why
+    "softmax": "the user's expression, and the library's pattern that is fused from it",
+    "log_softmax": "the user's expression, and the library's pattern that is fused from it",
+    "layer_norm": "the user's expression, and the library's pattern that is fused from it",
+    "rms_norm": "the user's expression, and the library's pattern that is fused from it",
+    "logsumexp": "the user's expression, and the library's pattern that is fused from it",
+    "render": "one interface: a derivation as HTML, as LaTeX and as text",
+    "forget": "one action: drop what is kept for a form; `prepared` and `sizes` keep different things",
+    "in_stages": "one step at two levels: the form in stages, and the program with a kernel for each",
+    "flat": "one idea on three values: tensors, stages and loops without nesting",
+    "within": "one idea on two values: the axes bound within a cascade, and the loops around a statement",
+    "bound": "axes or loops that are bound to the grid: by the rules, and by the model of MCFuser",
+    "candidates": "what a search tries, best first: arrangements of a form, and plans",
 }
 
 
@@ -58,10 +72,16 @@ def counted() -> dict[str, int]:
     return {
         "docstrings that begin with a question": sum(1 for source in ENGINE for _ in questions(source)),
         "`one` as a variable": sum(1 for source in ENGINE for _ in ones(source)),
-        "functions of one name in two modules": len(doubles()),
     }
 
 
 def test_the_counts_only_fall() -> None:
     """A count above its limit: name it better. One below it: write the lower limit here."""
     assert counted() == LIMITS
+
+
+def test_a_name_has_one_meaning() -> None:
+    """Rename the less central function, or add a reason; a name that one module alone defines leaves the table."""
+    assert doubles().keys() - SAME_NAMES.keys() == set()
+    assert SAME_NAMES.keys() - doubles().keys() == set()
+    assert len(SAME_NAMES) <= MOST_SAME_NAMES

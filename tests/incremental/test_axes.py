@@ -16,7 +16,7 @@ from sympy import Abs, Expr, exp, log, oo, sqrt, tanh
 import redalg as ra
 from redalg.explain.cost import longest_chain
 from redalg.runtime.bind import arrays
-from redalg.runtime.bind.blocks import blocks
+from redalg.runtime.bind.blocks import block_lengths
 from tests.cases.axes import defined, drawn, needed, on_torch
 from tests.sweeps import draws
 
@@ -95,7 +95,7 @@ def test_two_axes_equal_the_definition(name: str, sizes: dict[str, int]) -> None
 def test_any_block_gives_the_same(monkeypatch: pytest.MonkeyPatch, name: str, limit: int) -> None:
     expr, axes = PATTERNS[name]
     made, sizes = ra.fuse(expr, axes=axes), {"b": 2, "i": 6, "j": 4, "d": 2, "e": 3}
-    monkeypatch.setattr(arrays, "blocks", lambda form, sizes, _=0: blocks(form, sizes, limit))
+    monkeypatch.setattr(arrays, "block_lengths", lambda form, sizes, _=0: block_lengths(form, sizes, limit))
     tensors = needed(made, data(sizes, seed=1))
     defined(made(**tensors, backend="numpy"), expr, axes, tensors, sizes)
 
@@ -256,7 +256,7 @@ def test_blocks_are_bounded(name: str, rows: int, columns: int, limit: int) -> N
     """No block has more elements than asked for, unless an axis that a producer needs whole is longer than that."""
     form = FORMS[name]
     sizes = {"b": 3, "i": rows, "j": columns, "d": 2, "e": 3}
-    length = blocks(form, sizes, limit)
+    length = block_lengths(form, sizes, limit)
     least = {"maxima within": columns, "means within": columns}.get(name, 1)
     held = {axis.name: size for axis, size in length.items()}
     assert held["i"] * held["j"] <= max(limit, least)

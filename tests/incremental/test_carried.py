@@ -17,7 +17,7 @@ from sympy import Abs, Expr, Rational, exp, log, oo, sqrt
 import redalg as ra
 from redalg.explain import explain_html, explain_latex, explain_text
 from redalg.runtime.bind import arrays
-from redalg.runtime.bind.blocks import blocks
+from redalg.runtime.bind.blocks import block_lengths
 from tests.cases import data_kinds
 from tests.cases.axes import close, defined, drawn, needed, on_torch
 from tests.conftest import Golden
@@ -108,7 +108,7 @@ def test_equal_to_the_definition(name: str, sizes: dict[str, int]) -> None:
 def test_any_block_gives_the_same(monkeypatch: pytest.MonkeyPatch, name: str, limit: int) -> None:
     expr, axes = PATTERNS[name]
     made = ra.fuse(expr, axes=axes)
-    monkeypatch.setattr(arrays, "blocks", lambda form, sizes, _=0: blocks(form, sizes, limit))
+    monkeypatch.setattr(arrays, "block_lengths", lambda form, sizes, _=0: block_lengths(form, sizes, limit))
     tensors = needed(made, data(SIZES[0], seed=1))
     defined(made(**tensors, backend="numpy"), expr, axes, tensors, SIZES[0])
 

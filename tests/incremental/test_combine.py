@@ -20,7 +20,7 @@ from sympy import S, oo, sqrt
 
 import redalg as ra
 from redalg.expression import Axis, Value
-from redalg.incremental.arrays.interpret import Executor, interpreted, run_program, tapes
+from redalg.incremental.arrays.interpret import Executor, run_lines, run_program, tapes
 from redalg.incremental.arrays.numpy_ops import NumpyOps
 from redalg.incremental.combine.combine import combine
 from redalg.incremental.combine.define import definition_program
@@ -106,7 +106,7 @@ class Laned:
         program = Program("combined", inputs, tuple(lines.lets), state, domain).pruned()
         program.verify()
         with np.errstate(all="ignore"):
-            return interpreted(program, self.scope.over(ranges), given)
+            return run_lines(program, self.scope.over(ranges), given)
 
     def leaf(self, start: int, stop: int) -> dict[Value, Any]:
         ranges = {self.streamed: (start, stop)}
@@ -172,7 +172,7 @@ def test_programs_verify_and_tapes_are_the_interpreters_runs(name: str) -> None:
     scope = scope_for(form.cascade, bind(form.cascade, data), NumpyOps(), data)
     program = written.of(leaf_program)
     with np.errstate(all="ignore"):
-        by_tape, by_lines = run_program(program, scope, {}), interpreted(program, scope, {})
+        by_tape, by_lines = run_program(program, scope, {}), run_lines(program, scope, {})
     assert tapes(program)
     for value, array in by_lines.items():
         np.testing.assert_array_equal(by_tape[value], array)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.runtime.bind import arrays
-from redalg.runtime.bind.blocks import blocks
+from redalg.runtime.bind.blocks import block_lengths
 from tests.cases.cascades import Data, Example, cascades, data, n
 from tests.oracle import Oracle
 from tests.sweeps import draws
@@ -95,7 +95,7 @@ def test_any_block_size_gives_the_same(
     made = fused(example)
     tensors = given_data.of(made.cascade)
     with monkeypatch.context() as patch:
-        patch.setattr(arrays, "blocks", lambda form, sizes, _=0: blocks(form, sizes, limit))
+        patch.setattr(arrays, "block_lengths", lambda form, sizes, _=0: block_lengths(form, sizes, limit))
         known: Any = {"sizes": given_data.extents(made.cascade), "backend": backend}
         got, zero = made(**tensors, **known), made(**tensors, **known, empty="zero")
     assert_defined(got, example, given_data, compute_dtype(given_data, tensors), zero)

@@ -13,7 +13,7 @@ import redalg as ra
 from redalg.decompose.separate.rounding import half_step, roundoff
 from redalg.library import quantized_product
 from redalg.lower_tile.check.interpret import interpret
-from redalg.lower_tile.ir.program import Contract, statements
+from redalg.lower_tile.ir.program import Contract, nested_statements
 from redalg.runtime.lowering import Lowered, lower
 from tests.cases.kernels import worst_error
 
@@ -47,7 +47,7 @@ def operands(lowered: Lowered) -> set[str]:
     return {
         next(buffer.dtype for buffer in kernel.buffers if buffer.name == one.a)
         for kernel in lowered.program.kernels
-        for one in statements(kernel.body)
+        for one in nested_statements(kernel.body)
         if isinstance(one, Contract)
     }
 
@@ -81,7 +81,7 @@ def test_two_passes_round_once() -> None:
 
 @pytest.mark.parametrize("backend", ["torch", "tilelang"])
 def test_one_pass_is_within_its_bound(backend: str) -> None:
-    """Whatever the running scales were, an element is off by 2u|q| + 2η in units of its scale (`rounding`)."""
+    """Whatever the running scales were, an element is off by 2u|q| + 2η in units of its scale (`running_rounding`)."""
     tensors = drawn(40, 72, 300, torch.float16)
     tensors["x"] = tensors["x"].sort(1).values
     x, W, w = (tensors[name].double() for name in ("x", "W", "w"))

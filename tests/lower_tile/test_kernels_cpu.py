@@ -11,7 +11,7 @@ from sympy import Expr, Integer, exp
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.check.interpret import interpret
-from redalg.lower_tile.ir.program import Bind, Loop, ReduceTile, statements
+from redalg.lower_tile.ir.program import Bind, Loop, ReduceTile, nested_statements
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 from tests.cases.kernels import CASES, Case, cast, fused, problem, tensors_of, worst_error
@@ -233,7 +233,7 @@ def test_an_extremum_that_nothing_reads_costs_nothing() -> None:
     sizes = {"b": 1, "h": 2, "q": 64, "k": 64, "d": 32, "e": 32}
     dtypes = dict.fromkeys(("Q", "K", "V", "slope"), "float16")
     made = fused("linear bias").lower("sm_90a", sizes, dtypes)
-    reduced = [one for one in statements(made.program.kernels[0].body) if isinstance(one, ReduceTile)]
+    reduced = [one for one in nested_statements(made.program.kernels[0].body) if isinstance(one, ReduceTile)]
     assert [one.kind for one in reduced] == ["max", "sum"]
     assert len(fused("linear bias").form.extrema) == 2
 

@@ -28,7 +28,7 @@ from redalg.lower_tile.place.space import I
 from redalg.runtime.call import counters
 from redalg.runtime.call.counters import Counters
 from redalg.runtime.compile.compile import compile_only, compile_source
-from redalg.runtime.known.tuned import entry_of
+from redalg.runtime.known.tuned import parse_entry
 from redalg.runtime.lowering import Lowered, space_for
 from redalg.strategies.search.space import Space
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
@@ -294,9 +294,9 @@ def test_what_was_tuned_before_is_merged_by_a_kernel() -> None:
     choices = lowered("one query", "sm_90a").plan.choices()
     key = {"cascade": "", "dtypes": {}, "bucket": {}, "options": {}, "card": "H200", "redalg": "", "tilelang": ""}
     line = {"key": key, "sizes": {}, "plan": choices, "measured_us": 1.0, "predicted_us": 1.0}
-    assert entry_of(line).plan["merge"] == "launch"
+    assert parse_entry(line).plan["merge"] == "launch"
     older = {name: one for name, one in choices.items() if name != "merge"}
-    assert entry_of({**line, "plan": older}).plan == {**older, "merge": "kernel"}
+    assert parse_entry({**line, "plan": older}).plan == {**older, "merge": "kernel"}
 
 
 def test_a_launch_saved_is_worth_what_few_parts_cost() -> None:

@@ -17,7 +17,7 @@ from redalg.errors import PlanError
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only, compile_source
-from redalg.runtime.known.tuned import entry_of
+from redalg.runtime.known.tuned import parse_entry
 from redalg.runtime.lowering import Lowered, space_for
 from redalg.strategies.model.cost import H200, Kernel
 from redalg.strategies.model.traffic import Traffic
@@ -220,7 +220,7 @@ def test_what_was_tuned_before_has_a_block_for_every_tile() -> None:
     key = {"cascade": "", "dtypes": {}, "bucket": {}, "options": {}, "card": "H200", "redalg": "", "tilelang": ""}
     older = {name: one for name, one in choices.items() if name != "persistent"}
     line = {"key": key, "sizes": {}, "plan": older, "measured_us": 1.0, "predicted_us": 1.0}
-    assert entry_of(line).plan == {**older, "persistent": 0}
+    assert parse_entry(line).plan == {**older, "persistent": 0}
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.ir.program import Buffer, Kernel, Parallel, Parameter, Store, TileProgram, index
 from redalg.lower_tile.ir.scalars import IsFinite, Load, ScaledExp
 from redalg.lower_tile.passes import subexpressions
-from redalg.lower_tile.passes.subexpressions import shared
+from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
 from redalg.lower_tile.text.emit import _Emitter
 from tests.sweeps import draws
 
@@ -130,7 +130,7 @@ def run(text: list[str]) -> np.ndarray:
 @settings(max_examples=draws(200))
 def test_what_is_bound_changes_nothing(expr: Expr) -> None:
     """x[i, j] = f(g, g)  →  common = g;  x[i, j] = f(common, common), to the last bit."""
-    before, after = program(expr), shared(program(expr))
+    before, after = program(expr), eliminate_common_subexpressions(program(expr))
     verify(after)
     np.testing.assert_array_equal(run(lines(after)), run(lines(before)))
     np.testing.assert_allclose(run(lines(after)), interpret(after, data())["out"], rtol=1e-9, atol=1e-9)
@@ -139,13 +139,13 @@ def test_what_is_bound_changes_nothing(expr: Expr) -> None:
 @given(expressions())
 @settings(max_examples=draws(200))
 def test_every_bound_number_is_read_again(expr: Expr) -> None:
-    one = shared(program(expr))
+    one = eliminate_common_subexpressions(program(expr))
     for name, _ in last_store(one).once:
         assert len(re.findall(rf"\b{name}\b", "\n".join(lines(one)))) > 2
 
 
 def bound(expr: Expr) -> list[Expr]:
-    return [node for _, node in last_store(shared(program(expr))).once]
+    return [node for _, node in last_store(eliminate_common_subexpressions(program(expr))).once]
 
 
 TILE, WEIGHT = READS[0], READS[3]
@@ -175,9 +175,9 @@ def test_chains_of_choices_grow_with_their_length_alone(monkeypatch: pytest.Monk
     expr: Expr = TILE
     for step in range(steps):
         expr = Where(expr > step, expr, exp(expr) * READS[1])
-    assert len(str(shared(program(expr)))) < 2000
+    assert len(str(eliminate_common_subexpressions(program(expr)))) < 2000
     monkeypatch.setattr(subexpressions, "WORTH", 10**9)
-    assert len(str(shared(program(expr)))) > most
+    assert len(str(eliminate_common_subexpressions(program(expr)))) > most
 
 
 @pytest.mark.parametrize("name", ["tile", "x", "a"])

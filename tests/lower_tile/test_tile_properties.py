@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from redalg.errors import PlanError
 from redalg.lower_tile.check.interpret import interpret
-from redalg.lower_tile.ir.program import Contract, Loop, statements
+from redalg.lower_tile.ir.program import Contract, Loop, nested_statements
 from redalg.lower_tile.place.build import build
 from redalg.lower_tile.place.carried import Carried
 from tests.cases.cascades import Data, Example, cascades, data
@@ -49,7 +49,7 @@ def test_joining_loops_changes_nothing(drawn: Problem) -> None:
     form = fused(name)
     made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
-    with patch("redalg.lower_tile.place.build.joined", lambda body, tiles: body):
+    with patch("redalg.lower_tile.place.build.fuse_row_loops", lambda body, tiles: body):
         apart = build(made.form, made.plan, made.problem, dtypes_out)
     assert len(apart.kernels[0].body) >= len(made.program.kernels[0].body)
     arguments = {one: array.numpy() for one, array in tensors.items()}
@@ -82,9 +82,9 @@ def test_loops_of_one_step_are_no_loops(drawn: Problem) -> None:
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
     with patch("redalg.lower_tile.place.build.without_single_steps", lambda body: body):
         kept = build(made.form, made.plan, made.problem, dtypes_out)
-    loops = [one for one in statements(made.program.kernels[0].body) if isinstance(one, Loop)]
+    loops = [one for one in nested_statements(made.program.kernels[0].body) if isinstance(one, Loop)]
     assert all(one.stop - one.start != 1 for one in loops)
-    before = [one for one in statements(kept.kernels[0].body) if isinstance(one, Loop)]
+    before = [one for one in nested_statements(kept.kernels[0].body) if isinstance(one, Loop)]
     assert len(loops) == len([one for one in before if one.stop - one.start != 1])
     arguments = {one: array.numpy() for one, array in tensors.items()}
     first, second = interpret(kept, arguments), interpret(made.program, arguments)
@@ -99,9 +99,9 @@ def test_sums_of_products_are_one_product(target: str, seed: int, sizes: list[in
     form, tensors = fused("latent"), latent(*sizes)(torch.Generator().manual_seed(seed))
     known = problem(form, tensors)
     made = form.lower(target, **known)
-    with patch("redalg.lower_tile.place.stream.added", lambda form, space: {}):
+    with patch("redalg.lower_tile.place.stream.addable_producers", lambda form, space: {}):
         apart = form.lower(target, **known, plan=made.plan)
-    contractions = [one for one in statements(made.program.kernels[0].body) if isinstance(one, Contract)]
+    contractions = [one for one in nested_statements(made.program.kernels[0].body) if isinstance(one, Contract)]
     assert len({one.c for one in contractions}) == 2 < len(contractions) == 3
     assert len({one.b for one in contractions}) == 2
     arguments = {one: array.numpy() for one, array in tensors.items()}

@@ -127,7 +127,7 @@ def test_blocks_of_any_length_give_the_definition(name: str, block: int, monkeyp
     from redalg.runtime.bind import blocks
 
     data, fused = example("ties", 130), FUSED[name]
-    monkeypatch.setattr(blocks.blocks, "__defaults__", (3 * block,))
+    monkeypatch.setattr(blocks.block_lengths, "__defaults__", (3 * block,))
     assert_defined(name, fused(**of(fused, data), backend="torch"), data)
 
 

@@ -18,7 +18,7 @@ from sympy import Abs, exp
 
 import redalg as ra
 from redalg.runtime.bind.identity import identity
-from redalg.runtime.bind.places import joined, shared_box
+from redalg.runtime.bind.places import join_boxes, shared_box
 from tests.cases.refusals import Case, each
 
 b, n, m, q = ra.axes("b n m q")
@@ -118,7 +118,7 @@ def test_boxes_of_two_axes() -> None:
 
 
 def test_boxes_join_and_meet() -> None:
-    assert joined((((0, 2), (0, 2)), ((2, 4), (2, 4))), (((2, 4), (0, 2)),)) == (((0, 4), (0, 2)), ((2, 4), (2, 4)))
+    assert join_boxes((((0, 2), (0, 2)), ((2, 4), (2, 4))), (((2, 4), (0, 2)),)) == (((0, 4), (0, 2)), ((2, 4), (2, 4)))
     assert shared_box((((0, 2), (0, 2)),), (((1, 4), (1, 5)),)) == ((1, 2), (1, 2))
     assert shared_box((((0, 2), (0, 2)),), (((2, 4), (0, 2)),)) is None
 

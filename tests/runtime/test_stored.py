@@ -66,5 +66,5 @@ def test_what_was_not_kept_is_not_found(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     source = fused("logsumexp").lower("sm_90a", {"b": 3, "n": 5}, {"x": "float32"}).source
     assert stored.find(digest(source)) is None
-    stored.keep(digest(source), object())
+    stored.note_library(digest(source), object())
     assert stored.find(digest(source)) is None

@@ -59,7 +59,7 @@ def other_plan(one: ra.Fused, sizes: dict[str, int], dtypes: dict[str, str]) -> 
 def entry(one: ra.Fused, plan: Plan, sizes: dict[str, int] = SIZES, dtypes: dict[str, str] = DTYPES,
           **options: str) -> tuned.Entry:  # fmt: skip
     problem = space(one, sizes, dtypes, plan.device.part, **options).problem
-    key, known = tuned.key_of(one.form, problem, plan.device), tuned.sizes_of(one.form, problem)
+    key, known = tuned.problem_key(one.form, problem, plan.device), tuned.key_sizes(one.form, problem)
     return tuned.Entry(key, known, plan.choices(), 10.0, 12.0)
 
 
@@ -92,7 +92,7 @@ def test_a_key_tells_apart_what_changes_results(form: ra.Fused, monkeypatch: pyt
         one: ra.Fused = form, sizes: Any = SIZES, dtypes: Any = DTYPES, card: str = "H200", **options: str
     ) -> str:
         made = space(one, sizes, dtypes, card, **options)
-        return tuned.key_of(one.form, made.problem, made.device).digest
+        return tuned.problem_key(one.form, made.problem, made.device).digest
 
     keys = [digest(), digest(fused("variance")), digest(dtypes={"x": "float16"}), digest(card="H100"),
             digest(sizes={"b": 129, "n": 4096}), digest(empty="zero"), digest(precision="tf32")]  # fmt: skip
@@ -107,7 +107,7 @@ def test_a_key_tells_apart_what_changes_results(form: ra.Fused, monkeypatch: pyt
 def test_a_bucket_holds_the_sizes_above_the_last_power_of_two(size: int) -> None:
     form = fused("logsumexp")
     made = space(form, {"b": size, "n": 64}, DTYPES)
-    bucket = tuned.key_of(form.form, made.problem, made.device).bucket[naming(form.form).axes["b"]]
+    bucket = tuned.problem_key(form.form, made.problem, made.device).bucket[naming(form.form).axes["b"]]
     assert bucket // 2 < size <= bucket
     assert bucket.bit_count() == 1
 
@@ -131,18 +131,18 @@ def test_an_entry_is_read_as_it_was_kept(form: ra.Fused) -> None:
     kept = entry(form, other_plan(form, SIZES, DTYPES))
     path = tuned.remember(kept)
     assert path == tuned.cache_file("H200")
-    assert tuned.read(path) == {kept.name: kept}
+    assert tuned.read_entries(path) == {kept.name: kept}
 
 
 def test_a_later_result_replaces_an_earlier_one(form: ra.Fused) -> None:
     first = entry(form, other_plan(form, SIZES, DTYPES))
     tuned.remember(first)
     path = tuned.remember(replace(first, measured_us=8.0))
-    assert [one.measured_us for one in tuned.read(path).values()] == [8.0]
+    assert [one.measured_us for one in tuned.read_entries(path).values()] == [8.0]
 
 
 def test_no_file_is_no_entry_and_no_warning(tmp_path: Path) -> None:
-    assert tuned.read(tmp_path / "none.json") == {}
+    assert tuned.read_entries(tmp_path / "none.json") == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "another"}', json.dumps({"format": tuned.FORMAT}),
@@ -157,7 +157,7 @@ def test_a_foreign_file_is_reported_and_ignored(form: ra.Fused, text: str) -> No
     with pytest.warns(RuntimeWarning, match="holds no tuned plans"):
         tuned.remember(kept)
     assert path.with_suffix(".bad").read_text(encoding="utf-8") == text
-    assert tuned.read(path) == {kept.name: kept}
+    assert tuned.read_entries(path) == {kept.name: kept}
 
 
 @given(data=st.binary(max_size=200))
@@ -165,7 +165,7 @@ def test_no_bytes_crash_the_reader(tmp_path_factory: pytest.TempPathFactory, dat
     path = tmp_path_factory.mktemp("any") / "H200.json"
     path.write_bytes(data)
     with pytest.warns(RuntimeWarning, match="holds no tuned plans"):
-        assert tuned.parsed(path) is None
+        assert tuned.parse_file(path) is None
 
 
 BROKEN: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -182,12 +182,12 @@ BROKEN: dict[str, Callable[[dict[str, Any]], object]] = {
 def test_a_foreign_entry_is_reported_and_the_others_are_kept(form: ra.Fused, name: str) -> None:
     one = entry(form, other_plan(form, SIZES, DTYPES))
     other = entry(form, other_plan(form, SIZES, DTYPES), sizes={"b": 1, "n": 4096})
-    path = tuned.merge(tuned.cache_file("H200"), [one, other])
+    path = tuned.add_entries(tuned.cache_file("H200"), [one, other])
     content = json.loads(path.read_text(encoding="utf-8"))
     BROKEN[name](content["entries"][0])
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.warns(RuntimeWarning, match="is no tuned plan and is ignored"):
-        assert len(tuned.read(path)) == 1
+        assert len(tuned.read_entries(path)) == 1
 
 
 def keep_many(number: int) -> None:
@@ -206,9 +206,9 @@ def test_processes_that_keep_at_once_lose_nothing() -> None:
     for one in writers:
         one.start()
     while any(one.is_alive() for one in writers):
-        tuned.read(tuned.cache_file("H200"))
+        tuned.read_entries(tuned.cache_file("H200"))
     assert [one.exitcode for one in writers] == [0, 0, 0]
-    assert len(tuned.read(tuned.cache_file("H200"))) == 15
+    assert len(tuned.read_entries(tuned.cache_file("H200"))) == 15
     assert {one.suffix for one in tuned.cache_file("H200").parent.iterdir()} == {".json"}
 
 
@@ -216,7 +216,7 @@ def test_processes_that_keep_at_once_lose_nothing() -> None:
 
 
 def pack(*entries: tuned.Entry) -> None:
-    tuned.merge(tuned.pack_file("H200"), entries)
+    tuned.add_entries(tuned.pack_file("H200"), entries)
 
 
 def test_the_pack_goes_before_the_cache_and_the_cache_before_the_rules(form: ra.Fused) -> None:
@@ -377,7 +377,7 @@ def test_a_warm_call_asks_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Iterator[Plan]:
         raise AssertionError("a warm call looked for tuned plans")
 
-    monkeypatch.setattr(tuned, "read", refuse)
+    monkeypatch.setattr(tuned, "read_entries", refuse)
     assert torch.equal(form(x=x, backend="tilelang"), before)
 
 
@@ -385,7 +385,7 @@ def test_the_shipped_packs_are_whole() -> None:
     packs = sorted((Path(ra.__file__).parent / "tuned").glob("*.json"))
     assert packs
     for path in packs:
-        entries = tuned.parsed(path)
+        entries = tuned.parse_file(path)
         assert entries
         assert {tuned.file_name(one.key.card) for one in entries.values()} == {path.name}
         for one in entries.values():

@@ -69,14 +69,14 @@ def test_calls_of_this_process_take_what_was_found(monkeypatch: pytest.MonkeyPat
     form, given = fused("attention"), tensors()
     form(**given, backend="tilelang")
     asked: list[Path] = []
-    whole = tuned.read
+    whole = tuned.read_entries
 
     def read(path: Path) -> dict[str, tuned.Entry]:
         asked.append(path)
         return whole(path)
 
     form.tune(**{name: one.numpy() for name, one in given.items()}, budget_s=120.0)
-    monkeypatch.setattr(tuned, "read", read)
+    monkeypatch.setattr(tuned, "read_entries", read)
     form(**given, backend="tilelang")
     assert asked
 
@@ -256,7 +256,7 @@ def test_a_lucky_moment_is_no_speed() -> None:
     trials = tuple(Trial(name, 1.0, time, "", 1) for name, time in first.items())
     found: Any = Found(trials, 4, "converged")
     clock: Any = Clock()
-    made: Any = tuner.settled(found, clock)
+    made: Any = tuner.time_fastest_again(found, clock)
     assert made.best.candidate == "steady"
     assert [one.measured_us for one in made.trials] == [12.5, 6.1, 7.0, 9.0]
 

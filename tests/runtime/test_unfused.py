@@ -273,7 +273,7 @@ def remembered(
     form: ra.Fused, sizes: dict[str, int], plan: Plan, measured_us: float, dtype: str = "bfloat16", card: str = "H200"
 ) -> tuned.Entry:
     one = space(form, sizes, dtype, card)
-    sized, key = tuned.sizes_of(form.form, one.problem), tuned.key_of(form.form, one.problem, one.device)
+    sized, key = tuned.key_sizes(form.form, one.problem), tuned.problem_key(form.form, one.problem, one.device)
     return tuned.Entry(key, sized, plan.choices(), measured_us, 9.4)
 
 
@@ -299,7 +299,7 @@ def test_what_is_remembered_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """The faster of what was measured at these very sizes; the switch leaves the model alone."""
     kernel = CHAIN.lower("H200", G6, dict.fromkeys("ABD", "bfloat16")).plan
     plain = plain_plan(CHAIN, G6, "bfloat16", "H200")
-    tuned.merge(tuned.pack_file("H200"), [remembered(CHAIN, G6, kernel, 9.5), remembered(CHAIN, G6, plain, 9.1)])
+    tuned.add_entries(tuned.pack_file("H200"), [remembered(CHAIN, G6, kernel, 9.5), remembered(CHAIN, G6, plain, 9.1)])
     plan = CHAIN.plan(G6, "bfloat16", "H200")
     assert (plan.form, plan.origin, plan.predicted_us, str(plan)) == (
         "unfused", "pack", 9.4, "unfused form: 2 operations by PyTorch")  # fmt: skip
@@ -327,23 +327,23 @@ def test_an_entry_is_read_as_it_was_kept_and_others_load_unchanged() -> None:
     kept = remembered(CHAIN, G6, plain_plan(CHAIN, G6, "bfloat16", "H200"), 9.1)
     assert dict(kept.plan) == {"form": "unfused"}
     path = tuned.remember(kept)
-    assert tuned.read(path) == {kept.name: kept}
+    assert tuned.read_entries(path) == {kept.name: kept}
     shipped = Path(ra.__file__).parent / "tuned" / "H200.json"
     lines = json.loads(shipped.read_text(encoding="utf-8"))["entries"]
-    assert len(tuned.parsed(shipped) or {}) == len(lines)
+    assert len(tuned.parse_file(shipped) or {}) == len(lines)
 
 
 def test_a_call_takes_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"b": 1, "m": 16, "n": 24, "k": 16, "h": 8}
     tuned.remember(remembered(CHAIN, sizes, plain_plan(CHAIN, sizes), 1.0, "float32", "c"))
     ran: list[unfused.Unfused] = []
-    step = unfused.step
+    step = unfused.unfused_operations
 
     def noted(made: unfused.Unfused, bound: Any) -> Any:
         ran.append(made)
         return step(made, bound)
 
-    monkeypatch.setattr(unfused, "step", noted)
+    monkeypatch.setattr(unfused, "unfused_operations", noted)
     tensors = taken(CHAIN, sizes, seed=3)
     made = CHAIN(**tensors, backend="tilelang")
     assert [one.plan.origin for one in ran] == ["cache"]
@@ -373,7 +373,7 @@ def test_tuning_measures_it_beside_the_kernels(monkeypatch: pytest.MonkeyPatch) 
     assert result.trials[0].candidate.form == "online"
     plan = form.plan(sizes, "float32", "c")
     assert (plan.form, plan.origin) == ("unfused", "cache")
-    assert sorted(one.unfused for one in tuned.read(result.path).values()) == [False, True]
+    assert sorted(one.unfused for one in tuned.read_entries(result.path).values()) == [False, True]
     assert form.lower("c", sizes, {"X": "float32", "W": "float32"}).plan.origin == "cache"
     assert "unfused form: 1 operations by PyTorch" in str(result.table(most=None))
 
@@ -385,7 +385,7 @@ def test_a_later_tuning_may_find_a_faster_kernel() -> None:
     rules, plain = next(task.space.plans()), task.plain.plan
     for kernel_us, wins in ((9.5, "unfused"), (9.0, "online")):
         trials = tuple(Trial(plan, 1.0, time, "", 1) for plan, time in ((rules, kernel_us), (plain, 9.1)))
-        tuner.kept(task, Found(trials, 2, "exhausted"), rules, 0.0)
+        tuner.keep_fastest(task, Found(trials, 2, "exhausted"), rules, 0.0)
         assert form.plan(sizes, "float32", "c").form == wins
 
 
@@ -411,6 +411,6 @@ def test_its_time_is_packed_beside_the_best_kernels() -> None:
                    "versions": {"redalg": ra.__version__, "tilelang": tuned.tilelang_version()}}  # fmt: skip
     rows = [{"name": "G6", "sizes": G6, "plans": lines}]
     tune.packed([{"benchmark": "sweep-chains", "environment": environment, "rows": rows}], None)
-    held = {one.unfused: one.measured_us for one in tuned.read(tuned.pack_file("H200")).values()}
+    held = {one.unfused: one.measured_us for one in tuned.read_entries(tuned.pack_file("H200")).values()}
     assert held == {False: 9.5, True: 9.1}
     assert str(CHAIN.plan(G6, "bfloat16", "H200")) == "unfused form: 2 operations by PyTorch"

@@ -14,14 +14,14 @@ from sympy import Abs, Expr, Max, Min
 from sympy.core.basic import Basic
 
 from redalg.decompose.extrema.extremal import Finder
-from redalg.decompose.samples.conditions import CORNERS, attaining
+from redalg.decompose.samples.conditions import CORNERS, count_strict_extrema
 from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, X
 from redalg.expression import Where
 from redalg.expression.contents import operations_of
-from redalg.expression.expanded import expanded
-from redalg.expression.rebuild import uncompared
+from redalg.expression.expanded import expansion
+from redalg.expression.rebuild import extremum_as_written
 from redalg.monoids import monoid
 
 SIZE_LIMIT = 60
@@ -37,18 +37,18 @@ def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
         separator: tells x from d.
     """
     finder, none = Finder(separator), monoid(kind).identity
-    written_out = expanded(node) if isinstance(node, Expr) and operations_of(node) <= SIZE_LIMIT else None
+    written_out = expansion(node) if isinstance(node, Expr) and operations_of(node) <= SIZE_LIMIT else None
 
     def is_part(part: Expr) -> bool:
         if part == node or (isinstance(part, Where) and part.condition == node):
             return True
-        return operations_of(part) <= SIZE_LIMIT and expanded(part) == written_out
+        return operations_of(part) <= SIZE_LIMIT and expansion(part) == written_out
 
     whole = _choices(term, finder, lambda one: one)
     without = _choices(term, finder, lambda one: none if is_part(one) else one)
     if without == none:
         return True
-    return without != whole and attaining(whole, kind, separator, without) >= CORNERS
+    return without != whole and count_strict_extrema(whole, kind, separator, without) >= CORNERS
 
 
 def _choices(node: Expr, finder: Finder, part: Callable[[Expr], Expr], opened: int = 0) -> Expr:
@@ -57,10 +57,10 @@ def _choices(node: Expr, finder: Finder, part: Callable[[Expr], Expr], opened: i
         return part(node)
     made = finder.inward(node)
     if isinstance(made, Abs):
-        made = uncompared(Max, [made.args[0], -made.args[0]])
+        made = extremum_as_written(Max, [made.args[0], -made.args[0]])
     if not isinstance(made, Max | Min | Where) and opened < CASES_LIMIT and operations_of(made) <= SIZE_LIMIT:
         made, opened = by_cases(made, made, finder.separator, summed=False) or made, opened + 1
     if not isinstance(made, Max | Min | Where) or part(made) != made:
         return part(made)
     first, *rest = (_choices(one, finder, part, opened) if isinstance(one, Expr) else one for one in made.args)
-    return Where(first, *rest) if isinstance(made, Where) else uncompared(made.func, [first, *rest])
+    return Where(first, *rest) if isinstance(made, Where) else extremum_as_written(made.func, [first, *rest])

@@ -48,7 +48,7 @@ from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose.samples.conditions import CORNERS, attaining, independent, moves, speaks
+from redalg.decompose.samples.conditions import CORNERS, count_strict_extrema, independent, speaks, varies_with_side
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, stepped
 from redalg.decompose.separate.laurent import Polynomial
@@ -59,9 +59,9 @@ from redalg.decompose.separate.span import Span
 from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.errors import Text
 from redalg.expression import Axis, Where
-from redalg.expression.contents import elements_of, of_kind, operations_of, text_of, values_of
-from redalg.expression.expanded import addends_of, expanded
-from redalg.expression.rebuild import replaced, uncompared, with_args
+from redalg.expression.contents import elements_of, of_kind, operations_of, sympy_text, values_of
+from redalg.expression.expanded import addends_of, expansion
+from redalg.expression.rebuild import extremum_as_written, replace_nodes, with_args
 from redalg.monoids import monoid
 
 MIXED = X | D
@@ -142,7 +142,7 @@ class Finder:
             return self._generated(node, kind, where, node, GENERATOR)
         node = self.inward(node)
         if isinstance(node, LATTICE[kind]):
-            return uncompared(node.func, [self.extremum(arg, kind, where) for arg in node.args])
+            return extremum_as_written(node.func, [self.extremum(arg, kind, where) for arg in node.args])
         if isinstance(node, Where):
             return self._branches(node, kind, where)
         if isinstance(node, Abs) and kind == "max" and node.args[0].is_Add and self._several(node):
@@ -173,7 +173,7 @@ class Finder:
         if not (node.is_Add or falling or rest.is_extended_nonnegative):
             return node
         made = held.func if not falling else Min if isinstance(held, Max) else Max
-        return uncompared(made, [node.func(rest, arg) for arg in held.args])
+        return extremum_as_written(made, [node.func(rest, arg) for arg in held.args])
 
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args
@@ -184,7 +184,7 @@ class Finder:
         identity = monoid(kind).identity
         sides = ((a, condition), (b, otherwise(condition)))
         made = [self.extremum(branch, kind, where & side) for branch, side in sides if branch != identity]
-        return uncompared(LATTICE[kind], made)
+        return extremum_as_written(LATTICE[kind], made)
 
     def _crossed(self, node: Where, kind: str, where: Boolean) -> Expr:
         """The extremum of a choice whose condition compares x with d, as a whole or by its branches."""
@@ -197,7 +197,7 @@ class Finder:
         known = [one for one in values if one is not None]
         if not known or len(known) < len(values):
             raise self._threshold(node, kind)
-        return uncompared(LATTICE[kind], known)
+        return extremum_as_written(LATTICE[kind], known)
 
     def _stepped(self, node: Where, kind: str, where: Boolean) -> Expr | None:
         """The extremum of a choice that rises or falls with one function of x; NaN takes the second branch."""
@@ -213,10 +213,10 @@ class Finder:
         self.g.append(u)
         self.functions.append((phi, variable))
         counted = And(where, is_number(u)) if hidden or self.numbers else where
-        value = self.present(replaced(phi, {variable: self.slot(end, u, counted)}), kind, counted)
+        value = self.present(replace_nodes(phi, {variable: self.slot(end, u, counted)}), kind, counted)
         if not hidden or b == monoid(kind).identity:
             return value
-        return uncompared(LATTICE[kind], [value, self.present(b, kind, And(where, Not(is_number(u))))])
+        return extremum_as_written(LATTICE[kind], [value, self.present(b, kind, And(where, Not(is_number(u))))])
 
     def _of_one(self, opened: Expr, generators: dict[Expr, Dummy]) -> tuple[Expr, Dummy, Expr] | None:
         """The function of x that gives all generators, its symbol, and the node as a function of it; or None."""
@@ -226,7 +226,7 @@ class Finder:
         parts = {part for u in generators for part in preorder_traversal(u)
                  if isinstance(part, Expr) and self.separator.side(part) == X
                  and not isinstance(part, Axis)}  # fmt: skip
-        for u in sorted(parts, key=lambda one: (-operations_of(one), text_of(one))):
+        for u in sorted(parts, key=lambda one: (-operations_of(one), sympy_text(one))):
             variable, written = _variable(u), dict[Dummy, Expr]()
             for generator, symbol in generators.items():
                 if (made := self._in_terms_of(u, variable, generator)) is None:
@@ -246,7 +246,7 @@ class Finder:
 
     def _is_staircase(self, node: Where, kind: str) -> bool:
         """Tell if the theorem of the staircase applies: w and u fill a plane, or w rises to the edge."""
-        if not speaks(node.args[0], self.separator) or attaining(node, kind, self.separator) < CORNERS:
+        if not speaks(node.args[0], self.separator) or count_strict_extrema(node, kind, self.separator) < CORNERS:
             return False
         of_u, of_w = dict[Expr, Dummy](), dict[Expr, Dummy]()
         self.opened(node.args[0].lhs - node.args[0].rhs, of_u)
@@ -305,8 +305,8 @@ class Finder:
                     plain[part] = with_args(part, [visit(arg) for arg in part.args]) if opens else part
             return plain[part]
 
-        made = expanded(visit(node))
-        return node if made == plain[node] else replaced(made, {new: old for old, new in plain.items()})
+        made = expansion(visit(node))
+        return node if made == plain[node] else replace_nodes(made, {new: old for old, new in plain.items()})
 
     def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
@@ -323,8 +323,8 @@ class Finder:
             phi = variable
         self.g += [u] * len(ends)
         self.functions += [(phi, variable)] * len(ends)
-        made = [replaced(phi, {variable: self.slot(end, u, where)}) for end in ends]
-        value = uncompared(LATTICE[kind], made)
+        made = [replace_nodes(phi, {variable: self.slot(end, u, where)}) for end in ends]
+        value = extremum_as_written(LATTICE[kind], made)
         safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)
         if len(ends) == 2:  # over no element the largest is below the smallest
             return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)
@@ -345,7 +345,7 @@ class Finder:
             return node.func(*rest, self.opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
         args = [self.opened(arg, generators) for arg in node.args]
         if isinstance(node, Max | Min):
-            return uncompared(node.func, args)
+            return extremum_as_written(node.func, args)
         return absolute(args[0], self.separator.facts) if isinstance(node, Abs) else node.func(*args)
 
     def _separated(self, node: Expr) -> Polynomial:
@@ -385,9 +385,12 @@ class Finder:
     def _is_hull(self, node: Expr, span: Span, kind: str) -> bool:
         """Tell if the theorem of the hull applies: the functions fill a plane, and their weights move with d."""
         kinks = of_kind(Max, node) | of_kind(Min, node) | of_kind(Where, node) | of_kind(Abs, node)
-        if any(self.separator.side(one) == MIXED for one in kinks) or not moves(node, D, self.separator):
+        if any(self.separator.side(one) == MIXED for one in kinks) or not varies_with_side(node, D, self.separator):
             return False
-        return independent(self._written(span), self.separator) and attaining(node, kind, self.separator) >= CORNERS
+        return (
+            independent(self._written(span), self.separator)
+            and count_strict_extrema(node, kind, self.separator) >= CORNERS
+        )
 
 
 def _without_numbers(node: Expr) -> tuple[Expr, Expr, Expr]:
@@ -418,7 +421,7 @@ def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
     opened = Finder(separator).opened(term, generators)
     if len(generators) > 1:
         generators = {}
-        opened = Finder(separator).opened(expanded(term), generators)
+        opened = Finder(separator).opened(expansion(term), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
         found = curvature(opened, variable, separator.facts)

@@ -34,7 +34,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.separate.plain import is_finite
 from redalg.expression import UNDEFINED, Axis, Value, Where
-from redalg.expression.contents import free_axes, of_kind, text_of, values_of
+from redalg.expression.contents import free_axes, of_kind, sympy_text, values_of
 
 EXTREMA, PLACES, SECONDS = ("max", "min"), ("argmax", "argmin"), ("max_below_max", "min_below_max")
 Part: TypeAlias = tuple[Expr, str, Tuple, Expr | None]
@@ -155,27 +155,27 @@ class Attained:
         """The selector that a condition stands for; or None."""
         if not isinstance(condition, Eq | Ne | Ge | Le | Gt | Lt):
             return None
-        for value in sorted(values_of(condition) & self.made.keys(), key=text_of):
+        for value in sorted(values_of(condition) & self.made.keys(), key=sympy_text):
             reduction = self.made[value]
             if self._holds_d(reduction.term):
                 continue
             if reduction.monoid.name in PLACES and isinstance(condition, Eq | Ne):
                 way = reduction.term if reduction.monoid.name == "argmax" else -reduction.term
-                if any(compared(condition, axis, value) is not None for axis in self.axes):
+                if any(value_comparison(condition, axis, value) is not None for axis in self.axes):
                     return Selector(way, isinstance(condition, Eq), value)
             if (found := _of_extremum(condition, reduction)) is not None:
                 return found
         return None
 
 
-def compared(condition: Relational, u: Expr, value: Expr) -> tuple[type[Relational], bool] | None:
+def value_comparison(condition: Relational, u: Expr, value: Expr) -> tuple[type[Relational], bool] | None:
     """A comparison of k·u + c with k·value + c (numbers k and c) as the relation of u to the value; or None.
 
     The second is True if k·(u − value) is compared with 0; this is NaN if both are ∞.
 
     >>> from redalg.expression import Label, Value, axes, tensor
     >>> x, m = tensor("x[n]"), Value(Label("m"))
-    >>> compared(Gt(2 * m - 1, 2 * x - 1), x, m)
+    >>> value_comparison(Gt(2 * m - 1, 2 * x - 1), x, m)
     (<class 'sympy.core.relational.StrictLessThan'>, False)
     """
     left, right = condition.args
@@ -201,7 +201,10 @@ def as_choice(factor: Expr) -> Expr:
 
 def _of_extremum(condition: Relational, reduction: Reduction) -> Selector | None:
     """The selector of a comparison with an extremum, or with the second largest or least; or None."""
-    if reduction.monoid.name in EXTREMA and (found := compared(condition, reduction.term, reduction.value)) is not None:
+    if (
+        reduction.monoid.name in EXTREMA
+        and (found := value_comparison(condition, reduction.term, reduction.value)) is not None
+    ):
         relation, parted = found
         largest = reduction.monoid.name == "max"
         way = reduction.term if largest else -reduction.term
@@ -212,7 +215,7 @@ def _of_extremum(condition: Relational, reduction: Reduction) -> Selector | None
     if reduction.monoid.name in SECONDS:
         way, u = reduction.term.args
         largest = reduction.monoid.name == "max_below_max"
-        found = compared(condition, u, reduction.value) if way == (u if largest else -u) else None
+        found = value_comparison(condition, u, reduction.value) if way == (u if largest else -u) else None
         for at, relation in ((True, Gt if largest else Lt), (False, Le if largest else Ge)):
             if found == (relation, False):
                 return Selector(way, at, but=way > S.NegativeInfinity)

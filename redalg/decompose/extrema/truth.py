@@ -21,17 +21,17 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.extrema.extremal import Extremal, Finder
-from redalg.decompose.extrema.ties import EXTREMA, compared
+from redalg.decompose.extrema.ties import EXTREMA, value_comparison
 from redalg.decompose.separate.plain import is_finite, is_number
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.expression import Where
-from redalg.expression.contents import text_of, values_of
+from redalg.expression.contents import sympy_text, values_of
 
 TURNED = {Gt: Lt, Lt: Gt, Ge: Le, Le: Ge}
 
 
-def truth(kind: str, term: Expr, separator: Separator) -> Extremal:
+def truth_extremum(kind: str, term: Expr, separator: Separator) -> Extremal:
     """The truth of `any` or `all` of a term that is 1 or 0, or `NotSeparable`."""
     finder = Finder(separator, numbers=kind == "any")
     held = _Truth(kind, finder, separator).of_term(term)
@@ -118,9 +118,9 @@ class _Truth:
 
     def _attained(self, condition: Eq | Ne) -> tuple[Relational, Boolean] | None:
         """u ≥ max u for u = max u, or u ≤ min u for u = min u, and the condition under which they agree; or None."""
-        for value in sorted(values_of(condition) & self.separator.facts.keys(), key=text_of):
+        for value in sorted(values_of(condition) & self.separator.facts.keys(), key=sympy_text):
             kind, u = self.separator.facts[value]
-            found = compared(condition, u, value) if kind in EXTREMA else None
+            found = value_comparison(condition, u, value) if kind in EXTREMA else None
             if found is not None:
                 return (Ge if kind == "max" else Le)(u, value), is_finite(u) if found[1] else S.true
         return None

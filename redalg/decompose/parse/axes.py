@@ -25,13 +25,13 @@ from redalg.expression.rebuild import with_args
 Axes = frozenset[Axis]
 
 
-def outermost(expr: Basic) -> Iterator[Reduce]:
+def outermost_reductions(expr: Basic) -> Iterator[Reduce]:
     """The reductions that stand in no other reduction."""
     if isinstance(expr, Reduce):
         yield expr
     else:
         for arg in expr.args:
-            yield from outermost(arg)
+            yield from outermost_reductions(arg)
 
 
 # ---- which axes ------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
 
     A reduction over other axes that carries one of these is data for a second pass.
     """
-    tops = [node for expr in exprs for node in outermost(expr)]
+    tops = [node for expr in exprs for node in outermost_reductions(expr)]
     if not tops:
         raise ExpressionError(
             f"`{exprs[0]}` reduces over no axis. Write a reduction of it, such as `ra.sum(expr, n)`; "
@@ -52,7 +52,7 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
     together = _over_which(over) or _over_which({node: frozenset(node.bound) for node in tops})
     if together is None:
         found = dict.fromkeys(over.values())
-        said = ", ".join(listed(in_order(one, exprs)) for one in found)
+        said = ", ".join(axis_list(indexing_order(one, exprs)) for one in found)
         raise ExpressionError(
             f"the outputs are reduced over unrelated axes {said}: {'; '.join(str(node) for node in tops)}. One pass "
             "streams one axis: fuse them one by one."
@@ -71,13 +71,13 @@ def _streamed_first(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
     """The reduced axes, the streamed one first: the first in order over which no reduction over a part of them goes."""
     if len(together) == 1:
         return tuple(together)
-    order = in_order(together, exprs)
+    order = indexing_order(together, exprs)
     parts = [node for node in _reductions(exprs) if set(node.bound) < together]
     free = [axis for axis in order if not any(axis in node.bound for node in parts)]
     if not free:
         said = "; ".join(sorted(f"`{node}`" for node in parts))
         raise ExpressionError(
-            f"{said}: each reduces over a part of the axes {listed(order)}, which are reduced together, so that "
+            f"{said}: each reduces over a part of the axes {axis_list(order)}, which are reduced together, so that "
             "none of these is left to stream. Compute one of them first, and pass it as a tensor."
         )
     return (free[0], *(axis for axis in order if axis != free[0]))
@@ -87,12 +87,12 @@ def _reductions(exprs: Iterable[Expr]) -> set[Reduce]:
     return {node for expr in exprs for node in reductions_of(expr)}
 
 
-def listed(axes: Iterable[Axis]) -> str:
+def axis_list(axes: Iterable[Axis]) -> str:
     """Axes in prose, `i and j`."""
     return " and ".join(map(str, axes))
 
 
-def in_order(axes: Iterable[Axis], exprs: Iterable[Expr]) -> tuple[Axis, ...]:
+def indexing_order(axes: Iterable[Axis], exprs: Iterable[Expr]) -> tuple[Axis, ...]:
     """Axes in the order in which tensors are indexed by them: by the first dimension of each, then by name."""
     first: dict[Axis, int] = {}
     for element in {one for expr in exprs for one in elements_of(expr)}:
@@ -110,7 +110,7 @@ def streams(node: Reduce) -> Axes:
     wider = [frozenset(one.bound) for one in reductions_of(node.expr) if set(one.bound) > set(node.bound)]
     if wider:
         return max(wider, key=len)
-    inner = list(outermost(node.expr))
+    inner = list(outermost_reductions(node.expr))
     if any(one.bound == node.bound for one in inner):
         return frozenset(node.bound)
     numbered = [one for one in inner if one.place in node.bound]
@@ -136,7 +136,9 @@ def _cascades(node: Reduce) -> bool:
 
 def same_names(expr: Expr) -> Expr:
     """α-rename inner bound axes to the outer ones that index the same tensor dimensions, and order them by name."""
-    if len({node.bound for node in reductions_of(expr)}) < 2 and all(len(node.bound) == 1 for node in outermost(expr)):
+    if len({node.bound for node in reductions_of(expr)}) < 2 and all(
+        len(node.bound) == 1 for node in outermost_reductions(expr)
+    ):
         return expr
 
     def visit(node: Basic, outer: Mapping[tuple[str, int], Axis], known: dict[Basic, Basic]) -> Basic:
@@ -170,7 +172,7 @@ def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
                    if index == axis})  # fmt: skip
 
 
-def joined(exprs: dict[str, Expr]) -> dict[str, Expr]:
+def join_nested_sums(exprs: dict[str, Expr]) -> dict[str, Expr]:
     """Write nested sums as one sum if other reductions reduce over their axes at once (joining, in the module)."""
     reductions = _reductions(exprs.values())
     several = {frozenset(node.bound) for node in reductions if len(node.bound) > 1}

@@ -17,7 +17,7 @@ from typing import final
 from sympy import Add, Dummy, Expr, Mul, Tuple
 
 from redalg.decompose.separate.curvature import curvature
-from redalg.decompose.separate.finite import lost
+from redalg.decompose.separate.finite import zero_times
 from redalg.decompose.separate.signs import Facts
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes, of_kind, values_of
@@ -49,7 +49,7 @@ class Sides:
         return not free_axes(node).isdisjoint(self.axes)
 
 
-def distributed(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+def pull_reductions(kind: str, term: Expr, result: str, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
     """The reduction as an expression of symbols, each of which stands for such a reduction of x alone; or None."""
     if not isinstance(term, Tuple) or len(term.args) != 2 or not sides.has_d(term):
         return None
@@ -101,7 +101,7 @@ def _at_extremum(term: Expr, weight: Expr, sides: Sides) -> tuple[Expr, dict[Dum
     terms = Add.make_args(term)
     u = Add(*(one for one in terms if sides.has_x(one))) if len(terms) > 1 else term
     if (found := _scaled(u, weight, sides)) is not None:
-        return found if u is term else (found[0] + lost(term - u), found[1])
+        return found if u is term else (found[0] + zero_times(term - u), found[1])
     generators = dict[Expr, Dummy]()
     opened = opened_at(term, generators, sides)
     if len(generators) != 1 or of_kind(Where, opened):
@@ -111,7 +111,7 @@ def _at_extremum(term: Expr, weight: Expr, sides: Sides) -> tuple[Expr, dict[Dum
     found = _scaled(shape.direction * u, weight, sides) if shape.direction and shape.strict else None
     if found is None:
         return None
-    return found[0] + Add(*map(lost, _free_parts(opened, symbol, sides))), found[1]
+    return found[0] + Add(*map(zero_times, _free_parts(opened, symbol, sides))), found[1]
 
 
 def _free_parts(node: Expr, symbol: Dummy, sides: Sides) -> list[Expr]:

@@ -63,7 +63,7 @@ from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Wher
 from redalg.expression.contents import nodes_of, of_kind
 from redalg.expression.operators import OPERATORS
 from redalg.expression.rebuild import with_args
-from redalg.expression.tensor import declared
+from redalg.expression.tensor import sign_assumption
 
 OURS = (Axis, Extent, Label, Scalar)
 
@@ -182,7 +182,7 @@ def _rebuild(node: Basic, axes: dict[Basic, Expr]) -> Any:
     if not node.args or (isinstance(node, Element) and not axes):
         return node
     if isinstance(node, Indexed):
-        sign = declared(positive=bool(node.base.is_positive),
+        sign = sign_assumption(positive=bool(node.base.is_positive),
                         nonnegative=bool(node.base.is_nonnegative))  # fmt: skip
         return Element(Label(str(node.base), sign), *(_rebuild(index, axes) for index in node.indices))
     if isinstance(node, Piecewise):

@@ -18,10 +18,10 @@ from redalg.decompose.cascade import Cascade, Output, Reduction
 from redalg.decompose.domain import with_domain
 from redalg.expression import Value
 from redalg.expression.contents import free_axes, values_of
-from redalg.expression.expanded import expanded
+from redalg.expression.expanded import expansion
 
 
-def merged(cascade: Cascade, parts: Sequence[Reduction]) -> Cascade | None:
+def merge_reductions(cascade: Cascade, parts: Sequence[Reduction]) -> Cascade | None:
     """The cascade with several reductions of an output as one; None if an output allows no such form, or holds none."""
     made, outputs = list[Reduction](), list[Output]()
     for output in cascade.outputs:
@@ -49,10 +49,10 @@ def _sum(cascade: Cascade, output: Expr, parts: Sequence[Reduction]) -> tuple[Ex
     values = [one.value for one in parts]
     if len(parts) < 2 or any(one.monoid.name != "sum" for one in parts):
         return None
-    whole = expanded(output)
+    whole = expansion(output)
     factors = [whole.coeff(one) for one in values]
     rest = Add(*(one for one in Add.make_args(whole) if values_of(one).isdisjoint(values)))
-    linear = expanded(whole - rest - Add(*(h * one for h, one in zip(factors, values, strict=True))))
+    linear = expansion(whole - rest - Add(*(h * one for h, one in zip(factors, values, strict=True))))
     if linear is not S.Zero or any(not values_of(one).isdisjoint(values) for one in factors):
         return None
     ratios = [(h / factors[0]).cancel() for h in factors]

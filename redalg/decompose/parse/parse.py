@@ -24,20 +24,20 @@ from redalg.decompose.domain import with_domain
 from redalg.decompose.extrema.extremal import LATTICE
 from redalg.decompose.extrema.ties import Attained, Part
 from redalg.decompose.parse.axes import (
-    joined,
-    listed,
-    outermost,
+    axis_list,
+    join_nested_sums,
+    outermost_reductions,
     reduced_axes,
     same_names,
     streams,
     total_extent,
     with_totals,
 )
-from redalg.decompose.parse.distribute import SUMS, Sides, distributed, opened_at
+from redalg.decompose.parse.distribute import SUMS, Sides, opened_at, pull_reductions
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
-from redalg.expression.rebuild import uncompared, with_args
+from redalg.expression.rebuild import extremum_as_written, with_args
 from redalg.monoids import monoid
 
 UNROLL_LIMIT = 16
@@ -45,9 +45,9 @@ UNROLL_LIMIT = 16
 
 def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascade:
     """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
-    written = {name: unrolled(same_names(expr)) for name, (expr, _) in outputs.items()}
+    written = {name: expand_sums(same_names(expr)) for name, (expr, _) in outputs.items()}
     names = display_names(list(written.values()))
-    exprs = joined({name: without_nothing(name, without_names(expr)) for name, expr in written.items()})
+    exprs = join_nested_sums({name: without_nothing(name, without_names(expr)) for name, expr in written.items()})
     reduced = reduced_axes(list(exprs.values()))
     counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
     builder = _Builder(reduced, {with_totals(expr, reduced): name for expr, name in names.items()})
@@ -103,12 +103,12 @@ def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
     """Raise an error if no term depends on a reduced axis: that is a mistake in its name, not a reduction."""
     carried = {axis for one in builder.reductions for axis in free_axes(one.term)}
     for axis in (one for one in builder.reduced if one not in carried):
-        node = next(one for expr in written for one in outermost(expr))
+        node = next(one for expr in written for one in outermost_reductions(expr))
         if S.NaN in node.operands:
             raise ExpressionError(
                 f"`{node}`: the term is NaN whatever the tensors hold, as SymPy finds. Mend the term."
             )
-        found = ", ".join(map(str, ordered(of_kind(Axis, *written) - {axis})))
+        found = ", ".join(map(str, axes_by_name(of_kind(Axis, *written) - {axis})))
         raise ExpressionError(
             f"`{node}` is reduced over axis {axis}, which no tensor or condition in it carries; the other axes are "
             f"{found or 'none'}. Reduce over an axis of its tensors, or multiply by `{axis}.extent`."
@@ -118,7 +118,7 @@ def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
 # ---- preparation -----------------------------------------------------------------------------------------------------
 
 
-def unrolled(expr: Expr) -> Any:
+def expand_sums(expr: Expr) -> Any:
     """The expression with every sum written out that `unroll` can write out."""
     return unroll(expr) if any(axis.size is not None for one in reductions_of(expr) for axis in one.bound) else expr
 
@@ -206,8 +206,8 @@ class _Builder:
         holds = self._holds_values(node)
         if self.together & set(node.bound) and (self.reduced[0] in node.bound or (holds and inside)):
             raise ExpressionError(
-                f"`{node}` reduces over {listed(node.bound)}, and what it stands in over {listed(self.reduced)}: one "
-                "cascade reduces over one set of axes. Compute one of them first, and pass it as a tensor."
+                f"`{node}` reduces over {axis_list(node.bound)}, and what it stands in over {axis_list(self.reduced)}: "
+                "one cascade reduces over one set of axes. Compute one of them first, and pass it as a tensor."
             )
         if not holds:
             return self._produce(
@@ -217,8 +217,8 @@ class _Builder:
         if node.kind == "sum" or not inside or not self.together & free_axes(body):
             return self._afterwards(node, body)
         raise ExpressionError(
-            f"`{node}` is a {node.kind} over {listed(node.bound)} of values reduced over {listed(self.reduced)}, "
-            f"inside a reduction over {listed(self.reduced)}. Give the axis a size and write it out, or compute the "
+            f"`{node}` is a {node.kind} over {axis_list(node.bound)} of values reduced over {axis_list(self.reduced)}, "
+            f"inside a reduction over {axis_list(self.reduced)}. Give the axis a size and write it out, or compute the "
             "values first and pass them as tensors."
         )
 
@@ -231,8 +231,8 @@ class _Builder:
             why = f"and {', '.join(sorted(map(str, again)))} would have to be computed again" if again else (
                 f"and of these an output takes a sum, prod, max, min, any or all, but no {node.kind}")  # fmt: skip
             raise ExpressionError(
-                f"`{node}` reduces values over {listed(node.bound)} that are reduced over {listed(self.reduced)}, {why}"
-                ". Compute the values first, and pass them as tensors."
+                f"`{node}` reduces values over {axis_list(node.bound)} that are reduced over "
+                f"{axis_list(self.reduced)}, {why}. Compute the values first, and pass them as tensors."
             )
         constant = [axis for axis in node.bound if axis not in free_axes(body)]
         rest = [axis for axis in node.bound if axis not in constant]
@@ -242,7 +242,7 @@ class _Builder:
     def _apart(self, node: Reduce, term: Expr) -> Expr | None:
         """A reduction whose operands hold values, from reductions whose operands hold none; or None."""
         sides = self._sides()
-        found = distributed(node.kind, term, node.result, sides)
+        found = pull_reductions(node.kind, term, node.result, sides)
         if found is None:
             return None
         made = {
@@ -271,7 +271,7 @@ class _Builder:
         selector, needed = held
         alone = hint if len(needed) == 1 else None
         values = [selector.of_some(what, self._add(what, one, alone), identity) for what, one in needed]
-        return uncompared(LATTICE[kind], values) if values else None
+        return extremum_as_written(LATTICE[kind], values) if values else None
 
     def _times(self, part: Part, hint: str | None) -> Expr:
         """h·(the sum over the elements that attain an extremum, or do not); 0 if there are none, whatever h is."""
@@ -304,10 +304,10 @@ class _Builder:
 
     def _exchanged(self, kind: str, term: Expr) -> Expr | None:
         """Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C; a reduction of values alone may stay, since it is a value itself."""
-        for inner in sorted(set(outermost(term)), key=str):
+        for inner in sorted(set(outermost_reductions(term)), key=str):
             hole = Dummy("hole")
             opened = term.xreplace({inner: hole})
-            factor = coefficient(opened, hole) if kind == inner.kind == "sum" else None
+            factor = linear_coefficient(opened, hole) if kind == inner.kind == "sum" else None
             if factor is None or set(inner.bound) & free_axes(opened):
                 if self.together & free_axes(inner):
                     raise self._not_linear(kind, inner)
@@ -319,8 +319,8 @@ class _Builder:
 
     def _not_linear(self, kind: str, inner: Reduce) -> ExpressionError:
         return ExpressionError(
-            f"`{inner}` reduces values over {listed(inner.bound)} inside a {kind} over {listed(self.reduced)}, in "
-            "which it does not stand linearly. Give the axis a size, so that it is written out."
+            f"`{inner}` reduces values over {axis_list(inner.bound)} inside a {kind} over {axis_list(self.reduced)}, "
+            "in which it does not stand linearly. Give the axis a size, so that it is written out."
         )
 
     def _add(self, kind: str, term: Expr, hint: str | None, result: str = "", place: Axis | None = None) -> Value:
@@ -331,7 +331,7 @@ class _Builder:
             self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
         axes = free_axes(term) - self.together | ({place} if place else set())
         name = self._name(f"{kind}_{result}" if result else kind, hint)
-        made = Reduction(name, monoid(kind), term, ordered(axes), result, place)
+        made = Reduction(name, monoid(kind), term, axes_by_name(axes), result, place)
         self.reductions.append(made)
         return made.value
 
@@ -348,12 +348,12 @@ class _Builder:
 
     def _other_axes(self, node: Basic) -> tuple[Axis, ...] | None:
         """The axes, other than the reduced ones, of a named expression that is a producer as a whole; or None."""
-        bounds = {one.bound for one in outermost(node)}
+        bounds = {one.bound for one in outermost_reductions(node)}
         streamed = any(self.together & set(one.bound) for one in reductions_of(node))
         return bounds.pop() if len(bounds) == 1 and not streamed else None
 
     def _produce(self, node: Expr, reduced: tuple[Axis, ...], stem: str, hint: str | None) -> Value:
-        axes = ordered(free_axes(node))
+        axes = axes_by_name(free_axes(node))
         name = self._name(stem, hint)
         inner = _Builder(reduced, {one: said for one, said in self.names.items() if one != node}, streamed=False)
         expr = inner.lift(node, inside=False)
@@ -363,14 +363,14 @@ class _Builder:
         return self.producers[-1].value
 
 
-def coefficient(node: Expr, hole: Dummy) -> Expr | None:
+def linear_coefficient(node: Expr, hole: Dummy) -> Expr | None:
     """A of node = A·hole + C, where A and C are free of the hole; None if the hole stands in any other way.
 
     A derivative is no test: that of a step function of the hole is 0.
 
     >>> from sympy import Symbol
     >>> hole, x = Dummy("hole"), Symbol("x")
-    >>> coefficient(x * (hole + 1), hole), coefficient(Where(x < hole, x, 0), hole)
+    >>> linear_coefficient(x * (hole + 1), hole), linear_coefficient(Where(x < hole, x, 0), hole)
     (x, None)
     """
     if hole not in nodes_of(node):
@@ -378,17 +378,17 @@ def coefficient(node: Expr, hole: Dummy) -> Expr | None:
     if node == hole:
         return S.One
     if isinstance(node, Where) and hole not in nodes_of(node.condition):
-        branches = [coefficient(one, hole) for one in node.args[1:]]
+        branches = [linear_coefficient(one, hole) for one in node.args[1:]]
         return None if None in branches else Where(node.condition, *branches)
     if node.is_Add:
-        terms = [coefficient(one, hole) for one in node.args]
+        terms = [linear_coefficient(one, hole) for one in node.args]
         return None if None in terms else Add(*terms)
     holding = [one for one in node.args if hole in nodes_of(one)] if node.is_Mul else []
-    inner = coefficient(holding[0], hole) if len(holding) == 1 else None
+    inner = linear_coefficient(holding[0], hole) if len(holding) == 1 else None
     return None if inner is None else Mul(inner, *(one for one in node.args if one not in holding))
 
 
-def ordered(axes: AbstractSet[Axis]) -> tuple[Axis, ...]:
+def axes_by_name(axes: AbstractSet[Axis]) -> tuple[Axis, ...]:
     """Axes in order of name: a canonical order if nothing else gives one."""
     return tuple(sorted(axes, key=lambda axis: str(axis.name)))
 
@@ -398,14 +398,14 @@ def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, reduced: tuple
     if axes is None:
         axes = total_order(free, written)
     foreign = [one for one in axes if one not in free]
-    missing = [one for one in ordered(free) if one not in axes]
+    missing = [one for one in axes_by_name(free) if one not in axes]
     if foreign or missing:
         said = [f"{', '.join(map(str, foreign))} not among its free axes"] * bool(foreign)
         said += [f"{', '.join(map(str, missing))} missing"] * bool(missing)
         call = " ".join([str(one) for one in axes if one in free] + [str(one) for one in missing])
         raise ExpressionError(
             f'output `{name}`: axes "{" ".join(map(str, axes))}" have {" and ".join(said)}. '
-            f'Its free axes are {{{", ".join(map(str, ordered(free)))}}}: write axes="{call}".'
+            f'Its free axes are {{{", ".join(map(str, axes_by_name(free)))}}}: write axes="{call}".'
         )
     return Output(name, expr, axes, carries=bool(free & set(reduced)))
 
@@ -419,12 +419,12 @@ def total_order(free: AbstractSet[Axis], expr: Expr) -> tuple[Axis, ...]:
             after.setdefault(axis, set()).update(plain[place + 1 :])
     left, order = set(free), list[Axis]()
     while left:
-        first = [one for one in ordered(left) if not any(one in _reach(other, after) for other in left - {one})]
+        first = [one for one in axes_by_name(left) if not any(one in _reach(other, after) for other in left - {one})]
         if len(first) != 1:
-            call = " ".join(map(str, [*order, *ordered(left)]))
+            call = " ".join(map(str, [*order, *axes_by_name(left)]))
             raise ExpressionError(
                 "the tensors' index orders do not fix one order of the output axes "
-                f'{{{", ".join(map(str, ordered(free)))}}}. Say it, for instance axes="{call}".'
+                f'{{{", ".join(map(str, axes_by_name(free)))}}}. Say it, for instance axes="{call}".'
             )
         order.append(first[0])
         left.remove(first[0])

@@ -14,7 +14,7 @@ from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.foreign import in_own_nodes, one_axis_per_name
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Scalar
-from redalg.expression.axis import names_of
+from redalg.expression.axis import split_names
 from redalg.expression.contents import of_kind
 
 OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check", "budget_s", "seed", "progress")
@@ -34,7 +34,7 @@ def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tu
     made = {}
     for name, adopted in zip(given, together, strict=True):
         spec = given[name][1]
-        named = names_of(spec, "axes") if spec else []  # axes="" is a scalar output
+        named = split_names(spec, "axes") if spec else []  # axes="" is a scalar output
         made[name] = (adopted, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))
     return {name: (one, () if spec is None and not known else spec) for name, (one, spec) in made.items()}, single
 
@@ -54,7 +54,7 @@ def check_spelling(expr: Any, axes: Any) -> None:
                                   "Use an identifier without a leading underscore.")  # fmt: skip
 
 
-def check_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
+def check_expression_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
     """Check names: options are reserved, a name has one meaning, and `inputs` names tensors of the expression."""
     names = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
     twice = [name for name in cascade.inputs() if name in {one.name for one in cascade.scalars()}]

@@ -1,10 +1,10 @@
 """Conditions of theorems, checked on the expression and on samples: infinitely many values, and independence.
 
-    moves(u, side)      u passes x (or d) on other than by signs, steps, truths and conditions, and so takes more values
-                        than any state has room for
-    independent(g, …)   the derivatives of functions of x with respect to its elements have rank 2 at some sample: their
-                        values fill an open set of the plane
-    attaining(F)        how many of the x_i are the largest of a data set alone, for some d_j
+    varies_with_side(u, side)   u passes x (or d) on other than by signs, steps, truths and conditions, and so takes
+                                more values than any state has room for
+    independent(g, …)           the derivatives of functions of x with respect to its elements have rank 2 at some
+                                sample: their values fill an open set of the plane
+    count_strict_extrema(F)     how many of the x_i are the largest of a data set alone, for some d_j
 
 A condition that is not met makes a theorem say nothing; it is never taken for met.
 """
@@ -42,19 +42,19 @@ SEPARATED = 1e-4
 def speaks(node: Basic, separator: Separator) -> bool:
     """Tell if both x and d take infinitely many values in a node that a theorem names, or in a step's arguments."""
     parts = node.args if isinstance(node, (Relational, Where, *STEPS)) else (node,)
-    return all(any(moves(one, side, separator) for one in parts) for side in (X, D))
+    return all(any(varies_with_side(one, side, separator) for one in parts) for side in (X, D))
 
 
-def moves(node: Basic, side: int, separator: Separator) -> bool:
+def varies_with_side(node: Basic, side: int, separator: Separator) -> bool:
     """Tell if a node varies with one side (x or d) other than through functions of few values."""
     if node in separator.values:
         return side == D and _is_free(node, separator)
     if isinstance(node, Element | Value):
         return side == X and not free_axes(node).isdisjoint(separator.axes)
     if isinstance(node, (Boolean, *STEPS)):
-        return isinstance(node, Relational) and any(moves(one, side, separator) for one in node.args)
+        return isinstance(node, Relational) and any(varies_with_side(one, side, separator) for one in node.args)
     parts = node.args[1:] if isinstance(node, Where) else node.args
-    return any(moves(one, side, separator) for one in parts)
+    return any(varies_with_side(one, side, separator) for one in parts)
 
 
 def _is_free(value: Basic, separator: Separator) -> bool:
@@ -69,17 +69,17 @@ def _is_free(value: Basic, separator: Separator) -> bool:
     kind, term = separator.facts.get(value, ("", value))
     if kind in ("sum", "prod"):
         return True
-    return kind in ("max", "min") and any(moves(term, side, separator) for side in (X, D))
+    return kind in ("max", "min") and any(varies_with_side(term, side, separator) for side in (X, D))
 
 
 def _is_free_of_many(reduction: Reduction, separator: Separator) -> bool:
     """Tell if a value of one of the structured monoids takes infinitely many values."""
     kind, term = reduction.monoid.name, reduction.term
     if kind in PLACES:
-        return any(moves(one, X, separator) for one in elements_of(term))
+        return any(varies_with_side(one, X, separator) for one in elements_of(term))
     if kind not in ATTAINED:
         return False
-    return moves(term.args[1] if isinstance(term, Tuple) else term, X, separator)
+    return varies_with_side(term.args[1] if isinstance(term, Tuple) else term, X, separator)
 
 
 def setting(separator: Separator) -> Setting:
@@ -92,7 +92,7 @@ def independent(functions: Sequence[Expr], separator: Separator) -> bool:
     import numpy as np
 
     elements = sorted({one for u in functions for one in elements_of(u)}, key=str)
-    leaves = [one for one in elements if moves(one, X, separator)]
+    leaves = [one for one in elements if varies_with_side(one, X, separator)]
     here = setting(separator)
     try:
         slopes = [_slopes(functions, leaf, elements, separator, here) for leaf in leaves]
@@ -120,13 +120,13 @@ def _slopes(
     for way in (1, -1):
         [samples] = here.samples(functions, FLOATS[0], (Floats(np.float64),), positive=False)
         for element in elements:
-            samples.draws.of(element, on_x=moves(element, X, separator))
+            samples.draws.of(element, on_x=varies_with_side(element, X, separator))
         samples.draws.shift(leaf, way * step)
         made.append(np.array([samples.matrix(u)[:, 0] for u in functions]))
     return (made[0] - made[1]) / (2 * step)
 
 
-def attaining(node: Expr, kind: str, separator: Separator, without: Expr | None = None) -> int:
+def count_strict_extrema(node: Expr, kind: str, separator: Separator, without: Expr | None = None) -> int:
     """Count the x_i that are alone the largest (or least) element of a data set, for some d_j.
 
     Args:

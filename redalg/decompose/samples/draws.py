@@ -235,7 +235,7 @@ def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:
     return found
 
 
-def logarithmic(terms: Sequence[Expr], facts: Facts) -> set[Element]:
+def log_arguments(terms: Sequence[Expr], facts: Facts) -> set[Element]:
     """The elements under a logarithm or a root whose argument has no known sign."""
     taken = [node.args[0] for node in of_kind(log, *terms)]
     taken += [node.base for node in of_kind(Pow, *terms) if not node.exp.is_Integer]

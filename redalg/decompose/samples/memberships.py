@@ -45,7 +45,7 @@ TAKEN = 12.0
 """The number of times that every completion takes each of its elements."""
 
 
-def met(finding: NotSeparable, reduction: Reduction, term: Expr, setting: Setting) -> NotSeparable:
+def apply_memberships(finding: NotSeparable, reduction: Reduction, term: Expr, setting: Setting) -> NotSeparable:
     """The finding, with the theorem as its reason if the theorem holds for a reduction's term."""
     relation = MEMBERS.get(reduction.monoid.name)
     if relation is None or not isinstance(term, Where) or term.args[1:] != (S.One, S.Zero):

@@ -23,7 +23,7 @@ from redalg.decompose.samples.winners import ENDS
 from redalg.decompose.separate.signs import Facts, KnownFacts, sign_of
 from redalg.errors import Text
 from redalg.expression import Value
-from redalg.expression.contents import elements_of, nodes_of, of_kind, text_of, values_of
+from redalg.expression.contents import elements_of, nodes_of, of_kind, sympy_text, values_of
 from redalg.expression.operators import operator_of
 
 STEP = 2.0**-11
@@ -60,7 +60,7 @@ def passes_on(output: Expr, value: Value, others: Iterable[Value]) -> bool:
     return True
 
 
-def of_outputs(cascade: Cascade, terms: Terms, setting: Setting) -> RankTest | None:
+def output_rank_test(cascade: Cascade, terms: Terms, setting: Setting) -> RankTest | None:
     """The rank of G at samples, the largest over all outputs; None if it cannot be measured.
 
     If only one reduction has no state, nothing can cancel it. Its rank counts if an output depends on it at all.
@@ -168,7 +168,7 @@ def _views(samples: Any, output: Expr) -> Iterator[Expr]:
     A condition or a sign depends on the whole difference.
     """
     yield output
-    for node in sorted(of_kind(Relational, output), key=text_of) + sorted(of_kind(sign, output), key=text_of):
+    for node in sorted(of_kind(Relational, output), key=sympy_text) + sorted(of_kind(sign, output), key=sympy_text):
         difference = node.lhs - node.rhs if isinstance(node, Relational) else node.args[0]
         if values_of(difference):
             found = _at_one(samples, difference)

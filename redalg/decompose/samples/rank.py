@@ -120,13 +120,13 @@ class Setting:
         self, terms: Sequence[Expr], plan: Sizes, kinds: Sequence[Arithmetic], *, positive: bool
     ) -> tuple[Samples, ...]:
         """Samples for terms, the same in every arithmetic."""
-        from redalg.decompose.samples.draws import FAR, LEAVES, Draws, Plan, integers, logarithmic
+        from redalg.decompose.samples.draws import FAR, LEAVES, Draws, Plan, integers, log_arguments
         from redalg.decompose.samples.samples import Samples
 
         axes = (self.axes,) if isinstance(self.axes, Axis) else tuple(self.axes)
         known = self.known
         parts = [*terms, *(part for _, part, _ in known.values())]
-        labels, positives = integers(parts, plan[0]), logarithmic(parts, self.facts)
+        labels, positives = integers(parts, plan[0]), log_arguments(parts, self.facts)
         draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed,
                       copies=self.copies, leaves=FAR if self.far else LEAVES)  # fmt: skip
         return tuple(Samples(draws, known, kind, self.nodes) for kind in kinds)

@@ -51,7 +51,7 @@ MARGIN = 1e-6
 """The least lead of a winner over all others, as a share of the spread of F."""
 
 
-def moved(finding: NotSeparable, reduction: Reduction, term: Expr, setting: Setting) -> NotSeparable:
+def apply_winners(finding: NotSeparable, reduction: Reduction, term: Expr, setting: Setting) -> NotSeparable:
     """The finding, with the theorem as its reason if the theorem holds for a reduction's term."""
     kind, compared = reduction.monoid.name, term.args[0] if isinstance(term, Tuple) else term
     if (found := winners(kind, compared, setting)) is None:

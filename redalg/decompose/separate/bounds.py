@@ -9,7 +9,7 @@
     a/h + b → a + b·h        to find the sign: where h ≥ 0
 
 So |x| ≤ √Σx², x/max|x| ≤ 1, exp(x)/Σexp ≤ 1 and x ≤ log Σexp. Where h is 0 or ∞ a/h need
-not be a number: a clip of it is none either, but a comparison hides it (`piecewise.decided`).
+not be a number: a clip of it is none either, but a comparison hides it (`piecewise.relation_truth`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Sign: TypeAlias = Callable[[Expr], int]
 Facts: TypeAlias = Mapping[Value, tuple[str, Expr]]
 
 
-def bounded(difference: Add, facts: Facts, sign: Sign) -> int:
+def bounded_sign(difference: Add, facts: Facts, sign: Sign) -> int:
     """The sign of a difference, by bounds: 1 for at least 0, −1 for at most 0, 0 for unknown."""
     if not elements_of(difference) or operations_of(difference) > SIZE_LIMIT:
         return 0
-    cleared = without_denominators(Add(*(unsigned(term, sign) for term in difference.args)), sign)
+    cleared = without_denominators(Add(*(pull_nonnegative(term, sign) for term in difference.args)), sign)
     if cleared != difference:
         return sign(cleared)
     for term in difference.args:
@@ -46,7 +46,7 @@ def bounded(difference: Add, facts: Facts, sign: Sign) -> int:
     return 0
 
 
-def unsigned(term: Expr, sign: Sign) -> Expr:
+def pull_nonnegative(term: Expr, sign: Sign) -> Expr:
     """A product with |h·w| as h·|w| for each h that is known to be at least 0."""
     factors = list[Expr]()
     for factor in Mul.make_args(term):
@@ -84,7 +84,7 @@ def _of_factor(factor: Expr, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, i
     elif isinstance(factor, Value):
         yield from of_value(factor, facts, sign)
     elif isinstance(factor, log) or (factor.is_Pow and factor.exp.is_Rational and factor.exp.is_positive):
-        rises = logarithm if isinstance(factor, log) else lambda u: power(u, factor.exp)
+        rises = simplified_log if isinstance(factor, log) else lambda u: nonnegative_power(u, factor.exp)
         held = factor.args[0]
         found = of_value(held, facts, sign) if isinstance(held, Value) else iter(())
         yield from ((rises(u), way) for u, way in found if way == 1 and sign(u) == 1)
@@ -102,14 +102,14 @@ def of_value(value: Value, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, int
         yield u, way
 
 
-def power(u: Expr, exponent: Expr) -> Expr:
+def nonnegative_power(u: Expr, exponent: Expr) -> Expr:
     """u^q of what is at least 0, (a^2)^q as |a|^2q."""
     if u.is_Pow and u.exp.is_Integer and u.exp.is_even:
         return Pow(Abs(u.base), u.exp * exponent)
     return Pow(u, exponent)
 
 
-def logarithm(u: Expr) -> Expr:
+def simplified_log(u: Expr) -> Expr:
     """log u, of exp a as a."""
     made: Expr = u.args[0] if isinstance(u, exp) else log(u)
     return made

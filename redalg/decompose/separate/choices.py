@@ -15,23 +15,23 @@ from sympy import And, Expr, Or, S, Tuple
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
-from redalg.decompose.separate.finite import OPENED_LIMIT, given
+from redalg.decompose.separate.finite import OPENED_LIMIT, assume_condition
 from redalg.decompose.separate.products import with_reductions
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D
 from redalg.expression import UNDEFINED, Where
-from redalg.expression.contents import of_kind, operations_of, text_of
+from redalg.expression.contents import of_kind, operations_of, sympy_text
 
 
 def of_either_branch(cascade: Cascade, reduction: Reduction, separator: Separator) -> Cascade | None:
     """The cascade with a reduction of either branch for one of a choice by d; None where its term holds none."""
     operands = reduction.term.args if isinstance(reduction.term, Tuple) else (reduction.term,)
-    conditions = sorted({one for part in operands for one in _conditions(part, separator)}, key=text_of)
+    conditions = sorted({one for part in operands for one in _conditions(part, separator)}, key=sympy_text)
     if not conditions or operations_of(reduction.term) > OPENED_LIMIT:
         return None
     condition, branches, values = conditions[0], list[Reduction](), list[Expr]()
     for name, truth in (("if", True), ("else", False)):
-        parts = [given(one, condition, separator, truth=truth) for one in operands]
+        parts = [assume_condition(one, condition, separator, truth=truth) for one in operands]
         if reduction.monoid.name == "prod" and parts == [S.One]:
             values.append(S.One)
             continue

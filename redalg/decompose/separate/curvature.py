@@ -40,7 +40,7 @@ from sympy import (
 from redalg.decompose.separate.signs import UP, Facts, Sign, sign_of
 from redalg.expression import Cast, Where
 from redalg.expression.contents import of_kind, values_of
-from redalg.expression.expanded import expanded
+from redalg.expression.expanded import expansion
 from redalg.expression.operators import operator_of
 
 CONVEX, CONCAVE, QUASICONVEX, QUASICONCAVE = "convex", "concave", "quasiconvex", "quasiconcave"
@@ -130,7 +130,7 @@ def _exceeds(a: Expr, b: Expr, difference: Expr, facts: Facts) -> bool:
     ratio = ((a - b) / difference).cancel()
     if ratio.is_number:
         return True  # a − b is 0 where the difference is
-    return any(sign_of(one, facts) in UP for one in (a - b, *(expanded(a - b + way * difference) for way in (1, -1))))
+    return any(sign_of(one, facts) in UP for one in (a - b, *(expansion(a - b + way * difference) for way in (1, -1))))
 
 
 def _sum(parts: list[Curvature]) -> Curvature:

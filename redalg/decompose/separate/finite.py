@@ -27,8 +27,8 @@ from redalg.decompose.separate.plain import is_finite
 from redalg.decompose.separate.separating import Separating
 from redalg.decompose.separate.theorems import D, X
 from redalg.expression import UNDEFINED, Value, Where
-from redalg.expression.contents import elements_of, nodes_of, of_kind, operations_of, text_of, values_of
-from redalg.expression.rebuild import uncompared, with_args
+from redalg.expression.contents import elements_of, nodes_of, of_kind, operations_of, sympy_text, values_of
+from redalg.expression.rebuild import extremum_as_written, with_args
 
 OPENED_LIMIT = 200
 """Operations beyond which a term is not taken apart again: every value at least doubles it."""
@@ -52,14 +52,14 @@ def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) ->
         node: the node that does not separate.
         separator: tells x from d.
     """
-    for case in cases(node, separator) if not isinstance(term, Tuple) else ():
+    for case in finite_cases(node, separator) if not isinstance(term, Tuple) else ():
         made = _opened(term, case, Add.make_args(term) if summed else (term,), lambda u: bool(separator.side(u) & X))
         if made != term:
             return made if operations_of(made) <= OPENED_LIMIT else None
     return None
 
 
-def cases(node: Basic, separator: Separating) -> Iterator[Case]:
+def finite_cases(node: Basic, separator: Separating) -> Iterator[Case]:
     """Yield the parts that take few values in a node that mixes x and d, outermost first."""
     for part in preorder_traversal(node):
         if isinstance(part, Value) and separator.facts.get(part, ("",))[0] in TRUTHS:
@@ -164,24 +164,24 @@ def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Exp
 def _at(node: Any, args: list[Any], value: Expr, of_x: Callable[[Expr], bool]) -> Any:
     """Rebuild a node from arguments in which `value` stands for the part."""
     if isinstance(node, Max | Min):
-        return uncompared(node.func, args)
+        return extremum_as_written(node.func, args)
     if value in VANISHING and node.is_Mul and S.Zero in args:
         weights = [one for one, arg in zip(node.args, args, strict=True) if arg is S.Zero]
         masked = all(isinstance(one, exp) for one in weights)
-        return Add(*(lost(one) for one in args if one is not S.Zero and not (masked and of_x(one))))
+        return Add(*(zero_times(one) for one in args if one is not S.Zero and not (masked and of_x(one))))
     return node.func(*args) if value.is_number else with_args(node, args)
 
 
-def given(term: Expr, condition: Boolean, separator: Separating, *, truth: bool) -> Expr:
+def assume_condition(term: Expr, condition: Boolean, separator: Separating, *, truth: bool) -> Expr:
     """The term if a condition holds, or if it fails; masks in the term have the condition, or have it as a part."""
     while masks := [one for one in of_kind(Where, term) if condition in (one.condition, *one.condition.args)]:
-        mask = max(masks, key=lambda one: (operations_of(one), text_of(one)))
+        mask = max(masks, key=lambda one: (operations_of(one), sympy_text(one)))
         made = Where(mask.condition.xreplace({condition: true if truth else false}), *mask.args[1:])
         term = at(term, mask, made, lambda u: bool(separator.side(u) & X))
     return term
 
 
-def lost(factor: Expr) -> Expr:
+def zero_times(factor: Expr) -> Expr:
     """0·u, which is 0 only if u is finite."""
     if not (elements_of(factor) or values_of(factor)):
         return S.Zero

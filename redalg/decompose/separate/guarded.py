@@ -26,7 +26,7 @@ from redalg.expression.contents import is_indicator, nodes_of
 MIXED = X | D
 
 
-def guarded(term: Expr, separator: Separator) -> dict[Expr, Expr]:
+def parts_by_guard(term: Expr, separator: Separator) -> dict[Expr, Expr]:
     """The parts of a term by their guards: a guard is a product of indicators, 1 if nothing guards the part."""
     made: dict[Expr, Expr] = {}
     for addend in Add.make_args(term):

@@ -44,9 +44,9 @@ from sympy.polys.polyerrors import PolynomialError
 
 from redalg.decompose.separate.plain import is_finite, is_number
 from redalg.expression import UNDEFINED, Element, Value, Where
-from redalg.expression.contents import elements_of, nodes_of, of_kind, operations_of, text_of, values_of
-from redalg.expression.expanded import expanded
-from redalg.expression.rebuild import uncompared, with_args
+from redalg.expression.contents import elements_of, nodes_of, of_kind, operations_of, sympy_text, values_of
+from redalg.expression.expanded import expansion
+from redalg.expression.rebuild import extremum_as_written, with_args
 
 KINKS = (Abs, Max, Min, sign, Where)
 CELLS = {">": "pqqq", "<": "qpqq", ">=": "pqpq", "<=": "qppq", "==": "qqpq", "!=": "ppqp"}
@@ -75,7 +75,7 @@ def _of_lattice(node: Expr) -> Expr:
             continue
         a, b = largest.args
         others = [-factor * largest.func(-a, -b)] if node.is_Add else []
-        others += [factor * uncompared(Min, (a, b))] if isinstance(largest, Max) else []
+        others += [factor * extremum_as_written(Min, (a, b))] if isinstance(largest, Max) else []
         other = next((rest for rest in left if rest in others and rest != arg), None)
         if arg in left and other is not None:
             left = [rest for rest in left if rest not in (arg, other)]
@@ -136,19 +136,19 @@ def _together(func: type[Add | Mul], parts: list[_Sided]) -> Expr | None:
     above, below, equal = (func(*(getattr(one, name) for one in parts)) for name in ("above", "below", "equal"))
     difference, last = parts[0].difference, [one.unordered for one in parts]
     unordered = UNDEFINED if UNDEFINED in last else func(*last)
-    if expanded(above - below) is not S.Zero or not _is_zero_where(above - equal, difference):
+    if expansion(above - below) is not S.Zero or not _is_zero_where(above - equal, difference):
         return None
-    above, parties = min(above, expanded(above), key=operations_of), _parties(difference)
+    above, parties = min(above, expansion(above), key=operations_of), _parties(difference)
     cells = [cell for one in parts for cell in (one.above, one.below)]
     if above is S.Zero or any(not _parties(cell) <= parties | _parties(above) for cell in cells):
         return None  # a factor that is lost might have been no number
     if unordered == above or (unordered is UNDEFINED and parties <= _parties(above)):
         return above
     if unordered is not UNDEFINED:
-        return Where(And(*(is_number(one) for one in sorted(parties, key=text_of))), above, unordered)
+        return Where(And(*(is_number(one) for one in sorted(parties, key=sympy_text))), above, unordered)
     if any(one.unordered is UNDEFINED and one.equal is S.Zero for one in parts):
         return None  # the sign of ∞ − d is one, and that of ∞ − ∞ none
-    return Mul(above, *(Where(is_finite(one), S.One, UNDEFINED) for one in sorted(parties, key=text_of)))
+    return Mul(above, *(Where(is_finite(one), S.One, UNDEFINED) for one in sorted(parties, key=sympy_text)))
 
 
 def _parties(expr: Expr) -> frozenset[Expr]:
@@ -157,13 +157,13 @@ def _parties(expr: Expr) -> frozenset[Expr]:
 
 def _is_zero_where(expr: Expr, difference: Expr) -> bool:
     """Tell if an expression is seen to be 0 where a difference is."""
-    if expanded(expr) is S.Zero:
+    if expansion(expr) is S.Zero:
         return True
-    for party in sorted(_parties(difference), key=text_of):
+    for party in sorted(_parties(difference), key=sympy_text):
         slope = difference.coeff(party)
-        rest = expanded(difference - slope * party)
+        rest = expansion(difference - slope * party)
         if slope.is_number and slope is not S.Zero and not rest.has(party):
-            return bool(expanded(expr.xreplace({party: -rest / slope})) is S.Zero)
+            return bool(expansion(expr.xreplace({party: -rest / slope})) is S.Zero)
     return False
 
 
@@ -185,24 +185,24 @@ def _sided_part(arg: Expr, *, alone: bool) -> _Sided | None:
 def _sided(node: Expr) -> tuple[Expr, ...] | None:
     """a − b, and the node's value where a − b is above 0, below 0, 0 and NaN."""
     if isinstance(node, Abs | sign):
-        difference = expanded(node.args[0])
+        difference = expansion(node.args[0])
         cells = (S.One, S.NegativeOne, S.Zero) if isinstance(node, sign) else (difference, -difference, difference)
         return difference, *cells, UNDEFINED
     if isinstance(node, Max | Min):
         a, b = node.args if len(node.args) == 2 else (None, None)
         swapped = (b, a, b) if isinstance(node, Min) else (a, b, b)
-        return None if a is None else (expanded(a - b), *swapped, UNDEFINED)
+        return None if a is None else (expansion(a - b), *swapped, UNDEFINED)
     condition, *branches = node.args
     if not isinstance(condition, Relational):
         return None
     chosen = dict(zip("pq", branches, strict=True))
-    return expanded(condition.lhs - condition.rhs), *(chosen[one] for one in CELLS[condition.rel_op])
+    return expansion(condition.lhs - condition.rhs), *(chosen[one] for one in CELLS[condition.rel_op])
 
 
 # ---- all rewrites that find a separation ----------------------------------------------------------------------------
 
 
-def divides(term: Expr) -> bool:
+def has_division(term: Expr) -> bool:
     """Tell if a term holds a division."""
     return any(one.exp.is_negative for one in of_kind(Pow, term))
 
@@ -231,7 +231,7 @@ def opens(kind: type[Basic] | tuple[type[Basic], ...], heads: type[Expr] | tuple
 Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
 """A test if a rewrite may change a term, and the rewrite."""
 REWRITES: tuple[Rewrite, ...] = (
-    (divides, lambda term: of_atoms(term, cancel)),
+    (has_division, lambda term: of_atoms(term, cancel)),
     (lambda term: any(isinstance(one, KINKS) for one in nodes_of(term)), without_kinks),
     (lambda _: True, lambda term: of_atoms(term, factor)),
     (lambda term: opens(log, (Mul, Pow), term), expand_log),

@@ -103,7 +103,7 @@ class Atoms:
         return total
 
 
-def constant(value: Ratio) -> Polynomial:
+def constant_polynomial(value: Ratio) -> Polynomial:
     """A number as a polynomial."""
     return {((), ()): value} if value else {}
 
@@ -157,12 +157,12 @@ def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
     return out
 
 
-def product(polys: Iterable[Polynomial]) -> Polynomial:
+def multiply_all(polys: Iterable[Polynomial]) -> Polynomial:
     """Product of any number of polynomials."""
     return reduce(multiply, polys, ONE)
 
 
-def power(poly: Polynomial, exponent: int) -> Polynomial:
+def raise_to(poly: Polynomial, exponent: int) -> Polynomial:
     """Natural power of a polynomial."""
     out = poly if exponent else ONE
     for _ in range(exponent - 1):
@@ -193,7 +193,7 @@ def substitute(poly: Polynomial, atom: int, value: Polynomial) -> Polynomial | N
             return None
         while len(powers) <= exponent:
             powers.append(multiply(powers[-1], value))
-        rest = {(without(x, atom), without(d, atom)): c}
+        rest = {(without_atom(x, atom), without_atom(d, atom)): c}
         out = add(out, multiply(rest, powers[int(exponent)]))
     return out
 
@@ -203,12 +203,12 @@ def whole_power(number: Ratio, exponent: int) -> Ratio:
     return number**exponent if exponent >= 0 else ratio(1, number**-exponent)
 
 
-def without(monomial: Monomial, atom: int) -> Monomial:
+def without_atom(monomial: Monomial, atom: int) -> Monomial:
     """The monomial with the atom's factor removed."""
     return tuple(pair for pair in monomial if pair[0] != atom)
 
 
-def split(monomial: Monomial, keep: Callable[[int], bool]) -> tuple[Monomial, Monomial]:
+def split_monomial(monomial: Monomial, keep: Callable[[int], bool]) -> tuple[Monomial, Monomial]:
     """The factors whose atom satisfies `keep`, and the others."""
     return tuple(p for p in monomial if keep(p[0])), tuple(p for p in monomial if not keep(p[0]))
 

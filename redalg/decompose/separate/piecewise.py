@@ -26,10 +26,10 @@ from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Polynomial
 from redalg.decompose.separate.plain import is_number
 from redalg.decompose.separate.separating import Separating
-from redalg.decompose.separate.signs import UP, absolute, divides, sign_of
+from redalg.decompose.separate.signs import UP, absolute, has_sign_of_numerator, sign_of
 from redalg.decompose.separate.theorems import CLIPS, JUMP, KINK, THRESHOLD, D, NotSeparable, X
 from redalg.expression import UNDEFINED, Value, Where
-from redalg.expression.contents import elements_of, text_of, values_of
+from redalg.expression.contents import elements_of, sympy_text, values_of
 
 RELATIONS = {">": (True, False), "<": (True, True), ">=": (False, False), "<=": (False, True),
              "==": (False, False), "!=": (False, False)}  # fmt: skip
@@ -109,9 +109,9 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
     condition, a, b = node.args
     if separator.side(condition) != X | D:
         return laurent.add(_under(separator, condition, a), _under(separator, condition, b, otherwise=True))
-    if (found := decided(separator, condition)) is not None:
+    if (found := relation_truth(separator, condition)) is not None:
         return laurent.multiply(separator.separate(a if found[0] else b), _numbered(separator, S.One, found[1]))
-    holds, fails = indicator(separator, condition), failing(separator, condition)
+    holds, fails = indicator_terms(separator, condition), failing(separator, condition)
     first = laurent.multiply(holds, separator.separate(a)) if holds else {}
     return laurent.add(first, laurent.multiply(fails, separator.separate(b))) if fails else first
 
@@ -135,19 +135,20 @@ def _under(separator: Separating, condition: Boolean, branch: Expr, *, otherwise
 # ---- conditions ------------------------------------------------------------------------------------------------------
 
 
-def indicator(separator: Separating, condition: Boolean) -> Polynomial:
+def indicator_terms(separator: Separating, condition: Boolean) -> Polynomial:
     """[condition] as a polynomial of indicators of one side."""
     if separator.side(condition) != X | D:
         return separator.pure(Where(condition, S.One, S.Zero))
     if isinstance(condition, And):
         out = laurent.ONE
         for part in condition.args:
-            out = laurent.multiply(out, indicator(separator, part))
+            out = laurent.multiply(out, indicator_terms(separator, part))
         return out
     if isinstance(condition, Or):
         first, *others = condition.args
-        return laurent.add(indicator(separator, first),
-                           laurent.multiply(failing(separator, first), indicator(separator, Or(*others))))  # fmt: skip
+        return laurent.add(indicator_terms(separator, first),
+                           laurent.multiply(failing(separator, first),
+                                            indicator_terms(separator, Or(*others))))  # fmt: skip
     if isinstance(condition, Not):
         return failing(separator, condition.args[0])
     if isinstance(condition, Relational) and condition.rel_op in RELATIONS:
@@ -162,11 +163,12 @@ def failing(separator: Separating, condition: Boolean) -> Polynomial:
     if isinstance(condition, And):
         first, *others = condition.args
         return laurent.add(failing(separator, first),
-                           laurent.multiply(indicator(separator, first), failing(separator, And(*others))))  # fmt: skip
+                           laurent.multiply(indicator_terms(separator, first),
+                                            failing(separator, And(*others))))  # fmt: skip
     if isinstance(condition, Or):
-        return laurent.product(failing(separator, part) for part in condition.args)
+        return laurent.multiply_all(failing(separator, part) for part in condition.args)
     if isinstance(condition, Not):
-        return indicator(separator, condition.args[0])
+        return indicator_terms(separator, condition.args[0])
     if isinstance(condition, Relational) and condition.rel_op in RELATIONS:
         return _relation(separator, condition, fails=True)
     raise NotSeparable(condition, THRESHOLD, certain=False)
@@ -174,7 +176,7 @@ def failing(separator: Separating, condition: Boolean) -> Polynomial:
 
 def _relation(separator: Separating, node: Relational, *, fails: bool) -> Polynomial:
     """[a rel b], or that it fails, if the sign of a − b is known or if a − b = g·h."""
-    if (found := decided(separator, node)) is not None:
+    if (found := relation_truth(separator, node)) is not None:
         return _numbered(separator, S.One if found[0] != fails else S.Zero, found[1])
     strict, flipped = RELATIONS[node.rel_op]
     difference = (node.lhs - node.rhs) * (-1 if flipped else 1)
@@ -188,13 +190,13 @@ def _relation(separator: Separating, node: Relational, *, fails: bool) -> Polyno
 
 def _products(separator: Separating, parts: Sequence[tuple[Boolean, Boolean]], *, fails: bool) -> Polynomial:
     """Σ [a]·[b] of pairs (a of x, b of d) whose a exclude each other; of its failing Σ [a]·[¬b] + [no a]."""
-    truth = failing if fails else indicator
-    others = (laurent.multiply(indicator(separator, a), truth(separator, b)) for a, b in parts)
-    rest = laurent.product(failing(separator, a) for a, _ in parts) if fails else {}
+    truth = failing if fails else indicator_terms
+    others = (laurent.multiply(indicator_terms(separator, a), truth(separator, b)) for a, b in parts)
+    rest = laurent.multiply_all(failing(separator, a) for a, _ in parts) if fails else {}
     return laurent.add(*others, rest)
 
 
-def decided(separator: Separating, condition: Boolean) -> tuple[bool, frozenset[Value]] | None:
+def relation_truth(separator: Separating, condition: Boolean) -> tuple[bool, frozenset[Value]] | None:
     """True if a relation holds of all elements by the facts, False if of none, and the values that it speaks of.
 
     None if neither is known. Only a ≤ b decides, not a < b: what is "positive" is 0 in an element that does not count.
@@ -206,12 +208,12 @@ def decided(separator: Separating, condition: Boolean) -> tuple[bool, frozenset[
     strict, flipped = RELATIONS[condition.rel_op]
     difference = (condition.lhs - condition.rhs) * (-1 if flipped else 1)
     known = sign_of(difference, separator.facts)
-    if known is None or (known in UP) == strict or (not strict and divides(difference, separator.facts)):
+    if known is None or (known in UP) == strict or (not strict and has_sign_of_numerator(difference, separator.facts)):
         return None
     return not strict, values_of(difference) & separator.facts.keys()
 
 
 def _numbered(separator: Separating, truth: Expr, values: frozenset[Value]) -> Polynomial:
     """A truth that holds of numbers: an extremum is NaN if an element is, and no comparison holds of NaN."""
-    numbers = And(*map(is_number, sorted(values, key=text_of)))
+    numbers = And(*map(is_number, sorted(values, key=sympy_text)))
     return separator.pure(Where(numbers, truth, UNDEFINED))

@@ -19,11 +19,11 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import with_domain
 from redalg.decompose.separate import laurent
-from redalg.decompose.separate.finite import given
+from redalg.decompose.separate.finite import assume_condition
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.expression import UNDEFINED, Axis, Value, Where
-from redalg.expression.contents import free_axes, of_kind, text_of, values_of
+from redalg.expression.contents import free_axes, of_kind, sympy_text, values_of
 from redalg.monoids import monoid
 
 CASES_LIMIT = 8
@@ -40,7 +40,7 @@ class Case:
     h: Expr
 
 
-def cases(term: Expr, separator: Separator, met: tuple[tuple[Boolean, bool], ...] = ()) -> list[Case] | None:
+def mask_cases(term: Expr, separator: Separator, met: tuple[tuple[Boolean, bool], ...] = ()) -> list[Case] | None:
     """A term by the masks of x in it, the outermost first; None where a part is no g(x)·h(d), or of too many parts."""
     if not separator.side(term) & D:
         return [Case(met, term, S.One)]
@@ -48,10 +48,12 @@ def cases(term: Expr, separator: Separator, met: tuple[tuple[Boolean, bool], ...
     if not masks:
         found = _factors(term, separator)
         return None if found is None else [Case(met, *found)]
-    condition = max(masks, key=lambda one: (one.count_ops(), text_of(one))).condition
+    condition = max(masks, key=lambda one: (one.count_ops(), sympy_text(one))).condition
     made = list[Case]()
     for truth in (True, False):
-        inside = cases(given(term, condition, separator, truth=truth), separator, (*met, (condition, truth)))
+        inside = mask_cases(
+            assume_condition(term, condition, separator, truth=truth), separator, (*met, (condition, truth))
+        )
         if inside is None or len(made) + len(inside) > CASES_LIMIT:
             return None
         made += inside
@@ -70,21 +72,21 @@ def _factors(part: Expr, separator: Separator) -> tuple[Expr, Expr] | None:
     return Add(*(laurent.number(c) * separator.atoms.expr(x) for x, c in column.items())), separator.atoms.expr(d)
 
 
-def chosen(parts: Sequence[tuple[tuple[tuple[Boolean, bool], ...], Expr]], depth: int = 0) -> Expr:
+def piecewise_expression(parts: Sequence[tuple[tuple[tuple[Boolean, bool], ...], Expr]], depth: int = 0) -> Expr:
     """The expression that is each part under its conditions."""
     if len({part for _, part in parts}) == 1:
         return parts[0][1]
     condition = parts[0][0][depth][0]
     sides = ([one for one in parts if one[0][depth][1] is truth] for truth in (True, False))
-    return Where(condition, *(chosen(side, depth + 1) for side in sides))
+    return Where(condition, *(piecewise_expression(side, depth + 1) for side in sides))
 
 
-def counted(found: Sequence[Case], h: Expr) -> Expr:
+def factor_indicator(found: Sequence[Case], h: Expr) -> Expr:
     """1 of the elements with a factor of d, 0 of the others."""
-    return chosen([(one.conditions, S.One if one.h == h else S.Zero) for one in found])
+    return piecewise_expression([(one.conditions, S.One if one.h == h else S.Zero) for one in found])
 
 
-def factors(found: Sequence[Case]) -> list[Expr]:
+def distinct_factors(found: Sequence[Case]) -> list[Expr]:
     """The factors of d that are not 1, each once."""
     return [h for h in dict.fromkeys(one.h for one in found) if h is not S.One]
 
@@ -94,19 +96,19 @@ def count_of(indicator: Expr, separator: Separator) -> Value | None:
     return next((value for value, fact in separator.facts.items() if fact == ("sum", indicator)), None)
 
 
-def separated(term: Expr, separator: Separator) -> tuple[Expr, Expr, Value] | None:
+def product_factors(term: Expr, separator: Separator) -> tuple[Expr, Expr, Value] | None:
     """g and h of Π term = h^count·Π g, and the count; None where the term is none of these, or the count is not known.
 
     Args:
         term: the factor, of x and d.
         separator: tells x from d, and knows what was reduced before.
     """
-    found = cases(term, separator)
-    if found is None or len(factors(found)) != 1:
+    found = mask_cases(term, separator)
+    if found is None or len(distinct_factors(found)) != 1:
         return None
-    [h] = factors(found)
-    count = count_of(counted(found, h), separator)
-    return None if count is None else (chosen([(one.conditions, one.g) for one in found]), h, count)
+    [h] = distinct_factors(found)
+    count = count_of(factor_indicator(found, h), separator)
+    return None if count is None else (piecewise_expression([(one.conditions, one.g) for one in found]), h, count)
 
 
 def with_counts(cascade: Cascade, reduction: Reduction, separator: Separator) -> Cascade | None:
@@ -118,12 +120,12 @@ def with_counts(cascade: Cascade, reduction: Reduction, separator: Separator) ->
     """
     if reduction.monoid.name != "prod" or not separator.side(reduction.term) & D:
         return None
-    found = cases(reduction.term, separator)
-    if found is None or len(found) < 2 or not (of_d := factors(found)):
+    found = mask_cases(reduction.term, separator)
+    if found is None or len(found) < 2 or not (of_d := distinct_factors(found)):
         return None
     if len(of_d) > 1:
         return _apart(cascade, reduction, found, of_d)
-    number = counted(found, of_d[0])
+    number = factor_indicator(found, of_d[0])
     if any(one.monoid.name == "sum" and one.term == number for one in cascade.reductions):
         return None
     count = Reduction(f"{reduction.name}_count", monoid("sum"), number, _axes(number, cascade))
@@ -135,7 +137,7 @@ def _apart(cascade: Cascade, reduction: Reduction, found: Sequence[Case], of_d: 
     made = list[Reduction]()
     for number, h in enumerate(of_d):
         kept = (h, S.One) if number == 0 else (h,)
-        term = chosen([(one.conditions, one.g * one.h if one.h in kept else S.One) for one in found])
+        term = piecewise_expression([(one.conditions, one.g * one.h if one.h in kept else S.One) for one in found])
         name = f"{reduction.name}_{number}"
         made.append(replace(reduction, name=name, term=term, axes=_axes(term, cascade)))
     return with_reductions(cascade, reduction, made, Mul(*(one.value for one in made)))

@@ -61,7 +61,7 @@ class Rounding:
     @property
     def by_power_of_two(self) -> bool:
         """Tell if the scale moves by powers of 2 alone: a float is rounded alike before and after it."""
-        return self.scale is not None and is_power_of_two(self.scale.as_coeff_Mul()[1])
+        return self.scale is not None and is_power_of_two_scale(self.scale.as_coeff_Mul()[1])
 
     @property
     def beyond(self) -> Expr:
@@ -89,13 +89,13 @@ def size_of(rounded: Expr) -> Expr:
     return Abs(rounded.xreplace(whole)).xreplace({dummy: one for one, dummy in whole.items()})
 
 
-def is_power_of_two(scale: Expr) -> bool:
+def is_power_of_two_scale(scale: Expr) -> bool:
     """Tell if an expression is 2^k with k rounded to an integer, however SymPy spells it: 2**k or exp(k·log 2)."""
     if isinstance(scale, exp):
         times, rounded = (scale.args[0] / log(2)).as_coeff_Mul()
         return bool(times.is_Integer) and isinstance(rounded, floor | ceiling)
     if scale.is_Pow and scale.exp.is_Integer:
-        return is_power_of_two(scale.base)
+        return is_power_of_two_scale(scale.base)
     return bool(scale.is_Pow and scale.base == Integer(2) and isinstance(scale.exp.as_coeff_Mul()[1], floor | ceiling))
 
 
@@ -111,7 +111,7 @@ def exact_forms(rounding: Rounding) -> str:
     )
 
 
-def said(rounding: Rounding) -> str:
+def one_pass_sentence(rounding: Rounding) -> str:
     """The sentence that says what one pass does to a rounding."""
     if rounding.scale is None:
         beyond = "" if rounding.within else f" {overflowing(rounding)}"

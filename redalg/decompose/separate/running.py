@@ -1,7 +1,7 @@
 """Roundings at a running scale: where one pass may round so, and which functions of such a rounding keep a bound of it.
 
     cast(g(x)·h(d)) ≈ cast(g·h')/h' · h     |g·h'| ≤ L for every element and prefix, h positive and never growing
-    cast(q) ≈ q                             otherwise: the rounding is left out (`rounding` has the bounds)
+    cast(q) ≈ q                             otherwise: the rounding is left out (`running_rounding` has the bounds)
 
 What must be known of signs is asked of bounds that are simpler: 2^⌊e⌋ ≤ 2^e, 2^⌈e⌉ ≤ 2^(e + 1), 1/max(ε, d) ≤ 1/d.
 """
@@ -25,14 +25,14 @@ RISES = {"max": 1, "min": -1}
 """The direction in which an extremum moves while a pass runs."""
 
 
-def rounding(separator: Separating, cast: Cast, g: Expr, h: Expr) -> Rounding:
+def running_rounding(separator: Separating, cast: Cast, g: Expr, h: Expr) -> Rounding:
     """The rounding of g·h in one pass: at the running h if it may, else not at all."""
     largest = Integer(DTYPES[cast.dtype].largest)
-    runs = is_within(separator, g * smooth(h), largest) and never_grows(separator, smooth(h))
-    return Rounding(cast, h if runs else None, is_within(separator, smooth(cast.args[0]), largest))
+    runs = is_within(separator, g * unrounded_bound(h), largest) and never_grows(separator, unrounded_bound(h))
+    return Rounding(cast, h if runs else None, is_within(separator, unrounded_bound(cast.args[0]), largest))
 
 
-def smooth(scale: Expr) -> Expr:
+def unrounded_bound(scale: Expr) -> Expr:
     """An upper bound of a positive scale without the rounding of its exponent."""
     if not scale.has(floor, ceiling):
         return scale
@@ -48,12 +48,12 @@ def is_within(separator: Separating, rounded: Expr, largest: Expr) -> bool:
     if choice is not None:
         rest = Mul(*(one for one in Mul.make_args(rounded) if one is not choice))
         return all(is_within(separator, rest * branch, largest) for branch in choice.args[1:])
-    factor, rest = divided(separator, rounded).as_coeff_Mul()
+    factor, rest = divide_by_larger(separator, rounded).as_coeff_Mul()
     limits = [(rest, S.One)] * bool(abs(factor) <= largest) + [(factor * rest, largest)]
     return any(separator.sign(limit - part) == 1 == separator.sign(limit + part) for part, limit in limits)
 
 
-def divided(separator: Separating, rounded: Expr) -> Expr:
+def divide_by_larger(separator: Separating, rounded: Expr) -> Expr:
     """Replace a product that divides by max(ε, d) by one that divides by d, which is larger."""
     factors = []
     for factor in Mul.make_args(rounded):

@@ -16,7 +16,7 @@
     expm1(u + v)     → exp(u + v) − 1                                  log1p(a) → log(1 + a)
     sin(u + v)       → sin u · cos v + cos u · sin v                   cos alike
     cosh z           → (exp z + exp(−z))/2                             z of x and d; sinh alike
-    cast(g(x)·h(d))  ≈ cast(g·h')/h' · h                               h' the running h: `rounding` has the bound
+    cast(g(x)·h(d))  ≈ cast(g·h')/h' · h                               h' the running h: bound in `running_rounding`
 
 What has kinks and jumps has its rewrites in `piecewise`. Maximal subtrees of x alone or of d alone are opaque atoms, so
 that masks, gathers, tanh(x) and the like cost nothing; so is a product or a power of x that stands beside a value in a
@@ -59,25 +59,25 @@ from redalg.decompose.separate.exponentials import as_exponential
 from redalg.decompose.separate.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.separate.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.separate.rounding import Rounding
-from redalg.decompose.separate.running import refuse_functions, rounding
+from redalg.decompose.separate.running import refuse_functions, running_rounding
 from redalg.decompose.separate.separating import Separating
 from redalg.decompose.separate.signs import STRICT, UP, Facts, KnownFacts, absolute, is_nonnegative, sign_of
 from redalg.decompose.separate.theorems import (
     D,
     NotSeparable,
     X,
-    coupled,
+    coupling_reason,
     declaring,
+    is_analytic,
     pole,
     singular,
     singularity,
-    smooth,
 )
 from redalg.errors import Text
 from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
-from redalg.expression.contents import of_kind, text_of
-from redalg.expression.expanded import evaluated, expand_products
-from redalg.expression.rebuild import in_order
+from redalg.expression.contents import of_kind, sympy_text
+from redalg.expression.expanded import evaluate_nodes, expand_products
+from redalg.expression.rebuild import canonical_order
 
 
 def rational(number: Expr) -> Ratio | None:
@@ -132,7 +132,7 @@ class Separator(Separating):
         if type(node).__name__ in BY_NAME:
             return self.separate(BY_NAME[type(node).__name__](node.args[0]))
         argument = node.args[0]
-        reason, certain = singular(argument, type(node).__name__, analytic=smooth(argument, self.side))
+        reason, certain = singular(argument, type(node).__name__, analytic=is_analytic(argument, self.side))
         raise NotSeparable(node, reason, certain=certain)
 
     # ---- of x alone, or of d alone -------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Separator(Separating):
         """A subtree of one side: split along products, powers and exponentials, and otherwise one opaque atom."""
         on_x = self.side(node) == X
         if node.is_Number and (value := rational(node)) is not None:
-            return laurent.constant(value)
+            return laurent.constant_polynomial(value)
         if node.is_Mul:
             return self._pure_product(node)
         if isinstance(node, exp):
@@ -154,7 +154,7 @@ class Separator(Separating):
             return self._pure_log(node.args[0])
         if node.is_Add and not on_x:
             return laurent.add(*map(self.pure, node.args))
-        if node.is_Add and (collected := evaluated(node)) != node:
+        if node.is_Add and (collected := evaluate_nodes(node)) != node:
             return self.pure(collected)
         if on_x and (found := as_exponential(node)) is not None:
             return laurent.multiply(self.exponential(found[0]), self.pure(found[1]))
@@ -175,7 +175,7 @@ class Separator(Separating):
         """Keep products and powers of x that stand beside values in a sum, x·y − v(d), as generators of their own."""
         for term in terms:
             found = {node: whole for node in of_kind(Add, term) if (whole := self._whole(node)) is not None}
-            self.products |= {found[node]: None for node in sorted(found, key=text_of)}
+            self.products |= {found[node]: None for node in sorted(found, key=sympy_text)}
 
     def _whole(self, node: Expr) -> Expr | None:
         """The product or power of x that stands alone beside what is free of x."""
@@ -230,7 +230,7 @@ class Separator(Separating):
         out, x_terms = laurent.ONE, list[Expr]()
         for term in terms:
             if self.side(term) == X | D:
-                raise NotSeparable(exp(term), coupled(term, "exp"), certain=True)
+                raise NotSeparable(exp(term), coupling_reason(term, "exp"), certain=True)
             if self.side(term) == X:
                 x_terms.append(term)
             else:
@@ -293,7 +293,7 @@ class Separator(Separating):
         return found
 
     def _product(self, factors: Iterable[Expr]) -> Polynomial:
-        return laurent.product(map(self.separate, factors))
+        return laurent.multiply_all(map(self.separate, factors))
 
     def _power(self, node: Expr) -> Polynomial:
         base, exponent = node.base, node.exp
@@ -306,8 +306,8 @@ class Separator(Separating):
         if isinstance(base, Abs) and exponent.is_Integer and exponent.is_even:
             return self.separate(base.args[0] ** exponent)
         if exponent.is_Integer and exponent > 0:
-            return laurent.power(self.separate(base), int(exponent))
-        analytic = smooth(base, self.side)
+            return laurent.raise_to(self.separate(base), int(exponent))
+        analytic = is_analytic(base, self.side)
         reason, certain = (pole(base, "power", analytic=analytic) if exponent.is_Integer else
                            singularity("power", analytic=analytic))  # fmt: skip
         g, h = self.rank_one(node, base, reason, certain=certain)
@@ -323,7 +323,7 @@ class Separator(Separating):
         raise NotSeparable(node, reason, certain=False, hint=declaring(base))
 
     def _log(self, node: Expr) -> Polynomial:
-        reason, certain = singularity("logarithm", analytic=smooth(node.args[0], self.side))
+        reason, certain = singularity("logarithm", analytic=is_analytic(node.args[0], self.side))
         g, h = self.rank_one(node, node.args[0], reason, certain=certain)
         g, h, unreal = self._of_one_sign(g, h, root=False)
         return laurent.add(self._pure_log(g), self._pure_log(h), unreal)
@@ -355,14 +355,14 @@ class Separator(Separating):
         return out
 
     def _cast(self, node: Cast) -> Polynomial:
-        """A rounding that mixes x and d: exact in no one-pass form (see `rounding`)."""
+        """A rounding that mixes x and d: exact in no one-pass form (see `running_rounding`)."""
         whole = self.separate(node.args[0])
         try:
             g, h = self.rank_one(node, node.args[0], "mixes")
         except NotSeparable:
             g, h = node.args[0], S.One
         content, g = g.as_coeff_Mul()
-        rounded = rounding(self, node, g, h * content)
+        rounded = running_rounding(self, node, g, h * content)
         running = rounded.scale is not None and self.side(g) == X and not g.has(exp)  # e^x alone overflows
         self.roundings.append(rounded if running else replace(rounded, scale=None))
         if not running:
@@ -375,11 +375,11 @@ class Separator(Separating):
         terms = Add.make_args(expand_products(node.args[0]))
         mixed = next((term for term in terms if self.side(term) == X | D), None)
         if mixed is not None:
-            raise NotSeparable(node, coupled(mixed, type(node).__name__), certain=True)
+            raise NotSeparable(node, coupling_reason(mixed, type(node).__name__), certain=True)
         if isinstance(node, sinh | cosh):  # (e^z ± e^−z)/2: the products of the addition theorem overflow and cancel
             z, half = node.args[0], Fraction(1, 2)
             if isinstance(node, cosh):
-                return laurent.scale(laurent.add(*map(self._exp, in_order((z, -z)))), half)
+                return laurent.scale(laurent.add(*map(self._exp, canonical_order((z, -z)))), half)
             return laurent.add(laurent.scale(self._exp(z), half), laurent.scale(self._exp(-z), -half))
         u = Add(*(term for term in terms if self.side(term) == X))
         v = Add(*(term for term in terms if self.side(term) != X))

@@ -17,10 +17,10 @@ from typing import Literal, TypeAlias, final
 
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, cos, cosh, exp, sin, tanh
 
-from redalg.decompose.separate.bounds import bounded
+from redalg.decompose.separate.bounds import bounded_sign
 from redalg.expression import Cast, Element, Let, Value, Where
-from redalg.expression.contents import elements_of, of_kind, text_of, values_of
-from redalg.expression.expanded import addends_of, expanded
+from redalg.expression.contents import elements_of, of_kind, sympy_text, values_of
+from redalg.expression.expanded import addends_of, expansion
 from redalg.expression.operators import operator_of
 
 Sign = Literal["positive", "nonnegative", "negative", "nonpositive"]
@@ -202,7 +202,7 @@ def _extremum(expr: Max | Min, facts: Facts) -> Sign | None:
 
 def _difference(expr: Add, facts: Facts) -> Sign | None:
     """c·(max u − u) and c·(max u − min u) have the sign of c; those of a minimum the other one."""
-    for value in sorted(values_of(expr) & facts.keys(), key=text_of):
+    for value in sorted(values_of(expr) & facts.keys(), key=sympy_text):
         monoid, u = facts[value]
         factor = expr.coeff(value)
         if monoid not in ("max", "min") or factor is None or factor == 0:
@@ -215,7 +215,7 @@ def _difference(expr: Add, facts: Facts) -> Sign | None:
         left = KnownFacts(others, facts.effort) if isinstance(facts, KnownFacts) else others
         for bound in _bounds(monoid, u):
             rest = expr - factor * value + factor * bound
-            rest = expanded(rest) if addends_of(rest) <= ADDENDS_LIMIT else rest
+            rest = expansion(rest) if addends_of(rest) <= ADDENDS_LIMIT else rest
             if rest == 0 or ((other := sign_of(rest, left)) is not None and (other in UP) == (lead in UP)):
                 return lead
     return None
@@ -237,11 +237,11 @@ def _searched(expr: Add, facts: Facts) -> Sign | None:
 
 
 def _bounded(expr: Add, facts: KnownFacts) -> Sign | None:
-    found = bounded(expr, facts, lambda one: _way(sign_of(one, facts)))
+    found = bounded_sign(expr, facts, lambda one: _way(sign_of(one, facts)))
     return None if not found else "nonnegative" if found > 0 else "nonpositive"
 
 
-def divides(expr: Expr, facts: Facts) -> bool:
+def has_sign_of_numerator(expr: Expr, facts: Facts) -> bool:
     """Tell if the sign of a sum follows from the sum times what it divides by, which may be 0 or ∞."""
     if not expr.is_Add or not any(power.exp.is_extended_negative and (values_of(power) or elements_of(power))
                                   for power in of_kind(Pow, expr)):  # fmt: skip

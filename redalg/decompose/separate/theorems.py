@@ -108,7 +108,7 @@ THRESHOLDS = Theorem(
 POLES = Theorem(
     "poles",
     "1/P(x, d)^n has infinite rank.",
-    MOVING + " P is analytic on some interval of x (`smooth`).",
+    MOVING + " P is analytic on some interval of x (`is_analytic`).",
     "Let Σ c_j/P(x, d_j)^n = 0. Continue it to complex x, and go to a zero of P(·, d_i) that is none of the others: "
     "one term alone has no bound there, so that c_i = 0. What has kinks in x alone is analytic between them. Zeros "
     "of P move with d as P is no product; where it has none "
@@ -118,7 +118,7 @@ POLES = Theorem(
 BRANCHES = Theorem(
     "branch points",
     "log P(x, d) and P(x, d)^q with a fractional q have infinite rank.",
-    MOVING + " P is analytic on some interval of x (`smooth`).",
+    MOVING + " P is analytic on some interval of x (`is_analytic`).",
     "As for poles: on a circle about a zero of P(·, d_i) that is no zero of the others, a combination that is 0 comes "
     "back as itself plus 2πi·c_i (for a power: with one term times a root of unity), so that "
     "c_i = 0. A product over F is exp(Σ log F).",
@@ -136,9 +136,10 @@ COUPLINGS = Theorem(
 HULL = Theorem(
     "hull",
     "max and min of h_1(d)·g_1(x) + … + h_r(d)·g_r(x), r > 1, have no state of fixed size.",
-    "Derivatives of g_1 … g_r have rank 2 at a sample (`conditions.independent`), the weights move (`moves`), and at "
-    "least three elements attain the extremum alone in samples (`attaining`); no kink that mixes x and d stands in it. "
-    "Of a term that holds more, three elements do so that would not without it (`decides`).",
+    "Derivatives of g_1 … g_r have rank 2 at a sample (`conditions.independent`), the weights move "
+    "(`varies_with_side`), and at least three elements attain the extremum alone in samples (`count_strict_extrema`); "
+    "no kink that mixes x and d stands in it. Of a term that holds more, three elements do so that would not "
+    "without it (`decides`).",
     "The values of g fill an open set, so that any N points on a small arc of a circle in it are those of N elements. "
     "The directions (h_1, h_2) pass continuously over more than one: choose the arc that has them for normals. Then "
     "each of the N points is the farthest in some direction, and what follows moves with each of the N elements alone.",
@@ -157,7 +158,7 @@ STAIRCASE = Theorem(
 SINGULAR = Theorem(
     "singular values",
     "tanh, tan, atan, asinh and their like of P(x, d) have infinite rank.",
-    MOVING + " P is analytic on some interval of x (`smooth`).",
+    MOVING + " P is analytic on some interval of x (`is_analytic`).",
     "Let c be a finite complex number at which the function is singular, as tanh is at πi/2. Continued to complex x, "
     "f(P(·, d_i)) is singular where P(x, d_i) = c, at places that move with d. In a combination that is 0 the i-th "
     "term alone is singular there, so that c_i = 0.",
@@ -170,7 +171,7 @@ WINNERS = Theorem(
     "later data, and more of all than of half of them; F has no flat parts (`winners`).",
     "What wins by a margin wins still when all elements move a little. So the values that follow are F(x_i, d_i), "
     "each of which moves with one element alone.",
-    ("winners.py:moved",),
+    ("winners.py:apply_winners",),
 )
 MEMBERSHIPS = Theorem(
     "memberships",
@@ -181,7 +182,7 @@ MEMBERSHIPS = Theorem(
     "Completions of one number of elements are connected: for some v(d) is u(x_i), and u of none of their own "
     "elements. The answer then tells prefixes apart that differ in u(x_i) alone, so that a state is a one-to-one "
     "function of those u(x_i).",
-    ("memberships.py:met",),
+    ("memberships.py:apply_memberships",),
 )
 THEOREMS = (
     KINKS, CLIPPING, JUMPS, THRESHOLDS, POLES, BRANCHES, COUPLINGS, HULL, STAIRCASE, SINGULAR, WINNERS, MEMBERSHIPS,
@@ -196,7 +197,7 @@ FLAT = (Where, floor, ceiling, sign, Mod, Cast)
 PIECEWISE = (*FLAT, Abs, Max, Min)
 
 
-def smooth(argument: Expr, side: Callable[[Basic], int]) -> bool:
+def is_analytic(argument: Expr, side: Callable[[Basic], int]) -> bool:
     """Tell if P(x, d) is analytic on some interval of x: no kink or jump mixes x and d, and none is flat in x."""
     return not any(side(node) == X | D or (side(node) & X and isinstance(node, FLAT))
                    for node in nodes_of(argument) if isinstance(node, PIECEWISE))  # fmt: skip
@@ -229,7 +230,7 @@ def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool
                  "singular at different places are independent, so the rank is infinite"), True  # fmt: skip
 
 
-def coupled(term: Expr, function: str) -> Text:
+def coupling_reason(term: Expr, function: str) -> Text:
     """The reason that exp(… + x·d) does not separate."""
     where = "in an exponent" if function == "exp" else f"in `{function}`"
     return Text("couples x and d through the product `", term, f"` {where}: functions {function}(x·d) are independent "

@@ -42,7 +42,7 @@ class Whole:
     rest: Expr
 
 
-def rewritten(polynomial: Polynomial, whole: Whole, atoms: Atoms) -> Polynomial:
+def rewrite_whole(polynomial: Polynomial, whole: Whole, atoms: Atoms) -> Polynomial:
     """t·(…)^k → t·z^k in every monomial."""
     made: Polynomial = {}
     for (x, d), c in polynomial.items():
@@ -53,15 +53,15 @@ def rewritten(polynomial: Polynomial, whole: Whole, atoms: Atoms) -> Polynomial:
 def _with(x: Monomial, whole: Whole, atoms: Atoms) -> Monomial:
     best = x
     for k in range(1, DEGREES + 1):
-        t = quotient(canonical(x, atoms), whole.monomial, k, atoms)
+        t = monomial_quotient(canonical(x, atoms), whole.monomial, k, atoms)
         best = laurent.multiply_monomials(t, ((whole.atom, k),)) if t in whole.beside else best
     return best
 
 
-def quotient(x: Monomial, by: Monomial, k: int, atoms: Atoms) -> Monomial | None:
+def monomial_quotient(x: Monomial, by: Monomial, k: int, atoms: Atoms) -> Monomial | None:
     """x/by^k; None if x lacks a factor of by^k."""
     powers = dict(x)
-    for atom, q in product((), by, k, atoms):
+    for atom, q in monomial_product((), by, k, atoms):
         p = powers.pop(atom, 0)
         if p * q <= 0 or (p < q if q > 0 else p > q):
             return None
@@ -70,7 +70,7 @@ def quotient(x: Monomial, by: Monomial, k: int, atoms: Atoms) -> Monomial | None
     return tuple(sorted(powers.items()))
 
 
-def product(t: Monomial, by: Monomial, k: int, atoms: Atoms) -> Monomial:
+def monomial_product(t: Monomial, by: Monomial, k: int, atoms: Atoms) -> Monomial:
     """t·by^k."""
     return canonical(laurent.multiply_monomials(t, laurent.power_monomial(by, k)), atoms)
 
@@ -101,6 +101,6 @@ def _exponential(term: Expr, q: Ratio, atoms: Atoms) -> Monomial:
     return atoms.monomial(Atom(rest if number > 0 else -rest, on_x=True, exponential=True), factor)
 
 
-def with_wholes(polynomial: Polynomial, wholes: Iterable[Whole], atoms: Atoms) -> Polynomial:
+def rewrite_wholes(polynomial: Polynomial, wholes: Iterable[Whole], atoms: Atoms) -> Polynomial:
     """Write every generator that is kept whole as one atom, one generator after the other."""
-    return reduce(lambda poly, whole: rewritten(poly, whole, atoms), wholes, polynomial)
+    return reduce(lambda poly, whole: rewrite_whole(poly, whole, atoms), wholes, polynomial)

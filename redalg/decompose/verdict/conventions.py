@@ -28,7 +28,7 @@ from sympy import Add, Expr, Mul, S
 from redalg.decompose.extrema.extremal import GENERATOR
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import UNDEFINED, Element, Scalar, Value, Where
-from redalg.expression.contents import of_kind, text_of, values_of
+from redalg.expression.contents import of_kind, sympy_text, values_of
 
 
 def weights(decomposition: Decomposition) -> tuple[Expr, ...]:
@@ -58,18 +58,18 @@ def selections(decomposition: Decomposition) -> tuple[Separation, ...]:
                  if separation.reduction.monoid.name in kinds and separation.times == "∘")  # fmt: skip
 
 
-def factors(decomposition: Decomposition) -> tuple[tuple[Separation, Expr], ...]:
+def extrema_with_factors(decomposition: Decomposition) -> tuple[tuple[Separation, Expr], ...]:
     """Extrema of φ_d(u) that are made of extrema of u, with each factor of d: a 0·∞ at a single element is not seen.
 
     >>> from sympy import Abs
     >>> from redalg import axes, fuse, max, tensor
     >>> n, x = axes("n"), tensor("x[n]")
-    >>> [factor for _, factor in factors(fuse(max(x / max(Abs(x), n), n)).decomposition)]
+    >>> [factor for _, factor in extrema_with_factors(fuse(max(x / max(Abs(x), n), n)).decomposition)]
     [1/max_0]
     """
     found = [(separation, {factor for phi in separation.extremal.h for factor in free_parts(phi) if values_of(factor)})
              for separation in decomposition.separations if separation.extremal]  # fmt: skip
-    return tuple((one, factor) for one, factors in found for factor in sorted(factors, key=text_of))
+    return tuple((one, factor) for one, factors in found for factor in sorted(factors, key=sympy_text))
 
 
 def free_parts(phi: Expr, kind: type[Add | Mul] = Mul) -> Iterator[Expr]:
@@ -98,8 +98,8 @@ def ties(decomposition: Decomposition) -> tuple[tuple[Value, Value], ...]:
     for node in (node for expr in exprs for node in of_kind(Add, expr)):
         lost = [one for one in node.args if isinstance(one, Where) and one.args[1:] == (S.Zero, UNDEFINED)]
         sums = sorted(
-            attained & {value for one in node.args if one not in lost for value in values_of(one)}, key=text_of
+            attained & {value for one in node.args if one not in lost for value in values_of(one)}, key=sympy_text
         )
-        given = sorted({value for one in lost for value in values_of(one)}, key=text_of)
+        given = sorted({value for one in lost for value in values_of(one)}, key=sympy_text)
         found |= {(d, v): None for d in given for v in sums}
     return tuple(found)

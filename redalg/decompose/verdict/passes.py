@@ -21,9 +21,9 @@ from sympy import Expr, Float
 
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
-from redalg.decompose.mapped import mapped
-from redalg.decompose.parse.axes import outermost
-from redalg.decompose.parse.parse import ordered, parse
+from redalg.decompose.mapped import map_cascade
+from redalg.decompose.parse.axes import outermost_reductions
+from redalg.decompose.parse.parse import axes_by_name, parse
 from redalg.decompose.parse.totals import total_of
 from redalg.decompose.verdict.verdict import Decomposition, decompose
 from redalg.errors import InputError, NotFusible, Undecided
@@ -34,15 +34,15 @@ NUMBERS = {1: "one pass", 2: "two passes", 3: "three passes", 4: "four passes"}
 """Numbers of passes in words."""
 
 
-def in_passes(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...] | None:
+def decompose_in_passes(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...] | None:
     """The fewest decompositions, in the order of their passes, that compute a cascade; None if `most` do not.
 
     Without `exact` one pass may round at a running value if the exact passes are too many; several passes never do.
     """
     levels = Levels(cascade, most, exact=True)
     if levels.needed is not None and levels.needed <= most:
-        return tuple(map(decompose, cut(levels.cascade, levels, levels.number)))
-    return None if exact or unseparated(cascade, exact=False) else (decompose(cascade),)
+        return tuple(map(decompose, pass_cascades(levels.cascade, levels, levels.number)))
+    return None if exact or blocking_reduction(cascade, exact=False) else (decompose(cascade),)
 
 
 @final
@@ -69,13 +69,13 @@ class Advice:
         if self.passes is None:
             return self.other or "Write the term as a sum of products g(x)·h(d)."
         call = f"`ra.fuse(…, passes={self.passes})`"
-        run = f"Run {said(self.passes)}: {call} {self._order}."
+        run = f"Run {passes_in_words(self.passes)}: {call} {self._order}."
         return f"{self.other} Or {run[0].lower()}{run[1:]}" if self.other else run
 
     @property
     def _order(self) -> str:
         """The order in which a call of `passes` passes computes, in words."""
-        *earlier, _ = in_passes(self.cascade, self.passes or 1, exact=True) or ()
+        *earlier, _ = decompose_in_passes(self.cascade, self.passes or 1, exact=True) or ()
         if not earlier:
             known = "·".join(f"|{axis}|" for axis in self.cascade.reduced)
             return f"takes {known} from the tensors, which a stream learns last, and reads the data once"
@@ -88,7 +88,7 @@ class Advice:
         return self.text
 
 
-def said(passes: int) -> str:
+def passes_in_words(passes: int) -> str:
     """A number of passes in words."""
     return NUMBERS.get(passes, f"{passes} passes")
 
@@ -101,8 +101,8 @@ def refuse_states(caller: str, cascade: Cascade, earlier: Sequence[Decomposition
     parts = ", ".join(f"pass {number} for {names}" for number, names in enumerate(values, 1))
     approximate = " Fuse without exact= and passes= for the approximate one-pass state." * _is_rounded(cascade)
     raise InputError(
-        f"{caller}: this form takes {said(len(earlier) + 1)} over the data ({parts}), so no state of one pass "
-        f"holds it. Call it on whole tensors, or fuse those values apart and pass them as tensors.{approximate}"
+        f"{caller}: this form takes {passes_in_words(len(earlier) + 1)} over the data ({parts}), so no state of one "
+        f"pass holds it. Call it on whole tensors, or fuse those values apart and pass them as tensors.{approximate}"
     )
 
 
@@ -148,7 +148,7 @@ class Levels:
 
     def settle(self, level: int) -> bool:
         """Move each reduction that does not separate in a pass to the next one; False if one never separates."""
-        while (name := unseparated(self.only(level), exact=self.exact)) is not None:
+        while (name := blocking_reduction(self.only(level), exact=self.exact)) is not None:
             blocked = next(one for one in self.cascade.reductions if one.name == name)
             if not self.count_first(blocked) and not self.defer(blocked, level):
                 return False
@@ -158,7 +158,7 @@ class Levels:
         """The cascade of one pass: its reductions, those of earlier passes as tensors."""
         outputs = tuple(Output(one.name, one, one.indices) for one, own in self.of.items() if own == level)
         before = [one for one, own in self.of.items() if own < level]
-        return pruned(substituted(replace(self.cascade, outputs=outputs), as_tensors(before)))
+        return prune_cascade(substitute_tensors(replace(self.cascade, outputs=outputs), as_tensors(before)))
 
     def count_first(self, blocked: Reduction) -> bool:
         """Let a term know the number of elements; False if it holds no count."""
@@ -183,7 +183,7 @@ class Levels:
         return True
 
 
-def unseparated(cascade: Cascade, *, exact: bool) -> str | None:
+def blocking_reduction(cascade: Cascade, *, exact: bool) -> str | None:
     """The name of a reduction without a one-pass form (if `exact`, one without roundings); None if all have one."""
     try:
         separated = decompose(cascade)
@@ -195,28 +195,28 @@ def unseparated(cascade: Cascade, *, exact: bool) -> str | None:
 # ---- the cut ---------------------------------------------------------------------------------------------------------
 
 
-def cut(cascade: Cascade, levels: Levels, number: int) -> Iterator[Cascade]:
+def pass_cascades(cascade: Cascade, levels: Levels, number: int) -> Iterator[Cascade]:
     """The cascades of a number of passes, the last of which computes as much as it may."""
     if number == 1:
         yield cascade
         return
     early, roundings = early_values(cascade, levels)
-    first, second = split(cascade, early, roundings)
-    yield from map(computing, cut(first, levels, number - 1))
+    first, second = split_cascade(cascade, early, roundings)
+    yield from map(computing, pass_cascades(first, levels, number - 1))
     yield second
 
 
 def computing(cascade: Cascade) -> Cascade:
     """The cascade of a pass before the last, without outputs of an earlier pass: those are tensors to it."""
     tensors = set(cascade.inputs())
-    return pruned(replace(cascade, outputs=tuple(one for one in cascade.outputs if one.name not in tensors)))
+    return prune_cascade(replace(cascade, outputs=tuple(one for one in cascade.outputs if one.name not in tensors)))
 
 
 def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cast]]:
     """The values that the last pass needs as tensors, and the roundings of them that are to be exact."""
     early, roundings, shrunk = set[Value](), list[Cast](), set[str]()
     while True:
-        rest = pruned(substituted(cascade, as_tensors(early)))
+        rest = prune_cascade(substitute_tensors(cascade, as_tensors(early)))
         try:
             running = [one.cast for _, one in decompose(rest).roundings if levels.exact]
             wanted = {value for one in running for value in values_of(one) & levels.of.keys()}
@@ -245,7 +245,7 @@ def offending(cascade: Cascade, blocked: Reduction, wanted: set[Value], *, exact
         tensors = [other for other in running if other not in wanted or other in fewer]
         alone = replace(cascade, outputs=(Output(blocked.name, blocked.value, blocked.axes),))
         tensors.remove(blocked.value)
-        if unseparated(pruned(substituted(alone, as_tensors(tensors))), exact=exact) is None:
+        if blocking_reduction(prune_cascade(substitute_tensors(alone, as_tensors(tensors))), exact=exact) is None:
             needed = fewer
     return set(needed)
 
@@ -263,35 +263,37 @@ def values_in(cascade: Cascade) -> set[Value]:
     return set(cascade.values)
 
 
-def split(cascade: Cascade, needed: Iterable[Value], roundings: Iterable[Cast] = ()) -> tuple[Cascade, Cascade]:
+def split_cascade(cascade: Cascade, needed: Iterable[Value], roundings: Iterable[Cast] = ()) -> tuple[Cascade, Cascade]:
     """The cascade of the needed values and roundings, and the cascade in which they are tensors of the same names."""
     wanted = set(needed)
     given: dict[Expr, Expr] = {**as_tensors(one for one in cascade.values if one in wanted)}
     rounded = []
-    for number, rounding in enumerate(cast for cast in dict.fromkeys(roundings) if repeated(cast, cascade)):
-        tensor = Element(Label(unused(f"rounded_{number}", cascade)), *layout(rounding, cascade))
+    for number, rounding in enumerate(cast for cast in dict.fromkeys(roundings) if rounds_repeatedly(cast, cascade)):
+        tensor = Element(Label(free_name(f"rounded_{number}", cascade)), *rounding_axes(rounding, cascade))
         rounded.append(Output(tensor.name, rounding, tensor.indices, carries=True))
         given[rounding] = tensor
-    second = pruned(produced(substituted(cascade, given)))
+    second = prune_cascade(extract_producers(substitute_tensors(cascade, given)))
     numbers = second.value_tensors()
     values = [Output(reduction.name, as_number(reduction) if reduction.name in numbers else reduction.value,
                      reduction.value.indices)
               for reduction in cascade.reductions if reduction.value in wanted]  # fmt: skip
     used = tuple(one for one in (*values, *rounded) if one.name in second.inputs())
-    return pruned(replace(cascade, outputs=used)), second
+    return prune_cascade(replace(cascade, outputs=used)), second
 
 
-def produced(cascade: Cascade) -> Cascade:
+def extract_producers(cascade: Cascade) -> Cascade:
     """The cascade in which reductions of tensors over other axes are producers: no value in them is still running."""
     found: dict[Expr, Producer] = {}
     for expr in (*(one.term for one in cascade.reductions), *(one.expr for one in cascade.outputs)):
-        for node in outermost(expr):
+        for node in outermost_reductions(expr):
             if node not in found and not values_of(node):
-                name = unused("_".join([node.kind, *(str(axis.name) for axis in node.bound)]), cascade, found.values())
-                axes = ordered(free_axes(node))
+                name = free_name(
+                    "_".join([node.kind, *(str(axis.name) for axis in node.bound)]), cascade, found.values()
+                )
+                axes = axes_by_name(free_axes(node))
                 found[node] = Producer(name, axes, parse({name: (node, axes)}))
     values: dict[Expr, Expr] = {node: one.value for node, one in found.items()}
-    read = mapped(replace(cascade, producers=()), lambda expr: expr.xreplace(values))
+    read = map_cascade(replace(cascade, producers=()), lambda expr: expr.xreplace(values))
     return replace(read, producers=(*cascade.producers, *found.values()))
 
 
@@ -310,14 +312,14 @@ def as_values(values: Iterable[Value]) -> dict[Expr, Expr]:
     return {tensor: one for one, tensor in as_tensors(values).items()}
 
 
-def repeated(cast: Cast, cascade: Cascade) -> bool:
+def rounds_repeatedly(cast: Cast, cascade: Cascade) -> bool:
     """Tell if a sum would round the same number again for every element of an axis that the rounding lacks."""
     axes = free_axes(cast)
     sums = [one for one in cascade.reductions if one.term.has(cast)]
     return cascade.axis in axes and not cascade.inner and all(set(one.axes) - axes for one in sums)
 
 
-def layout(cast: Cast, cascade: Cascade) -> tuple[Axis, ...]:
+def rounding_axes(cast: Cast, cascade: Cascade) -> tuple[Axis, ...]:
     """The axes of a rounding, in the order of a tensor in it that has all; if none has, the reduced axis is last."""
     axes = free_axes(cast)
     for element in sorted(elements_of(cast), key=str):
@@ -326,20 +328,20 @@ def layout(cast: Cast, cascade: Cascade) -> tuple[Axis, ...]:
     return (*sorted(axes - {cascade.axis}, key=str), cascade.axis)
 
 
-def unused(name: str, cascade: Cascade, others: Iterable[Producer] = ()) -> str:
+def free_name(name: str, cascade: Cascade, others: Iterable[Producer] = ()) -> str:
     """The name, with underscores appended if a part of the cascade or one of other producers bears it."""
     taken = {*cascade.inputs(), *(one.name for one in cascade.scalars()), *(one.name for one in cascade.values)}
     taken |= {one.name for one in (*cascade.producers, *others)}
-    return name if name not in taken else unused(f"{name}_", cascade, others)
+    return name if name not in taken else free_name(f"{name}_", cascade, others)
 
 
-def substituted(cascade: Cascade, given: Mapping[Expr, Expr]) -> Cascade:
+def substitute_tensors(cascade: Cascade, given: Mapping[Expr, Expr]) -> Cascade:
     """The cascade with values replaced by tensors, their reductions gone."""
     reductions = tuple(reduction for reduction in cascade.reductions if reduction.value not in given)
-    return with_domain(mapped(replace(cascade, reductions=reductions), lambda expr: expr.xreplace(given)))
+    return with_domain(map_cascade(replace(cascade, reductions=reductions), lambda expr: expr.xreplace(given)))
 
 
-def pruned(cascade: Cascade) -> Cascade:
+def prune_cascade(cascade: Cascade) -> Cascade:
     """The cascade without the reductions and producers that no output needs."""
     used = {value for one in cascade.outputs for value in values_of(one.expr)} | values_of(cascade.domain)
     kept = []

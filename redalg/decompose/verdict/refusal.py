@@ -16,7 +16,7 @@ from redalg.errors import NotFusible, Text, Undecided
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 
-def verdict(
+def verdict_of_finding(
     reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade, *, whole: bool = True
 ) -> NotFusible | Undecided:
     """The exception for a finding: a refusal if a theorem and the samples, or the samples in digits, say no.
@@ -32,8 +32,8 @@ def verdict(
     looked: tuple[object, ...] = (Text("term: ", reduction.term), reason, Text("rank test: ", test))
     extremum = reduction.monoid.name in {**ENDS, **MEMBERS}  # whose theorems are about elements, not about ranks
     if not whole:
-        return Undecided(reduction.name, Text(reason, f"{GENERAL}. {spared(test)}."), finding.hint, looked)
-    if not varies(reduction, cascade):
+        return Undecided(reduction.name, Text(reason, f"{GENERAL}. {needlessness_remark(test)}."), finding.hint, looked)
+    if not has_data_of_any_length(reduction, cascade):
         looked += ("its x take few values, for which the theorem and the samples do not speak",)
     elif finding.certain and (test.grows or extremum):
         reason = Text(reason, f". {no_state(cascade)} holds what a later {values} would need of the elements already "
@@ -45,7 +45,7 @@ def verdict(
     if test.settles:
         looked += (f"the rank looks like {test.ranks[1]}; no separation was found",)
         if finding.certain or general:
-            reason = Text(reason, "" if general else GENERAL, f". {unsettled(test)}")
+            reason = Text(reason, "" if general else GENERAL, f". {contradiction_remark(test)}")
     return Undecided(reduction.name, Text(reason, "."), finding.hint, looked)
 
 
@@ -58,7 +58,7 @@ PROVEN = (f"no sum of at most {SMALL} products g(x)·h(d) is the term, since its
 """The fact that samples prove alone: every such minor of such a sum is 0."""
 
 
-def unsettled(test: RankTest) -> str:
+def contradiction_remark(test: RankTest) -> str:
     """The remark on samples that contradict a theorem, which is about its node alone."""
     rank = test.ranks[1]
     if not rank:
@@ -67,7 +67,7 @@ def unsettled(test: RankTest) -> str:
     return f"Yet at {test.rows} samples of x the term has the rank of {products}, which redalg did not find"
 
 
-def spared(test: RankTest) -> str:
+def needlessness_remark(test: RankTest) -> str:
     """The remark on samples of outputs that may not need a reduction."""
     if not test.ranks[1]:
         return "Yet at samples no output moves with it"
@@ -82,7 +82,7 @@ def no_state(cascade: Cascade) -> str:
     return "No state whose size does not grow with " + "·".join(f"|{axis}|" for axis in cascade.reduced)
 
 
-def varies(reduction: Reduction, cascade: Cascade) -> bool:
+def has_data_of_any_length(reduction: Reduction, cascade: Cascade) -> bool:
     """Tell if x is data of any length: not the index alone, and not so few elements that a state may hold them.
 
     The theorems say that functions of x at different d are independent, which takes enough of x; the samples show if d

@@ -26,26 +26,26 @@ from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extrema.deciding import decides
 from redalg.decompose.extrema.extremal import GENERATOR, LATTICE, Extremal, Slot, extremal, increasing
-from redalg.decompose.extrema.truth import truth
-from redalg.decompose.parse.merged import merged
+from redalg.decompose.extrema.truth import truth_extremum
+from redalg.decompose.parse.merged import merge_reductions
 from redalg.decompose.parse.totals import with_known_total
 from redalg.decompose.samples.conditions import speaks
-from redalg.decompose.samples.memberships import MEMBERS, met
-from redalg.decompose.samples.needs import needs, of_outputs
+from redalg.decompose.samples.memberships import MEMBERS, apply_memberships
+from redalg.decompose.samples.needs import needs, output_rank_test
 from redalg.decompose.samples.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
-from redalg.decompose.samples.winners import moved
+from redalg.decompose.samples.winners import apply_winners
 from redalg.decompose.separate import laurent, products
 from redalg.decompose.separate.choices import of_either_branch
 from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
-from redalg.decompose.separate.guarded import guarded, hides
+from redalg.decompose.separate.guarded import hides, parts_by_guard
 from redalg.decompose.separate.identities import REWRITES, Rewrite, spellings
 from redalg.decompose.separate.laurent import Atoms, Monomial, Polynomial, Ratio
 from redalg.decompose.separate.rounding import Rounding
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.span import Span
-from redalg.decompose.separate.theorems import D, NotSeparable, X, smooth
+from redalg.decompose.separate.theorems import D, NotSeparable, X, is_analytic
 from redalg.decompose.separate.whole import Whole
-from redalg.decompose.verdict.refusal import GENERAL, verdict
+from redalg.decompose.verdict.refusal import GENERAL, verdict_of_finding
 from redalg.errors import NotFusible, Text, Undecided
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
@@ -181,7 +181,7 @@ def decompose(cascade: Cascade) -> Decomposition:
             if (other := of_either_branch(cascade, reduction, separator)) is not None:
                 with suppress(NotFusible, Undecided):
                     return decompose(other)
-            found = audited(reduction, term, finding, separator, cascade)
+            found = settle_by_rank(reduction, term, finding, separator, cascade)
             if isinstance(found, Decomposition):
                 return found
             made.append(found)
@@ -210,20 +210,20 @@ def separation(reduction: Reduction, term: Expr, separator: Separator, opened: i
     return separation(reduction, cases, separator, opened + 1)
 
 
-def audited(
+def settle_by_rank(
     reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
 ) -> Separation | Decomposition:
     """Settle a finding by the rank test: return a separation found after rewriting, or raise the verdict.
 
     If reductions without a state cancel in the outputs, return the decomposition of the cascade in which they do.
     """
-    audit = measured(reduction, term, separator, cascade)
+    audit = rank_audit(reduction, term, separator, cascade)
     if finding.certain and audit.test.settles:  # a kink may lie beside all samples
-        audit = audit.again(tested(reduction, term))
+        audit = audit.again(rank_summand(reduction, term))
     test = audit.test
     divided = isinstance(finding.node, Pow) and bool(test.ranks)  # a pole may cancel in a term of any rank
     rewrites = REWRITES if test.settles else REWRITES[not divided : 2]
-    if (found := rewritten(rewrites, reduction, term, separator, cascade)) is not None:
+    if (found := separate_rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
     if test.grows and reduction.monoid.name == "sum":
         test = of_node(finding, audit)
@@ -234,20 +234,20 @@ def audited(
         finding = NotSeparable(finding.node, Text(finding.reason, GENERAL), certain=False, hint=finding.hint)
     if not finding.certain:
         here = setting_of(separator, cascade)
-        finding = met(moved(finding, reduction, term, here), reduction, term, here)
+        finding = apply_memberships(apply_winners(finding, reduction, term, here), reduction, term, here)
     if test.grows and not finding.certain:
-        test = audit.in_digits(tested(reduction, term))
-    refusal = verdict(reduction, finding, test, cascade)
+        test = audit.in_digits(rank_summand(reduction, term))
+    refusal = verdict_of_finding(reduction, finding, test, cascade)
     later = cascade.reductions[cascade.reductions.index(reduction) + 1 :]
     if isinstance(refusal, NotFusible) and not needs(cascade, reduction, later):
         terms = without_state(reduction, term, separator, cascade)
         setting = audit.setting or setting_of(separator, cascade)
-        spared = None if needs(cascade, reduction, terms) else of_outputs(cascade, terms, setting)
+        spared = None if needs(cascade, reduction, terms) else output_rank_test(cascade, terms, setting)
         if spared is not None and spared.settles:
-            if (other := merged(cascade, [*terms])) is not None:
+            if (other := merge_reductions(cascade, [*terms])) is not None:
                 with suppress(NotFusible, Undecided):
                     return decompose(other)
-            refusal = verdict(reduction, finding, spared, cascade, whole=False)
+            refusal = verdict_of_finding(reduction, finding, spared, cascade, whole=False)
     raise refusal from None
 
 
@@ -290,14 +290,14 @@ def of_rest(finding: NotSeparable, audit: Audit, term: Expr, separator: Separato
     return audit.test
 
 
-def measured(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
+def rank_audit(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
     """The rank test of a sum's term, or of the logarithm of a product's term, since Π F = exp(Σ log F)."""
     if reduction.monoid.name not in ("sum", "prod"):
         return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
-    return setting_of(separator, cascade).audit(tested(reduction, term))
+    return setting_of(separator, cascade).audit(rank_summand(reduction, term))
 
 
-def tested(reduction: Reduction, term: Expr) -> Expr:
+def rank_summand(reduction: Reduction, term: Expr) -> Expr:
     """The summand of a sum, or the logarithm of a product's factor."""
     return term if reduction.monoid.name == "sum" else log(Abs(term, evaluate=False), evaluate=False)
 
@@ -312,7 +312,7 @@ NODES_LIMIT = 8
 """Nodes that are taken out of a term to find what separates."""
 
 
-def rewritten(
+def separate_rewritten(
     rewrites: Sequence[Rewrite], reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade
 ) -> Separation | None:
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
@@ -330,7 +330,7 @@ def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Sepa
     """Separate a sum: its term as a polynomial."""
     domain = separator.domain
     masked = reduction.term if live_term(reduction.term, domain) == term else term
-    found = guarded(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
+    found = parts_by_guard(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
     if found.keys() == {S.One}:
         found = {S.One: term}
     polynomials = {some: separator.separate(live_term(part, domain)) for some, part in found.items()}
@@ -381,7 +381,7 @@ def separate_truth(reduction: Reduction, term: Expr, separator: Separator) -> Se
     """The extrema of x alone from which the truth of a condition follows."""
     if not separator.side(term) & D:
         return separate_other(reduction, term, separator)
-    found = truth(reduction.monoid.name, term, separator)
+    found = truth_extremum(reduction.monoid.name, term, separator)
     return Separation(reduction, {}, Written(found.g, found.h, "∘"), extremal=found)
 
 
@@ -392,11 +392,11 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
     polynomial = separator.separate(term)
     columns = laurent.columns(polynomial)
     if len(columns) != 1:
-        if (found := products.separated(term, separator)) is not None:
+        if (found := products.product_factors(term, separator)) is not None:
             g, h, count = found
             return Separation(reduction, {}, Written((g,), (h,), "^"), count=count)
         reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"
-        separator.rank_one(term, term, reason, certain=smooth(term, separator.side))
+        separator.rank_one(term, term, reason, certain=is_analytic(term, separator.side))
         raise NotSeparable(reduction.term, reason, certain=False)
     [(d, column)] = columns.items()
     written = Written((vector_expr(column, separator.atoms),), (separator.atoms.expr(d),), "^")

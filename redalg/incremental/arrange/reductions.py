@@ -14,7 +14,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes
 from redalg.incremental.arrange.stages import PRODUCED
-from redalg.incremental.combine.structures import join_of, lifted, parts_of
+from redalg.incremental.combine.structures import component_symbols, join_of, lifted
 from redalg.incremental.form import FusedForm, Structure
 from redalg.monoids.table import KNOWN
 
@@ -30,7 +30,7 @@ def check_reductions(form: FusedForm) -> None:
 def _check_integers(structure: Structure, axis: Axis) -> None:
     if structure.monoid in KNOWN:
         return
-    parts = [parts_of(structure.monoid, name) for name in "ab"]
+    parts = [component_symbols(structure.monoid, name) for name in "ab"]
     known = {
         value for own in parts for value, part in zip(own, structure.monoid.components, strict=True) if part.integer
     }

@@ -12,9 +12,9 @@ from typing import Any
 from sympy import Expr
 
 from redalg.decompose.cascade import Cascade
-from redalg.decompose.mapped import mapped as mapped_cascade
+from redalg.decompose.mapped import map_cascade
 from redalg.incremental.form import FusedForm
-from redalg.incremental.mapped import mapped
+from redalg.incremental.mapped import map_form
 
 
 def replaced(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
@@ -23,12 +23,12 @@ def replaced(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
     def change(node: Any) -> Any:
         return node.xreplace(found)
 
-    return mapped(replace(form, cascade=_without(form.cascade, found)), change)
+    return map_form(replace(form, cascade=_without(form.cascade, found)), change)
 
 
 def substituted(cascade: Cascade, found: Mapping[Expr, Expr]) -> Cascade:
     """The definition with symbols replaced; producers whose values are among them are gone."""
-    return mapped_cascade(_without(cascade, found), lambda node: node.xreplace(found))
+    return map_cascade(_without(cascade, found), lambda node: node.xreplace(found))
 
 
 def _without(cascade: Cascade, found: Mapping[Expr, Expr]) -> Cascade:

@@ -23,14 +23,14 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Output, Producer
-from redalg.decompose.parse.parse import ordered, parse
-from redalg.decompose.verdict.passes import pruned
+from redalg.decompose.parse.parse import axes_by_name, parse
+from redalg.decompose.verdict.passes import prune_cascade
 from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
 from redalg.incremental.arrange.replaced import replaced, substituted
-from redalg.incremental.derive.derive import of_kernels
+from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.stages import Stages
 
@@ -142,7 +142,7 @@ class Division:
             return {}
         names = {one: self.fresh(one.name) for one in group}
         try:
-            made = of_kernels(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
+            made = online_form(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
         except RedalgError:
             self.taken -= set(names.values())
             return {}
@@ -159,7 +159,7 @@ class Division:
     def forms_of(self, cascade: Cascade) -> list[FusedForm]:
         """The form of a cascade; if no pass holds it, the forms of its reductions, one after the other."""
         try:
-            return [of_kernels(decompose(cascade))]
+            return [online_form(decompose(cascade))]
         except (NotFusible, Undecided) as refusal:
             if len(cascade.reductions) < 2:
                 raise PlanError(f"`{cascade.outputs[0].name}` has no form of one pass: {refusal.reason}") from refusal
@@ -227,7 +227,7 @@ class Division:
     def elementwise(self, output: FormOutput, expr: Expr, none: Boolean) -> FusedForm:
         """The stage of an output that carries the streamed axis and reduces nothing."""
         made = Output(output.name, expr, output.axes, carries=True)
-        form = of_kernels(decompose(pruned(replace(self.form.cascade, reductions=(), outputs=(made,)))))
+        form = online_form(decompose(prune_cascade(replace(self.form.cascade, reductions=(), outputs=(made,)))))
         return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
     def finished(self, later: Collection[FormOutput]) -> Stages:
@@ -306,7 +306,7 @@ def apart(stages: Stages, held: Callable[[FusedForm], bool]) -> Stages:
 def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
     """The form of some of the outputs alone."""
     cascade = replace(form.cascade, outputs=tuple(one for one in form.cascade.outputs if one.name in names))
-    return of_kernels(decompose(pruned(cascade)))
+    return online_form(decompose(prune_cascade(cascade)))
 
 
 def tiled(producer: Producer) -> bool:
@@ -344,7 +344,7 @@ def names_of(cascade: Cascade) -> Iterator[str]:
 
 def axes_of(expr: Expr) -> tuple[Axis, ...]:
     """The axes of an expression, in the order of a tensor that holds it."""
-    return ordered(free_axes(expr))
+    return axes_by_name(free_axes(expr))
 
 
 def outermost(expr: Basic) -> list[Reduce]:

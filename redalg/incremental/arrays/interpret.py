@@ -34,13 +34,13 @@ Slots = dict[Value, Any]
 def run_program(program: Program, scope: Scope, given: Mapping[Value, Any]) -> Slots:
     """The results of a program over the scope's ranges, from the values that it is given."""
     if scope.far:
-        return interpreted(program, scope, given)
+        return run_lines(program, scope, given)
     arrays = list(map(given.__getitem__, program.inputs))
     tape = tape_of(program, scope, arrays)
     return dict(zip(program.results, tape.run(scope, arrays), strict=True))
 
 
-def interpreted(program: Program, scope: Scope, given: Mapping[Value, Any]) -> Slots:
+def run_lines(program: Program, scope: Scope, given: Mapping[Value, Any]) -> Slots:
     """The same, line by line."""
     plain = scope.over({}, dict(given))
     live, masks = plain, program.domain is not S.true
@@ -66,17 +66,17 @@ def tape_of(program: Program, scope: Scope, arrays: list[Any]) -> Tape:
     key = (type(ops), ops.compute, ops.device, scope.axes, tuple(scope.tensors), *map(DTYPE, scope.tensors.values()),
            *map(DTYPE, arrays), *map(is_whole, scope.scalars.values()))  # fmt: skip
     if key not in known:
-        known[key] = recorded(program, scope, arrays)
+        known[key] = record_tape(program, scope, arrays)
     return known[key]
 
 
-def recorded(program: Program, scope: Scope, arrays: list[Any]) -> Tape:
+def record_tape(program: Program, scope: Scope, arrays: list[Any]) -> Tape:
     """Record a program over the first element of every axis."""
     first = (slice(0, 1),) * len(scope.axes)
     sample = scope.over({axis: (start, min(stop, start + 1)) for axis, (start, stop) in scope.ranges.items()})
     recorder = Recorder(scope.ops, sample, [array[first] for array in arrays])
     given = dict(zip(program.inputs, recorder.inputs, strict=True))
-    results = interpreted(program, replace(sample, ops=recorder), given)
+    results = run_lines(program, replace(sample, ops=recorder), given)
     return recorder.tape(list(results.values()))
 
 
@@ -156,7 +156,7 @@ class Executor:
         return {one.name: conditioned.of(one) for one in wanted}
 
 
-def define(cascade: Cascade, scope: Scope) -> dict[str, Any]:
+def interpret_cascade(cascade: Cascade, scope: Scope) -> dict[str, Any]:
     """The outputs by the definition, reduction by reduction: the interpreter of the Cascade, and the reference."""
     return {value.name: array for value, array in run_program(definitions(cascade), scope, {}).items()}
 

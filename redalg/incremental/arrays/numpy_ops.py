@@ -13,7 +13,7 @@ from redalg.expression.operators import OPERATORS, numpy_function
 from redalg.incremental.arrays.arrays import ArrayOps
 
 
-def rounded(array: Any, bits: int, smallest: int, largest: float) -> Any:
+def round_to_format(array: Any, bits: int, smallest: int, largest: float) -> Any:
     """To nearest, ties to even, in a format given by its mantissa, smallest exponent and largest value."""
     _, exponent = np.frexp(array)
     step = np.ldexp(np.asarray(1.0, array.dtype), np.maximum(exponent - 1, smallest) - bits)
@@ -58,7 +58,7 @@ class NumpyOps(ArrayOps):
             return self.to_compute(np.clip(np.rint(array), limits.min, limits.max))
         if is_emulated(dtype):
             row = DTYPES[dtype]
-            return self.to_compute(rounded(np.asarray(array), row.digits - 1, row.least, row.limit))
+            return self.to_compute(round_to_format(np.asarray(array), row.digits - 1, row.least, row.limit))
         return self.to_compute(np.asarray(array).astype(dtype))
 
     def integer(self, array: Any) -> Any:

@@ -22,7 +22,7 @@ from redalg.expression import Axis
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.combine.let import Gather, Join
-from redalg.incremental.combine.structures import NOWHERE, join_of, parts_of
+from redalg.incremental.combine.structures import NOWHERE, component_symbols, join_of
 from redalg.incremental.form import Structure
 from redalg.monoids import Monoid
 
@@ -52,7 +52,7 @@ class Layout:
 # ---- a structure on a scope ------------------------------------------------------------------------------------------
 
 
-def layout(structure: Structure, axis: Axis, scope: Scope) -> Layout:
+def structure_layout(structure: Structure, axis: Axis, scope: Scope) -> Layout:
     """The layout of a structure's arrays in a scope."""
     if structure.place is None:
         return Layout(scope.ops, scope.place(axis))
@@ -62,7 +62,10 @@ def layout(structure: Structure, axis: Axis, scope: Scope) -> Layout:
 def fold_elements(let: Gather, scope: Scope, *arrays: Any) -> Element:
     """Fold the components over the scope's ranges of the line's axes into one element, axis by axis."""
     structure, axes = let.structure, let.axes
-    lies, lengths = layout(structure, let.axis, scope), {scope.place(axis): scope.length(axis) for axis in axes}
+    lies, lengths = (
+        structure_layout(structure, let.axis, scope),
+        {scope.place(axis): scope.length(axis) for axis in axes},
+    )
     sizes = [[one.shape[dim] for one in arrays] for dim in range(len(scope.axes))]
     shape = [lengths.get(dim, 0 if 0 in size else max(size)) for dim, size in enumerate(sizes)]
     if 0 in lengths.values():
@@ -93,7 +96,7 @@ def empty(monoid: Monoid, lies: Layout, shape: list[int]) -> Element:
 def join_elements(let: Join, scope: Scope, *components: Any) -> Element:
     """a ⊕ b, a before b, each component along its own axes alone."""
     a, b = components[: len(let.first)], components[len(let.first) :]
-    made = joiner(let.structure, layout(let.structure, let.axis, scope), scope)(a, b)
+    made = joiner(let.structure, structure_layout(let.structure, let.axis, scope), scope)(a, b)
     return tuple(_within(value.indices, array, scope, like)
                  for value, array, like in zip(let.structure.values, made, a, strict=True))  # fmt: skip
 
@@ -118,7 +121,7 @@ def joiner(structure: Structure, lies: Layout, scope: Scope) -> Joiner:
     """The join of two elements: the array library's own, or that of the monoid's expressions."""
     native = NATIVE.get(structure.monoid.name)
     if native is None:
-        return lambda a, b: combined(structure.monoid, a, b, scope)
+        return lambda a, b: combine_elements(structure.monoid, a, b, scope)
 
     def join(a: Element, b: Element) -> Element:
         shapes = zip(*(one.shape for one in (*a, *b)), strict=True)
@@ -129,9 +132,9 @@ def joiner(structure: Structure, lies: Layout, scope: Scope) -> Joiner:
     return join
 
 
-def combined(monoid: Monoid, a: Element, b: Element, scope: Scope) -> Element:
+def combine_elements(monoid: Monoid, a: Element, b: Element, scope: Scope) -> Element:
     """a ⊕ b by the monoid's own expressions."""
-    symbols = (*parts_of(monoid, "a"), *parts_of(monoid, "b"))
+    symbols = (*component_symbols(monoid, "a"), *component_symbols(monoid, "b"))
     inner = scope.over({}, dict(zip(symbols, (*a, *b), strict=True)))
     return tuple(inner.evaluate(expr) if component.integer else inner.number(expr)
                  for expr, component in zip(join_of(monoid), monoid.components, strict=True))  # fmt: skip

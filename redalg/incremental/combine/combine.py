@@ -21,7 +21,7 @@ from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.combine.let import Precision
 from redalg.incremental.combine.lines import Lines, is_below_all, is_finite_number
-from redalg.incremental.combine.sources import Source, Target, subtracted
+from redalg.incremental.combine.sources import Source, Target, finite_pivot
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Structure
 
 JOINS = {"max": Max, "min": Min, "sum": Add}
@@ -37,7 +37,7 @@ def combine(form: FusedForm, sources: Sequence[Source], lines: Lines) -> dict[Va
     for pivot in form.pivots:
         if not pivot.has_slot:
             c = lines.assign(pivot.value.name, pivot.source.xreplace(state), Precision.EXACT_PLACES)
-            running[pivot.value] = lines.assign(f"{c}_safe", subtracted(pivot, c, form), Precision.EXACT_PLACES)
+            running[pivot.value] = lines.assign(f"{c}_safe", finite_pivot(pivot, c, form), Precision.EXACT_PLACES)
     for pivot in form.shifted:
         *earlier, start = (source.start(pivot, running, lines) for source in sources)
         for c in reversed(earlier):
@@ -69,7 +69,7 @@ def _target(form: FusedForm, state: dict[Expr, Value], running: dict[Expr, Value
     """The pivots of a state, as they are and as they are subtracted."""
     shifted = dict[Expr, Value]()
     for pivot in form.shifted:
-        c = subtracted(pivot, state[pivot.value], form)
+        c = finite_pivot(pivot, state[pivot.value], form)
         shifted[pivot.value] = lines.assign(f"{pivot.value}_safe", c, Precision.EXACT_PLACES)
     return Target(state, {**running, **shifted})
 

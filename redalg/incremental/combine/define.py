@@ -9,7 +9,7 @@ from redalg.decompose.parse.foreign import adopt
 from redalg.expression import Axis, Label, Value
 from redalg.incremental.combine.let import Precision, Program
 from redalg.incremental.combine.lines import Lines
-from redalg.incremental.combine.structures import lifted, parts_of
+from redalg.incremental.combine.structures import component_symbols, lifted
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Structure
 from redalg.monoids import held_as
@@ -69,7 +69,9 @@ def _reduced(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, found: 
 def _selected(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, found: Found) -> Value:
     """A result of a monoid of several components."""
     held = held_as(reduction.monoid)
-    structure = Structure(parts_of(held, reduction.name, reduction.axes), held, reduction.term, reduction.place)
+    structure = Structure(
+        component_symbols(held, reduction.name, reduction.axes), held, reduction.term, reduction.place
+    )
     parts = lifted(held, tuple(operand.xreplace(found) for operand in structure.operands), over[0])
     symbols = lines.gather(structure, parts, over)
     number, result = reduction.monoid.result(reduction.result)

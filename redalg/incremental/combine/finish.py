@@ -13,7 +13,7 @@ from redalg.expression.contents import values_of
 from redalg.incremental.combine.define import add_producers
 from redalg.incremental.combine.let import Precision, Program
 from redalg.incremental.combine.lines import Lines
-from redalg.incremental.combine.sources import slots_of, subtracted
+from redalg.incremental.combine.sources import finite_pivot, slots_of
 from redalg.incremental.form import FormOutput, FusedForm
 
 
@@ -27,7 +27,7 @@ def finish_program(form: FusedForm) -> Program:
         if pivot.value in extrema:  # it is −∞ of nothing, as the definition says
             continue
         c = state.get(pivot.value) or lines.assign(f"{pivot.value}_free", pivot.source, Precision.EXACT_PLACES)
-        at[pivot.value] = lines.assign(f"{pivot.value}_safe", subtracted(pivot, c, form), Precision.EXACT_PLACES)
+        at[pivot.value] = lines.assign(f"{pivot.value}_safe", finite_pivot(pivot, c, form), Precision.EXACT_PLACES)
     whole = {one.value for one in form.cascade.reductions if one.dtype == "int64"}
     for assignment in form.assignments:
         precision = Precision.OWN if assignment.value in whole else Precision.COMPUTE

@@ -31,7 +31,7 @@ At = Mapping[Expr, Expr]
 """A symbol of the form -> the value of a program that stands for it."""
 
 
-def subtracted(pivot: Pivot, c: Value, form: FusedForm) -> Expr:
+def finite_pivot(pivot: Pivot, c: Value, form: FusedForm) -> Expr:
     """The pivot of an empty state set to 0: it is −∞, and for a shift (the centre may be a minimum) ±∞.
 
     The pivot of an exponential stays at +∞: only an element of the data makes it so, and the result is not finite.
@@ -350,7 +350,7 @@ class States(Source):
 
     def _safe(self, pivot: Pivot, lines: Lines) -> Value:
         c = self.pivots[pivot.value]
-        return lines.assign(f"{c}_safe", subtracted(pivot, c, self.form), Precision.EXACT_PLACES)
+        return lines.assign(f"{c}_safe", finite_pivot(pivot, c, self.form), Precision.EXACT_PLACES)
 
     def _ratio(self, scales: tuple[tuple[Pivot, Expr], ...], running: At, lines: Lines) -> Value:
         """ρ = Π exp(q·(m − m')), 0 for a state in which every u is 0. For magnitudes m/m', 1 for zeros alone."""

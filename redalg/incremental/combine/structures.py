@@ -20,7 +20,7 @@ def lifted(monoid: Monoid, operands: tuple[Expr, ...], axis: Axis) -> tuple[Expr
     return tuple(adopt(part.args[0] if isinstance(part, Tuple) else part) for part in parts)
 
 
-def parts_of(monoid: Monoid, name: str, axes: tuple[Axis, ...] = ()) -> tuple[Value, ...]:
+def component_symbols(monoid: Monoid, name: str, axes: tuple[Axis, ...] = ()) -> tuple[Value, ...]:
     """A symbol for each component of an element."""
     return tuple(Value(Label(f"{name}_{component.name}"), *axes) for component in monoid.components)
 
@@ -28,4 +28,4 @@ def parts_of(monoid: Monoid, name: str, axes: tuple[Axis, ...] = ()) -> tuple[Va
 @cache
 def join_of(monoid: Monoid) -> tuple[Expr, ...]:
     """a ⊕ b on symbols, component by component."""
-    return tuple(map(adopt, monoid.join(parts_of(monoid, "a"), parts_of(monoid, "b"))))
+    return tuple(map(adopt, monoid.join(component_symbols(monoid, "a"), component_symbols(monoid, "b"))))

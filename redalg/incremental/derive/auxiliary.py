@@ -53,7 +53,7 @@ class Candidates:
             squared = {atom for atom, q in shiftable if q >= 2}
             taken |= {atom for atom, _ in shiftable if squared - {atom}}  # the weight of a square stays as it is
         powers, products = powers - taken, products - taken
-        mixes = bool(beside) or any(differences(expr) for expr in finished(decomposition))
+        mixes = bool(beside) or any(differences(expr) for expr in expressions_after_loop(decomposition))
         mixes |= any(len(laurent.columns(one.polynomial)) > 1 or one.centres for one in centred.values())
         self.powers = frozenset(powers) if mixes else frozenset()
         self.products = frozenset(products - powers) if mixes else frozenset()
@@ -80,7 +80,7 @@ class Candidates:
         return not generator.exponential and not indicator
 
 
-def finished(decomposition: Decomposition) -> Iterator[Expr]:
+def expressions_after_loop(decomposition: Decomposition) -> Iterator[Expr]:
     """The expressions of values after the loop: outputs, extrema, and the factors of d."""
     yield from (one.expr for one in decomposition.cascade.outputs)
     atoms = decomposition.separator.atoms.list
@@ -103,7 +103,7 @@ def carried_sums(decomposition: Decomposition) -> Iterator[Expr]:
 def differences(expr: Basic) -> bool:
     """Tell if some sum in the expression has two terms, or a term and its divisor, that hold values or slots."""
 
-    return any(sum(bool(part.atoms(Value, Dummy)) for term in terms for part in parts_of(term)) > 1
+    return any(sum(bool(part.atoms(Value, Dummy)) for term in terms for part in fraction_parts(term)) > 1
                for terms in summands(expr))  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def summands(*exprs: Basic) -> Iterator[tuple[Expr, ...]]:
     yield from (one.args for one in of_kind(log, *exprs) if one.args[0].is_Mul)
 
 
-def parts_of(term: Expr) -> tuple[Expr, ...]:
+def fraction_parts(term: Expr) -> tuple[Expr, ...]:
     """A term of a sum, or its numerator and denominator if the latter holds values: over S, Q/S − 1 is Q − S."""
     above, below = term.as_numer_denom() if term.is_Mul or term.is_Pow else (term, S.One)
     return (above, below) if values_of(below) else (term,)
@@ -143,7 +143,7 @@ def _moments(atom: int, pool: Pool) -> Iterable[tuple[int, Monomial, Monomial]]:
         if len(function.vector) == 1:
             [(monomial, c)] = function.vector.items()
             if dict(monomial).get(atom) == 1 and c == 1:
-                yield number, function.grade, laurent.without(monomial, atom)
+                yield number, function.grade, laurent.without_atom(monomial, atom)
 
 
 def _function(pool: Pool, grade: Monomial, monomial: Monomial) -> int | None:

@@ -68,7 +68,7 @@ class Pool:
                  *, wholes: tuple[Whole, ...] = (), sized: frozenset[int] = frozenset()) -> None:  # fmt: skip
         self.atoms, self.auxiliary, self.rooted, self.scaled = atoms, auxiliary, rooted, divided | rooted
         written = {(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)}
-        self.slopes = chained(written, {one.atom for one in wholes if one.exponentials}, atoms)
+        self.slopes = chain_slopes(written, {one.atom for one in wholes if one.exponentials}, atoms)
         shifted = {atom for one in centred for atom in one.centres if one.shift(atom) or not one.slopes(atom)}
         shifted |= auxiliary
         for _ in self.slopes:
@@ -100,7 +100,7 @@ class Pool:
         out: dict[Monomial, Vector] = {}
         for x, c in column.items():
             graded = self._is_graded if self._is_rooted(x) else self._is_plainly_graded
-            grade, rest = laurent.split(x, graded)
+            grade, rest = laurent.split_monomial(x, graded)
             out.setdefault(grade, {})[rest] = c
         return out
 
@@ -226,13 +226,15 @@ class Pool:
         return derived
 
 
-def chained(written: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], atoms: Atoms) -> list[tuple[int, int]]:
+def chain_slopes(
+    written: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], atoms: Atoms
+) -> list[tuple[int, int]]:
     """The slopes, and those between two generators that a third one has slopes on: the later on the earlier.
 
     So z_1, z_2, … are orthogonal in pairs if every slope is that of least squares: L·D·Lᵀ of their Gram matrix, L
     the slopes and D the squares of the residuals. Generators that are scaled, or have other axes, are not chained.
     """
-    order = ordered(written) or []
+    order = slope_order(written) or []
     made, before = set(written), set[tuple[int, int]]()
     while made != before:
         before = set(made)
@@ -249,7 +251,7 @@ def is_alike(generators: set[int], scaled: AbstractSet[int], atoms: Atoms) -> bo
     return len({free_axes(atoms.list[one].base) for one in generators}) == 1 and not scaled & generators
 
 
-def ordered(slopes: AbstractSet[tuple[int, int]]) -> list[int] | None:
+def slope_order(slopes: AbstractSet[tuple[int, int]]) -> list[int] | None:
     """The generators on lines, each after those that it has slopes on; None if two have slopes on each other."""
     left, order = {one for pair in slopes for one in pair}, list[int]()
     while left:

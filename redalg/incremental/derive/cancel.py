@@ -167,7 +167,7 @@ class Canceller:
         atoms, factors = self.separator.atoms, dict(shared)
         rest = atoms.polynomial_expr({(x, tuple(one for one in d if one[0] not in factors)): c
                                       for (x, d), c in poly.items()})  # fmt: skip
-        exponents, values = laurent.split(shared, lambda number: atoms.list[number].exponential)
+        exponents, values = laurent.split_monomial(shared, lambda number: atoms.list[number].exponential)
         rest = rest * atoms.expr(values) if values else rest
         scale = Add(*(atoms.list[number].base * laurent.number(q) for number, q in exponents))
         return self.with_exponent(scale, rest) if exponents else rest
@@ -196,9 +196,9 @@ class Canceller:
         if node.is_Add:
             return laurent.add(*map(self.polynomial, node.args))
         if node.is_Mul:
-            return laurent.product(map(self.polynomial, node.args))
+            return laurent.multiply_all(map(self.polynomial, node.args))
         if isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 8 and node.base.is_Add:
-            return laurent.power(self.polynomial(node.base), int(node.exp))
+            return laurent.raise_to(self.polynomial(node.base), int(node.exp))
         if self.separator.side(node) == X | D:  # an output reduces elements and values: a number
             return self.separator.atoms.polynomial(Atom(node, on_x=False, exponential=False))
         return self.separator.pure(node)

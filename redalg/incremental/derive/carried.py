@@ -23,18 +23,18 @@ from redalg.expression.rebuild import with_args
 from redalg.incremental.derive.resolve import Resolver
 
 
-def carried(expr: Expr, resolver: Resolver) -> Expr:
+def second_pass_expression(expr: Expr, resolver: Resolver) -> Expr:
     """The expression of an output that carries a reduced axis, as the second pass evaluates it."""
-    return paired(resolver.finished(shifted(expr, resolver)), resolver)
+    return pair_with_pivots(resolver.finished(shift_sums(expr, resolver)), resolver)
 
 
-def shifted(node: Any, resolver: Resolver) -> Any:
+def shift_sums(node: Any, resolver: Resolver) -> Any:
     """Every sum of a pivoted u(x) and of values, taken about the pivot (see the module)."""
     if not resolver.carries(node) or isinstance(node, Value) or not node.args:
         return node
     if isinstance(node, Add) and (made := _about_pivot(node, resolver)) is not None:
         return made
-    args = [shifted(arg, resolver) for arg in node.args]
+    args = [shift_sums(arg, resolver) for arg in node.args]
     return with_args(node, args)
 
 
@@ -55,11 +55,11 @@ def _about_pivot(node: Add, resolver: Resolver) -> Expr | None:
     return None
 
 
-def paired(node: Any, resolver: Resolver) -> Any:
+def pair_with_pivots(node: Any, resolver: Resolver) -> Any:
     """q·u − q·m + … → q·(u − m) + …, m the extremum that pivots u: their difference is rounded at its own size."""
     if not resolver.carries(node) or isinstance(node, Value | Let) or not node.args:
         return node
-    args = [paired(arg, resolver) for arg in node.args]
+    args = [pair_with_pivots(arg, resolver) for arg in node.args]
     node = with_args(node, args)
     if not isinstance(node, Add) or len(node.args) < 3:
         return node

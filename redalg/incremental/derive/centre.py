@@ -23,7 +23,7 @@ from sympy import Expr, S
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Monomial, Polynomial, Ratio
 from redalg.decompose.separate.separate import Separator
-from redalg.decompose.separate.whole import with_wholes
+from redalg.decompose.separate.whole import rewrite_wholes
 from redalg.decompose.verdict.verdict import Separation
 from redalg.expression import Element
 from redalg.expression.contents import elements_of, free_axes, values_of
@@ -98,7 +98,7 @@ def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Se
 def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
     """Yield the centres that the user wrote: from u(x) + v(d) in one sum, X = u is centred at −v."""
     for u, v in separation.shifts:
-        poly = with_wholes(separator.pure(u), separation.wholes, separator.atoms)
+        poly = rewrite_wholes(separator.pure(u), separation.wholes, separator.atoms)
         if len(poly) != 1:
             continue
         [((x, d), c)] = poly.items()
@@ -114,7 +114,7 @@ def _tschirnhaus(
     for atom in laurent.atoms_of(polynomial):
         by_degree: dict[Ratio, Polynomial] = {}
         for (x, d), c in polynomial.items():
-            by_degree.setdefault(dict(x).get(atom, 0), {})[laurent.without(x, atom), d] = c
+            by_degree.setdefault(dict(x).get(atom, 0), {})[laurent.without_atom(x, atom), d] = c
         degree = max(by_degree)
         lead, below = by_degree[degree], by_degree.get(degree - 1)
         if separator.atoms.list[atom].exponential or degree < 1 or below is None or len(lead) != 1:

@@ -64,7 +64,7 @@ class Chains:
         """w of a basis function w·y²."""
         if len(function.vector) != 1 or dict(monomial := next(iter(function.vector))).get(y) != 2:
             return None
-        return laurent.without(monomial, y)
+        return laurent.without_atom(monomial, y)
 
     def _found(self, y: int, pair: tuple[int, int] | None, weight: Monomial, grade: Monomial) -> Expr | None:
         def total(*powers: int) -> Value | None:

@@ -54,4 +54,4 @@ def _replaced(d: Monomial, lead: Monomial, meaning: Polynomial) -> Polynomial:
     if times <= 0:
         return {((), d): 1}
     left = laurent.multiply_monomials(d, laurent.power_monomial(lead, -times))
-    return laurent.multiply({((), left): 1}, laurent.power(meaning, times))
+    return laurent.multiply({((), left): 1}, laurent.raise_to(meaning, times))

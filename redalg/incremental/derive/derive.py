@@ -15,19 +15,19 @@ from redalg.decompose.separate.whole import Whole
 from redalg.decompose.verdict.verdict import Decomposition, Separation, fraction
 from redalg.expression import Let, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, of_kind, values_of
-from redalg.expression.rebuild import replaced
+from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.derive.auxiliary import Candidates, natural_move
-from redalg.incremental.derive.basis import Function, Pool, Shift, is_alike, ordered
-from redalg.incremental.derive.carried import carried
+from redalg.incremental.derive.basis import Function, Pool, Shift, is_alike, slope_order
+from redalg.incremental.derive.carried import second_pass_expression
 from redalg.incremental.derive.centre import Centred, centre
 from redalg.incremental.derive.losable import Losable
 from redalg.incremental.derive.nonnegative import kept_nonnegative
-from redalg.incremental.derive.placement import Placement, place
+from redalg.incremental.derive.placement import Placement, place_pivots
 from redalg.incremental.derive.resolve import Resolver
 from redalg.incremental.derive.scales import divided_atoms, in_kernels, pays, pays_of_shifts, rooted_atoms, sized_atoms
 from redalg.incremental.derive.tangents import about_tangents
 from redalg.incremental.derive.vanished import sums_kept
-from redalg.incremental.derive.wholes import candidates, with_wholes
+from redalg.incremental.derive.wholes import keep_wholes, whole_candidates
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
@@ -37,17 +37,17 @@ NONE: frozenset[int] = frozenset()
 
 def derive(decomposition: Decomposition) -> FusedForm:
     """The online form of a decomposition: leaf, merge and finish of its monoid."""
-    form, paying = derived(decomposition)
-    for candidate in candidates(decomposition):
-        whole, generators = with_wholes(decomposition, candidate)
-        other, kept = derived(whole)
+    form, paying = derive_with_centred(decomposition)
+    for candidate in whole_candidates(decomposition):
+        whole, generators = keep_wholes(decomposition, candidate)
+        other, kept = derive_with_centred(whole)
         scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
         if paying | generators <= kept and not scaled:  # its own pivot cancels, and those that did without it
             decomposition, form, paying = whole, other, kept
     return complete(form)
 
 
-def of_kernels(decomposition: Decomposition) -> FusedForm:
+def online_form(decomposition: Decomposition) -> FusedForm:
     """The online form as kernels take it."""
     return in_kernels(derive(decomposition))
 
@@ -62,7 +62,7 @@ def complete(form: FusedForm) -> FusedForm:
     return form
 
 
-def derived(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
+def derive_with_centred(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
     """The form with the generators of a decomposition, and the generators that are centred or lose a pivot again."""
     sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
     wholes = tuple(dict.fromkeys(whole for one in sums for whole in one.wholes))
@@ -115,7 +115,7 @@ class Attempts:
     def at(self, auxiliary: frozenset[int], rooted: frozenset[int] = NONE, sized: frozenset[int] = NONE,
            *, level: bool = False) -> Attempt:  # fmt: skip
         """The form over such a pool; with `level` a number may be added to scaled sums under a root."""
-        return attempted(self.decomposition, self.centred, self.pool(auxiliary, rooted, sized), level=level)
+        return form_attempt(self.decomposition, self.centred, self.pool(auxiliary, rooted, sized), level=level)
 
     def scaled(self, plain: FusedForm, auxiliary: frozenset[int]) -> FusedForm:
         """The form with the scales that pay, beside the one that kernels take if these would cost them time."""
@@ -151,9 +151,9 @@ def paying_atoms(centred: dict[str, Centred], auxiliary: frozenset[int]) -> froz
     return frozenset(paying)
 
 
-def attempted(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool, *, level: bool) -> Attempt:
+def form_attempt(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool, *, level: bool) -> Attempt:
     """The form over a pool."""
-    placement = place(decomposition, centred, pool)
+    placement = place_pivots(decomposition, centred, pool)
     names = accumulator_values(pool, centred, placement)
     accumulators = tuple(accumulator(number, pool, placement, names) for number in range(len(pool.functions)))
     resolver = Resolver(placement, pool, names, centred, level=level)
@@ -161,7 +161,9 @@ def attempted(decomposition: Decomposition, centred: dict[str, Centred], pool: P
         resolver.resolve(separation, centred.get(separation.reduction.name))
     form = FusedForm(decomposition.cascade, tuple(placement.extrema), unique_pivots(placement, pool, resolver),
                      accumulators, (), (), structures=tuple(placement.structures))  # fmt: skip
-    form = replace(form, outputs=outputs(form, resolver), assignments=marked(form, resolver, decomposition))
+    form = replace(
+        form, outputs=form_outputs(form, resolver), assignments=mark_nonnegative_sums(form, resolver, decomposition)
+    )
     kept = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
     return Attempt(form, kept, frozenset(resolver.bounded))
 
@@ -185,7 +187,7 @@ def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str
         divided = {x for atom in on if made.cleared(atom) for x in (atom, *made.slopes(atom))}
         own = {(y, x) for y in on for x in made.slopes(y)}
         joined = bool((tilted | on) & along or on & regressors)
-        chained = ordered(slopes | own) is not None and is_alike(
+        chained = slope_order(slopes | own) is not None and is_alike(
             tilted | regressors | on | along, scaled, separator.atoms
         )
         if (joined and (divided or not chained)) or about & divided:
@@ -232,7 +234,7 @@ def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value
     rescale = Mul(
         *(placement.pivots[atom].displacement ** fraction(q) for atom, q in function.grade if atom in pool.scaled)
     )
-    transition = tuple((names[other], coefficient(row, other, pool, placement) * rescale)
+    transition = tuple((names[other], transition_coefficient(row, other, pool, placement) * rescale)
                        for other, row in pool.transition(number).items())  # fmt: skip
     return Accumulator(names[number], weight, grouped(summand(function, pool, placement), weight), transition)
 
@@ -269,16 +271,17 @@ def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Exp
     if atom not in placement.slopes:
         return base if pivot is None else pivot.shifted if alone else pivot.about(pivot.value)
     lines = (beta * (residual(x, pool, placement, alone=False) if x in placement.slopes else
-                     scaled(x, pool, placement) - centre) for beta, x, centre in placement.slopes[atom])  # fmt: skip
+                     generator_scale(x, pool, placement) - centre)
+             for beta, x, centre in placement.slopes[atom])  # fmt: skip
     return Add(base if pivot is None else pivot.about(pivot.value), *(-line for line in lines))
 
 
-def scaled(atom: int, pool: Pool, placement: Placement) -> Expr:
+def generator_scale(atom: int, pool: Pool, placement: Placement) -> Expr:
     """A generator with the scale of its exponentials."""
     return placement.pivots[atom].generator if atom in pool.wholes else pool.atoms.list[atom].base
 
 
-def coefficient(row: dict[Shift, Ratio], number: int, pool: Pool, placement: Placement) -> Expr:
+def transition_coefficient(row: dict[Shift, Ratio], number: int, pool: Pool, placement: Placement) -> Expr:
     """Σ c·Π δ^n·Π ρ^k as an expression of the displacements' symbols."""
     total: Expr = S.Zero
     for shift, c in row.items():
@@ -325,7 +328,7 @@ def about_mean(pivot: Pivot, number: int, pool: Pool, resolver: Resolver) -> Piv
     return pivot if move is None else replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
 
 
-def marked(form: FusedForm, resolver: Resolver, decomposition: Decomposition) -> tuple[Assignment, ...]:
+def mark_nonnegative_sums(form: FusedForm, resolver: Resolver, decomposition: Decomposition) -> tuple[Assignment, ...]:
     """The assignments, with a mark on sums of terms of at least 0; exp(λ)·v has the sign of v. No NaN is lost."""
     facts = decomposition.separator.facts
     sums = {separation.reduction.value for separation in decomposition.separations
@@ -337,11 +340,11 @@ def marked(form: FusedForm, resolver: Resolver, decomposition: Decomposition) ->
     return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in made)
 
 
-def outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
+def form_outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
     """The cascade's outputs in terms of what `finish` assigns."""
     made = []
     for output in form.cascade.outputs:
-        expr = carried(output.expr, resolver) if output.carries else resolver.finished(output.expr)
+        expr = second_pass_expression(output.expr, resolver) if output.carries else resolver.finished(output.expr)
         made.append(FormOutput(output.name, expr, output.axes, S.false, output.carries))
     return tuple(made)
 
@@ -400,7 +403,7 @@ def named_after_reductions(form: FusedForm) -> FusedForm:
             names[assignment.expr] = assignment.value
 
     def called(expr: Any) -> Any:
-        return expr if names.keys().isdisjoint(values_of(expr)) else replaced(expr, names)
+        return expr if names.keys().isdisjoint(values_of(expr)) else replace_nodes(expr, names)
 
     return replace(
         form,

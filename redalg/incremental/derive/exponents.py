@@ -31,7 +31,7 @@ def split_rate(u: Expr, others: Iterable[Expr]) -> tuple[Expr, Expr]:
         return rate, v
     if rate.is_extended_negative:
         return -rate, -v
-    return magnitude(rate), turned(rate, v)
+    return magnitude(rate), turn_sign(rate, v)
 
 
 def magnitude(rate: Expr) -> Expr:
@@ -39,7 +39,7 @@ def magnitude(rate: Expr) -> Expr:
     return Where(Ne(rate, 0), Abs(rate), S.One)
 
 
-def turned(rate: Expr, v: Expr) -> Expr:
+def turn_sign(rate: Expr, v: Expr) -> Expr:
     """v with the sign of the rate k; k·v if the rate is 0 or NaN."""
     number, v = v.as_coeff_Mul()
     return number * Where(Gt(rate, 0), v, Where(Lt(rate, 0), -v, rate * v))
@@ -56,7 +56,7 @@ def is_rate(factor: Expr) -> bool:
     return not factor.is_Rational and not factor.atoms(Element, Value, Axis)
 
 
-def gathered(exponent: Expr) -> Expr:
+def gather_exponent(exponent: Expr) -> Expr:
     """The exponent, with terms that share a rate or its magnitude under one product."""
     if not (exponent.is_Add and exponent.atoms(Scalar)):
         return exponent
@@ -80,7 +80,7 @@ def _together(plain: Expr, terms: list[tuple[Expr, Expr]]) -> Expr:
     if len(terms) == 1 or plain is S.One:
         return Add(*(rate * v for rate, v in terms))
     shared = next((rate for rate, _ in terms if rate != plain), plain)
-    content, together = Add(*(v if rate == shared else turned(plain, v) for rate, v in terms)).as_content_primitive()
+    content, together = Add(*(v if rate == shared else turn_sign(plain, v) for rate, v in terms)).as_content_primitive()
     return Mul(content, shared, together, evaluate=not together.is_Add)
 
 

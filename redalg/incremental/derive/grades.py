@@ -48,13 +48,13 @@ class Grades:
 
     def scaled(self, degrees: Mapping[int, Ratio]) -> Polynomial:
         """exp(Σ k·q·m) of generators that are scaled before they are shifted, to the powers k."""
-        return laurent.product(self.scale(self.placement.pivots[atom], k) for atom, k in degrees.items())
+        return laurent.multiply_all(self.scale(self.placement.pivots[atom], k) for atom, k in degrees.items())
 
     def scale(self, pivot: Pivot, k: Ratio) -> Polynomial:
         """The k-th power of what a generator is scaled by before it is shifted."""
         if pivot.magnitude is not None:
             return {((), ((self._number(log(pivot.magnitude.value), exponential=True), k),)): 1}
-        return laurent.product(self.exp(m.source * q * fraction(k)) for m, q in pivot.scales)
+        return laurent.multiply_all(self.exp(m.source * q * fraction(k)) for m, q in pivot.scales)
 
     def exp(self, argument: Expr) -> Polynomial:
         """exp of what is made of values."""

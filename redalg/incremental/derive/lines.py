@@ -118,7 +118,7 @@ class Lines:
             held = {key: value for key, value in poly.items() if _divides(b, key[1])}
             rest = {key: value for key, value in poly.items() if key not in held}
             inverse: Polynomial = {((), laurent.power_monomial(b, -1)): laurent.ratio(1, c)}
-            poly = laurent.add(rest, laurent.product((held, inverse, slope))) if held else poly
+            poly = laurent.add(rest, laurent.multiply_all((held, inverse, slope))) if held else poly
         return poly
 
     def _symbol(self, value: Value) -> Polynomial:
@@ -139,7 +139,7 @@ class Lines:
         """The slope and the intercept of least squares with the weight w of a basis function w·x²."""
         if len(function.vector) != 1 or dict(monomial := next(iter(function.vector))).get(x) != 2:
             return None
-        weight, grade = laurent.without(monomial, x), function.grade
+        weight, grade = laurent.without_atom(monomial, x), function.grade
 
         def total(*powers: tuple[int, int]) -> Value | None:
             held = laurent.multiply_monomials(weight, tuple(sorted(powers)))

@@ -19,7 +19,7 @@ from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Monomial, Polynomial
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression.contents import of_kind, values_of
-from redalg.incremental.derive.auxiliary import carried_sums, finished, parts_of, summands
+from redalg.incremental.derive.auxiliary import carried_sums, expressions_after_loop, fraction_parts, summands
 from redalg.incremental.derive.centre import Centred
 
 
@@ -33,8 +33,8 @@ class Losable:
         self.sloped = any(one.slopes(atom) for one in centred.values() for atom in one.centres)
         self.beside = set(carried_sums(decomposition))
         others = (h for one in self.separations if one.reduction.monoid.name != "sum" for h in one.h)
-        made = (*finished(decomposition), *others)
-        self.sums = [[_held(part) for term in terms for part in parts_of(term)] for terms in summands(*made)]
+        made = (*expressions_after_loop(decomposition), *others)
+        self.sums = [[_held(part) for term in terms for part in fraction_parts(term)] for terms in summands(*made)]
 
     def among(self, atoms: Iterable[int]) -> frozenset[int]:
         """The generators whose pivots may cancel."""

@@ -21,8 +21,8 @@ from sympy import Add, Expr, Max, S
 from redalg.decompose.separate.signs import Facts, is_nonnegative
 from redalg.expression import Label, Value
 from redalg.expression.contents import is_indicator, of_kind, operations_of, values_of
-from redalg.expression.expanded import expanded
-from redalg.incremental.derive.some import axes_of
+from redalg.expression.expanded import expansion
+from redalg.incremental.derive.some import value_axes
 from redalg.incremental.form import Accumulator, Assignment, FusedForm
 
 WRITTEN_LIMIT = 64
@@ -99,7 +99,7 @@ class _Clips:
 
     def _value(self, difference: Expr) -> Value:
         if difference not in self.names:
-            axes = sorted(axes_of(difference), key=str)
+            axes = sorted(value_axes(difference), key=str)
             self.names[difference] = Value(Label(f"rounded_{len(self.names)}"), *axes)
             self.pending.append(Assignment(self.names[difference], difference))
         return self.names[difference]
@@ -113,7 +113,7 @@ class _Clips:
         meant = expr.xreplace({value: self.meaning[value] for value in values_of(expr) & self.meaning.keys()})
         if operations_of(meant) > WRITTEN_LIMIT:
             return True
-        found = gram_difference(expanded(meant), self.sums)
+        found = gram_difference(expansion(meant), self.sums)
         return found is None or not found.is_exact
 
     def _is_clipped(self, difference: Expr) -> bool:

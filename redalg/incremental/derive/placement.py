@@ -34,13 +34,13 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.extrema.extremal import Extremal
-from redalg.decompose.parse.parse import ordered
+from redalg.decompose.parse.parse import axes_by_name
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Atom, Polynomial
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
-from redalg.expression.contents import elements_of, free_axes, is_indicator, text_of, values_of
-from redalg.expression.rebuild import replaced
+from redalg.expression.contents import elements_of, free_axes, is_indicator, sympy_text, values_of
+from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.derive.auxiliary import mean_of
 from redalg.incremental.derive.basis import FIRST_SLOPE, Pool
 from redalg.incremental.derive.centre import Centred
@@ -48,8 +48,8 @@ from redalg.incremental.derive.exponents import split_rate
 from redalg.incremental.derive.lines import regresses
 from redalg.incremental.derive.maxima import at_maximum
 from redalg.incremental.derive.peaks import about_peak, peak_of
-from redalg.incremental.derive.scales import counted, scale_of
-from redalg.incremental.derive.selected import index_of, value_of
+from redalg.incremental.derive.scales import counting_condition, scale_of
+from redalg.incremental.derive.selected import selected_index, selected_value
 from redalg.incremental.derive.structures import structure_of
 from redalg.incremental.derive.vanished import where_kept
 from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
@@ -65,7 +65,7 @@ FIRST_SIZE = 1 << 21
 class Placement:
     """The pivots by atom number, the extrema that the state holds, and the values that follow from them alone.
 
-    `rates` are those of exponentials: u = rate·base. Filled once per derivation, by `place`.
+    `rates` are those of exponentials: u = rate·base. Filled once per derivation, by `place_pivots`.
     """
 
     def __init__(self, decomposition: Decomposition) -> None:
@@ -79,7 +79,7 @@ class Placement:
 
     def symbol(self, name: str, axes: AbstractSet[Axis]) -> Value:
         """A slot's symbol with the given free axes."""
-        return Value(Label(name), *ordered(axes - set(self.decomposition.cascade.reduced)))
+        return Value(Label(name), *axes_by_name(axes - set(self.decomposition.cascade.reduced)))
 
     def maximum(self, term: Expr, name: str) -> Value:
         """The slot of a term's maximum, a new one unless the state holds it."""
@@ -92,7 +92,7 @@ class Placement:
         return value
 
 
-def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool) -> Placement:
+def place_pivots(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool) -> Placement:
     """Place extrema first, then a pivot for every exponential of the basis and for every centred generator."""
     placement = Placement(decomposition)
     for separation in decomposition.separations:
@@ -107,7 +107,7 @@ def place(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool)
             atom = _masked(number, atoms[number], pool)
             placement.pivots[number], placement.rates[number] = _exponential_pivot(placement, atom)
     for number in sorted(pool.sized):
-        size = _scale_pivot(placement, atoms[number], rooted=True, where=counted(number, pool))
+        size = _scale_pivot(placement, atoms[number], rooted=True, where=counting_condition(number, pool))
         placement.pivots[FIRST_SIZE + number] = size
     place_slopes(placement, pool, centred)
     for number in pool.pivoted:
@@ -181,7 +181,7 @@ def _hold(placement: Placement, separation: Separation) -> None:
     if places and (peak := peak_of(reduction.monoid.name, g, h)) is not None:
         weight, _, index = _hold_peak(placement, reduction, peak, "", ARGPEAK)
         facts = placement.decomposition.separator.facts
-        placement.finals[value] = index_of(separation, index, weight, facts)
+        placement.finals[value] = selected_index(separation, index, weight, facts)
         return
     if reduction.monoid.held or not reduction.is_scalar:
         structure, results = structure_of(separation, placement.decomposition)
@@ -193,7 +193,11 @@ def _hold(placement: Placement, separation: Separation) -> None:
     if separation.times == "∘":
         index, chosen = _selection(structure)
         facts = placement.decomposition.separator.facts
-        value = index_of(separation, index, chosen, facts) if reduction.dtype else value_of(separation, index, chosen)
+        value = (
+            selected_index(separation, index, chosen, facts)
+            if reduction.dtype
+            else selected_value(separation, index, chosen)
+        )
     elif h is not S.Zero:  # Π g·h = (Π g)·h^n
         base, power = h.as_base_exp()
         base, power = (base, power) if power.is_Integer else (h, S.One)
@@ -225,7 +229,7 @@ def _hold_extrema(placement: Placement, separation: Separation, found: Extremal)
             held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
             placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
         made[slot.symbol] = held[0]
-    final = replaced(final, made)
+    final = replace_nodes(final, made)
     if reduction.monoid.name in ("max", "min"):  # any and all are truths, of NaN too
         final = where_kept(final, found, made, placement.decomposition.separator.facts)
     if final != reduction.value:
@@ -339,7 +343,7 @@ def _weights_axes(number: int, pool: Pool, cascade: Cascade) -> AbstractSet[Axis
 
 
 def _plainness(centre: Expr) -> tuple[bool, int, str]:
-    return centre.has(log), centre.count_ops(), text_of(centre)
+    return centre.has(log), centre.count_ops(), sympy_text(centre)
 
 
 def _auxiliary_pivot(placement: Placement, number: int, pool: Pool) -> Pivot:

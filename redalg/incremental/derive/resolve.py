@@ -29,13 +29,13 @@ from redalg.incremental.derive.centre import Centred
 from redalg.incremental.derive.chains import Chains
 from redalg.incremental.derive.crossings import crossings, without_centres
 from redalg.incremental.derive.doubtful import where_finite
-from redalg.incremental.derive.exponents import as_shares, gathered, largest_of, power_of_scales, with_exponents
+from redalg.incremental.derive.exponents import as_shares, gather_exponent, largest_of, power_of_scales, with_exponents
 from redalg.incremental.derive.grades import Grades
 from redalg.incremental.derive.lines import Lines
 from redalg.incremental.derive.placement import Placement
 from redalg.incremental.derive.scales import is_root
-from redalg.incremental.derive.some import axes_of, guarded_by, somewhere
-from redalg.incremental.derive.turns import difference, over_divisor, whole_slope
+from redalg.incremental.derive.some import guarded_by, somewhere, value_axes
+from redalg.incremental.derive.turns import over_divisor, slope_difference, whole_slope
 from redalg.incremental.form import Assignment, Pivot
 
 EXPANSION_LIMIT = 24
@@ -124,7 +124,7 @@ class Resolver:
             accumulator = self._symbol_polynomial(self.accumulators[other])
             for shift, c in row.items():
                 if shift not in powers:
-                    powers[shift] = laurent.product(laurent.power(shifts[atom], int(n)) for atom, n in shift)
+                    powers[shift] = laurent.multiply_all(laurent.raise_to(shifts[atom], int(n)) for atom, n in shift)
                 terms.append(laurent.multiply(laurent.scale(accumulator, c), powers[shift]))
         return laurent.add(*terms)
 
@@ -162,7 +162,7 @@ class Resolver:
         return self._valued(name, expr)
 
     def _valued(self, name: str, expr: Expr) -> Value:
-        value = Value(Label(name), *self.placement.symbol(name, axes_of(expr)).indices)
+        value = Value(Label(name), *self.placement.symbol(name, value_axes(expr)).indices)
         self._assign_plain(value, expr)
         return value
 
@@ -224,7 +224,7 @@ class Resolver:
                 b = laurent.scale(centred.slopes(y).get(z, {}), -1)
                 terms.append(laurent.multiply(b, self._symbol_polynomial(turns[along])))
             expr = over_divisor(laurent.add(*terms), self.canceller)
-            value = self.placement.symbol(f"delta_{separation.reduction.name}_{pivot.value.name}", axes_of(expr))
+            value = self.placement.symbol(f"delta_{separation.reduction.name}_{pivot.value.name}", value_axes(expr))
             self.assignments.append(Assignment(value, expr))
             return value
         if slope is None:
@@ -233,7 +233,7 @@ class Resolver:
             if not line.below:
                 self.found.setdefault(key, []).append(line.turn)
             return self.lines.turn(line)
-        apart = difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
+        apart = slope_difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
         self.found.setdefault(key, []).append(turn := self._named(separation, centred, pivot, apart))
         return turn
 
@@ -268,12 +268,12 @@ class Resolver:
         terms = []
         for (x, d), c in poly.items():
             powers = (self._power(known.get(number), number, q) for number, q in x + d)
-            terms.append(laurent.scale(laurent.product(powers), c))
+            terms.append(laurent.scale(laurent.multiply_all(powers), c))
         return laurent.add(*terms)
 
     def _power(self, meaning: Polynomial | None, number: int, q: Ratio) -> Polynomial:
         if meaning is not None and q > 0 and q.denominator == 1 and len(meaning) * q <= EXPANSION_LIMIT:
-            return laurent.power(meaning, int(q))
+            return laurent.raise_to(meaning, int(q))
         if meaning is not None and len(meaning) == 1 and q.denominator == 1:
             [((_, d), c)] = meaning.items()
             return {((), laurent.power_monomial(d, q)): laurent.whole_power(c, int(q))}
@@ -320,10 +320,10 @@ class Resolver:
     def _with_exponent(self, exponent: Expr, v: Expr) -> Expr:
         """exp(λ)·v under a name, so that other values may cancel its λ."""
         self._assign_offsets(v)
-        pair = gathered(expand_products(exponent)), self._numbered("difference", v)
+        pair = gather_exponent(expand_products(exponent)), self._numbered("difference", v)
         if held := next((value for value, other in self.exponents.items() if other == pair), None):
             return held
-        value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", axes_of(v) | axes_of(exponent))
+        value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", value_axes(v, exponent))
         self.exponents[value] = pair
         self.assignments.append(Assignment(value, self._times(*pair)))
         return value
@@ -345,7 +345,7 @@ class Resolver:
                 scale, safe = self.graded(atom.power(q)) if scale is None else (scale * power, safe**power)
                 exponents.append(scale)
                 factor *= safe
-            exponent = gathered(expand_products(Add(*exponents)))
+            exponent = gather_exponent(expand_products(Add(*exponents)))
             out.append((exponent, factor * where_finite(exponents, exponent, self.placement)))
         return out
 
@@ -421,7 +421,7 @@ class Resolver:
         """The sum of exponents: terms of d alone are expanded to cancel, terms with x stay as they were written."""
         terms = [term for scale in scales for term in Add.make_args(scale)]
         of_d = expand_products(Add(*(term for term in terms if not self.carries(term))))
-        return Add(*(term for term in terms if self.carries(term)), gathered(of_d))
+        return Add(*(term for term in terms if self.carries(term)), gather_exponent(of_d))
 
     def side(self, expr: Expr) -> int:
         """The sides, x or d, that an expression depends on (`separate`)."""

@@ -35,7 +35,7 @@ from redalg.decompose.verdict.verdict import Decomposition
 from redalg.expression import Element, Let, Value, Where
 from redalg.expression.contents import elements_of, free_axes, is_indicator, values_of
 from redalg.expression.dtypes import DTYPES, is_float
-from redalg.incremental.derive.auxiliary import finished
+from redalg.incremental.derive.auxiliary import expressions_after_loop
 from redalg.incremental.derive.basis import Pool
 from redalg.incremental.derive.centre import Centred
 from redalg.incremental.form import FusedForm, PivotPolicy
@@ -65,7 +65,7 @@ def divided_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> 
 def rooted_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> frozenset[int]:
     """Generators u of a sum Σ u^p, p ≥ 2, whose value stands under a root, a division or a logarithm."""
     under = set[Value]()
-    for expr in finished(decomposition):
+    for expr in expressions_after_loop(decomposition):
         for node in expr.atoms(Pow, log):
             if isinstance(node, log) or is_root(node.exp):
                 under |= values_of(node.args[0])
@@ -85,7 +85,7 @@ def sized_atoms(decomposition: Decomposition, centred: dict[str, Centred], pool:
     """Generators that are shifted, of a sum of degree 2 or more that stands in a root, a ratio or a logarithm."""
     counts = {one.value for one in decomposition.cascade.reductions if one.is_count}
     under = set[Value]()
-    for expr in finished(decomposition):
+    for expr in expressions_after_loop(decomposition):
         for node in expr.atoms(Mul, Pow, log):
             if isinstance(node, log) or any(_divides(one, counts) for one in Mul.make_args(node)):
                 under |= values_of(node)
@@ -130,7 +130,7 @@ def _is_elementwise(atom: int, pool: Pool) -> bool:
     return all(not one.grade and pool.axes_of(number, S.true) <= axes for number, one in beside)
 
 
-def counted(atom: int, pool: Pool) -> Boolean:
+def counting_condition(atom: int, pool: Pool) -> Boolean:
     """The condition that an element of a generator counts: some function of the basis does not weigh it by 0."""
     weights = [[other for other, _ in x if other != atom and other not in pool.pivoted]
                for function in pool.functions for x in function.vector if atom in dict(x)]  # fmt: skip

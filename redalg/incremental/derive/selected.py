@@ -19,10 +19,10 @@ from redalg.decompose.separate.signs import Facts
 from redalg.decompose.verdict.conventions import free_parts
 from redalg.decompose.verdict.verdict import Separation
 from redalg.expression import Scalar, Where
-from redalg.expression.contents import elements_of, of_kind, text_of, values_of
+from redalg.expression.contents import elements_of, of_kind, sympy_text, values_of
 
 
-def index_of(separation: Separation, index: Expr, value: Expr, facts: Facts) -> Expr:
+def selected_index(separation: Separation, index: Expr, value: Expr, facts: Facts) -> Expr:
     """The index of what is selected, given the index and the value of what u selects.
 
     Args:
@@ -33,23 +33,25 @@ def index_of(separation: Separation, index: Expr, value: Expr, facts: Facts) -> 
     """
     [u], [phi] = separation.g, separation.h
     summands, factors = list(free_parts(phi, Add)), list(free_parts(phi, Mul))
-    foreign = [one for one in (*summands, *factors) if not read_by(one, facts) <= read_by(u, facts)]
+    foreign = [one for one in (*summands, *factors) if not operands_of(one, facts) <= operands_of(u, facts)]
     own = {one for part in (*summands, *factors) if part not in foreign for one in values_of(part)}
     last = own - {one for other in own for one in values_of(facts[other][1])}
-    number = And(*map(is_number, (*foreign, *sorted(last, key=text_of))))
+    number = And(*map(is_number, (*foreign, *sorted(last, key=sympy_text))))
     usual = And(*(is_finite(one) for one in summands if one in foreign),
                 *(Ne(one, 0) for one in factors if one in foreign))  # fmt: skip
     first = separation.reduction.place or S.Zero
     return Where(Or(index < 0, And(number, Or(usual, Not(is_finite(value))))), index, first)
 
 
-def read_by(expr: Expr, facts: Facts) -> frozenset[Expr]:
+def operands_of(expr: Expr, facts: Facts) -> frozenset[Expr]:
     """The elements, scalars and other values of which an expression is made, through the reductions that it holds."""
     made = [facts[value][1] for value in values_of(expr) if value in facts]
     other = (value for value in values_of(expr) if value not in facts)
-    return frozenset().union(elements_of(expr), of_kind(Scalar, expr), other, *(read_by(one, facts) for one in made))
+    return frozenset().union(
+        elements_of(expr), of_kind(Scalar, expr), other, *(operands_of(one, facts) for one in made)
+    )
 
 
-def value_of(separation: Separation, index: Expr, value: Expr) -> Expr:
+def selected_value(separation: Separation, index: Expr, value: Expr) -> Expr:
     """The value of what is selected."""
     return Where(index < 0, value, separation.h[0].xreplace({GENERATOR: value}))

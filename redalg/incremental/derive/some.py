@@ -19,9 +19,10 @@ from redalg.incremental.derive.basis import Pool
 from redalg.incremental.derive.placement import Placement
 
 
-def axes_of(expr: Expr) -> set[Axis]:
-    """The axes of an expression and of the values that it holds."""
-    return {axis for value in values_of(expr) for axis in value.indices} | set(free_axes(expr))
+def value_axes(*exprs: Expr) -> set[Axis]:
+    """The axes of expressions and of the values that they hold."""
+    indexed = {axis for expr in exprs for value in values_of(expr) for axis in value.indices}
+    return indexed.union(*map(free_axes, exprs))
 
 
 def guarded_by(some: Boolean, value: Expr) -> Expr:

@@ -10,7 +10,7 @@ from sympy import Expr, S
 
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.parse.foreign import adopt
-from redalg.decompose.parse.parse import ordered
+from redalg.decompose.parse.parse import axes_by_name
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Label, Value
 from redalg.expression.contents import free_axes
@@ -24,7 +24,7 @@ def structure_of(separation: Separation, decomposition: Decomposition) -> tuple[
     sharing = [other for other in decomposition.separations if _key(other) == _key(separation)]
     axes = free_axes(term) - set(decomposition.cascade.reduced) | ({reduction.place} if reduction.place else set())
     monoid, name = held_as(reduction.monoid), sharing[0].reduction.name
-    symbols = tuple(Value(Label(f"{name}_{part.name}"), *ordered(axes)) for part in monoid.components)
+    symbols = tuple(Value(Label(f"{name}_{part.name}"), *axes_by_name(axes)) for part in monoid.components)
     results = tuple(adopt(result) for result in monoid.lower(*symbols))
     names: dict[Expr, Value] = {}
     for other in sharing:

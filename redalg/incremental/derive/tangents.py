@@ -32,7 +32,7 @@ from sympy import Abs, Add, Eq, Expr, Lt, Mul, Rational, S, expand, log
 
 from redalg.expression import UNDEFINED, Axis, Element, Label, Let, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of, values_of
-from redalg.expression.rebuild import replaced
+from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.fixed import still
 from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy
 
@@ -227,12 +227,12 @@ class _Finish:
         """The assignment rewritten; a value still made of such sums is known by its meaning."""
         made = self.written(assignment.expr)
         if made is assignment.expr:
-            self.known[assignment.value] = replaced(assignment.expr, self.known)
+            self.known[assignment.value] = replace_nodes(assignment.expr, self.known)
         return replace(assignment, expr=made)
 
     def written(self, expr: Expr) -> Expr:
         """The expression without the logarithms of S and W if it loses them, else as it is."""
-        meant = replaced(expr, self.known)
+        meant = replace_nodes(expr, self.known)
         if not values_of(meant) & self.sums.keys() or operations_of(meant) > WRITTEN_LIMIT or not meant.has(log):
             return expr
         if not self._has_logs(_split(meant, self)):

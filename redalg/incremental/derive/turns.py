@@ -27,7 +27,7 @@ def over_divisor(poly: Polynomial, canceller: Canceller) -> Expr:
     for number, q in below:
         meaning = canceller.polynomial(atoms.list[number].base)
         above = laurent.substitute(above, number, meaning) if above is not None else None
-        under = laurent.multiply(under, laurent.power(meaning, int(q)) if q.denominator == 1 else {})
+        under = laurent.multiply(under, laurent.raise_to(meaning, int(q)) if q.denominator == 1 else {})
     if above is None or not under or max(_length(one, canceller) for one in (above, under)) > WRITTEN_OUT:
         return atoms.polynomial_expr(poly)
     above, under = (canceller.substituted(one, canceller.meaning) for one in (above, under))
@@ -40,14 +40,14 @@ def _length(poly: Polynomial, canceller: Canceller) -> int:
     return sum(map(prod, lengths))
 
 
-def difference(slope: Polynomial, beta: Polynomial, canceller: Canceller) -> Expr:
+def slope_difference(slope: Polynomial, beta: Polynomial, canceller: Canceller) -> Expr:
     """N/D − β of one slope, which is a regression's."""
     below, meaning, under = divisor(slope), canceller.meaning, laurent.ONE
     above = canceller.substituted(laurent.multiply(slope, {((), below): 1}), meaning)
     for number, q in below:
         if q.denominator == 1:
             base = canceller.polynomial(canceller.separator.atoms.list[number].base)
-            under = laurent.multiply(under, laurent.power(canceller.substituted(base, meaning), int(q)))
+            under = laurent.multiply(under, laurent.raise_to(canceller.substituted(base, meaning), int(q)))
     rest = laurent.add(above, laurent.scale(laurent.multiply(under, beta), -1))
     to_expr = canceller.separator.atoms.polynomial_expr
     return to_expr(rest) / to_expr(under)

@@ -22,18 +22,18 @@ from redalg.decompose.extrema.extremal import Extremal
 from redalg.decompose.separate.plain import is_finite, is_number
 from redalg.decompose.separate.signs import Facts
 from redalg.expression import UNDEFINED, Element, Value, Where
-from redalg.expression.contents import elements_of, is_indicator, of_kind, text_of, values_of
-from redalg.expression.rebuild import replaced
-from redalg.incremental.derive.selected import read_by
+from redalg.expression.contents import elements_of, is_indicator, of_kind, sympy_text, values_of
+from redalg.expression.rebuild import replace_nodes
+from redalg.incremental.derive.selected import operands_of
 from redalg.incremental.form import Assignment, FusedForm
 
 
 def where_kept(final: Expr, found: Extremal, named: Mapping[Expr, Value], facts: Facts) -> Expr:
     """`final`, which is `found.final` with slots named, if the values that vanished from it are finite."""
     left = values_of(final)
-    shown = frozenset().union(*(read_by(one, facts) for one in left))
+    shown = frozenset().union(*(operands_of(one, facts) for one in left))
     gone = (values_of(found.final) & set(named.values())) - left
-    for value in sorted((one for one in gone if not read_by(one, facts) <= shown), key=text_of):
+    for value in sorted((one for one in gone if not operands_of(one, facts) <= shown), key=sympy_text):
         symbols = [symbol for symbol, one in named.items() if one == value]
         divided = any(one.is_Pow and one.exp.is_negative and one.base.has(value) for one in of_kind(Expr, found.final))
         usual = And(is_finite(value), Ne(value, 0)) if divided else is_finite(value)
@@ -45,7 +45,7 @@ def _at_infinity(found: Extremal, symbols: list[Expr], named: Mapping[Expr, Valu
     """The result with exponentials of vanished values at 0; NaN if these values stand elsewhere too."""
     powers = {one: S.Zero for one in found.final.atoms(exp) if one.has(*symbols)}
     rest = found.final.xreplace(powers)
-    return UNDEFINED if rest.has(*symbols) else replaced(rest, named)
+    return UNDEFINED if rest.has(*symbols) else replace_nodes(rest, named)
 
 
 # ---- finished sums ---------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def sums_kept(
                 is_lost = _slots(value, read).isdisjoint(below[assignment.value])
             else:
                 shown = frozenset().union(*(elements.get(slot, ()) for slot in read[assignment.value]))
-                is_lost = not of_kind(Element, *read_by(value, facts)) <= shown
+                is_lost = not of_kind(Element, *operands_of(value, facts)) <= shown
             if is_lost and value in kinds.keys() - counts:
                 conditions.append(_usual(safe.get(value, value), kinds[value], divides=divides))
         made.append(replace(assignment, expr=_where(And(*conditions), assignment.expr)) if conditions else assignment)

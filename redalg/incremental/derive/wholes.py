@@ -25,7 +25,7 @@ from sympy import Expr, Max, Min, S
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Atom, Monomial
 from redalg.decompose.separate.signs import is_nonnegative
-from redalg.decompose.separate.whole import Whole, canonical, product, quotient, rewritten
+from redalg.decompose.separate.whole import Whole, canonical, monomial_product, monomial_quotient, rewrite_whole
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Axis, Where
 from redalg.expression.contents import free_axes, is_indicator, of_kind, values_of
@@ -48,7 +48,7 @@ class Candidate:
     name: str = ""
 
 
-def candidates(decomposition: Decomposition) -> list[Candidate]:
+def whole_candidates(decomposition: Decomposition) -> list[Candidate]:
     """The monomials that it may pay to keep whole, plainest first."""
     found = Support(decomposition)
     made = sorted(filter(found.is_candidate, found.quotients), key=lambda one: (len(one), str(one)))
@@ -56,7 +56,7 @@ def candidates(decomposition: Decomposition) -> list[Candidate]:
     return [*alone, *islice(found.pairs(), LIMIT)]
 
 
-def with_wholes(decomposition: Decomposition, candidate: Candidate) -> tuple[Decomposition, frozenset[int]]:
+def keep_wholes(decomposition: Decomposition, candidate: Candidate) -> tuple[Decomposition, frozenset[int]]:
     """The decomposition with a candidate's monomials kept whole, and the numbers of their atoms."""
     found, numbers = Support(decomposition), set[int]()
     for monomial in candidate.monomials:
@@ -78,15 +78,15 @@ def _with_whole(
     """The decomposition with one more generator kept whole, in every sum or in that of a name."""
     found, separator = Support(decomposition), decomposition.separator
     atoms = separator.atoms
-    masks, factors = laurent.split(monomial, found.is_mask)
+    masks, factors = laurent.split_monomial(monomial, found.is_mask)
     [((x, _), _)] = separator.pure(atoms.expr(factors)).items()
-    exponentials, rest = laurent.split(x, lambda number: atoms.list[number].exponential)
+    exponentials, rest = laurent.split_monomial(x, lambda number: atoms.list[number].exponential)
     number = atoms.number(Atom(found.masked(masks, atoms.expr(x)), on_x=True, exponential=False))
     whole = Whole(number, monomial, beside, exponentials, found.masked(masks, atoms.expr(rest)))
 
     def of(separation: Separation) -> Separation:
-        guarded = tuple((some, rewritten(part, whole, atoms)) for some, part in separation.guarded)
-        made = replace(separation, polynomial=rewritten(separation.polynomial, whole, atoms), guarded=guarded,
+        guarded = tuple((some, rewrite_whole(part, whole, atoms)) for some, part in separation.guarded)
+        made = replace(separation, polynomial=rewrite_whole(separation.polynomial, whole, atoms), guarded=guarded,
                        wholes=(*separation.wholes, whole))  # fmt: skip
         return (
             made
@@ -126,19 +126,19 @@ class Support:
     @cached_property
     def quotients(self) -> tuple[Monomial, ...]:
         """The quotients x/t of two monomials: t·(x/t)² may be a third."""
-        found = (quotient(x, t, 1, self.atoms) for x in self.monomials for t in self.monomials)
+        found = (monomial_quotient(x, t, 1, self.atoms) for x in self.monomials for t in self.monomials)
         return tuple(dict.fromkeys(filter(None, found)))
 
     def is_plain(self, q: Monomial) -> bool:
         """Tell if a pivot shifts a monomial as it is, or if it is a mask."""
         numbers = [atom for atom, _ in q if not self.is_mask(atom)]
         alone = len(q) == 1 and q[0][1] == 1 and not self.atoms.list[q[0][0]].exponential
-        return not numbers or (alone and product((), q, 2, self.atoms) == laurent.power_monomial(q, 2))
+        return not numbers or (alone and monomial_product((), q, 2, self.atoms) == laurent.power_monomial(q, 2))
 
     def beside(self, q: Monomial) -> list[Monomial]:
         """The t for which t and t·q are summed and t·q is no contraction: some factor has the axes of all."""
-        masks, _ = laurent.split(q, self.is_mask)
-        found = (t for t in self.monomials if product(t, q, 1, self.atoms) in self.monomials)
+        masks, _ = laurent.split_monomial(q, self.is_mask)
+        found = (t for t in self.monomials if monomial_product(t, q, 1, self.atoms) in self.monomials)
         return [t for t in found if not set(t) & set(masks) and self._is_elementwise((*t, *q))]
 
     def pairs(self) -> Iterator[Candidate]:
@@ -149,7 +149,9 @@ class Support:
                 t = _shared(a, b)
                 z, other = (_root(_without(x, t)) for x in (a, b))
                 both = (z, other)
-                if product(t, laurent.multiply_monomials(z, other), 1, self.atoms) in held and self._is_pair(t, *both):
+                if monomial_product(t, laurent.multiply_monomials(z, other), 1, self.atoms) in held and self._is_pair(
+                    t, *both
+                ):
                     yield Candidate(both, t, separation.reduction.name)
 
     def _is_pair(self, t: Monomial, z: Monomial, other: Monomial) -> bool:
@@ -171,12 +173,12 @@ class Support:
         if self.is_plain(q) or any(p < 0 and self.atoms.list[atom].exponential for atom, p in q):
             return False
         beside = self._apart(q)
-        squared = any(product(t, q, 2, self.atoms) in self.monomials for t in beside)
+        squared = any(monomial_product(t, q, 2, self.atoms) in self.monomials for t in beside)
         return (squared or self._is_paired(q, beside)) and self._is_defined(q)
 
     def _is_paired(self, q: Monomial, beside: list[Monomial]) -> bool:
         """Tell if t, t·q, t·p and t·p·q are summed, and p is no plain generator either."""
-        return any(p != q and not self.is_plain(p) and product(t, p, 1, self.atoms) in beside
+        return any(p != q and not self.is_plain(p) and monomial_product(t, p, 1, self.atoms) in beside
                    for t in beside for p in self.quotients)  # fmt: skip
 
     def has_root(self, q: Monomial, others: Sequence[Monomial]) -> bool:
@@ -186,7 +188,7 @@ class Support:
             root = tuple((atom, 1 if self.is_mask(atom) else p) for atom, p in root)
             if any(p.denominator != 1 for _, p in root):
                 continue
-            moments = all(product(t, root, power, self.atoms) in self.monomials
+            moments = all(monomial_product(t, root, power, self.atoms) in self.monomials
                           for t in self._weights(q) for power in (1, 2))  # fmt: skip
             if root in others or (moments and self.is_plain(root)):
                 return True
@@ -194,7 +196,7 @@ class Support:
 
     def _weights(self, q: Monomial) -> list[Monomial]:
         """The t beside which q and its square are summed; 1 if there is none."""
-        return [t for t in self._apart(q) if product(t, q, 2, self.atoms) in self.monomials] or [()]
+        return [t for t in self._apart(q) if monomial_product(t, q, 2, self.atoms) in self.monomials] or [()]
 
     def _is_defined(self, q: Monomial) -> bool:
         """Tell if its powers equal the monomials that they are written for, for elements of any sign."""
@@ -205,7 +207,7 @@ class Support:
 
     def _is_missed(self, q: Monomial) -> bool:
         """Tell if every output is NaN where q is."""
-        with_q = {product(t, q, 1, self.atoms) for t in self._apart(q)}
+        with_q = {monomial_product(t, q, 1, self.atoms) for t in self._apart(q)}
         sums = {separation.reduction.value for separation in self.separations
                 if with_q & {canonical(x, self.atoms) for x, _ in separation.polynomial}}  # fmt: skip
         outputs = [one.expr for one in self.decomposition.cascade.outputs]

@@ -19,7 +19,7 @@ from redalg.lower_tile.ir.program import (
     Region,
     Statement,
     TileProgram,
-    statements,
+    nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
@@ -52,7 +52,7 @@ def check_operands(program: TileProgram, plan: Plan, precision: str) -> None:
     """
     for kernel in program.kernels:
         dtypes = {one.name: one.dtype for one in kernel.buffers}
-        for statement in statements(kernel.body):
+        for statement in nested_statements(kernel.body):
             cores = (kernel.plan or plan).tensor_cores
             if isinstance(statement, Contract) and cores and dtypes[statement.a] == "float32" and precision != "tf32":
                 raise PlanError(
@@ -65,13 +65,13 @@ def smem_bytes(kernel: Kernel, plan: Plan) -> int:
     """Bytes of shared memory of all shared tiles; a tile that a pipelined loop loads counts once for every stage."""
     depths = {
         copy.target: max(1, loop.stages)
-        for loop in statements(kernel.body)
+        for loop in nested_statements(kernel.body)
         if isinstance(loop, Loop) and loop.pipelined
         for copy in loop.body
         if isinstance(copy, Copy) and isinstance(copy.source, Region) and isinstance(copy.target, str)
     }
     if plan.warp_specialized:  # tiles that the consumers compute are kept for every stage too
-        loops = [one for one in statements(kernel.body) if isinstance(one, Loop) and one.pipelined]
+        loops = [one for one in nested_statements(kernel.body) if isinstance(one, Loop) and one.pipelined]
         made = [(loop, one) for loop in loops for one in loop.body if isinstance(one, Parallel)]
         depths |= {store.target: max(1, loop.stages) for loop, one in made for store in one.body}
     sizes = {
@@ -118,7 +118,7 @@ def scratch_bytes(statement: Statement, kernel: Kernel, plan: Plan) -> int:
     a loop live while the loop runs.)
     """
     shapes = {buffer.name: buffer for buffer in kernel.buffers}
-    reduced = (shapes[other.source] for other in statements((statement,)) if isinstance(other, ReduceTile))
+    reduced = (shapes[other.source] for other in nested_statements((statement,)) if isinstance(other, ReduceTile))
     return sum(plan.threads * DTYPES[tile.dtype].bytes for tile in reduced if spans_warps(tile, kernel, plan))
 
 
@@ -135,5 +135,5 @@ def turned_bytes(kernel: Kernel, plan: Plan) -> int:
     if plan.tensor_cores or plan.device.target == "c":
         return 0
     shapes = {one.name: one for one in kernel.buffers}
-    turned = [one for one in statements(kernel.body) if isinstance(one, Contract) and one.transposed]
+    turned = [one for one in nested_statements(kernel.body) if isinstance(one, Contract) and one.transposed]
     return sum(prod(shapes[one.b].shape) * DTYPES[shapes[one.c].dtype].bytes for one in turned)

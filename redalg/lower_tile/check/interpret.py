@@ -95,7 +95,7 @@ def interpret(
     for parameter in program.parameters:
         if parameter.role in ("output", "workspace"):
             unwritten = np.nan if parameter.dtype.startswith(("float", "bfloat")) else UNWRITTEN
-            memory[parameter.name] = np.full(sized(parameter.shape, sizes), unwritten, numpy_dtype(parameter.dtype))
+            memory[parameter.name] = np.full(sized(parameter.shape, sizes), unwritten, emulation_dtype(parameter.dtype))
         if parameter.role == "counter":
             memory[parameter.name] = np.zeros(sized(parameter.shape, sizes), parameter.dtype)
     with np.errstate(all="ignore"):
@@ -114,7 +114,7 @@ def points_of_blocks(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:
     return [points[block::stride] for block in range(stride)]
 
 
-def numpy_dtype(dtype: str) -> str:
+def emulation_dtype(dtype: str) -> str:
     """The dtype of a NumPy array: float32 for a dtype that NumPy lacks, whose values are rounded when stored."""
     return "float32" if is_emulated(dtype) else dtype
 
@@ -125,7 +125,7 @@ class _Block:
         self.kernel, self.memory, self.compute = kernel, memory, np.dtype(compute)
         self.variables: dict[Symbol, Any] = {}
         self.rounding = {one.name: one.dtype for one in kernel.buffers if is_emulated(one.dtype)}
-        self.tiles = {one.name: np.zeros(one.shape, numpy_dtype(one.dtype)) for one in kernel.buffers}
+        self.tiles = {one.name: np.zeros(one.shape, emulation_dtype(one.dtype)) for one in kernel.buffers}
 
     def run(self, point: Mapping[Symbol, int]) -> None:
         self.variables = dict(point)
@@ -147,7 +147,7 @@ class _Block:
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def _bind(self, bind: Bind) -> None:
-        self.tiles[bind.name] = np.asarray(self.value(bind.value)).astype(numpy_dtype(bind.dtype))
+        self.tiles[bind.name] = np.asarray(self.value(bind.value)).astype(emulation_dtype(bind.dtype))
 
     def _copy(self, copy: Copy) -> None:
         if isinstance(copy.target, Region):
@@ -335,7 +335,7 @@ class _Block:
         return np.power(np.asarray(base, self.compute), np.asarray(power, self.compute))
 
 
-def ranked(x: Any, n: Any) -> Any:
+def float_rank(x: Any, n: Any) -> Any:
     """The order of a float's bits (NaN first, both zeros as one), then 2³² − 1 − n."""
     bits = np.asarray(x, np.float32).view(np.int32)
     order = np.where(bits < 0, bits ^ LOW_BITS, bits)
@@ -356,7 +356,7 @@ def ranked_index(rank: Any) -> Any:
     return np.where(rest == 0, -1, 0xFFFFFFFF - rest)
 
 
-def ordered(x: Any) -> Any:
+def double_order(x: Any) -> Any:
     """The order of a double's bits (NaN first, both zeros as one)."""
     bits = np.asarray(x, np.float64).view(np.int64)
     order = np.where(bits < 0, bits ^ LOW_BITS_64, bits)
@@ -372,5 +372,6 @@ def ordered_value(order: Any) -> Any:
 LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)
 OWN: dict[type, Any] = {
     Is: np.equal,
-    Ranked: ranked, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: ordered, OrderedValue: ordered_value
+    Ranked: float_rank, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: double_order,
+    OrderedValue: ordered_value,
 }  # fmt: skip

@@ -25,7 +25,7 @@ from redalg.lower_tile.ir.program import (
     Statement,
     TileProgram,
     expressions,
-    statements,
+    nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.ir.subject import Subject
@@ -107,7 +107,7 @@ def head(last: Last) -> str:
 def named_outside(body: tuple[Statement, ...]) -> tuple[set[str], set[str]]:
     """The names that statements store to, and the names that they read."""
     stored, read = set[str](), {load.name for one in body for expr in expressions(one) for load in expr.atoms(Load)}
-    for statement in statements(body):
+    for statement in nested_statements(body):
         if isinstance(statement, Parallel):
             stored |= {store.target for store in statement.body}
         if isinstance(statement, Copy):

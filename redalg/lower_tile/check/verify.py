@@ -37,7 +37,7 @@ from redalg.lower_tile.ir.program import (
     Store,
     TileProgram,
     expressions,
-    statements,
+    nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
 
@@ -72,9 +72,9 @@ def verify(program: TileProgram) -> None:
         buffers = {one.name: one for one in kernel.buffers}
         if len(buffers) != len(kernel.buffers) or set(buffers) & set(parameters):
             raise PlanError(f"kernel `{kernel.title}` has two buffers of one name.")
-        bound = frozenset(one.name for one in statements(kernel.body) if isinstance(one, Bind))
+        bound = frozenset(one.name for one in nested_statements(kernel.body) if isinstance(one, Bind))
         names = _Names(buffers, parameters, bound)
-        for statement in statements(kernel.body):
+        for statement in nested_statements(kernel.body):
             problem = RULES[type(statement)](statement, names) or _read_only(statement, names)
             if problem is not None:
                 raise PlanError(f"kernel `{kernel.title}`, statement `{str(statement).splitlines()[0]}`: {problem}.")

@@ -318,12 +318,12 @@ def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
     return {symbol: sympify(size) for symbol, size in sizes.items()}
 
 
-def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
+def nested_statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """Every statement, those within others too, in order."""
     for statement in body:
         yield statement
         if isinstance(statement, Loop | Last):
-            yield from statements(statement.body)
+            yield from nested_statements(statement.body)
 
 
 def innermost(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
@@ -333,7 +333,7 @@ def innermost(statement: Statement, change: Callable[[Statement], Statement]) ->
     return change(statement)
 
 
-def rewritten(statement: Statement, change: Callable[[Any], Any]) -> Statement:
+def map_statement(statement: Statement, change: Callable[[Any], Any]) -> Statement:
     """The statement with every scalar expression, condition and index in it changed."""
     if isinstance(statement, Bind):
         return replace(statement, value=change(statement.value))
@@ -342,10 +342,10 @@ def rewritten(statement: Statement, change: Callable[[Any], Any]) -> Statement:
     if isinstance(statement, Parallel):
         return replace(statement, body=tuple(_stored(store, change) for store in statement.body))
     if isinstance(statement, Loop):
-        body = tuple(rewritten(inner, change) for inner in statement.body)
+        body = tuple(map_statement(inner, change) for inner in statement.body)
         return replace(statement, start=change(statement.start), stop=change(statement.stop), body=body)
     if isinstance(statement, Last):
-        body = tuple(rewritten(inner, change) for inner in statement.body)
+        body = tuple(map_statement(inner, change) for inner in statement.body)
         return replace(statement, place=tuple(map(change, statement.place)), body=body)
     return statement
 
@@ -369,7 +369,7 @@ def expressions(statement: Statement) -> Iterator[Basic]:
         found.append(node)
         return node
 
-    rewritten(statement, keep)
+    map_statement(statement, keep)
     yield from found
 
 

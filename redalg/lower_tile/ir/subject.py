@@ -10,7 +10,7 @@ from typing import TypeVar, final
 from redalg.lower_tile.ir.program import (
     Buffer,
     Kernel,
-    statements,
+    nested_statements,
 )
 from redalg.strategies.plan import Plan
 
@@ -33,7 +33,7 @@ class Subject:
 
     def each(self, kind: type[Kind]) -> Iterator[Kind]:
         """The statements of a kind, those within loops too."""
-        return (one for one in statements(self.kernel.body) if isinstance(one, kind))
+        return (one for one in nested_statements(self.kernel.body) if isinstance(one, kind))
 
     def scope(self, name: object) -> str:
         """The scope of a buffer by its name; empty for a parameter."""

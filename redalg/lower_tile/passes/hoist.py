@@ -13,7 +13,7 @@ from sympy import Expr
 from sympy.core.basic import Basic
 
 from redalg.lower_tile.ir.names import Names
-from redalg.lower_tile.ir.program import Bind, Kernel, Parameter, rewritten
+from redalg.lower_tile.ir.program import Bind, Kernel, Parameter, map_statement
 from redalg.lower_tile.ir.scalars import Load
 
 
@@ -49,8 +49,8 @@ class _Hoist:
         return self.bind(node, self.dtypes[node.name], "_".join([node.name, *places]))
 
 
-def hoisted(kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> Kernel:
+def hoist_block_invariants(kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> Kernel:
     """The kernel with its fixed numbers bound first."""
     work = _Hoist(kernel, parameters, names)
-    body = [rewritten(one, work.read) for one in kernel.body]
+    body = [map_statement(one, work.read) for one in kernel.body]
     return replace(kernel, body=(*work.made, *body))

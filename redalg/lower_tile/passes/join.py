@@ -16,11 +16,13 @@ from redalg.lower_tile.ir.program import Last, Loop, Parallel, Statement
 from redalg.lower_tile.ir.scalars import Load
 
 
-def joined(body: tuple[Statement, ...], *, tiles: bool = False) -> tuple[Statement, ...]:
+def fuse_row_loops(body: tuple[Statement, ...], *, tiles: bool = False) -> tuple[Statement, ...]:
     """The statements with neighbouring row loops joined, within loops too; if `tiles`, loops over tiles as well."""
     out: list[Statement] = []
     for given in body:
-        statement = replace(given, body=joined(given.body, tiles=tiles)) if isinstance(given, Loop | Last) else given
+        statement = (
+            replace(given, body=fuse_row_loops(given.body, tiles=tiles)) if isinstance(given, Loop | Last) else given
+        )
         last = out[-1] if out else None
         if (
             isinstance(statement, Parallel)

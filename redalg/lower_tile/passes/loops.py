@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sympy import Expr, Symbol
 
-from redalg.lower_tile.ir.program import Last, Loop, Statement, rewritten
+from redalg.lower_tile.ir.program import Last, Loop, Statement, map_statement
 
 
 def over_tiles(variable: Symbol, span: tuple[Expr, Expr], stages: int, step: tuple[Statement, ...]) -> Loop:
@@ -31,12 +31,12 @@ def without_single_steps(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
             continue
         inner = without_single_steps(statement.body)
         if statement.stop - statement.start == 1:
-            out += [placed(one, statement) for one in inner]
+            out += [at_first_step(one, statement) for one in inner]
         else:
             out.append(replace(statement, body=inner))
     return tuple(out)
 
 
-def placed(statement: Statement, loop: Loop) -> Statement:
+def at_first_step(statement: Statement, loop: Loop) -> Statement:
     """A statement of a loop at its first step."""
-    return rewritten(statement, lambda node: node.xreplace({loop.variable: loop.start}))
+    return map_statement(statement, lambda node: node.xreplace({loop.variable: loop.start}))

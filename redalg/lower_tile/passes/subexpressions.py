@@ -32,7 +32,7 @@ from redalg.lower_tile.ir.program import (
     Store,
     TileProgram,
     innermost,
-    statements,
+    nested_statements,
     variables_of,
 )
 from redalg.lower_tile.ir.scalars import IsFinite, Load, ScaledExp, Wide
@@ -42,7 +42,7 @@ WORTH = 6
 """Operations that a line of its own must save; a function, a choice or a division counts as four."""
 
 
-def shared(program: TileProgram) -> TileProgram:
+def eliminate_common_subexpressions(program: TileProgram) -> TileProgram:
     """The program with the common subexpressions of every store bound ahead of it."""
     work = _Shared(program)
     bodies = (tuple(innermost(one, work.statement) for one in kernel.body) for kernel in program.kernels)
@@ -55,7 +55,7 @@ class _Shared:
     def __init__(self, program: TileProgram) -> None:
         self.printer = Printer(dtypes_of(program), program.compute)
         self.memory = {one.name for one in program.parameters if one.shape}
-        inner = (one for kernel in program.kernels for one in statements(kernel.body))
+        inner = (one for kernel in program.kernels for one in nested_statements(kernel.body))
         variables = (str(one.variable) for one in inner if isinstance(one, Loop))
         grids = (name for kernel in program.kernels for name in variables_of(kernel))
         self.names = Names((*self.printer.dtypes, *map(str, program.sizes), *variables, *grids))
@@ -137,12 +137,12 @@ def work(node: Basic, free: Sequence[Basic]) -> int:
         part = left.pop()
         if part not in seen and not isinstance(part, Load):
             seen.add(part)
-            total += operations(part)
+            total += own_operations(part)
             left += part.args
     return total
 
 
-def operations(node: Basic) -> int:
+def own_operations(node: Basic) -> int:
     """Number of operations of a node itself, without its operands."""
     if isinstance(node, Add | Mul | Max | Min):
         return len(node.args) - 1

@@ -141,6 +141,6 @@ class Assembly:
         return self.made[key]
 
 
-def masked(live: Boolean, expr: Expr, outside: Expr) -> Expr:
+def mask_dead(live: Boolean, expr: Expr, outside: Expr) -> Expr:
     """`expr` for the elements that count, else `outside`."""
     return expr if live is S.true else Where(live, expr, outside)

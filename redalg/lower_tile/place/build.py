@@ -18,14 +18,14 @@ from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.check.lint import lint
 from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.ir.program import Kernel, Parameter, TileProgram, variables_of
-from redalg.lower_tile.passes.join import joined
+from redalg.lower_tile.passes.join import fuse_row_loops
 from redalg.lower_tile.passes.loops import without_single_steps
-from redalg.lower_tile.passes.subexpressions import shared
-from redalg.lower_tile.place.frames import Job, sizes_of
+from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
+from redalg.lower_tile.place.frames import Job, runtime_sizes
 from redalg.lower_tile.place.parameters import between, held, inputs, outputs, reading
 from redalg.lower_tile.place.segments import multi_segment
 from redalg.lower_tile.place.selection import check_selections
-from redalg.lower_tile.place.single import single_segment, split
+from redalg.lower_tile.place.single import single_segment, split_producers
 from redalg.lower_tile.place.split import check_splits
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.rules import chosen, smaller
@@ -70,9 +70,9 @@ def kernels_of(
     check_splits(form, plan)
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
     job = Job(pruned(form), plan, problem, dtypes, also=also)
-    lowered = multi_segment if plan.segments > 1 else split if plan.splits > 1 else single_segment
+    lowered = multi_segment if plan.segments > 1 else split_producers if plan.splits > 1 else single_segment
     kernels, workspaces = lowered(job)
-    bodies = (joined(without_single_steps(one.body), tiles=plan.level == "thread") for one in kernels)
+    bodies = (fuse_row_loops(without_single_steps(one.body), tiles=plan.level == "thread") for one in kernels)
     return tuple(replace(one, body=body) for one, body in zip(kernels, bodies, strict=True)), workspaces
 
 
@@ -101,7 +101,9 @@ def checked(
     """The program of the kernels, verified and linted."""
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
     name = f"{stages.returned[0].name}_over_{stages.loop.cascade.axis}"
-    program = shared(TileProgram(name, parameters, kernels, problem.compute, sizes_of(problem)))
+    program = eliminate_common_subexpressions(
+        TileProgram(name, parameters, kernels, problem.compute, runtime_sizes(problem))
+    )
     verify(program)
     lint(program, plan)
     return program

@@ -22,7 +22,7 @@ from redalg.expression import Where
 from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.ir.program import Copy, ReduceTile, Statement
 from redalg.lower_tile.ir.scalars import IsFinite, Load
-from redalg.lower_tile.place.assembly import Assembly, masked
+from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import I
 
 
@@ -37,12 +37,12 @@ class Centred:
     count: Expr
 
 
-def found(form: FusedForm) -> list[Pivot]:
+def moving_pivots(form: FusedForm) -> list[Pivot]:
     """The pivots that move to their natural place with every block."""
     return [one for one in form.shifted if one.is_found]
 
 
-def kept(form: FusedForm) -> list[Pivot]:
+def staying_pivots(form: FusedForm) -> list[Pivot]:
     """The pivots that stay where the first live elements start them."""
     return [one for one in form.shifted if not one.is_found]
 
@@ -63,8 +63,8 @@ def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], 
         held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
         body.append(assembly.over_rows((held.name, Where(Eq(of.count, 0), S.NegativeInfinity, S.Zero))))
         return held
-    total = apart(
-        Load(assembly.summed(f"{pivot.value.name}_total", masked(of.live, of.u, S.Zero), body), I), assembly, body
+    total = in_operand_layout(
+        Load(assembly.summed(f"{pivot.value.name}_total", mask_dead(of.live, of.u, S.Zero), body), I), assembly, body
     )
     held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
     finite = Where(Eq(of.count, 0), S.NegativeInfinity, Where(IsFinite(held), held, S.Zero))
@@ -74,7 +74,7 @@ def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], 
     return held
 
 
-def apart(made: Load, assembly: Assembly, body: list[Statement]) -> Load:
+def in_operand_layout(made: Load, assembly: Assembly, body: list[Statement]) -> Load:
     """The result of a tile's reduction, for rows in the layout of a product's operand: the tile has another layout."""
     if not assembly.plan.tensor_cores:
         return made
@@ -87,7 +87,7 @@ def _to_member(pivot: Pivot, of: Centred, mean: Load, assembly: Assembly, body: 
     """Move from the mean to the live element nearest to it; of two, to the larger."""
     far = assembly.tile(f"{pivot.value.name}_far", note=f"|{pivot.base} - mean|")
     least, nearest = (assembly.row(f"{pivot.value.name}_{word}") for word in ("least", "nearest"))
-    body.append(assembly.over_tile(far, masked(of.live, Abs(of.u - mean), S.Infinity)))
+    body.append(assembly.over_tile(far, mask_dead(of.live, Abs(of.u - mean), S.Infinity)))
     body.append(ReduceTile("min", far, least, clear=True))
     here = And(of.live, Eq(Load(far, *assembly.lanes.place), Load(least, I)))
     member = assembly.tile(f"{pivot.value.name}_member")

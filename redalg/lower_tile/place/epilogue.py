@@ -14,7 +14,7 @@ from redalg.lower_tile.ir.scalars import Load, RankedIndex
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.moves import safe, usable
 from redalg.lower_tile.place.selection import padded_places
-from redalg.lower_tile.place.selection import read as read_selected
+from redalg.lower_tile.place.selection import read_best as read_selected
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
 

@@ -57,7 +57,7 @@ def edges(domain: Boolean, space: Space) -> list[tuple[int, Expr]]:
         for difference in _differences(conjunct):
             slope = difference.coeff(streamed)
             rest = (difference - slope * streamed).expand()
-            if slope in (1, -1) and not streamed_in(rest, streamed) and whole(rest, space):
+            if slope in (1, -1) and not streamed_in(rest, streamed) and is_integer_valued(rest, space):
                 found.append((int(slope), -rest if slope == 1 else rest))
     return found
 
@@ -78,14 +78,14 @@ def _differences(conjunct: Boolean) -> list[Expr]:
     return [(low - high + strict).expand()]
 
 
-def whole(expr: Expr, space: Space) -> bool:
+def is_integer_valued(expr: Expr, space: Space) -> bool:
     """True if an expression is an integer that a kernel computes as an integer."""
     if isinstance(expr, Element):
-        return "int" in space.problem.dtypes[expr.name] and all(whole(one, space) for one in expr.indices)
+        return "int" in space.problem.dtypes[expr.name] and all(is_integer_valued(one, space) for one in expr.indices)
     if isinstance(expr, Add | Mul | Max | Min):
-        return all(whole(one, space) for one in expr.args)
+        return all(is_integer_valued(one, space) for one in expr.args)
     if isinstance(expr, floor):
-        return all(whole(one, space) for one in expr.args[0].as_numer_denom())
+        return all(is_integer_valued(one, space) for one in expr.args[0].as_numer_denom())
     return isinstance(expr, Axis | Extent | Integer)
 
 

@@ -19,12 +19,12 @@ from sympy import And, Eq, Expr, Integer, Mod, S, Tuple
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Value, Where
-from redalg.incremental.combine.structures import NOWHERE, join_of, lifted, parts_of
+from redalg.incremental.combine.structures import NOWHERE, component_symbols, join_of, lifted
 from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.ir.program import Copy, Fill, Parallel, Statement, Store
 from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load
-from redalg.lower_tile.place.assembly import Assembly, masked
-from redalg.lower_tile.place.selection import ranked
+from redalg.lower_tile.place.assembly import Assembly, mask_dead
+from redalg.lower_tile.place.selection import ranked_structures
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.monoids.functions import Lost
 from redalg.monoids.table import KNOWN
@@ -39,7 +39,7 @@ class Folds:
 
     def __init__(self, form: FusedForm, assembly: Assembly, space: Space, *, by_row: bool = False) -> None:
         self.form, self.assembly, self.space = form, assembly, space
-        self.structures = [one for one in form.structures if one not in ranked(form, assembly.plan)]
+        self.structures = [one for one in form.structures if one not in ranked_structures(form, assembly.plan)]
         self.lanes: dict[Value, str] = {}
         if assembly.plan.level == "thread" and not by_row:
             self.lanes = {value: self._buffer(f"{value.name}_lanes", value, rows=False) for value in self._values()}
@@ -85,7 +85,7 @@ class Folds:
 
     def _onto_rows(self, structure: Structure, after: list[Load]) -> list[Statement]:
         """Store the row's state ⊕ `after` as the row's state, through separate buffers."""
-        parts = (*parts_of(structure.monoid, "a"), *parts_of(structure.monoid, "b"))
+        parts = (*component_symbols(structure.monoid, "a"), *component_symbols(structure.monoid, "b"))
         reads = dict(zip(parts, [*(Load(self.rows[value], I) for value in structure.values), *after], strict=True))
         made = [self._buffer(f"{value.name}_joined", value, rows=True) for value in structure.values]
         exprs = [self.space.read(expr.xreplace(reads)) for expr in join_of(structure.monoid)]
@@ -98,7 +98,7 @@ class Folds:
         """The buffers of a tile's elements; beyond the end of the streamed axis they hold the identity."""
         lift = lifted(structure.monoid, structure.operands, self.form.cascade.axis)
         element = {value: self._buffer(f"{value.name}_next", value, rows=False) for value in structure.values}
-        reads = [masked(space.inside(), space.read(part), identity)
+        reads = [mask_dead(space.inside(), space.read(part), identity)
                  for part, identity in zip(lift, identities(structure), strict=True)]  # fmt: skip
         body.append(self.assembly.lanes.stores(*zip(element.values(), reads, strict=True)))
         return element
@@ -112,7 +112,7 @@ class Folds:
         guard: Boolean = S.true,
     ) -> list[Statement]:
         """Store before ⊕ after in `target`, through separate buffers: a component is read until all are known."""
-        parts = (*parts_of(structure.monoid, "a"), *parts_of(structure.monoid, "b"))
+        parts = (*component_symbols(structure.monoid, "a"), *component_symbols(structure.monoid, "b"))
         reads = dict(zip(parts, (*before, *after), strict=True))
         made = [self._buffer(f"{value.name}_joined", value, rows=False) for value in structure.values]
         exprs = [self.space.read(expr.xreplace(reads)) for expr in join_of(structure.monoid)]

@@ -88,7 +88,7 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     for axis in reversed(binding.grid):
         at[axis] = index(names.fresh(axis.name))
         grid.append((at[axis], sizes[axis.name]))
-    packed, known = unpacked(binding, at)
+    packed, known = unpack_rows(binding, at)
     at |= {axis: PLACE if sizes[axis.name] > 1 else S.Zero for axis in job.form.places}
     space = Space(plan, job.problem, at, start, packed=packed, known=known, places=job.form.places)
     spanned = span(job, space, names, segmented=segmented)
@@ -97,7 +97,7 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     return Frame(blocks, space.streaming(TILE, first), spanned)
 
 
-def unpacked(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
+def unpack_rows(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
     """The spans within a block of the axes that rows pack, and the index of their groups; their places go to `at`."""
     packing = binding.packing
     if packing is None:
@@ -131,20 +131,20 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
     return Span(first, stop, tuple(bound))
 
 
-def taken(job: Job) -> tuple[str, ...]:
+def taken_names(job: Job) -> tuple[str, ...]:
     """The names of parameters, and those that other stages have taken."""
     cascade = job.form.cascade
     given = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
     outputs = (output_name(one, job.problem) for one in job.dtypes)
-    return (*map(kernel_name, given), *outputs, *map(str, sizes_of(job.problem)), *job.also)
+    return (*map(kernel_name, given), *outputs, *map(str, runtime_sizes(job.problem)), *job.also)
 
 
 def names_after(job: Job, kernels: list[Kernel], workspaces: list[str]) -> Names:
     """Names for one more kernel: a TileLang text may bind a variable's name only once."""
-    return Names((*taken(job), *workspaces, *(name for kernel in kernels for name in variables_of(kernel))))
+    return Names((*taken_names(job), *workspaces, *(name for kernel in kernels for name in variables_of(kernel))))
 
 
-def sizes_of(problem: Problem) -> tuple[Symbol, ...]:
+def runtime_sizes(problem: Problem) -> tuple[Symbol, ...]:
     """The run-time sizes: of axes, and of dimensions that no axis indexes."""
     found = {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
     return tuple(sorted(found | {problem.sizes[name] for name in problem.varying}, key=str))

@@ -27,10 +27,10 @@ from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, Piv
 from redalg.lower_tile.ir.program import Fill, Loop, ReduceTile, Statement, index
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.centres import Centred, found, is_local, local, start
+from redalg.lower_tile.place.centres import Centred, is_local, local, moving_pivots, start
 from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.frames import TILE
-from redalg.lower_tile.place.moves import Merge, Side, first_of, steps, triangular
+from redalg.lower_tile.place.moves import Merge, Side, first_nonempty_pivot, steps, triangular
 from redalg.lower_tile.place.slots import Slots, allocate, stands_alone
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.stream import Step
@@ -63,7 +63,7 @@ def is_still(accumulator: Accumulator) -> bool:
     return accumulator.transition == ((accumulator.value, S.One),)
 
 
-def in_order(space: Space, step: Expr, first: Expr) -> Space:
+def lane_order_space(space: Space, step: Expr, first: Expr) -> Space:
     """The space of a join in order: each lane takes neighbouring elements, one a step, from a first tile on."""
     streamed = space.plan.binding.streamed
     start = {axis: span for axis, span in space.start.items() if axis != streamed}
@@ -89,7 +89,7 @@ class Lanes:
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
         step = GROUP_NUMBER * GROUP + TILE if self.grouped else TILE
-        self.space = in_order(space, step, first) if form.ordered else space.streaming(step, first)
+        self.space = lane_order_space(space, step, first) if form.ordered else space.streaming(step, first)
         self.folds = Folds(form, assembly, self.space)
         self.slots, self.starts = Slots(lanes=True), Slots()
         self.before: list[Statement] = []
@@ -169,8 +169,8 @@ class Lanes:
         merge, body = Step(self.form, self.assembly, self.starts, space, self.before).starts()
         rows = {one.value: Load(self.starts.names[one.value], I) for one in self.shared}
         offers = [(rows[one.value], merge.tile_pivots[one.value]) for one in self.shared]
-        body += [self.assembly.over_rows((c.name, first_of(c, new))) for c, new in offers if c != new]
-        taken = [(self._name(one), first_of(self._c(one), rows[one.value])) for one in self.shared]
+        body += [self.assembly.over_rows((c.name, first_nonempty_pivot(c, new))) for c, new in offers if c != new]
+        taken = [(self._name(one), first_nonempty_pivot(self._c(one), rows[one.value])) for one in self.shared]
         return [*body, self.assembly.lanes.stores(*taken)]
 
     # ---- one tile ----------------------------------------------------------------------------------------------------
@@ -326,7 +326,9 @@ class Lanes:
             running.merged[pivot.value] = self._first_centre(pivot, name, running, body) if pivot in self.local else \
                 self._start(pivot, name, body)  # fmt: skip
         for _ in range(self._refinements()):
-            self._sums(running, rows, body, {value for one in found(self.form) for value in values_of(one.source)})
+            self._sums(
+                running, rows, body, {value for one in moving_pivots(self.form) for value in values_of(one.source)}
+            )
             body += self._refined(running, rows)
         self._sums(running, rows, body, {one.value for one in self.form.accumulators})
         body += [self._marked(one, running, rows) for one in self.local]
@@ -334,7 +336,7 @@ class Lanes:
 
     def _refinements(self) -> int:
         """The number of times to refine a row's centre: it starts as the mean of the lanes', and some may be far."""
-        if not found(self.form):
+        if not moving_pivots(self.form):
             return 0
         length = self.space.problem.sizes[self.space.plan.binding.streamed.name]
         full = sympify(length).is_Integer and length >= self.space.plan.block_streamed * self.space.plan.segments
@@ -387,7 +389,7 @@ class Lanes:
     def _refined(self, running: Merge, rows: Slots) -> list[Statement]:
         """Move a row's centre to c + δ, with δ from the row's sums at c; it stays if that is not finite."""
         moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
-        for pivot in found(self.form):
+        for pivot in moving_pivots(self.form):
             c, name = Load(rows.names[pivot.value], I), self.assembly.row(f"{pivot.value.name}_moved")
             moved.append((name, c + running.read(pivot.source, rows.reads())))
             stores.append((c.name, Where(IsFinite(Load(name, I)), Load(name, I), c)))

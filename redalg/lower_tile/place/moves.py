@@ -23,7 +23,7 @@ from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, 
 from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.ir.scalars import Is, IsFinite, Load, ScaledExp, Wide
 from redalg.lower_tile.place.assembly import Assembly, Sweep
-from redalg.lower_tile.place.centres import found, is_local, kept
+from redalg.lower_tile.place.centres import is_local, moving_pivots, staying_pivots
 from redalg.lower_tile.place.space import Space
 
 
@@ -41,10 +41,10 @@ class Side:
 
 def safe(c: Expr, *, scales: bool = True) -> Expr:
     """c, or 0 if c is an empty state's: −∞, or ±∞ for a pivot that only shifts (its centre may be a minimum)."""
-    return Where(is_empty(c, scales=scales), S.Zero, c)
+    return Where(empty_condition(c, scales=scales), S.Zero, c)
 
 
-def is_empty(c: Expr, *, scales: bool = True) -> Boolean:
+def empty_condition(c: Expr, *, scales: bool = True) -> Boolean:
     """The condition that a pivot is an empty state's: −∞, or ±∞ if it only shifts."""
     empty = Is(c, S.NegativeInfinity)
     return empty if scales else Or(empty, Is(c, S.Infinity))
@@ -130,10 +130,10 @@ class Merge:
 
     def shift(self) -> None:
         """Choose the merged pivots: the natural place of both states together, or the pivot of the first state."""
-        for pivot in kept(self.form):
+        for pivot in staying_pivots(self.form):
             if pivot.value not in self.still:
                 self.merged[pivot.value] = self.held(f"{pivot.value.name}_new", self._chosen(pivot))
-        shifted = found(self.form)
+        shifted = moving_pivots(self.form)
         if not shifted:
             return
         for pivot in shifted:
@@ -149,21 +149,21 @@ class Merge:
             read = Load(name, *self.sweep.place)
             moved.append((name, c + self.read(pivot.source, at)))
             stores.append((buffer_of(c), Where(IsFinite(read), read, c)))
-        for store in apart(steps(self.form, moved, stores)):
+        for store in concatenate_stores(steps(self.form, moved, stores)):
             self.store(store)
         self.deltas.clear()
 
     def _chosen(self, pivot: Pivot) -> Expr:
         """The pivot of the first side that is not empty, for u scaled by the merged pivots."""
-        return first_of(*(self.rescaled(side, pivot) for side in range(2)))
+        return first_nonempty_pivot(*(self.rescaled(side, pivot) for side in range(2)))
 
     def rescaled(self, side: int, pivot: Pivot) -> Expr:
         """ρ·c of one side; 0 for a slope between generators that are scaled, −∞ for an empty state."""
         c = self.sides[side].values[pivot.value]
         if pivot.policy is PivotPolicy.SLOPE and (pivot.scales or pivot.onto):
-            return Where(is_empty(c), c, S.Zero)
+            return Where(empty_condition(c), c, S.Zero)
         ratio = self._ratio(side, pivot)
-        return c if ratio is S.One else Where(is_empty(c), c, ratio * c)
+        return c if ratio is S.One else Where(empty_condition(c), c, ratio * c)
 
     def _sums(self, wanted: set[Value], name: str) -> dict[Value, Expr]:
         out: dict[Value, Expr] = {}
@@ -244,7 +244,8 @@ class Merge:
             there = self._scaled(side, pivot.onto, f"onto_{pivot.value.name}") * self.merged[pivot.value]
             moved = self._along(side, pivot, there - here)
             self.deltas[side, pivot.value] = self.held(
-                f"delta_{pivot.value.name}", Where(is_empty(old, scales=pivot.value in self.scales), S.Zero, moved)
+                f"delta_{pivot.value.name}",
+                Where(empty_condition(old, scales=pivot.value in self.scales), S.Zero, moved),
             )
         return self.deltas[side, pivot.value]
 
@@ -263,7 +264,7 @@ class Merge:
                 tilted += self.merged[slope] * self._delta(side, tilted_too[centre])
             elif isinstance(centre, Value) and centre not in self.still:
                 old = ratios.get(centre, S.One) * values[centre]
-                tilted += self.merged[slope] * Where(is_empty(values[centre]), S.Zero, self.merged[centre] - old)
+                tilted += self.merged[slope] * Where(empty_condition(values[centre]), S.Zero, self.merged[centre] - old)
         return moved if tilted is S.Zero else Wide(moved - tilted)
 
     def accumulate(self, rows: list[Accumulator]) -> None:
@@ -278,7 +279,7 @@ class Merge:
         return buffer_of(self.sides[0].values[value])
 
 
-def first_of(a: Expr, b: Expr) -> Expr:
+def first_nonempty_pivot(a: Expr, b: Expr) -> Expr:
     """The pivot of the first of two states, or of the second if the first is empty."""
     return Where(Is(a, S.NegativeInfinity), b, a)
 
@@ -294,7 +295,7 @@ def steps(form: FusedForm, moved: Stores, stores: Stores) -> list[Stores]:
     return [list(pair) for pair in zip(moved, stores, strict=True)]
 
 
-def apart(made: list[Stores]) -> Stores:
+def concatenate_stores(made: list[Stores]) -> Stores:
     """The stores of all steps, in order."""
     return [store for one in made for store in one]
 

@@ -96,7 +96,7 @@ class Production:
     def _part(self, part: Part, body: list[Statement]) -> None:
         """Reduce a part: a product of two factors as a contraction, any other term one element after the other."""
         is_sum = part.reduction.monoid.name == "sum"
-        sides = factors_of(part.space, part.reduction.term) if is_sum else None
+        sides = row_and_stream_factors(part.space, part.reduction.term) if is_sum else None
         if sides is None:
             self._serial(part, body)
         else:
@@ -131,12 +131,12 @@ class Production:
         body.append(Loop(U, Integer(space.start[axis][1]), 0, (step,), pipelined=False))
 
 
-def added(form: FusedForm, space: Space) -> dict[Value, Value]:
+def addable_producers(form: FusedForm, space: Space) -> dict[Value, Value]:
     """The producers that may be added to the tile of an earlier one, with that one.
 
     Both are products, and only their sum is used.
     """
-    products = [one for one in form.cascade.producers if is_product(one, space)]
+    products = [one for one in form.cascade.producers if is_sum_of_products(one, space)]
     found: dict[Value, Value] = {}
     for place, product in enumerate(products):
         earlier = (other.value for other in products[:place] if other.value not in found)
@@ -146,10 +146,13 @@ def added(form: FusedForm, space: Space) -> dict[Value, Value]:
     return found
 
 
-def is_product(producer: Producer, space: Space) -> bool:
+def is_sum_of_products(producer: Producer, space: Space) -> bool:
     """True if a producer is one sum of products, for every row and streamed element."""
     sum_alone = producer.cascade.sum_alone
-    return sum_alone is not None and factors_of(along(space, producer.cascade.axis, S.Zero, 1), sum_alone) is not None
+    return (
+        sum_alone is not None
+        and row_and_stream_factors(along(space, producer.cascade.axis, S.Zero, 1), sum_alone) is not None
+    )
 
 
 def only_added(value: Value, to: Value, form: FusedForm) -> bool:
@@ -176,7 +179,7 @@ def along(space: Space, axis: Axis, first: Expr, length: int) -> Space:
     return replace(space, at={**space.at, axis: first + U}, start={**space.start, axis: (first, length)})
 
 
-def factors_of(space: Space, term: Expr) -> tuple[Expr, Expr] | None:
+def row_and_stream_factors(space: Space, term: Expr) -> tuple[Expr, Expr] | None:
     """The pair (row factor, streamed factor) of a term that is their product, in one dtype; None for other terms."""
     factors = grouped(term, ())
     streamed = space.plan.binding.streamed

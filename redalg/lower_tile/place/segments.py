@@ -31,17 +31,17 @@ from redalg.lower_tile.ir.program import (
     Statement,
     Store,
     index,
-    rewritten,
+    map_statement,
 )
 from redalg.lower_tile.ir.scalars import IsNaN, Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.folds import Folds, integer_dtype
-from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken
+from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
 from redalg.lower_tile.place.moves import Merge, Side, triangular
-from redalg.lower_tile.place.selection import Best, part_of, selected_part, width
-from redalg.lower_tile.place.single import AGAIN, finished, in_turn, streamed
+from redalg.lower_tile.place.selection import Best, part_buffers, row_width, selected_part
+from redalg.lower_tile.place.single import AGAIN, finish_kernel, in_turn, stream_loop
 from redalg.lower_tile.place.slots import Slots, State, allocate
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
 from redalg.strategies.varying import tiles_of
@@ -86,10 +86,10 @@ class Parts:
 
 def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     """Divide the streamed axis among blocks; a second kernel, or the last of the blocks, merges their states."""
-    names = Names(taken(job))
+    names = Names(taken_names(job))
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    slots, body, _ = streamed(job, place, assembly)
+    slots, body, _ = stream_loop(job, place, assembly)
     named = {value: names.fresh(f"{name}_parts") for value, name in slots.buffers().items()}
     wholes = dict[State, str]()
     if carries(job.form):
@@ -100,8 +100,8 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
         parts = replace(parts, rows=rows, columns=columns)
     for value, name in named.items():
         where, alone = parts.place(value, place.space, SEGMENT), parts.own(value) is None
-        body.append(stored(value, slots, (name, where), place.space, alone=alone))
-    made = [parameter(value, name, parts.shape(value, job), job) for value, name in named.items()]
+        body.append(store_slot(value, slots, (name, where), place.space, alone=alone))
+    made = [state_parameter(value, name, parts.shape(value, job), job) for value, name in named.items()]
     workspaces = [*named.values(), *wholes.values()]
     title = f"stream a part of {job.form.cascade.axis}"
     if job.plan.merge == "launch":
@@ -109,18 +109,18 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
         body.append(by_the_last(job, place, assembly, counter, parts))
         made.append(counter)
         workspaces.append(counter.name)
-        kernels = [finished(job, place, assembly, body, f"{title}, merge the parts" + ", finish" * (not wholes))]
+        kernels = [finish_kernel(job, place, assembly, body, f"{title}, merge the parts" + ", finish" * (not wholes))]
     else:
-        kernels = [in_turn(finished(job, place, assembly, body, title), job.plan)]
+        kernels = [in_turn(finish_kernel(job, place, assembly, body, title), job.plan)]
         kernels.append(merging(job, names_after(job, kernels, workspaces), parts))
     if wholes:
         whole = [(value, name, (1, *state_shape(value, slots, job))) for value, name in wholes.items()]
-        made += [parameter(*one, job) for one in whole]
+        made += [state_parameter(*one, job) for one in whole]
         kernels.append(writing(job, names_after(job, kernels, workspaces), wholes, slots))
     return tuple(kernels), tuple(made)
 
 
-def parameter(value: State, name: str, shape: tuple[Any, ...], job: Job) -> Parameter:
+def state_parameter(value: State, name: str, shape: tuple[Any, ...], job: Job) -> Parameter:
     """A workspace as a parameter."""
     own = "int64" if isinstance(value, tuple) else integer_dtype(value, job.form)
     return Parameter(name, shape, own or job.problem.compute, "workspace", name)
@@ -133,7 +133,9 @@ def state_shape(value: State, slots: Slots, job: Job) -> tuple[Any, ...]:
         return (*(sizes[axis.name] for axis in binding.grid), sizes[binding.column.name])
     rows = sizes[binding.row.name] if binding.row else 1
     columns = [sizes[binding.column.name]] if value in slots.columns and binding.column else []
-    columns += [width(value[0], job.problem)] if isinstance(value, tuple) and width(value[0], job.problem) else []
+    columns += (
+        [row_width(value[0], job.problem)] if isinstance(value, tuple) and row_width(value[0], job.problem) else []
+    )
     return (*(sizes[axis.name] for axis in binding.grid), rows, *columns)
 
 
@@ -145,18 +147,18 @@ def state_place(value: State, slots: Slots, space: Space) -> tuple[Expr, ...]:
     row = space.at[binding.row] if binding.row else I
     place: tuple[Expr, ...] = (*(space.at[axis] for axis in binding.grid), row)
     if isinstance(value, tuple):
-        return (*place, PLACE) if width(value[0], space.problem) else place
+        return (*place, PLACE) if row_width(value[0], space.problem) else place
     return (*place, space.at[binding.column]) if value in slots.columns and binding.column else place
 
 
-def stored(
+def store_slot(
     value: State, slots: Slots, at: tuple[str, tuple[Expr, ...]], space: Space, *, alone: bool = True
 ) -> Statement:
     """Store a slot at a place of a workspace; `alone`: only one of the blocks that hold the same stores it."""
     (workspace, where), source = at, slots.buffers()[value]
     once = And(space.rows_inside(), space.first_columns() if alone else S.true)
     if isinstance(value, tuple):
-        sweep = [one for one in ((I, space.plan.block_row), (PLACE, width(value[0], space.problem))) if one[1]]
+        sweep = [one for one in ((I, space.plan.block_row), (PLACE, row_width(value[0], space.problem))) if one[1]]
         read = Load(source, *(one for one, _ in sweep))
         return Parallel(tuple(sweep), (Store(workspace, where, read, once),))
     if value in slots.heads:
@@ -176,11 +178,11 @@ def merging(job: Job, names: Names, parts: Parts) -> Kernel:
     job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    body = merged(job, place.space, assembly, parts)
-    return finished(job, place, assembly, body, "merge the parts" + ", finish" * (not parts.wholes))
+    body = merge_statements(job, place.space, assembly, parts)
+    return finish_kernel(job, place, assembly, body, "merge the parts" + ", finish" * (not parts.wholes))
 
 
-def merged(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
+def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
     """The derived merge, part after part, then finish; the merged state is stored if a further kernel reads it."""
     slots, body = allocate(job.form, assembly, job.problem)
     folds = Folds(job.form, assembly, space, by_row=True)
@@ -196,7 +198,7 @@ def merged(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Sta
     stop = Integer(job.plan.segments)
     body.append(Loop(PART, stop, 0, tuple(loop), pipelined=False, unrolled=together))
     for value, name in parts.wholes.items():
-        body.append(stored(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space))
+        body.append(store_slot(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space))
     if not all(one.carries for one in job.form.outputs):
         body += Epilogue(job.form, assembly, slots, space, job.dtypes).build()
     return body
@@ -240,14 +242,14 @@ def by_the_last(job: Job, place: Frame, assembly: Assembly, counter: Parameter, 
         if live % chunks != 0:  # the last tile has fewer, or may have
             chunks = Min(chunks, live if tiles_of(size, whole) == 1 else live - first / rows)
     inner = Assembly(job.plan, assembly.names, job.problem.compute)
-    body = tuple(merged(job, space, inner, parts))
+    body = tuple(merge_statements(job, space, inner, parts))
     flag = assembly.buffer("last", "local", (1,), "int32", note="whether this block is the last of its tile")
     assembly.buffers += inner.buffers
     at_tile = tuple(variable for variable, _ in place.grid if variable != SEGMENT) or (S.Zero,)
     if row is not None and chunks != 1:
         body = (Loop(CHUNK, chunks, 0, body, pipelined=False),)
     elif row is not None:
-        body = tuple(rewritten(one, lambda node: node.xreplace({CHUNK: S.Zero})) for one in body)
+        body = tuple(map_statement(one, lambda node: node.xreplace({CHUNK: S.Zero})) for one in body)
     return Last(counter.name, at_tile, job.plan.segments, flag, body)
 
 
@@ -266,7 +268,7 @@ def taken_from(
             if number == 0:
                 taken = (places[structure, number] for number in range(len(slots.best[structure])))
                 reads = [Load(name, *at) for name, at in taken]
-                best[structure], taking = part_of(structure, assembly, space.problem, reads)
+                best[structure], taking = part_buffers(structure, assembly, space.problem, reads)
                 body += taking
             continue
         read = Load(workspace, *where)
@@ -296,7 +298,7 @@ def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -
     body += epilogue.values()
     space = place.space.streaming(AGAIN, SEGMENT * place.space.tiles).with_values(epilogue.space.values)
     body += Carried(job.form, assembly, space).build(AGAIN)
-    return finished(job, place, assembly, body, f"write a part of {job.form.cascade.axis}")
+    return finish_kernel(job, place, assembly, body, f"write a part of {job.form.cascade.axis}")
 
 
 def merge_step(

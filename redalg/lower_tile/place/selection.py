@@ -21,7 +21,7 @@ from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Fill, Loop, Parallel, ReduceTile, Statement, Store, index
 from redalg.lower_tile.ir.scalars import Load, Ordered, OrderedValue, Ranked, RankedIndex, RankedValue
-from redalg.lower_tile.place.assembly import Assembly, masked
+from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import PLACE, I, J, Space
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.rules import power_of_two
@@ -31,7 +31,7 @@ Best = tuple[str, ...]
 """The buffers of elements: one of their ranks; or two, of the order of their values and of their negated places."""
 
 
-def ranked(form: FusedForm, plan: Plan) -> list[Structure]:
+def ranked_structures(form: FusedForm, plan: Plan) -> list[Structure]:
     """The structures of a form whose elements are ranked under a plan; elements of others are joined (`folds`)."""
     return [one for one in form.structures if plan.level != "thread" and one.ranked]
 
@@ -63,7 +63,7 @@ def places(structure: Structure, problem: Problem) -> int:
     return 1 if structure.place is None else problem.sizes[structure.place.name]
 
 
-def width(structure: Structure, problem: Problem) -> int:
+def row_width(structure: Structure, problem: Problem) -> int:
     """The number of elements in a row of its buffer, padded for tile reductions; 0 if a row holds a single number."""
     return padded_places(places(structure, problem)) if places(structure, problem) > 1 else 0
 
@@ -77,9 +77,9 @@ def padded_places(k: int) -> int:
     return max(16, power_of_two(k))
 
 
-def held(structure: Structure, assembly: Assembly, problem: Problem, wanted: str = "best") -> Best:
+def best_buffers(structure: Structure, assembly: Assembly, problem: Problem, wanted: str = "best") -> Best:
     """Allocate the buffers for the best elements of every row."""
-    shape = [assembly.plan.block_row] + ([width(structure, problem)] if width(structure, problem) else [])
+    shape = [assembly.plan.block_row] + ([row_width(structure, problem)] if row_width(structure, problem) else [])
     return buffers(assembly, shape, problem, wanted, note=f"{structure.monoid} {structure.term}")
 
 
@@ -89,36 +89,38 @@ def buffers(assembly: Assembly, shape: Sequence[int], problem: Problem, wanted: 
     return tuple(assembly.buffer(name, "fragment", shape, "int64", note) for name in wanted_all)
 
 
-def read(structure: Structure, names: Best, problem: Problem) -> tuple[Expr, Expr]:
+def read_best(structure: Structure, names: Best, problem: Problem) -> tuple[Expr, Expr]:
     """(value, place) of the best elements, read at row i (and at index `place`)."""
-    rank, *place = (Load(name, I, PLACE) if width(structure, problem) else Load(name, I) for name in names)
+    rank, *place = (Load(name, I, PLACE) if row_width(structure, problem) else Load(name, I) for name in names)
     if not place:
         return RankedValue(rank), RankedIndex(rank)
     return OrderedValue(rank), Where(Eq(rank, NO_ELEMENT), Integer(-1), -place[0])
 
 
-def candidates(structure: Structure, assembly: Assembly, space: Space, read_term: Expr, body: list[Statement]) -> Best:
+def tile_elements(
+    structure: Structure, assembly: Assembly, space: Space, read_term: Expr, body: list[Statement]
+) -> Best:
     """The buffers of the tile's elements as integers; `NO_ELEMENT` past the end of the streamed axis."""
     number = space.read(lifted(structure.monoid, structure.operands, space.plan.binding.streamed)[1])
     shape = (space.plan.block_row, space.plan.block_streamed)
     made = buffers(assembly, shape, space.problem, "ranked")
     elements = (Ordered(read_term), -number) if in_two(space.problem) else (Ranked(read_term, number),)
     for name, element in zip(made, elements, strict=True):
-        body.append(assembly.over_tile(name, masked(space.live(S.true), element, NO_ELEMENT)))
+        body.append(assembly.over_tile(name, mask_dead(space.live(S.true), element, NO_ELEMENT)))
     return made
 
 
-def selected(
+def select_best(
     structure: Structure, assembly: Assembly, problem: Problem, best: Best, tile: Best, *, alone: bool
 ) -> list[Statement]:
     """best := best ⊕ the elements of a tile, whose buffers it overwrites; `alone` if best is empty so far."""
-    single = not width(structure, problem)
+    single = not row_width(structure, problem)
     if single and not in_two(problem):
         return [ReduceTile("max", tile[0], best[0], clear=False)]
     body, sources = list[Statement](), [tile]
     top = buffers(assembly, (assembly.plan.block_row,), problem, "top")
     if not alone and not single:
-        sources.append(held(structure, assembly, problem, "old"))
+        sources.append(best_buffers(structure, assembly, problem, "old"))
         body += [Copy(*pair) for pair in zip(best, sources[1], strict=True)]
     rounds = largest([source[0] for source in sources], top[0])
     here = tuple(Load(name, I) for name in top)
@@ -126,15 +128,15 @@ def selected(
         among = [among_equal(assembly, source, here[0], rounds) for source in sources]
         rounds += largest(among, top[1])
     if single:
-        return [*body, *rounds, larger(assembly, best, here)]
-    rounds += [over(assembly, name, Where(Eq(PLACE, NTH), found, Load(name, I, PLACE)))
+        return [*body, *rounds, keep_larger(assembly, best, here)]
+    rounds += [fill_buffer(assembly, name, Where(Eq(PLACE, NTH), found, Load(name, I, PLACE)))
                for name, found in zip(best, here, strict=True)]  # fmt: skip
-    rounds += [lost(assembly, source, here) for source in sources]
+    rounds += [remove_best(assembly, source, here) for source in sources]
     body.append(Loop(NTH, Integer(places(structure, problem)), 0, tuple(rounds), pipelined=False))
     return body
 
 
-def larger(assembly: Assembly, best: Best, other: Sequence[Expr]) -> Parallel:
+def keep_larger(assembly: Assembly, best: Best, other: Sequence[Expr]) -> Parallel:
     """best := the larger of itself and another element, for every row.
 
     The place is stored first, since the old value decides it.
@@ -155,50 +157,50 @@ def largest(sources: Sequence[str], into: str) -> list[Statement]:
 def among_equal(assembly: Assembly, source: Best, top: Expr, body: list[Statement]) -> str:
     """A buffer of the places of the elements with the largest value; `NO_ELEMENT` for all others."""
     order, place = source
-    made = assembly.buffer(f"{place}_of_top", "fragment", shape_of(assembly, place), "int64")
+    made = assembly.buffer(f"{place}_of_top", "fragment", buffer_shape(assembly, place), "int64")
     found = Where(Eq(Load(order, I, J), top), Load(place, I, J), NO_ELEMENT)
-    body.append(over(assembly, made, found, J))
+    body.append(fill_buffer(assembly, made, found, J))
     return made
 
 
-def part_of(
+def part_buffers(
     structure: Structure, assembly: Assembly, problem: Problem, sources: Sequence[Expr]
 ) -> tuple[Best, list[Statement]]:
     """Buffers for the best elements of a part, and the statements that fill them from `sources`."""
-    part = held(structure, assembly, problem, "best_part")
+    part = best_buffers(structure, assembly, problem, "best_part")
     pairs = zip(part, sources, strict=True)
-    if not width(structure, problem):
+    if not row_width(structure, problem):
         return part, [assembly.over_rows(*pairs)]
-    return part, [over(assembly, *pair) for pair in pairs]
+    return part, [fill_buffer(assembly, *pair) for pair in pairs]
 
 
 def selected_part(
     structure: Structure, assembly: Assembly, problem: Problem, best: Best, part: Best
 ) -> list[Statement]:
     """best := best ⊕ a part in buffers, which it overwrites."""
-    if not width(structure, problem):
-        return [larger(assembly, best, [Load(name, I) for name in part])]
-    return selected(structure, assembly, problem, best, part, alone=False)
+    if not row_width(structure, problem):
+        return [keep_larger(assembly, best, [Load(name, I) for name in part])]
+    return select_best(structure, assembly, problem, best, part, alone=False)
 
 
-def over(assembly: Assembly, name: str, expr: Expr, along: Symbol = PLACE) -> Parallel:
+def fill_buffer(assembly: Assembly, name: str, expr: Expr, along: Symbol = PLACE) -> Parallel:
     """A buffer := an expression in i and place (or j)."""
-    rows, length = shape_of(assembly, name)
+    rows, length = buffer_shape(assembly, name)
     return Parallel(((I, rows), (along, length)), (Store(name, (I, along), expr),))
 
 
-def lost(assembly: Assembly, names: Best, top: tuple[Expr, ...]) -> Parallel:
+def remove_best(assembly: Assembly, names: Best, top: tuple[Expr, ...]) -> Parallel:
     """The statement that removes the taken element, `top`, from a tile."""
     loads = [Load(name, I, J) for name in names]
     taken = And(*(Eq(load, one) for load, one in zip(loads, top, strict=True)))
-    return over(assembly, names[0], Where(taken, NO_ELEMENT, loads[0]), J)
+    return fill_buffer(assembly, names[0], Where(taken, NO_ELEMENT, loads[0]), J)
 
 
-def shape_of(assembly: Assembly, name: str) -> tuple[int, ...]:
+def buffer_shape(assembly: Assembly, name: str) -> tuple[int, ...]:
     """The shape of a buffer."""
     return next(one.shape for one in assembly.buffers if one.name == name)
 
 
-def emptied(names: Best) -> list[Statement]:
+def empty_buffers(names: Best) -> list[Statement]:
     """The statements that make buffers empty: they hold `NO_ELEMENT`."""
     return [Fill(name, NO_ELEMENT) for name in names]

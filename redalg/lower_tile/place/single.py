@@ -14,18 +14,18 @@ from redalg.expression import Value
 from redalg.incremental.stages import single
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
-from redalg.lower_tile.passes.hoist import hoisted
+from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.folds import Folds
-from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken
+from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken_names
 from redalg.lower_tile.place.lanes import Lanes
 from redalg.lower_tile.place.parameters import inputs
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
-from redalg.lower_tile.place.split import Sums, adding, parameter, summing, sums_of, tiled
+from redalg.lower_tile.place.split import Sums, adding, producer_workspace, summing, tile_space, workspace_parameter
 from redalg.lower_tile.place.stream import Step
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
 from redalg.strategies.plan import Plan
@@ -36,23 +36,25 @@ AGAIN = index("again")
 
 def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     """One block streams a tile of rows from end to end (`also`: names that other kernels bear)."""
-    names = Names((*taken(job), *also))
+    names = Names((*taken_names(job), *also))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    slots, body, seen = streamed(job, place, assembly)
+    slots, body, seen = stream_loop(job, place, assembly)
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
     body += epilogue.build()
     if carries(job.form):
         held = seen if job.plan.level == "row" else place.space.streaming(AGAIN)
         body += Carried(job.form, assembly, held.with_values(epilogue.space.values), job.sums).build(AGAIN)
     title = f"stream {job.form.cascade.axis}, finish"
-    return (in_turn(finished(job, place, assembly, body, title), job.plan),), ()
+    return (in_turn(finish_kernel(job, place, assembly, body, title), job.plan),), ()
 
 
-def finished(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
+def finish_kernel(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
     """A kernel, with what is the same for a whole block read once, no box too long, and nothing that arrives late."""
     kernel = limit_boxes(Kernel(place.grid, tuple(assembly.buffers), tuple(body), title), job.plan)
-    return await_before_empty_loops(hoisted(kernel, inputs(single(job.form), job.problem), assembly.names), job.plan)
+    return await_before_empty_loops(
+        hoist_block_invariants(kernel, inputs(single(job.form), job.problem), assembly.names), job.plan
+    )
 
 
 def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
@@ -60,7 +62,7 @@ def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
     return replace(kernel, blocks=plan.persistent * plan.device.multiprocessors)
 
 
-def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement], Space]:
+def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement], Space]:
     """The empty state, what is loaded once, and the loop; then what the last tile left in registers."""
     whole = place.span
     if job.plan.level == "thread":
@@ -83,18 +85,18 @@ def streamed(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[St
 # ---- split contractions ----------------------------------------------------------------------------------------------
 
 
-def split(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+def split_producers(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     """Blocks sum parts of the producers' axes; a further kernel adds them where it streams their values."""
-    names, kernels, sums = Names(taken(job)), list[Kernel](), dict[Value, Sums]()
+    names, kernels, sums = Names(taken_names(job)), list[Kernel](), dict[Value, Sums]()
     for producer in job.form.cascade.producers:
-        sums[producer.value] = sums_of(producer, job.plan, names.fresh(f"{producer.name}_parts"))
+        sums[producer.value] = producer_workspace(producer, job.plan, names.fresh(f"{producer.name}_parts"))
     for producer in job.form.cascade.producers:
         kernels.append(producing(job, producer, sums[producer.value], names))
     also = tuple(str(name) for kernel in kernels for name, _ in kernel.grid)
     plan = adding(job.plan, job.problem)
     last, _ = single_segment(replace(job, plan=plan, sums=sums), (*also, *(one.workspace for one in sums.values())))
     last = tuple(replace(one, spread=not plan.binding.contracted) for one in last)
-    return (*kernels, *last), tuple(parameter(one, job.problem) for one in sums.values())
+    return (*kernels, *last), tuple(workspace_parameter(one, job.problem) for one in sums.values())
 
 
 def producing(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
@@ -104,5 +106,5 @@ def producing(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
     used = {name for axis in producer.axes if axis != streamed for name in place.space.at[axis].free_symbols}
     grid = tuple(one for one in place.grid if one[0] in used)
     along = tiles_of(job.problem.sizes[streamed.name], job.plan.block_streamed)
-    space = tiled(place.space, TILE, block)
+    space = tile_space(place.space, TILE, block)
     return summing(producer, sums, ((block, along), *grid), space, Assembly(job.plan, names, job.problem.compute))

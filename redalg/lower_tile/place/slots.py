@@ -13,7 +13,7 @@ from redalg.incremental.form import Extremum, FusedForm, Structure
 from redalg.lower_tile.ir.program import Fill, Statement
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.selection import Best, emptied, held, ranked
+from redalg.lower_tile.place.selection import Best, best_buffers, empty_buffers, ranked_structures
 from redalg.lower_tile.place.space import E_, I, J
 from redalg.strategies.plan import Problem
 
@@ -75,9 +75,9 @@ def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slo
         if stands_alone(extremum, form):
             slots.nan[extremum.value] = assembly.row(f"{extremum.value.name}_nan", note="NaN met")
             body.append(Fill(slots.nan[extremum.value], S.Zero))
-    for structure in ranked(form, assembly.plan):  # others are joined (`folds`)
-        slots.best[structure] = held(structure, assembly, problem)
-        body += emptied(slots.best[structure])
+    for structure in ranked_structures(form, assembly.plan):  # others are joined (`folds`)
+        slots.best[structure] = best_buffers(structure, assembly, problem)
+        body += empty_buffers(slots.best[structure])
     for pivot in form.shifted:
         slots.names[pivot.value] = assembly.row(pivot.value.name, note=f"pivot of {pivot.base}")
         body.append(Fill(slots.names[pivot.value], S.NegativeInfinity))

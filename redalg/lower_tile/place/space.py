@@ -149,7 +149,7 @@ class Space:
             if isinstance(coordinate, Mod) and coordinate in parts:
                 index, first = coordinate.args[0], parts[coordinate] - self.start[coordinate.args[0]][0]
             fixed = coordinate.xreplace(parts)
-            axis, stride = interleaved(index) or (None, 1)
+            axis, stride = interleaved_axis(index) or (None, 1)
             if axis is not None and axis in self.start and axis not in free_axes(Add(*indices)):
                 start, length = self.start[axis]
                 place.append((start * stride + first, length * stride))
@@ -253,7 +253,7 @@ def usable_scale(h: Expr) -> Expr:
     return Where(And(IsFinite(h), Ne(h, 0)), h, S.One)
 
 
-def interleaved(index: Expr) -> tuple[Axis, int] | None:
+def interleaved_axis(index: Expr) -> tuple[Axis, int] | None:
     """(n, s) of an index s·n + k with 0 ≤ k < s; None for any other index."""
     if isinstance(index, Axis):
         return index, 1

@@ -72,14 +72,14 @@ def adding(plan: Plan, problem: Problem) -> Plan:
     return replace(plan, block_row=rows, block_streamed=max(length, 16))
 
 
-def sums_of(producer: Producer, plan: Plan, workspace: str) -> Sums:
+def producer_workspace(producer: Producer, plan: Plan, workspace: str) -> Sums:
     """The workspace of a producer: its grid axes, then rows and streamed elements."""
     binding = plan.binding
     order = (*binding.grid, binding.row, binding.streamed)
     return Sums(workspace, tuple(axis for axis in order if axis is not None and axis in producer.axes), plan.splits)
 
 
-def parameter(sums: Sums, problem: Problem) -> Parameter:
+def workspace_parameter(sums: Sums, problem: Problem) -> Parameter:
     """The workspace as a parameter."""
     shape = (sums.parts, *(problem.sizes[axis.name] for axis in sums.axes))
     return Parameter(sums.workspace, shape, problem.compute, "workspace", sums.workspace)
@@ -100,7 +100,7 @@ def summing(
     return Kernel((*grid, (SPLIT, sums.parts)), tuple(assembly.buffers), (*before, *body), title)
 
 
-def tiled(space: Space, variable: Symbol, block: Symbol) -> Space:
+def tile_space(space: Space, variable: Symbol, block: Symbol) -> Space:
     """The space with one block for every tile of the streamed axis: `block` replaces the loop variable."""
     axis, put = space.plan.binding.streamed, {variable: block}
     first, length = space.start[axis]

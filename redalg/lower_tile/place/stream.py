@@ -25,13 +25,21 @@ from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, Structure
 from redalg.lower_tile.ir.program import Contract, Copy, ReduceTile, Statement
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Load
-from redalg.lower_tile.place.assembly import Assembly, masked
-from redalg.lower_tile.place.centres import Centred, found, kept, start
+from redalg.lower_tile.place.assembly import Assembly, mask_dead
+from redalg.lower_tile.place.centres import Centred, moving_pivots, start, staying_pivots
 from redalg.lower_tile.place.folds import Folds
-from redalg.lower_tile.place.moves import Merge, Side, first_of, numeric_factor, scaled_exp, steps, triangular
+from redalg.lower_tile.place.moves import (
+    Merge,
+    Side,
+    first_nonempty_pivot,
+    numeric_factor,
+    scaled_exp,
+    steps,
+    triangular,
+)
 from redalg.lower_tile.place.operands import Operands
-from redalg.lower_tile.place.producers import Production, added
-from redalg.lower_tile.place.selection import candidates, selected
+from redalg.lower_tile.place.producers import Production, addable_producers
+from redalg.lower_tile.place.selection import select_best, tile_elements
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import E_, I, J, Space, usable_scale
 from redalg.lower_tile.place.split import Sums, added_up
@@ -65,7 +73,7 @@ class Step:
 
     def build(self) -> list[Statement]:
         """The statements of one step."""
-        onto = added(self.form, self.space)
+        onto = addable_producers(self.form, self.space)
         for producer in self.form.cascade.producers:
             if producer.value in self.sums:
                 self.space = added_up(self.space, producer, self.sums[producer.value], self.assembly, self.body)
@@ -127,7 +135,7 @@ class Step:
             read = self.term(u)
             number, rest = numeric_factor(read)
             number, rest = (number, rest) if number.is_positive else (S.One, read)
-            name = self.assembly.tile_of("u_tile", masked(self.live, rest, S.NegativeInfinity), self.body)
+            name = self.assembly.tile_of("u_tile", mask_dead(self.live, rest, S.NegativeInfinity), self.body)
             self.tiles[u] = (name, number)
         return self.tiles[u]
 
@@ -136,7 +144,7 @@ class Step:
         if extremum.monoid.name == "max":
             name, self.slots.scale[extremum.value] = self.base(extremum.term)
             return name
-        outside = masked(self.live, self.term(extremum.term), extremum.monoid.identity)
+        outside = mask_dead(self.live, self.term(extremum.term), extremum.monoid.identity)
         return self.assembly.tile_of("term", outside, self.body)
 
     def _extremum(self, extremum: Extremum) -> None:
@@ -160,9 +168,9 @@ class Step:
     def _select(self, structure: Structure) -> None:
         value = lifted(structure.monoid, structure.operands, self.space.plan.binding.streamed)[0]
         self.stage(value)
-        tile = candidates(structure, self.assembly, self.space, self.space.read(value), self.body)
+        tile = tile_elements(structure, self.assembly, self.space, self.space.read(value), self.body)
         alone = self.space.tiles == 1
-        self.body += selected(
+        self.body += select_best(
             structure, self.assembly, self.space.problem, self.slots.best[structure], tile, alone=alone
         )
 
@@ -202,7 +210,7 @@ class Step:
         weight = self.weight(accumulator, merge)
         factor = self.factor(accumulator, 0, merge)
         if weight is None:
-            return masked(self.live, factor, S.Zero)
+            return mask_dead(self.live, factor, S.Zero)
         held = Load(weight, I, J)
         return held if factor is S.One else Where(self.uncounted(accumulator), S.Zero, held * factor)
 
@@ -248,7 +256,7 @@ class Step:
                     self._extremum(extremum)
             return self._centred({}), self.body
         merge = Merge(self.form, self.assembly, self.space, (Side({}), Side({})))
-        self._started(kept(self.form), merge, {})
+        self._started(staying_pivots(self.form), merge, {})
         return merge, self.body
 
     def _flush(self, merge: Merge) -> None:
@@ -267,7 +275,7 @@ class Step:
         If no mask hides any, the count is the tile's length, or the number of elements left.
         """
         if self.live not in (S.true, self.space.inside()):
-            return self.assembly.summed(wanted, masked(self.live, S.One, S.Zero), self.body)
+            return self.assembly.summed(wanted, mask_dead(self.live, S.One, S.Zero), self.body)
         key = Load("count of the tile")
         if key not in self.assembly.made:
             self.assembly.made[key] = self.assembly.row(wanted)
@@ -292,12 +300,12 @@ class Step:
                 slot = Load(self.slots.names[pivot.value], I)
                 running = merge.rescaled(0, pivot) if pivot.scales else slot
                 self._flush(merge)
-                self.body.append(self.assembly.over_rows((slot.name, first_of(running, held))))
+                self.body.append(self.assembly.over_rows((slot.name, first_nonempty_pivot(running, held))))
                 merge.keep(pivot, slot)
 
     def _centre(self, merge: Merge, tile: dict[Value, Expr]) -> None:
         """Move every pivot that is found to c + δ, with δ from the tile's sums at c."""
-        moving = found(self.form)
+        moving = moving_pivots(self.form)
         wanted = {value for pivot in moving for value in values_of(pivot.source)}
         first = {
             accumulator.value: Load(self._row_sum(accumulator, merge, "first"), I)
@@ -350,14 +358,14 @@ class Step:
             return self.operands.load(self.space, first, self.body), scale
         if isinstance(first, RunningCast) and not accumulator.weight:
             g, usable = first.args[0], self._scale(first.args[1], merge)
-            term, scale = masked(self.live, Cast(self.term(g) * usable, first.dtype), S.Zero), 1 / usable
+            term, scale = mask_dead(self.live, Cast(self.term(g) * usable, first.dtype), S.Zero), 1 / usable
         else:
             term = self.summand(accumulator, merge)
         self._flush(merge)
         if accumulator.weight or term in self.assembly.made:
             source = self.assembly.tile_of("term", term, self.body)
             return self._left_operand(source, dtype, weighted=bool(accumulator.weight)), scale
-        return self.operands.made_of(self.space, unrounded(term, dtype), dtype, self.body), scale
+        return self.operands.made_of(self.space, drop_rounding(term, dtype), dtype, self.body), scale
 
     def _is_plain(self, accumulator: Accumulator, dtype: str) -> bool:
         """True if the first operand is an unchanged tile of an input, which is 0 outside the input."""
@@ -394,8 +402,8 @@ class Step:
         return self.assembly.made[key]
 
 
-def unrounded(term: Expr, dtype: str) -> Expr:
+def drop_rounding(term: Expr, dtype: str) -> Expr:
     """The term without its last rounding, if the copy into a buffer of that dtype does it."""
     if isinstance(term, Where) and term.args[2] is S.Zero:
-        return Where(term.args[0], unrounded(term.args[1], dtype), S.Zero)
+        return Where(term.args[0], drop_rounding(term.args[1], dtype), S.Zero)
     return term.args[0] if isinstance(term, Cast) and term.dtype == dtype else term

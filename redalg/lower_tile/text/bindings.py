@@ -288,7 +288,7 @@ def stage_suffix(number: int) -> str:
     return f"_of_stage_{number}"
 
 
-def numbered(plan: Plan, compute: str, used: Used, suffix: str) -> str:
+def stage_binding(plan: Plan, compute: str, used: Used, suffix: str) -> str:
     """The binding of a stage beside the loop's own, under names that end in a suffix."""
     text = base(plan, compute, used)
     text = text[text.index("@T.macro" if plan.device.target == "c" else "launch = ") :]

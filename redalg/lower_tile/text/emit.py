@@ -24,10 +24,10 @@ from redalg.lower_tile.ir.program import (
     Store,
     TileProgram,
     expressions,
-    statements,
+    nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, Used, binding, numbered, stage_suffix
+from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, Used, binding, stage_binding, stage_suffix
 from redalg.lower_tile.text.expr_printer import Printer, dtypes_of
 from redalg.strategies.plan import Plan
 from redalg.strategies.varying import GRID_LIMIT
@@ -63,7 +63,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         spread=" = spread(" in function,
         exact=not all(one.tensor_cores for one in staged_plans(program)),
         arrive="arrive(" in function,
-        gathers=gathers(program),
+        gathers=reads_by_gather(program),
     )
     own = [of_stage(one, program.compute, number, function) for number, one in enumerate(staged_plans(program), 1)]
     functions = check.startswith("def ")  # which need torch before `main` does
@@ -79,10 +79,10 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     return Source("\n\n".join(part for part in parts if part) + "\n", program, plan)
 
 
-def gathers(program: TileProgram) -> bool:
+def reads_by_gather(program: TileProgram) -> bool:
     """Tell if a program reads an input at places that it computes by more than + and *."""
-    stores = (store for kernel in program.kernels for loop in statements(kernel.body) if isinstance(loop, Parallel)
-              for store in loop.body)  # fmt: skip
+    stores = (store for kernel in program.kernels for loop in nested_statements(kernel.body)
+              if isinstance(loop, Parallel) for store in loop.body)  # fmt: skip
     inputs = {one.name for one in program.parameters}
     reads = {read for store in stores for expr in (store.expr, store.guard) for read in expr.atoms(Load)}
     return any(read.name in inputs and any(one.has(floor, Mod, Load) for one in read.indices) for read in reads)
@@ -176,7 +176,9 @@ class _Emitter:
 
     def parameter(self, parameter: Parameter) -> str:
         """The text `name: type` of a parameter."""
-        shown = shape(tuple(each if isinstance(each, int) else self.printer.integer(each) for each in parameter.shape))
+        shown = shape_text(
+            tuple(each if isinstance(each, int) else self.printer.integer(each) for each in parameter.shape)
+        )
         kind = f"T.{parameter.dtype}" if parameter.role == "scalar" else f'T.Tensor({shown}, "{parameter.dtype}")'
         return f"{parameter.name}: {kind}"
 
@@ -191,7 +193,7 @@ class _Emitter:
             scope = "spread" if kernel.spread and buffer.scope == "fragment" else buffer.scope
             scope += self.suffix if scope != "shared" else ""
             body.append(
-                f'{buffer.name} = {scope}({shape(buffer.shape)}, "{buffer.dtype}")'
+                f'{buffer.name} = {scope}({shape_text(buffer.shape)}, "{buffer.dtype}")'
                 + (f"  # {buffer.note}" if buffer.note else "")
             )
         if written := left_to_others(kernel, self.program.parameters):
@@ -256,7 +258,7 @@ class _Emitter:
 
     def last(self, last: Last) -> list[str]:
         """The lines that count the block, and the lines that the last block runs."""
-        place = shape(tuple(map(self.printer.integer, last.place)))
+        place = shape_text(tuple(map(self.printer.integer, last.place)))
         inner = [line for statement in last.body for line in self.statement(statement)]
         lines = [f"arrive({last.counter}, {place}, {last.parts}, {last.flag})", f"if {last.flag}[0] != 0:"]
         return [*lines, *("    " + line for line in inner)]
@@ -299,7 +301,7 @@ def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
         add=f"add_transposed{suffix}(" in function,
         spread=f" = spread{suffix}(" in function,
     )
-    return numbered(plan, compute, used, suffix)
+    return stage_binding(plan, compute, used, suffix)
 
 
 def left_to_others(kernel: Kernel, parameters: tuple[Parameter, ...]) -> list[str]:
@@ -314,13 +316,13 @@ def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[l
     """The `with` line, and the lines that unfold the variables for which its three dimensions are too few."""
     if kernel.blocks:  # the points of the grid by one number
         line = f"with T.Kernel({kernel.blocks}, **{threads}) as worker:  # {kernel.title}"
-        return [line], [f"block = turn * {kernel.blocks} + worker", *unfolded(kernel.grid, printer)]
+        return [line], [f"block = turn * {kernel.blocks} + worker", *unfold_grid(kernel.grid, printer)]
     folded, kept = folding(kernel.grid)
     variables = [*(["block"] if folded else []), *(str(name) for name, _ in kept)]
     extents = [Mul(*(extent for _, extent in folded))] if folded else []
     shown = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in kept)))
     bound = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
-    return [f"with T.Kernel({shown}, **{threads}) as {bound}:  # {kernel.title}"], unfolded(folded, printer)
+    return [f"with T.Kernel({shown}, **{threads}) as {bound}:  # {kernel.title}"], unfold_grid(folded, printer)
 
 
 Grid = tuple[tuple[Symbol, Any], ...]
@@ -345,7 +347,7 @@ def small(extent: Any) -> bool:
     return not isinstance(extent, int) or extent <= GRID_LIMIT
 
 
-def unfolded(grid: Grid, printer: Printer) -> list[str]:
+def unfold_grid(grid: Grid, printer: Printer) -> list[str]:
     """The lines that compute grid variables from one block number; the first variable varies fastest."""
     lines, strides = [], list[Any]()
     for place, (name, extent) in enumerate(grid):
@@ -357,7 +359,7 @@ def unfolded(grid: Grid, printer: Printer) -> list[str]:
     return lines
 
 
-def shape(extents: tuple[Any, ...]) -> str:
+def shape_text(extents: tuple[Any, ...]) -> str:
     """A shape as Python writes it."""
     return f"({', '.join(map(str, extents))}{',' if len(extents) == 1 else ''})"
 

@@ -42,7 +42,7 @@ from redalg.errors import PlanError
 from redalg.expression import UNDEFINED, Cast, Reduce, Where
 from redalg.expression.dtypes import is_emulated
 from redalg.expression.operators import operator_of
-from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, statements
+from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, nested_statements
 from redalg.lower_tile.ir.scalars import (
     Is,
     IsFinite,
@@ -68,7 +68,7 @@ def dtypes_of(program: TileProgram) -> dict[str, str]:
     found = {one.name: one.dtype for one in program.parameters}
     for kernel in program.kernels:
         found |= {one.name: one.dtype for one in kernel.buffers}
-        found |= {one.name: one.dtype for one in statements(kernel.body) if isinstance(one, Bind)}
+        found |= {one.name: one.dtype for one in nested_statements(kernel.body) if isinstance(one, Bind)}
     return found
 
 

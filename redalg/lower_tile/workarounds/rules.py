@@ -33,7 +33,7 @@ from redalg.lower_tile.ir.program import (
     ReduceTile,
     Region,
     Store,
-    statements,
+    nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.ir.subject import Subject
@@ -50,21 +50,23 @@ def registers(subject: Subject) -> Iterator[str]:
     for loop in subject.each(Parallel):
         swept = dict(loop.indices)
         for store in loop.body:
-            for read in sorted(reads(store), key=str):
-                if subject.scope(read.name) == "fragment" and not whole(read, subject.buffers[read.name], swept):
+            for read in sorted(loads_in_store(store), key=str):
+                if subject.scope(read.name) == "fragment" and not sweeps_whole_buffer(
+                    read, subject.buffers[read.name], swept
+                ):
                     yield (
                         f"`{read}` reads a tile in registers elsewhere than where its loop stands, which TileLang gets "
                         "wrong. Stage the tile in shared memory."
                     )
 
 
-def reads(store: Store) -> set[Load]:
+def loads_in_store(store: Store) -> set[Load]:
     """The elements that a store reads."""
     found = set(store.expr.atoms(Load)) | {read for one in store.indices for read in one.atoms(Load)}
     return found | set(store.guard.atoms(Load))
 
 
-def whole(read: Load, buffer: Buffer, swept: Mapping[Symbol, int]) -> bool:
+def sweeps_whole_buffer(read: Load, buffer: Buffer, swept: Mapping[Symbol, int]) -> bool:
     """Tell if a read is at distinct variables of its loop, each of which sweeps the buffer's whole dimension."""
     places = [swept.get(index) if isinstance(index, Symbol) else None for index in read.indices]
     return tuple(places) == buffer.shape and len(set(read.indices)) == len(read.indices)
@@ -73,7 +75,7 @@ def whole(read: Load, buffer: Buffer, swept: Mapping[Symbol, int]) -> bool:
 def loaded_ahead(subject: Subject) -> Iterator[str]:
     """Refuse loops that overwrite a tile which their pipeline fetches."""
     for loop in subject.each(Loop):
-        body = list(statements(loop.body)) if loop.pipelined else []
+        body = list(nested_statements(loop.body)) if loop.pipelined else []
         ahead = {inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, Region)}
         written = [inner.buffer for inner in body if isinstance(inner, Fill)]
         written += [inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, str)

@@ -51,10 +51,10 @@ def always_steps(kernel: Kernel) -> bool:
     """Tell if every pipelined loop is known to take a step in every block."""
     bound = {Load(one.name): one.value for one in kernel.body if isinstance(one, Bind)}
     loops = (one for one in kernel.body if isinstance(one, Loop) and one.pipelined)
-    return all(is_positive(inlined(loop.stop - loop.start, bound), dict(kernel.grid)) for loop in loops)
+    return all(is_positive(inline_numbers(loop.stop - loop.start, bound), dict(kernel.grid)) for loop in loops)
 
 
-def inlined(expr: Expr, bound: Mapping[Any, Any]) -> Expr:
+def inline_numbers(expr: Expr, bound: Mapping[Any, Any]) -> Expr:
     """An expression with the numbers that a kernel binds written out."""
     while (made := expr.xreplace(bound)) != expr:
         expr = made

@@ -15,11 +15,11 @@ from redalg.expression.contents import values_of
 from redalg.expression.dtypes import DTYPES
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.evaluate import Scope
-from redalg.incremental.arrays.interpret import Executor, define
+from redalg.incremental.arrays.interpret import Executor, interpret_cascade
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.remembered import Remembered
 from redalg.runtime.bind.backends import ARRAY_BACKENDS, ops_for, tensors_for
-from redalg.runtime.bind.blocks import Ranges, blocks, output_axes, pieces, stream
+from redalg.runtime.bind.blocks import Ranges, block_lengths, output_axes, pieces, stream
 from redalg.runtime.bind.inputs import Bound
 
 CARRIES = attrgetter("carries")
@@ -45,12 +45,12 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
     ops, tensors = ops_for(bound, backend), tensors_for(bound, backend)
     executor = Executor(form, ops, empty)
     scope = scope_for(form.cascade, bound, ops, tensors)
-    length = blocks(form, bound.sizes)
+    length = block_lengths(form, bound.sizes)
 
     def made(ranges: Ranges) -> Iterator[tuple[Ranges, dict[str, Any]]]:
         inner = scope.over(ranges)
         if 0 in map(inner.length, executor.reduced) and empty == "nan":  # the definition: reductions are identities
-            yield ranges, define(form.cascade, inner)
+            yield ranges, interpret_cascade(form.cascade, inner)
             return
         values = executor.resolved(inner, stream(executor, inner, length))
         yield ranges, executor.outputs(inner, values, carries=False)
@@ -60,7 +60,7 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
 
     chunks = chain.from_iterable(map(made, pieces(output_axes(form.cascade), scope, length)))
     with ops.quiet():
-        whole = assembled(chunks, output_kinds(form, bound.result), scope, backend)
+        whole = assemble_chunks(chunks, output_kinds(form, bound.result), scope, backend)
     return {name: ARRAY_BACKENDS[backend].returned(array, bound.library) for name, array in whole.items()}
 
 
@@ -69,15 +69,15 @@ def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:
     backend = bound.library
     ops, tensors = ops_for(bound, backend, "float64"), tensors_for(bound, backend)
     scope = scope_for(form.cascade, bound, ops, tensors)
-    length = blocks(form, bound.sizes, 1 << 24)
-    chunks = ((ranges, define(form.cascade, scope.over(ranges)))
+    length = block_lengths(form, bound.sizes, 1 << 24)
+    chunks = ((ranges, interpret_cascade(form.cascade, scope.over(ranges)))
               for ranges in pieces(output_axes(form.cascade), scope, length))  # fmt: skip
     outputs = {one.name: (one.axes, own_dtype(one, form) or "float64") for one in form.outputs}
     with ops.quiet():
-        return assembled(chunks, outputs, scope, backend)
+        return assemble_chunks(chunks, outputs, scope, backend)
 
 
-def assembled(
+def assemble_chunks(
     chunks: Iterable[tuple[Ranges, dict[str, Any]]],
     outputs: Mapping[str, tuple[tuple[Axis, ...], str]],
     scope: Scope,

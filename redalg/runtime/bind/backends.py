@@ -14,7 +14,7 @@ from redalg.errors import BackendError
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.runtime.bind.inputs import Bound
-from redalg.runtime.bind.narrow import numpy_dtype, to_numpy, to_torch, widened
+from redalg.runtime.bind.narrow import numpy_dtype, to_numpy, to_torch, widen_narrow
 
 
 class ArrayBackend(ABC):
@@ -48,7 +48,7 @@ class NumpyBackend(ArrayBackend):
 
     def tensors(self, bound: Bound) -> dict[str, Any]:
         if bound.library == "numpy":
-            return {name: widened(array) for name, array in bound.tensors.items()}
+            return {name: widen_narrow(array) for name, array in bound.tensors.items()}
         if "bfloat16" in bound.dtypes.values() or bound.device != "cpu":
             raise BackendError(
                 'backend="numpy" has no bfloat16 and no GPU. Pass float32 CPU tensors, or backend="torch".'

@@ -20,6 +20,7 @@ from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm
 from redalg.incremental.remembered import Remembered
+from redalg.strategies.varying import producer_axes
 
 BLOCK_ELEMENTS = 1 << 20
 """Elements of the largest array of a block: 4 MiB in float32. Larger blocks leave a core's cache, smaller ones make
@@ -34,7 +35,7 @@ Sizes = tuple[frozenset[tuple[str, int]], int]
 _LENGTHS: Remembered[dict[Sizes, dict[Axis, int]]] = Remembered(lambda _: {})
 
 
-def blocks(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENTS) -> dict[Axis, int]:
+def block_lengths(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENTS) -> dict[Axis, int]:
     """Length of a block along every axis, so that no array of a block has more than `limit` elements."""
     known, key = _LENGTHS(form), (frozenset(sizes.items()), limit)
     if key not in known:
@@ -70,11 +71,6 @@ def whole_axes(cascade: Cascade) -> set[Axis]:
     """The axes that are not cut: a producer or an epilogue reduces over them, on its own."""
     within = {axis for one in cascade.producers for axis in producer_axes(one.cascade)}
     return within | {axis for one in cascade.outputs for axis in bound_axes(one.expr)}
-
-
-def producer_axes(cascade: Cascade) -> set[Axis]:
-    """The axes over which a producer and its own producers reduce."""
-    return set(cascade.reduced).union(*(producer_axes(one.cascade) for one in cascade.producers))
 
 
 def _preference(form: FusedForm, axis: Axis) -> int:

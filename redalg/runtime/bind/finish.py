@@ -15,12 +15,12 @@ from redalg.expression.contents import elements_of, values_of
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor
 from redalg.incremental.form import FusedForm
-from redalg.runtime.bind.arrays import assembled, output_dtype
-from redalg.runtime.bind.blocks import Ranges, blocks, pieces
-from redalg.runtime.bind.inputs import check_choice, library_of, without_gradients
-from redalg.runtime.bind.options import check_places, starts
+from redalg.runtime.bind.arrays import assemble_chunks, output_dtype
+from redalg.runtime.bind.blocks import Ranges, block_lengths, pieces
+from redalg.runtime.bind.inputs import check_choice, library_name, without_gradients
+from redalg.runtime.bind.options import check_places, global_starts
 from redalg.runtime.bind.places import computed_axes
-from redalg.runtime.bind.state import State, check, check_indices, reduced_names, unpack, unpacked_scope
+from redalg.runtime.bind.state import State, check_piece_indices, check_state, reduced_names, unpack, unpacked_scope
 
 
 def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str, start: Any, *,
@@ -30,9 +30,9 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
     `given` holds the tensors and scalars that stand in the outputs themselves. Outputs that carry a reduced axis are
     made for the piece of it that `given` holds, which begins at `start`.
     """
-    check(form, state, "finish")
+    check_state(form, state, "finish")
     given = without_gradients(given or {})
-    start = with_starts(form, state, starts(form.cascade, start, "finish"))
+    start = with_starts(form, state, global_starts(form.cascade, start, "finish"))
     needed = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
     missing = sorted(str(one) for name, one in needed.items() if name not in given)
     if missing:
@@ -52,7 +52,7 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
     check_places(start, piece, frozenset().union(*map(computed_axes, finished_exprs(form))), "finish")
     check_whole(form, state, piece, start)
     for name, element in needed.items():
-        check_given(given[name], element, state.library, {**state.sizes, **piece})
+        check_output_tensor(given[name], element, state.library, {**state.sizes, **piece})
         check_kind(given[name], element, name in form.cascade.value_tensors())
     scope, executor = unpacked_scope(form, state, given, empty, piece=piece, start=start)
     made = []
@@ -61,8 +61,8 @@ def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty
         for of in (executor.outputs, executor.conditions) if condition else (executor.outputs,):
             dtypes = {output.name: condition_dtype(state.result) if of == executor.conditions else
                       output_dtype(output, form, state.result) for output in form.outputs}  # fmt: skip
-            chunks = finished(form, executor, scope, partial(of, values=values), piece)
-            made.append(assembled(chunks, {one.name: (one.axes, dtypes[one.name]) for one in form.outputs}, scope,
+            chunks = results_by_block(form, executor, scope, partial(of, values=values), piece)
+            made.append(assemble_chunks(chunks, {one.name: (one.axes, dtypes[one.name]) for one in form.outputs}, scope,
                                   state.library))  # fmt: skip
     return tuple(made)
 
@@ -87,7 +87,7 @@ def check_whole(form: FusedForm, state: State, piece: Mapping[str, int], start: 
     """Refuse a piece of a tensor that stands under two indices in the outputs, unless it is the whole."""
     edges = ((start.get(axis, 0), start.get(axis, 0) + piece.get(axis.name, 0)) for axis in form.cascade.reduced)
     if state.places != (tuple(edges),) or any(start.get(axis, 0) for axis in form.cascade.reduced):
-        check_indices(finished_exprs(form), form, "finish")
+        check_piece_indices(finished_exprs(form), form, "finish")
 
 
 def check_scalars(form: FusedForm, state: State, given: Mapping[str, Any]) -> None:
@@ -103,14 +103,14 @@ def check_scalars(form: FusedForm, state: State, given: Mapping[str, Any]) -> No
                              f'`finish(state, {{"{name}": …}})`.')  # fmt: skip
 
 
-def finished(
+def results_by_block(
     form: FusedForm, executor: Executor, scope: Scope, of: Callable[..., dict[str, Any]], piece: Mapping[str, int]
 ) -> Iterator[tuple[Ranges, dict[str, Any]]]:
     """The results of `of`: the outputs without a reduced axis, then block after block of those with one."""
     yield {}, of(scope, carries=False)
     if any(one.carries for one in form.outputs):
         sizes = {str(axis.name): scope.length(axis) for axis in form.cascade.axes()} | dict(piece)
-        for part in pieces(executor.reduced, scope, blocks(form, sizes)):
+        for part in pieces(executor.reduced, scope, block_lengths(form, sizes)):
             yield part, of(scope.over(part), carries=True)
 
 
@@ -155,10 +155,10 @@ def summed_boxes(form: FusedForm, state: State, piece: Mapping[str, int]) -> dic
     return {axis: boxes.get(axis, (0, 0)) for axis in missing}
 
 
-def check_given(array: Any, element: Element, library: str, sizes: Mapping[str, int]) -> None:
+def check_output_tensor(array: Any, element: Element, library: str, sizes: Mapping[str, int]) -> None:
     """Refuse a tensor that does not fit an output's own element: one of another library, rank or size."""
     name = element.name
-    if library_of(array) != library:
+    if library_name(array) != library:
         raise InputError(f"finish: tensor `{name}` is a {type(array).__name__}, and the state is of {library}.")
     wanted = [sizes.get(str(index), size) for index, size in zip(element.indices, array.shape, strict=False)]
     if len(array.shape) != len(element.indices) or list(array.shape) != wanted:

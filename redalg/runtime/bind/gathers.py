@@ -21,20 +21,20 @@ def gathers_any(cascade: Cascade) -> bool:
 def check_gathers(cascade: Cascade, scope: Scope) -> None:
     """Raise `InputError` for the first index that leaves its tensor where an element counts."""
     for expr in cascade.expressions():
-        for element, condition in gathers(expr, cascade.domain):
+        for element, condition in gathered_elements(expr, cascade.domain):
             inner = scope if condition is S.true else scope.under(scope.evaluate(condition))
             inner.checked_indices(scope.tensors[element.name], element)
 
 
-def gathers(node: Basic, condition: Boolean) -> Iterator[tuple[Element, Boolean]]:
+def gathered_elements(node: Basic, condition: Boolean) -> Iterator[tuple[Element, Boolean]]:
     """Elements indexed by anything but axes and numbers, each with the condition under which it is read."""
     if isinstance(node, Element) and not node.is_plain:
         yield node, condition
     if isinstance(node, Where):
         holds, a, b = node.args
-        yield from gathers(holds, condition)
-        yield from gathers(a, And(condition, holds))
-        yield from gathers(b, And(condition, Not(holds)))
+        yield from gathered_elements(holds, condition)
+        yield from gathered_elements(a, And(condition, holds))
+        yield from gathered_elements(b, And(condition, Not(holds)))
     else:
         for arg in node.args:
-            yield from gathers(arg, condition)
+            yield from gathered_elements(arg, condition)

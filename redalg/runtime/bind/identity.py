@@ -17,7 +17,7 @@ from sympy import Expr, S, Tuple
 from redalg.decompose.cascade import Cascade
 from redalg.incremental.form import Accumulator, FusedForm, Pivot
 from redalg.incremental.remembered import Remembered
-from redalg.runtime.known.naming import Writer, digest
+from redalg.runtime.known.naming import Writer, text_digest
 
 VERSION = 1
 """Version of the format of states; it changes when a slot's meaning or a state's fields do."""
@@ -43,8 +43,10 @@ class Identity:
 def _identity(form: FusedForm) -> Identity:
     writer = Writer(AsTheyAre(), AsTheyAre())
     writer.values = AsTheyAre()
-    text = "\n".join([*shared(form.cascade, writer), *(f"{name} {said}" for name, said in slots(form, writer))])
-    return Identity(digest(text)[:16], described(form))
+    text = "\n".join(
+        [*shared_parts(form.cascade, writer), *(f"{name} {said}" for name, said in slot_definitions(form, writer))]
+    )
+    return Identity(text_digest(text)[:16], description_lines(form))
 
 
 identity: Remembered[Identity] = Remembered(_identity)
@@ -57,27 +59,27 @@ identity: Remembered[Identity] = Remembered(_identity)
 """
 
 
-def shared(cascade: Cascade, writer: Writer) -> list[str]:
+def shared_parts(cascade: Cascade, writer: Writer) -> list[str]:
     """The parts that all slots of a state share: the reduced axes, the mask, the producers."""
-    producers = (f"{producer.name} over {writer.free(producer.axes)}: {definition(producer.cascade, writer)}"
+    producers = (f"{producer.name} over {writer.free(producer.axes)}: {producer_text(producer.cascade, writer)}"
                  for producer in cascade.producers)  # fmt: skip
     return [f"over {writer.several(cascade.reduced)} where {writer.text(cascade.domain)}", *producers]
 
 
-def definition(cascade: Cascade, writer: Writer) -> str:
+def producer_text(cascade: Cascade, writer: Writer) -> str:
     """The text of a producer's cascade: its parts and its outputs."""
     made = (f"{one.name} {one.monoid.name} {one.result} {writer.text(one.term)}" for one in cascade.reductions)
-    return "; ".join([*shared(cascade, writer), *made, *(writer.text(one.expr) for one in cascade.outputs)])
+    return "; ".join([*shared_parts(cascade, writer), *made, *(writer.text(one.expr) for one in cascade.outputs)])
 
 
-def slots(form: FusedForm, writer: Writer) -> list[tuple[str, str]]:
+def slot_definitions(form: FusedForm, writer: Writer) -> list[tuple[str, str]]:
     """Every slot's name and definition."""
     found = [(one.value.name, f"{one.monoid.name} {writer.text(one.term)}") for one in form.extrema]
     for structure in form.structures:
         names = " ".join(value.name for value in structure.values)
         found.append((names, f"{structure.monoid.name} {writer.text(structure.term)} {structure.place}"))
     found += [(one.value.name, pivot(one, writer)) for one in form.pivots]
-    return found + [(one.value.name, accumulator(one, writer)) for one in form.accumulators]
+    return found + [(one.value.name, accumulator_text(one, writer)) for one in form.accumulators]
 
 
 def pivot(slot: Pivot, writer: Writer) -> str:
@@ -86,14 +88,14 @@ def pivot(slot: Pivot, writer: Writer) -> str:
     return f"{slot.policy.value} {writer.text(slot.base)} {writer.text(slot.source)}{slopes}"
 
 
-def accumulator(slot: Accumulator, writer: Writer) -> str:
+def accumulator_text(slot: Accumulator, writer: Writer) -> str:
     """The text of an accumulator: its summand, and how it moves."""
     weight = " ".join(f"{about.value.name}*{writer.text(S(q))}" for about, q in slot.weight)
     moved = " ".join(f"{value.name}*{writer.text(S(coefficient))}" for value, coefficient in slot.transition)
     return f"{weight} of {writer.text(Tuple(*slot.factors))} moves as {moved}"
 
 
-def described(form: FusedForm) -> tuple[str, ...]:
+def description_lines(form: FusedForm) -> tuple[str, ...]:
     """A line for each part, as people read it."""
     cascade = form.cascade
     lines = [f"over {', '.join(map(str, cascade.reduced))}"]
@@ -109,7 +111,7 @@ def _several(term: Expr) -> str:
     return ", ".join(map(str, term.args if isinstance(term, Tuple) else (term,)))
 
 
-def difference(state: tuple[str, ...], form: tuple[str, ...]) -> str:
+def first_difference(state: tuple[str, ...], form: tuple[str, ...]) -> str:
     """The first lines in which a state and a form differ; empty if none does."""
     of_state, of_form = ([one for one in a if one not in b] for a, b in ((state, form), (form, state)))
     said = [f"there `{one}`" for one in of_state[:1]] + [f"here `{one}`" for one in of_form[:1]]

@@ -57,7 +57,7 @@ def check_choice(option: str, value: Any, where: str = "") -> None:
         raise InputError(f"{where}{option}={value!r} is not an option. Use one of {', '.join(map(repr, allowed))}.")
 
 
-def library_of(array: Any) -> str | None:
+def library_name(array: Any) -> str | None:
     """`numpy`, `torch`, or None for neither (without importing torch)."""
     if isinstance(array, np.ndarray | np.generic):
         return "numpy"
@@ -79,10 +79,10 @@ def native(array: Any) -> Any:
     """Arrays as array libraries and kernels read them: in the machine's byte order, wide unsigned integers as int64."""
     if isinstance(array, np.ndarray | np.generic) and not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    return signed(array) if str(getattr(array, "dtype", "")).removeprefix("torch.") in UNSIGNED else array
+    return as_signed(array) if str(getattr(array, "dtype", "")).removeprefix("torch.") in UNSIGNED else array
 
 
-def signed(array: Any) -> Any:
+def as_signed(array: Any) -> Any:
     """Unsigned integers as int64: no array library computes with both, and places are int64."""
     made = array.astype(np.int64) if isinstance(array, np.ndarray | np.generic) else array.long()
     if bool((made < 0).any()):
@@ -91,7 +91,7 @@ def signed(array: Any) -> Any:
     return made
 
 
-def dtype_name(array: Any) -> str:
+def array_dtype(array: Any) -> str:
     """The dtype as redalg names it, `float32`, `bool`, `int64` …"""
     return str(array.dtype).removeprefix("torch.")
 
@@ -114,7 +114,7 @@ def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] 
         raise InputError(f"the tensors lie on several devices: {where}. Move them to one with `.to(device)`.")
     for name, array in tensors.items():
         _check_array(name, array)
-    dtypes = {name: dtype_name(array) for name, array in tensors.items()}
+    dtypes = {name: array_dtype(array) for name, array in tensors.items()}
     _check_dtypes(cascade, dtypes, library)
     _check_extents(cascade, extents or {})
     sizes = _sizes(cascade, tensors, extents or {}, chunked)
@@ -138,13 +138,15 @@ def promoted(dtypes: list[str]) -> tuple[str, str]:
 
 def _named(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
     wanted = cascade.inputs()
-    check_names({name: _signature(cascade, name) for name in wanted}, [one.name for one in cascade.scalars()], given)
+    check_call_names(
+        {name: _signature(cascade, name) for name in wanted}, [one.name for one in cascade.scalars()], given
+    )
     return {name: given[name] for name in wanted}, {
         scalar.name: scalar_of(scalar, given[scalar.name]) for scalar in cascade.scalars()
     }
 
 
-def check_names(tensors: Mapping[str, str], scalars: Collection[str], given: Mapping[str, Any]) -> None:
+def check_call_names(tensors: Mapping[str, str], scalars: Collection[str], given: Mapping[str, Any]) -> None:
     """Refuse a call that lacks one of the tensors (name -> how the expression writes it) or scalars, or has another."""
     unknown = [name for name in given if name not in tensors and name not in scalars]
     missing = [name for name in (*tensors, *scalars) if name not in given]
@@ -203,7 +205,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _library(name: str, array: Any) -> str:
-    found = library_of(array)
+    found = library_name(array)
     if found is None:
         raise InputError(f"tensor `{name}` is a {type(array).__name__}. Pass a torch tensor or a NumPy array.")
     return found

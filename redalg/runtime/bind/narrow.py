@@ -15,7 +15,7 @@ def integers_of(name: str) -> str:
     return {1: "uint8", 2: "int16"}[DTYPES[name].bytes]
 
 
-def widened(array: Any) -> Any:
+def widen_narrow(array: Any) -> Any:
     """A NumPy array, in float32 where NumPy's own functions do not know its dtype."""
     return array.astype("float32") if is_emulated(str(array.dtype)) else array
 

@@ -49,7 +49,7 @@ def named_sizes(sizes: Any, caller: str = "", option: str = "sizes") -> dict[str
         name = key.name if isinstance(key, Axis | Extent) else key
         if not isinstance(name, str):
             raise InputError(f"{where}{option}={{{key!r}: …}}: {key!r} is no axis. Give axes, or their names.")
-        number = whole(size)
+        number = python_integer(size)
         if name in found and found[name] != number:
             raise InputError(
                 f"{where}{option} gives axis {name} two sizes, {found[name]!r} and {number!r}. Give it once."
@@ -58,12 +58,12 @@ def named_sizes(sizes: Any, caller: str = "", option: str = "sizes") -> dict[str
     return found
 
 
-def whole(number: Any) -> Any:
+def python_integer(number: Any) -> Any:
     """A whole number of any library as Python's; anything else as it is, to be refused with its name."""
     return int(number) if isinstance(number, Integral) and not isinstance(number, bool) else number
 
 
-def starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
+def global_starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
     """The global number of the first element, by axis.
 
     Raises:
@@ -80,7 +80,7 @@ def starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
         )
     found = dict[Axis, int]()
     for key, given in start.items():
-        axis, first = axes.get(key.name if isinstance(key, Axis) else key), whole(given)
+        axis, first = axes.get(key.name if isinstance(key, Axis) else key), python_integer(given)
         if axis is None or not isinstance(first, int) or isinstance(first, bool) or first < 0:
             raise InputError(
                 f"{caller}: start should give an axis its first element's number, as in "
@@ -148,5 +148,5 @@ def known_options(options: Mapping[str, Any], known: Collection[str], caller: st
     if "varying" in made:
         made["varying"] = tuple(one.name if isinstance(one, Axis) else one for one in made["varying"])
     if made.get("shapes"):
-        made["shapes"] = {_tensor_name(key): tuple(map(whole, shape)) for key, shape in made["shapes"].items()}
+        made["shapes"] = {_tensor_name(key): tuple(map(python_integer, shape)) for key, shape in made["shapes"].items()}
     return made

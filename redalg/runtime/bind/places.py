@@ -102,12 +102,12 @@ def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> tupl
     for element in elements:
         for place, index in enumerate(element.indices):
             other = found.get((element.name, place))
-            if other is not None and place_of(other, place) != index:
+            if other is not None and index_at(other, place) != index:
                 return (other, element) if index not in reduced or str(other) > str(element) else (element, other)
     return None
 
 
-def place_of(element: Element, place: int) -> Expr:
+def index_at(element: Element, place: int) -> Expr:
     """An index of an element."""
     return element.indices[place]
 
@@ -130,10 +130,10 @@ def shared_box(a: Boxes, b: Boxes) -> Box | None:
     return None
 
 
-def joined(a: Boxes, b: Boxes) -> Boxes:
+def join_boxes(a: Boxes, b: Boxes) -> Boxes:
     """The boxes of both; boxes that adjoin become one.
 
-    >>> joined((((0, 3),), ((7, 9),)), (((3, 7),),))
+    >>> join_boxes((((0, 3),), ((7, 9),)), (((3, 7),),))
     (((0, 9),),)
     """
     boxes = list(a + b)

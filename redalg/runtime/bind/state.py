@@ -21,17 +21,17 @@ from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm, Slot
 from redalg.runtime.bind.arrays import from_axes, scope_for, to_axes
 from redalg.runtime.bind.backends import ops_for, tensors_for
-from redalg.runtime.bind.blocks import blocks, stream
-from redalg.runtime.bind.identity import VERSION, difference, identity
-from redalg.runtime.bind.inputs import Bound, bind, dtype_name, library_of, without_gradients
-from redalg.runtime.bind.options import check_places, named_dtypes, named_sizes, starts
+from redalg.runtime.bind.blocks import block_lengths, stream
+from redalg.runtime.bind.identity import VERSION, first_difference, identity
+from redalg.runtime.bind.inputs import Bound, array_dtype, bind, library_name, without_gradients
+from redalg.runtime.bind.options import check_places, global_starts, named_dtypes, named_sizes
 from redalg.runtime.bind.places import (
     Box,
     Boxes,
     axes_by_place,
     computed_axes,
     is_nothing,
-    joined,
+    join_boxes,
     leaf_exprs,
     places_matter,
     shared_box,
@@ -86,8 +86,8 @@ class State:
 
 def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
-    start, extents = starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
-    check_indices(leaf_exprs(form), form, "leaf")
+    start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
+    check_piece_indices(leaf_exprs(form), form, "leaf")
     given = without_gradients(given)
     lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
     if lone:
@@ -102,8 +102,8 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) ->
     executor = Executor(form, ops)
     scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
     with ops.quiet():
-        slots = stream(executor, scope, blocks(form, bound.sizes))
-    made = packed(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
+        slots = stream(executor, scope, block_lengths(form, bound.sizes))
+    made = pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
     box = tuple(scope.ranges[axis] for axis in form.cascade.reduced)
     others = axes_by_place(form) - set(form.cascade.reduced)
     return replace(
@@ -113,7 +113,7 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) ->
     )
 
 
-def check_indices(exprs: Iterable[Basic], form: FusedForm, method: str) -> None:
+def check_piece_indices(exprs: Iterable[Basic], form: FusedForm, method: str) -> None:
     """Refuse a tensor under two indices if a piece of it serves the one and not the other."""
     both = under_two_indices(exprs, form.cascade.reduced)
     if both is None:
@@ -137,7 +137,7 @@ def reduced_names(form: FusedForm) -> tuple[str, ...]:
 def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str) -> State:
     """The identity of `merge`: the state of no elements."""
     sizes, cascade = named_sizes(sizes, "empty_state"), form.cascade
-    check_indices(leaf_exprs(form), form, "empty_state")
+    check_piece_indices(leaf_exprs(form), form, "empty_state")
     shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
     named = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
     unknown = [name for name in named if name not in shapes]
@@ -192,7 +192,7 @@ def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
 def merge(form: FusedForm, a: State, b: State) -> State:
     """a ⊕ b. Both must be states of this form, over the same free axes."""
     for state in (a, b):
-        check(form, state, "merge")
+        check_state(form, state, "merge")
     for what in ("library", "device", "result"):
         if getattr(a, what) != getattr(b, what):
             raise InputError(f"merge: the states are of {getattr(a, what)} and of {getattr(b, what)}. Make both from "
@@ -204,16 +204,16 @@ def merge(form: FusedForm, a: State, b: State) -> State:
         )
     check_starts(a, b)
     places = together(form, a, b)
-    a, b = in_order(form, *one_set_of_scalars(a, b))
+    a, b = sort_pieces(form, *one_set_of_scalars(a, b))
     scope, executor = unpacked_scope(form, a)
     with scope.ops.quiet():
         slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
-    return replace(packed(form, slots, scope, None, like=b if is_empty(a) else a), places=places)
+    return replace(pack_state(form, slots, scope, None, like=b if is_empty_state(a) else a), places=places)
 
 
 def check_starts(a: State, b: State) -> None:
     """Refuse two states whose rows begin at different places (an empty state fits any rows)."""
-    if is_empty(a) or is_empty(b):
+    if is_empty_state(a) or is_empty_state(b):
         return
     differ = [name for name in {**a.starts, **b.starts} if a.starts.get(name, 0) != b.starts.get(name, 0)]
     if differ:
@@ -233,9 +233,9 @@ def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
     return replace(a, scalars=scalars), replace(b, scalars=scalars)
 
 
-def in_order(form: FusedForm, a: State, b: State) -> tuple[State, State]:
+def sort_pieces(form: FusedForm, a: State, b: State) -> tuple[State, State]:
     """Sort two pieces by their places if order matters; the second must adjoin the first."""
-    if not form.ordered or is_empty(a) or is_empty(b):
+    if not form.ordered or is_empty_state(a) or is_empty_state(b):
         return a, b
     first, second = a.covers, b.covers
     if first is None or second is None:
@@ -243,11 +243,11 @@ def in_order(form: FusedForm, a: State, b: State) -> tuple[State, State]:
     if second < first:
         a, b, first, second = b, a, second, first
     if first[1] != second[0]:
-        raise InputError(misplaced(form, first, second))
+        raise InputError(misplacement_message(form, first, second))
     return a, b
 
 
-def misplaced(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
+def misplacement_message(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
     """The message for two pieces that do not adjoin: the elements between them, or in both."""
     axis = form.cascade.axis
     kinds = ", ".join(dict.fromkeys(str(one.monoid) for one in form.structures if not one.monoid.commutative))
@@ -264,17 +264,17 @@ def _elements(start: int, stop: int) -> str:
     return f"element {start}" if stop == start + 1 else f"elements {start} to {stop - 1}"
 
 
-def is_empty(state: State) -> bool:
+def is_empty_state(state: State) -> bool:
     """Tell if a state holds no element."""
     return state.places == ()
 
 
 def together(form: FusedForm, a: State, b: State) -> Boxes | None:
     """The places of two states; if places matter, those that both hold, or that one does not know, are refused."""
-    if is_empty(a) or is_empty(b):
-        return b.places if is_empty(a) else a.places
+    if is_empty_state(a) or is_empty_state(b):
+        return b.places if is_empty_state(a) else a.places
     if not places_matter(form):
-        merged = None if a.places is None or b.places is None else joined(a.places, b.places)
+        merged = None if a.places is None or b.places is None else join_boxes(a.places, b.places)
         return merged if merged is not None and len(merged) == 1 and not shared_box(a.places or (), b.places or ()) \
             else None  # fmt: skip
     if a.places is None or b.places is None:
@@ -283,7 +283,7 @@ def together(form: FusedForm, a: State, b: State) -> Boxes | None:
     both = None if form.ordered else shared_box(a.places, b.places)
     if both is not None:
         raise InputError(overlapping(form, both))
-    return joined(a.places, b.places)
+    return join_boxes(a.places, b.places)
 
 
 def overlapping(form: FusedForm, both: Box) -> str:
@@ -297,7 +297,7 @@ def overlapping(form: FusedForm, both: Box) -> str:
     )
 
 
-def check(form: FusedForm, state: State, method: str) -> None:
+def check_state(form: FusedForm, state: State, method: str) -> None:
     """Refuse all but a state of this form: another form's, one of another version, one whose arrays do not fit it."""
     if not isinstance(state, State) or state.layout != form.slots:
         slots = f"a state of slots {', '.join(s.name for s in state.layout)}" if isinstance(state, State) else ""
@@ -310,7 +310,7 @@ def check(form: FusedForm, state: State, method: str) -> None:
                          "Make it again by `leaf`, or finish it with the redalg that made it.")  # fmt: skip
     wanted = identity(form)
     if state.form != wanted.digest:
-        said = difference(state.meaning, wanted.lines)
+        said = first_difference(state.meaning, wanted.lines)
         raise InputError(
             f"{method}: the state is of form {state.form}, and this is form {wanted.digest}{said and ': '}{said}. Make "
             "states by `leaf` of the same `Fused`."
@@ -325,18 +325,18 @@ def check_slot(slot: Slot, state: State, method: str) -> None:
     shape = tuple(state.sizes.get(axis.name, axis.size) for axis in slot.axes)
     integer = slot.kind in ("count", "index")
     wanted = ("int64",) if integer else ("float32", "float64")
-    if array is None or library_of(array) != state.library:
+    if array is None or library_name(array) != state.library:
         found = "missing" if array is None else f"a {type(array).__name__}"
         raise InputError(f"{method}: slot `{slot.name}` of the state is {found}; it should be an array of "
                          f"{state.library}. Pass states as `leaf` and `merge` make them.")  # fmt: skip
-    if tuple(array.shape) != shape or dtype_name(array) not in wanted:
+    if tuple(array.shape) != shape or array_dtype(array) not in wanted:
         raise InputError(
-            f"{method}: slot `{slot.name}` of the state has shape {tuple(array.shape)} and dtype {dtype_name(array)}; "
+            f"{method}: slot `{slot.name}` of the state has shape {tuple(array.shape)} and dtype {array_dtype(array)}; "
             f"it should have {shape} and {' or '.join(wanted)}. Pass states as `leaf` and `merge` make them."
         )
 
 
-def packed(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None, like: State | None = None) -> State:
+def pack_state(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None, like: State | None = None) -> State:
     """A state from the interpreter's arrays."""
     values = {value.name: (value, array) for value, array in slots.items()}
     arrays = {slot.name: to_axes(values[slot.name][1], slot.axes, scope) for slot in form.slots}
@@ -364,7 +364,7 @@ def unpacked_scope(
     kinds = ("accumulator", "component", "extremum", "pivot")  # of far places the last two may be wider
     numbers = sorted((kinds.index(slot.kind), slot.name) for slot in state.layout if slot.kind in kinds)
     plain = "float64" if state.result == "float64" else "float32"
-    dtype = dtype_name(state.slots[numbers[0][1]]) if numbers else plain
+    dtype = array_dtype(state.slots[numbers[0][1]]) if numbers else plain
     sizes = {**state.sizes, **dict.fromkeys(reduced_names(form), 0), **(piece or {})}
     scalars = {**state.scalars, **{k: v for k, v in (given or {}).items() if isinstance(v, int | float)}}
     tensors = {k: v for k, v in (given or {}).items() if k not in scalars}

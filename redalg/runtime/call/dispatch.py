@@ -15,11 +15,11 @@ from redalg.runtime.bind.backends import ARRAY_BACKENDS
 from redalg.runtime.bind.inputs import (
     CHOICES,
     Bound,
+    array_dtype,
     bind,
+    check_call_names,
     check_choice,
-    check_names,
-    dtype_name,
-    library_of,
+    library_name,
     native,
     promoted,
 )
@@ -89,7 +89,7 @@ def check_signs(forms: tuple[FusedForm, ...], given: Mapping[str, Any]) -> None:
     declared = {one.name: one.label.sign for form in forms for one in form.cascade.elements() if one.label.sign}
     for name, sign in declared.items():
         array = given.get(name)
-        if array is None or library_of(array) is None:  # refused when it is bound
+        if array is None or library_name(array) is None:  # refused when it is bound
             continue
         wrong = (array <= 0) if sign == "positive" else (array < 0)
         if bool(wrong.any()):
@@ -155,7 +155,7 @@ def bind_last(forms: tuple[FusedForm, ...], given: Mapping[str, Any], sizes: Map
     if not earlier:
         return bound
     names = {name for one in forms for name in one.cascade.inputs()} - computed(forms)
-    floats = [dtype for name in names if is_float(dtype := dtype_name(given[name]))]
+    floats = [dtype for name in names if is_float(dtype := array_dtype(given[name]))]
     return replace(bound, result=promoted(floats)[1])
 
 
@@ -180,7 +180,7 @@ def check_given(forms: tuple[FusedForm, ...], given: Mapping[str, Any]) -> None:
         raise InputError(f"`{name}` is what an earlier pass computes, and is no input. Leave it out.")
     tensors = {one.name: str(one) for form in forms for one in form.cascade.elements() if one.name not in own}
     scalars = dict.fromkeys(str(one.name) for form in forms for one in form.cascade.scalars())
-    check_names(dict(sorted(tensors.items())), scalars, given)
+    check_call_names(dict(sorted(tensors.items())), scalars, given)
 
 
 def computed(forms: tuple[FusedForm, ...]) -> set[str]:

@@ -16,7 +16,7 @@ from redalg.runtime.bind.inputs import Bound, native, scalars_of
 from redalg.runtime.call.counters import Counters
 from redalg.runtime.call.prepared import Step, bound_again, without_tensors
 from redalg.runtime.call.sizes import lowered_for
-from redalg.runtime.compile.compile import Kernel, compile_source, entry_of
+from redalg.runtime.compile.compile import Kernel, compile_source, launch_function
 from redalg.runtime.lowering import Lowered
 from redalg.runtime.unfused import unfused
 
@@ -41,7 +41,7 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
         check_indices(form, bound)
     lowered = lowered_for(form, bound, tensors, options)
     if isinstance(lowered, unfused.Unfused):
-        return unfused.step(lowered, bound)
+        return unfused.unfused_operations(lowered, bound)
     return Launch(form, held, recipe_of(lowered, kernel_for(lowered), bound, tensors), checked, options["empty"])
 
 
@@ -121,7 +121,7 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
     made = [one for one in parameters if one.role not in ("input", "scalar")]
     places = {one.key: place for place, one in enumerate(made)}
     return Recipe(
-        entry_of(kernel),
+        launch_function(kernel),
         tuple((one.key, maker(tensors[one.key], one, numpy=bound.library == "numpy")) for one in inputs),
         tuple(one.key for one in parameters if one.role == "scalar"),
         tuple(allocator(one, where) for one in made),

@@ -39,7 +39,7 @@ def compile_source(source: Source) -> Kernel:
             if found is not None:
                 return Kernel(source, found)
             made = load(source)["compiled"]()
-            stored.keep(name, made)
+            stored.note_library(name, made)
             return Kernel(source, made)
         except BackendError:
             raise
@@ -53,10 +53,10 @@ def compile_source(source: Source) -> Kernel:
 
 def is_kept(source: Source) -> bool:
     """Tell if an earlier process left the kernel of a text on disk."""
-    return stored.library_of(digest(source)) is not None
+    return stored.library_path(digest(source)) is not None
 
 
-def entry_of(kernel: Kernel) -> Callable[..., Any]:
+def launch_function(kernel: Kernel) -> Callable[..., Any]:
     """The function that launches a kernel on checked arguments: TileLang's own entry checks each argument once more."""
     adapter: Any = getattr(kernel.run, "adapter", None)
     if hasattr(adapter, "get_exportable_executable"):

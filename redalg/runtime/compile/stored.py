@@ -25,7 +25,7 @@ NEEDED = "__tvm_tensormap_create_tiled"
 
 def find(digest: str) -> Any:
     """The function that launches the kernel of a text, from disk; None if none was kept."""
-    library = library_of(digest)
+    library = library_path(digest)
     if library is None or not runtime_loaded():
         return None
     import tvm_ffi
@@ -33,7 +33,7 @@ def find(digest: str) -> Any:
     return tvm_ffi.load_module(str(library))["main"]
 
 
-def library_of(digest: str) -> Path | None:
+def library_path(digest: str) -> Path | None:
     """The library of a text's kernel; None if none was kept, or if TileLang's own cache was emptied."""
     note = note_of(digest)
     if note is None or not note.is_file():
@@ -42,7 +42,7 @@ def library_of(digest: str) -> Path | None:
     return library if library.is_file() else None
 
 
-def keep(digest: str, compiled: Any) -> None:
+def note_library(digest: str, compiled: Any) -> None:
     """Note where the library of a kernel that was just compiled lies, if it is one that TVM's runtime loads."""
     place, note = getattr(compiled, "_tilelang_cache_path", None), note_of(digest)
     if note is None or place is None or not (library := Path(place) / LIBRARY).is_file():

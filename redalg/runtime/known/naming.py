@@ -55,49 +55,51 @@ class Naming:
         return {self.tensors.get(name, name): dtype for name, dtype in dtypes.items()}
 
 
-def named(form: FusedForm) -> Naming:
+def canonical_naming(form: FusedForm) -> Naming:
     """Colour a form's names until no two share a colour, number them, and take the digest."""
     cascade = form.cascade
-    axes = dict.fromkeys(axes_of(cascade), "a")
+    axes = dict.fromkeys(axis_and_extent_names(cascade), "a")
     tensors = dict.fromkeys((*cascade.inputs(), *(str(one.name) for one in cascade.scalars())), "t")
-    axes, tensors = coloured(cascade, axes, tensors)
-    while alike := tied({**axes, **tensors}):
+    axes, tensors = name_colours(cascade, axes, tensors)
+    while alike := tied_name({**axes, **tensors}):
         for colours in (axes, tensors):
-            colours.update({alike: digest(colours[alike])} if alike in colours else {})
-        axes, tensors = coloured(cascade, axes, tensors)
-    axes, tensors = numbered("a", axes), numbered("t", tensors)
+            colours.update({alike: text_digest(colours[alike])} if alike in colours else {})
+        axes, tensors = name_colours(cascade, axes, tensors)
+    axes, tensors = names_by_colour("a", axes), names_by_colour("t", tensors)
     slots = " ".join(sorted(f"{one.kind}:{len(one.axes)}" for one in form.slots))
-    return Naming(digest(f"{form.kind}; {slots}; {Writer(axes, tensors).cascade(cascade)}"), axes, tensors)
+    return Naming(text_digest(f"{form.kind}; {slots}; {Writer(axes, tensors).cascade(cascade)}"), axes, tensors)
 
 
-def coloured(cascade: Cascade, axes: dict[str, str], tensors: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def name_colours(
+    cascade: Cascade, axes: dict[str, str], tensors: dict[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """The colours of names after some rounds."""
     for _ in range(ROUNDS):
-        axes = {name: digest(f"{was}: {Writer({**axes, name: MARK}, tensors).cascade(cascade)}")
+        axes = {name: text_digest(f"{was}: {Writer({**axes, name: MARK}, tensors).cascade(cascade)}")
                 for name, was in axes.items()}  # fmt: skip
-        tensors = {name: digest(f"{was}: {Writer(axes, {**tensors, name: MARK}).cascade(cascade)}")
+        tensors = {name: text_digest(f"{was}: {Writer(axes, {**tensors, name: MARK}).cascade(cascade)}")
                    for name, was in tensors.items()}  # fmt: skip
     return axes, tensors
 
 
-def tied(colours: Mapping[str, str]) -> str | None:
+def tied_name(colours: Mapping[str, str]) -> str | None:
     """The first name, in order of colour, whose colour another name shares; None if there is none."""
     shared = Counter(colours.values())
     return min((name for name, colour in colours.items() if shared[colour] > 1), key=colours.__getitem__, default=None)
 
 
-def axes_of(cascade: Cascade) -> list[str]:
+def axis_and_extent_names(cascade: Cascade) -> list[str]:
     """The names of every axis and extent."""
     return list(dict.fromkeys([*(axis.name for axis in cascade.axes()), *cascade.extents()]))
 
 
-def numbered(letter: str, colours: Mapping[str, str]) -> dict[str, str]:
+def names_by_colour(letter: str, colours: Mapping[str, str]) -> dict[str, str]:
     """Names in order of colour."""
     ordered = sorted(colours, key=lambda name: (colours[name], name))
     return {name: f"{letter}{place}" for place, name in enumerate(ordered)}
 
 
-def digest(text: str) -> str:
+def text_digest(text: str) -> str:
     """A text as one word, the same in every process."""
     return sha256(text.encode()).hexdigest()[:32]
 
@@ -113,12 +115,12 @@ class Writer:
     def cascade(self, cascade: Cascade, *, inner: bool = False) -> str:
         """The outputs of a cascade, in order, each with its axes (a producer's are in order of name)."""
         for producer in cascade.producers:
-            self.values[producer.name] = digest(self.cascade(producer.cascade, inner=True))
+            self.values[producer.name] = text_digest(self.cascade(producer.cascade, inner=True))
         reduced = self.several(cascade.reduced)
         for reduction in cascade.reductions:
             place = "" if reduction.place is None else self.text(reduction.place)
             head = f"{reduction.monoid} {reduction.result} {place} over {reduced}"
-            self.values[reduction.name] = digest(f"{head} of {self.text(reduction.term)}")
+            self.values[reduction.name] = text_digest(f"{head} of {self.text(reduction.term)}")
         along = self.free if inner else self.several
         made = (f"{self.text(output.expr)} along {along(output.axes)}" for output in cascade.outputs)
         return f"where {self.text(cascade.domain)}: {'; '.join(made)}"
@@ -151,5 +153,5 @@ class Writer:
         return f"{type(node).__name__}({', '.join(sorted(parts) if isinstance(node, UNORDERED) else parts)})"
 
 
-naming: Remembered[Naming] = Remembered(named)
+naming: Remembered[Naming] = Remembered(canonical_naming)
 """Form -> the digest of its cascade, and the names in it: writing it out takes longer than a call."""

@@ -97,26 +97,26 @@ class Entry:
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 
-def key_of(form: FusedForm, problem: Problem, device: DeviceSpec) -> Key:
+def problem_key(form: FusedForm, problem: Problem, device: DeviceSpec) -> Key:
     """The key of a problem of constant sizes."""
     options = {"empty": problem.empty, "precision": problem.precision}
-    names = naming(of_kernels(form, problem))
-    bucket = {name: power_of_two(size) for name, size in sizes_of(form, problem).items()}
+    names = naming(kernel_form(form, problem))
+    bucket = {name: power_of_two(size) for name, size in key_sizes(form, problem).items()}
     dtypes = names.of_tensors(problem.dtypes)
-    return Key(names.digest, dtypes, bucket, options, card(device), VERSION, tilelang_version())
+    return Key(names.digest, dtypes, bucket, options, card_name(device), VERSION, tilelang_version())
 
 
-def of_kernels(form: FusedForm, problem: Problem) -> FusedForm:
+def kernel_form(form: FusedForm, problem: Problem) -> FusedForm:
     """The form that a kernel of a problem has."""
     return for_kernels(form, problem.dtypes, wide=problem.precision == "wide")
 
 
-def sizes_of(form: FusedForm, problem: Problem) -> dict[str, int]:
+def key_sizes(form: FusedForm, problem: Problem) -> dict[str, int]:
     """A problem's sizes, under the key's names of axes."""
-    return naming(of_kernels(form, problem)).of_axes(problem.sizes)
+    return naming(kernel_form(form, problem)).of_axes(problem.sizes)
 
 
-def card(device: DeviceSpec) -> str:
+def card_name(device: DeviceSpec) -> str:
     """The card that results are for."""
     return "c" if device.target == "c" else device.part
 
@@ -141,8 +141,8 @@ def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
     """
     if space.problem.varying:
         return
-    found = list(known(form, space.problem, ruled.device))
-    sizes = sizes_of(form, space.problem) if found else {}
+    found = list(known_entries(form, space.problem, ruled.device))
+    sizes = key_sizes(form, space.problem) if found else {}
     for origin, entry in sorted(found, key=lambda one: one[1].measured_us if one[1].sizes == sizes else inf):
         said: dict[str, Any] = {"predicted_us": entry.predicted_us, "origin": origin}
         if entry.unfused:
@@ -154,13 +154,13 @@ def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
             yield plan
 
 
-def known(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:
+def known_entries(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:
     """The entries of a problem's key, each with its origin; the pack's come first."""
-    places = {"pack": pack_file(card(device)), "cache": cache_file(card(device))}
+    places = {"pack": pack_file(card_name(device)), "cache": cache_file(card_name(device))}
     asked = {"off": (), "pack": ("pack",)}.get(os.environ.get(SWITCH, "").lower(), TUNED)
-    held = {origin: read(places[origin]) for origin in asked}
+    held = {origin: read_entries(places[origin]) for origin in asked}
     if any(held.values()):  # else nothing is worth the printing of the form
-        key = key_of(form, problem, device)
+        key = problem_key(form, problem, device)
         yield from ((origin, one) for origin, entries in held.items() for one in entries.values() if one.key == key)
 
 
@@ -168,8 +168,8 @@ def measured_at(form: FusedForm, problem: Problem, plan: Plan) -> bool:
     """Tell if a plan was measured at exactly these sizes: a kernel of their own is worth it."""
     if plan.origin not in TUNED:
         return False
-    found = (one for origin, one in known(form, problem, plan.device) if origin == plan.origin)
-    return any(one.sizes == sizes_of(form, problem) and dict(one.plan) == plan.choices() for one in found)
+    found = (one for origin, one in known_entries(form, problem, plan.device) if origin == plan.origin)
+    return any(one.sizes == key_sizes(form, problem) and dict(one.plan) == plan.choices() for one in found)
 
 
 def pack_file(name: str) -> Path:
@@ -192,19 +192,19 @@ def file_name(name: str) -> str:
 
 def remember(entry: Entry) -> Path:
     """Keep an entry in the cache; return the file that holds it."""
-    return merge(cache_file(entry.key.card), [entry])
+    return add_entries(cache_file(entry.key.card), [entry])
 
 
-def merge(path: Path, entries: Iterable[Entry]) -> Path:
+def add_entries(path: Path, entries: Iterable[Entry]) -> Path:
     """Add entries to a file, each in place of the one of its name. Other processes wait, or see the file as it was."""
     with one_at_a_time(f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = parsed(path)
+        held = parse_file(path)
         if held is None and path.exists():
             path.replace(path.with_suffix(".bad"))
         all_of = {**(held or {}), **{one.name: one for one in entries}}
         fresh = path.with_suffix(f".{os.getpid()}.new")
-        fresh.write_text(text_of([all_of[name] for name in sorted(all_of)]), encoding="utf-8")
+        fresh.write_text(file_text([all_of[name] for name in sorted(all_of)]), encoding="utf-8")
         fresh.replace(path)
     return path
 
@@ -215,7 +215,7 @@ _READ: dict[Path, tuple[tuple[int, int, int], dict[str, Entry]]] = {}
 """The stamp of each file when it was read, and the entries that it held."""
 
 
-def read(path: Path) -> dict[str, Entry]:
+def read_entries(path: Path) -> dict[str, Entry]:
     """The entries of a file by their names, read again when it has changed; none if there is no file."""
     try:
         seen = path.stat()
@@ -223,11 +223,11 @@ def read(path: Path) -> dict[str, Entry]:
         return {}
     stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
     if path not in _READ or _READ[path][0] != stamp:
-        _READ[path] = stamp, parsed(path) or {}
+        _READ[path] = stamp, parse_file(path) or {}
     return _READ[path][1]
 
 
-def parsed(path: Path) -> dict[str, Entry] | None:
+def parse_file(path: Path) -> dict[str, Entry] | None:
     """The entries of a file; None if there is no file, or, with a warning, if it holds no tuned plans."""
     if not path.exists():
         return None
@@ -242,7 +242,7 @@ def parsed(path: Path) -> dict[str, Entry] | None:
     found = {}
     for line in listed:
         try:
-            entry = entry_of(line)
+            entry = parse_entry(line)
         except (KeyError, TypeError, ValueError) as cause:
             report(f"an entry of {path} is no tuned plan and is ignored ({type(cause).__name__}: {cause}).")
             continue
@@ -250,7 +250,7 @@ def parsed(path: Path) -> dict[str, Entry] | None:
     return found
 
 
-def entry_of(line: Mapping[str, Any]) -> Entry:
+def parse_entry(line: Mapping[str, Any]) -> Entry:
     """An entry as it was written; raises `KeyError`, `TypeError` or `ValueError` for anything else."""
     plan = dict(line["plan"])
     plan = plan if plan == {"form": UNFUSED} else {**LATER, **plan}
@@ -264,7 +264,7 @@ def entry_of(line: Mapping[str, Any]) -> Entry:
     return Entry(key, sizes, plan, float(line["measured_us"]), float(line["predicted_us"]))
 
 
-def text_of(entries: Sequence[Entry]) -> str:
+def file_text(entries: Sequence[Entry]) -> str:
     """A file's text: an entry a line."""
     lines = ",\n".join(json.dumps(asdict(one)) for one in entries)
     return f'{{"format": {json.dumps(FORMAT)}, "entries": [\n{lines}\n]}}\n'

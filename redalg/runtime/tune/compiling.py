@@ -157,7 +157,7 @@ def serve(read: BinaryIO, write: BinaryIO) -> None:
         write.flush()
 
 
-def main() -> None:
+def serve_compilations() -> None:
     """Serve the process that started this one; whatever a compiler prints goes nowhere."""
     write = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -165,4 +165,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_compilations()

@@ -12,7 +12,7 @@ Tell = Callable[[float | None, int], None]
 
 
 @contextmanager
-def shown(budget_s: float, *, enabled: bool) -> Iterator[Tell]:
+def progress_bar(budget_s: float, *, enabled: bool) -> Iterator[Tell]:
     """A bar on the standard error, which is a terminal; else nothing. It is gone when all is done."""
     if not enabled or sys.stderr is None or not sys.stderr.isatty():
         yield lambda *_: None

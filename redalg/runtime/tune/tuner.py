@@ -124,7 +124,7 @@ class Tuned:
 
 def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Tuned:
     """Search the plans of the last pass on these tensors, and remember the fastest."""
-    from redalg.runtime.tune.progress import shown
+    from redalg.runtime.tune.progress import progress_bar
 
     began = monotonic()
     how.check()
@@ -137,16 +137,19 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
     estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
     listed, on_cpu, end = list(estimates), task.bound.device == "cpu", began + how.budget_s
     limits = FEW if on_cpu else Limits(population=len(listed))  # all are estimated: the model's best are the first
-    with Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers, shown(how.budget_s, enabled=how.progress) as tell:
+    with (
+        Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers,
+        progress_bar(how.budget_s, enabled=how.progress) as tell,
+    ):
         measuring = Measuring(task, compilers, end, tell)
         found = search(listed, lambda plan: estimates.get(plan) or task.predicted_us(plan), measuring,
-                       Neighbourhood.of(listed).beside, starts=starts(task, rules), seed=how.seed,
+                       Neighbourhood.of(listed).beside, starts=first_plans(task, rules), seed=how.seed,
                        over=lambda: monotonic() >= end, limits=limits)  # fmt: skip
-        found = settled(found, measuring)
-    return kept(task, found, rules, began)
+        found = time_fastest_again(found, measuring)
+    return keep_fastest(task, found, rules, began)
 
 
-def settled(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
+def time_fastest_again(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
     """Time the fastest once more when all others are done, and give them the mean of both times."""
     ran = [one for one in found.trials if one.measured_us is not None]
     fastest = sorted(ran, key=time_of)[:AGAIN]
@@ -155,7 +158,7 @@ def settled(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
     return replace(found, trials=tuple(trials))
 
 
-def starts(task: Task, rules: Plan) -> list[Plan]:
+def first_plans(task: Task, rules: Plan) -> list[Plan]:
     """The plans that are measured first: the plan of the rules, no kernel at all, the plans remembered.
 
     The result is no slower than they are.
@@ -165,20 +168,20 @@ def starts(task: Task, rules: Plan) -> list[Plan]:
     return [rules, *plain, *(replace(one, predicted_us=None, origin=rules.origin) for one in known)]
 
 
-def kept(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
+def keep_fastest(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
     """Remember the fastest kernel, and the unfused form's time beside it; let calls of this process take the faster."""
     path, problem = None, task.space.problem
     for plain in (False, True):
         same = [one for one in found.trials if (one.candidate.form == UNFUSED) == plain]
         best = Found(tuple(same), found.listed, found.stopped).best
         if best is not None and best.measured_us is not None:
-            key = tuned.key_of(task.form, problem, task.space.device)
-            sized, chosen = tuned.sizes_of(task.form, problem), best.candidate.choices()
+            key = tuned.problem_key(task.form, problem, task.space.device)
+            sized, chosen = tuned.key_sizes(task.form, problem), best.candidate.choices()
             path = tuned.remember(tuned.Entry(key, sized, chosen, best.measured_us, best.predicted_us))
     if path is not None:
         sizes.forget(task.form)
         prepared.forget(task.form)
-    return Tuned(found, rules, tuned.card(task.space.device), monotonic() - began, path)
+    return Tuned(found, rules, tuned.card_name(task.space.device), monotonic() - began, path)
 
 
 # ---- the task --------------------------------------------------------------------------------------------------------
@@ -281,7 +284,7 @@ class Measuring:
         self.task.verifier  # noqa: B018 - the definition is evaluated while the compilers run
         if self.task.bound.device == "cpu":  # they would disturb the clock
             for begun in jobs:
-                waited(begun, deadline)
+                wait_for_kernel(begun, deadline)
         return [self.finished(plan, one, deadline) for plan, one in zip(plans, jobs, strict=True)]
 
     def began(self, plan: Plan) -> Begun:
@@ -296,7 +299,7 @@ class Measuring:
 
     def finished(self, plan: Plan, begun: Begun, deadline: float) -> Outcome:
         """The time of a plan that is compiled."""
-        said = waited(begun, deadline)
+        said = wait_for_kernel(begun, deadline)
         if said or isinstance(begun, str):
             return Outcome(None, short(said))
         if self.lost:
@@ -326,7 +329,7 @@ class Measuring:
         """The step that runs a plan that is compiled."""
         task = self.task
         if isinstance(begun, Unfused):
-            return unfused.step(begun, task.bound)
+            return unfused.unfused_operations(begun, task.bound)
         lowered, tensors = begun[0], backends.tensors_for(task.bound, "torch")
         recipe = recipe_of(lowered, compile_source(lowered.source), task.bound, tensors)
         return partial(recipe.launch, scalars=[task.scalars[name] for name in recipe.scalars])
@@ -358,7 +361,7 @@ def is_lost(device: str) -> bool:
     return False
 
 
-def waited(begun: Begun, deadline: float) -> str:
+def wait_for_kernel(begun: Begun, deadline: float) -> str:
     """The reason why a plan has no kernel, at the deadline at the latest; empty if it has one, or needs none."""
     if isinstance(begun, str | Unfused):
         return begun if isinstance(begun, str) else ""

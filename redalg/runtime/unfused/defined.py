@@ -8,13 +8,13 @@ from typing import Any
 from sympy import Expr
 
 from redalg.decompose.cascade import Cascade
-from redalg.definition import define
+from redalg.definition import evaluate_definition
 from redalg.errors import InputError
 from redalg.expression import Element, Scalar
 from redalg.runtime.bind.inputs import bind, native, scalar_of
 
 
-def reference(
+def float64_outputs(
     cascade: Cascade,
     written: Sequence[tuple[str, Expr]],
     given: Mapping[str, Any],
@@ -46,4 +46,4 @@ def reference(
     tensors = {name: native(given[name]) for name, one in unread.items() if isinstance(one, Element)}
     axes = {one.name: one.axes for one in cascade.outputs}
     outputs = {name: (expr, axes[name]) for name, expr in written}
-    return define(outputs, {**bound.tensors, **tensors}, {**bound.scalars, **scalars}, bound.sizes)
+    return evaluate_definition(outputs, {**bound.tensors, **tensors}, {**bound.scalars, **scalars}, bound.sizes)

@@ -75,7 +75,7 @@ def product_of(cascade: Cascade) -> ScaledProduct | None:
     return ScaledProduct((indices[places[0]], indices[places[1]]), (row, column), scales)
 
 
-def text_of(found: ScaledProduct, form: FusedForm, problem: Problem) -> str:
+def scaled_product_text(found: ScaledProduct, form: FusedForm, problem: Problem) -> str:
     """The text of the function `definition` that calls it; it takes the cascade's tensors and scalars in order."""
     cascade = form.cascade
     made = zip("ab", found.scales, found.axes, strict=True)

@@ -4,7 +4,7 @@
     running := the definition's text (`lower_tile.definition`) as a function, made once for a form and its sizes
 
 Fusion is no gain if a product is large and what it leaves in memory is small. The unfused form is admitted only if
-it is as accurate as the kernel and takes about as much memory (`admitted` raises `PlanError` elsewhere, saying why):
+it is as accurate as the kernel and takes about as much memory (elsewhere `admitted` raises `PlanError`):
 
     dtypes       all tensors are of one: float64 or float32, in which the kernel calculates as well; or bfloat16, where
                  every tensor in between is an operand of a further product, which the kernel rounds to bfloat16 too.
@@ -41,7 +41,7 @@ from redalg.runtime.bind import backends
 from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
 from redalg.runtime.bind.narrow import to_numpy
-from redalg.runtime.unfused.scaled import scaled_product, text_of
+from redalg.runtime.unfused.scaled import scaled_product, scaled_product_text
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.unfused import expression, predicted
@@ -101,20 +101,20 @@ def admitted(form: FusedForm, space: Space) -> Unfused:
     """
     problem = space.problem
     if (product := scaled_product(form, problem, space.device)) is not None:
-        return unfused(form, space, text_of(product, form, problem), 0)
-    said = refusal(form, problem, space.device) or (
-        rounding(form, space) if "bfloat16" in problem.dtypes.values() else ""
+        return unfused_form(form, space, scaled_product_text(product, form, problem), 0)
+    said = obstacle(form, problem, space.device) or (
+        rounding_refusal(form, space) if "bfloat16" in problem.dtypes.values() else ""
     )
     made = None if said else definition("definition", form.cascade, problem.sizes, problem.shapes)
     largest = 0 if made is None else bytes_between(form.cascade, problem, made.elements)
     if made is None or (said := unfit(made.text, largest, moved_bytes(form, problem))):
         raise PlanError(f"the unfused form is not offered: {said}. Take one of the kernels that `fused.plans` lists.")
-    return unfused(form, space, made.text, largest)
+    return unfused_form(form, space, made.text, largest)
 
 
-def unfused(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
+def unfused_form(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
     """The unfused form of a definition's text, whose largest tensor in between has `largest` bytes."""
-    count = operations(text)
+    count = launch_count(text)
     time = predicted(form, space.problem, space.device, count, largest)
     plan = unfused_plan(space.device, space.binding, count, predicted_us=time.time_us, origin="model")
     return Unfused(form, space.problem, plan, text, time)
@@ -122,7 +122,7 @@ def unfused(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
 
 def offered(form: FusedForm, space: Space) -> Unfused | None:
     """The unfused form; None if it is not admitted."""
-    if refusal(form, space.problem, space.device):  # the cheap part: most forms end here
+    if obstacle(form, space.problem, space.device):  # the cheap part: most forms end here
         return None
     try:
         return admitted(form, space)
@@ -130,7 +130,7 @@ def offered(form: FusedForm, space: Space) -> Unfused | None:
         return None
 
 
-def refusal(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
+def obstacle(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
     """The reason why PyTorch may not run a form's definition as it is written; empty if it may."""
     dtypes = set(problem.dtypes.values())
     if scaled_product(form, problem, device) is not None:
@@ -147,23 +147,23 @@ def refusal(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
         return f"`{form.structures[0].values[0].name}` selects elements, or depends on their order"
     if any(one.inner for one in cascades(form.cascade)):
         return "several axes are reduced at once"
-    if any(one.domain is not S.true for one in cascades(form.cascade)) or found(form.cascade, Where):
+    if any(one.domain is not S.true for one in cascades(form.cascade)) or has_kinds(form.cascade, Where):
         return "elements are masked, which kernels do not read"
-    if found(form.cascade, Cast, RunningCast):
+    if has_kinds(form.cascade, Cast, RunningCast):
         return "numbers are rounded within it"
-    if any(not plain(one) for one in form.cascade.elements()):
+    if any(not is_plainly_indexed(one) for one in form.cascade.elements()):
         return "elements are read at places that are computed"
     if problem.empty != "nan" and any(one.empty is not S.false for one in form.outputs):
         return f"a ratio over no elements would not be {problem.empty}"
     return ""
 
 
-def rounding(form: FusedForm, space: Space) -> str:
+def rounding_refusal(form: FusedForm, space: Space) -> str:
     """The reason to refuse if PyTorch would round to bfloat16 what the kernel does not; empty if both round alike."""
     cascade, said = form.cascade, "tensors between its operations would be rounded to bfloat16, which the kernel keeps"
     made = set(values(cascade))
     sums = [one for whole in cascades(cascade) for one in whole.reductions]
-    bare = all(one.monoid.name == "sum" and is_product(one.term) for one in sums)
+    bare = all(one.monoid.name == "sum" and is_matrix_product(one.term) for one in sums)
     returned = all(one.expr in made for whole in cascades(cascade) for one in whole.outputs)
     nested = any(one.cascade.producers or set(one.cascade.reduced) & set(one.axes) for one in cascade.producers)
     within = any(values_of(one.term) & set(cascade.values) for one in cascade.reductions)
@@ -189,7 +189,7 @@ def unfit(text: str, largest: int, moved: int) -> str:
     return ""
 
 
-def is_product(term: Basic) -> bool:
+def is_matrix_product(term: Basic) -> bool:
     """Tell if a term is a product of two tensors or values, each with an axis that the other lacks."""
     factors = term.args if getattr(term, "is_Mul", False) else ()
     if len(factors) != 2 or not all(isinstance(one, Element | Value) for one in factors):
@@ -212,12 +212,12 @@ def values(cascade: Cascade) -> Iterator[Value]:
         yield from (one.value for one in whole.producers)
 
 
-def found(cascade: Cascade, *kinds: type[Basic]) -> bool:
+def has_kinds(cascade: Cascade, *kinds: type[Basic]) -> bool:
     """Tell if anything of these kinds stands in a cascade."""
     return any(of_kind(kind, *cascade.expressions()) for kind in kinds)
 
 
-def plain(element: Element) -> bool:
+def is_plainly_indexed(element: Element) -> bool:
     """Tell if an element's indices are axes, each once."""
     return all(isinstance(one, Axis) for one in element.indices) and len({*element.indices}) == len(element.indices)
 
@@ -236,10 +236,10 @@ def moved_bytes(form: FusedForm, problem: Problem) -> int:
     return sum(inputs.values()) * read.bytes + outputs * written.bytes
 
 
-def operations(text: str) -> int:
+def launch_count(text: str) -> int:
     """The number of PyTorch operations that a definition launches: its calls and signs, views apart.
 
-    >>> operations("torch.einsum('mk,kn->mn', A, B).permute(1, 0) * D")
+    >>> launch_count("torch.einsum('mk,kn->mn', A, B).permute(1, 0) * D")
     2
     """
     nodes = list(ast.walk(ast.parse(text)))
@@ -300,7 +300,7 @@ class Operations:
         return to_numpy(array) if self.numpy else array
 
 
-def step(unfused_form: Unfused, bound: Bound) -> Operations:
+def unfused_operations(unfused_form: Unfused, bound: Bound) -> Operations:
     """The operations that run the unfused form on tensors bound like these."""
     import torch
 
