@@ -333,9 +333,9 @@ class Fused:
         >>> best.bound, best.predicted_us > 4096 * 4096 * 4 / 4.8e6
         ('memory', True)
         """
-        from redalg.runtime.lowering import candidates
+        from redalg.runtime.lowering import plan_candidates
 
-        return self._lowered("plans", candidates, device, sizes, dtypes, **options)[-1]
+        return self._lowered("plans", plan_candidates, device, sizes, dtypes, **options)[-1]
 
     def plan(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
              **options: Any) -> Plan:  # fmt: skip

@@ -276,7 +276,7 @@ def standalone(
     return str(emit(program, plan, header(lowered.stages, plan, problem), text))
 
 
-def candidates(
+def plan_candidates(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
 ) -> Candidates:
     """The plans that a pass could have, best first by predicted time; the unfused form too if it is admitted."""

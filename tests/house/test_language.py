@@ -25,11 +25,6 @@ SAME_NAMES = {  # functions that several modules define under one name: why
     "logsumexp": "the user's expression, and the library's pattern that is fused from it",
     "render": "one interface: a derivation as HTML, as LaTeX and as text",
     "forget": "one action: drop what is kept for a form; `prepared` and `sizes` keep different things",
-    "in_stages": "one step at two levels: the form in stages, and the program with a kernel for each",
-    "flat": "one idea on three values: tensors, stages and loops without nesting",
-    "within": "one idea on two values: the axes bound within a cascade, and the loops around a statement",
-    "bound": "axes or loops that are bound to the grid: by the rules, and by the model of MCFuser",
-    "candidates": "what a search tries, best first: arrangements of a form, and plans",
 }
 
 

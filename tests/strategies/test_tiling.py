@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redalg.strategies.model.chain import Block, Chain, Tensor, chain_of, products
-from redalg.strategies.model.dag import COMPUTE, LOAD, STORE, place, spelled_out, statements, within
+from redalg.strategies.model.dag import COMPUTE, LOAD, STORE, loops_around, place, spelled_out, statements
 from redalg.strategies.model.tiling import Nest, deep, flat
 from redalg.strategies.search.pruning import funnel, keeps_partial_tiles, sub_tiling, tilings
 from redalg.strategies.search.space import PADDING, padding, tile_lengths
@@ -147,4 +147,4 @@ PATHS = (("mhnk", "mk", ("m", "h", "n", "k")), ("mhnk", "", ()), ("mhnk", "x", (
 
 @pytest.mark.parametrize(("path", "loops", "around"), PATHS)
 def test_within(path: str, loops: str, around: tuple[str, ...]) -> None:
-    assert within(path, loops) == around
+    assert loops_around(path, loops) == around

@@ -33,7 +33,7 @@ def flattened(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
         if not 1 < prod(shape[place + 1 :]) <= MOST:
             continue
         shapes[name] = (*shape[:place], prod(shape[place:]))
-        found |= {one: flat(one, place, shape) for one in elements}
+        found |= {one: flat_element(one, place, shape) for one in elements}
     if not found or form.cascade.producers:
         return form, problem
     return replaced(form, found), replace(problem, shapes=shapes)
@@ -49,7 +49,7 @@ def streamed_place(elements: list[Element], streamed: Axis) -> int | None:
     return places.pop() if len(places) == 1 else None
 
 
-def flat(element: Element, place: int, shape: tuple[int, ...]) -> Element:
+def flat_element(element: Element, place: int, shape: tuple[int, ...]) -> Element:
     """An element of the flattened tensor."""
     index: Expr = element.indices[place]
     for number, length in zip(element.indices[place + 1 :], shape[place + 1 :], strict=True):

@@ -117,20 +117,20 @@ def divided(form: FusedForm, sizes: Mapping[str, int], *, together: bool) -> Sta
 
 def is_held(form: FusedForm, sizes: Mapping[str, int]) -> bool:
     """Tell if one loop holds a form's products as matrix products."""
-    binding = bound(form, sizes)
+    binding = form_binding(form, sizes)
     return binding is not None and not binding.plain
 
 
 def tile_of(form: FusedForm, sizes: Mapping[str, int]) -> tuple[frozenset[Axis], Axis | None]:
     """The axes of a tile's rows if it has many (matrix products take 16 and more), and the axis of its columns."""
-    binding = bound(form, sizes)
+    binding = form_binding(form, sizes)
     if binding is None or binding.row is None:
         return frozenset(), binding.column if binding is not None else None
     many = binding.contracted or sizes[binding.row.name] > REPEATED
     return binding.rows if many else frozenset(), binding.column
 
 
-def bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:
+def form_binding(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:
     """The binding of a form's axes in the loop; None if there is none."""
     try:
         return bind_axes(arranged(form, sizes), sizes)

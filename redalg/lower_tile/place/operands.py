@@ -23,7 +23,7 @@ from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, Stor
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.space import E_, I, J, Space
-from redalg.strategies.model.dag import within
+from redalg.strategies.model.dag import loops_around
 
 
 def node_axes(indices: tuple[Expr, ...]) -> tuple[Axis, ...]:
@@ -69,7 +69,7 @@ class Operands:
 
     def place(self, streamed: Axis, axes: Iterable[Axis], body: list[Statement]) -> list[Statement]:
         """The statement list for a load that depends on the given axes: as far out as the memory-access DAG allows."""
-        return body if within((str(streamed),), set(map(str, axes))) else self.before
+        return body if loops_around((str(streamed),), set(map(str, axes))) else self.before
 
     def _by_lane(self, space: Space, indices: tuple[Expr, ...]) -> bool:
         """Tell if the lane that loads a tile is the one that reads it: registers then hold it."""

@@ -150,10 +150,10 @@ def mcfuser(outline: Outline, plan: Plan) -> Prediction:
 
 def predict(outline: Outline, plan: Plan, constants: Constants = H200) -> Prediction:
     """Predict the time of a plan for the form that an outline describes (`Space.outline`)."""
-    return predicted(Traffic(outline, plan), constants)
+    return predict_traffic(Traffic(outline, plan), constants)
 
 
-def predicted(traffic: Traffic, constants: Constants = H200) -> Prediction:
+def predict_traffic(traffic: Traffic, constants: Constants = H200) -> Prediction:
     """Predict the time of a plan from its traffic."""
     kernel, plan = Kernel(traffic, constants), traffic.plan
     busiest = -(-kernel.traffic.grid // plan.device.multiprocessors)

@@ -8,7 +8,7 @@
     a loop of extent one                 →   no loop: what depended on it alone moves further out
 
 `volume` of a statement is its tile times the trips of the loops around it. The kernels' own loads are placed by
-`within`, the same rule for one tensor.
+`loops_around`, the same rule for one tensor.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def statements(chain: Chain) -> Iterator[tuple[Block, Statement]]:
             yield block, Statement(STORE, block.output, block.output.loops)
 
 
-def within(path: Sequence[str], loops: Collection[str]) -> tuple[str, ...]:
+def loops_around(path: Sequence[str], loops: Collection[str]) -> tuple[str, ...]:
     """The loops around a statement that depends on `loops`: the path down to the last of them.
 
-    >>> within("mhnk", "mk"), within("mhnk", "m")
+    >>> loops_around("mhnk", "mk"), loops_around("mhnk", "m")
     (('m', 'h', 'n', 'k'), ('m',))
     """
     depth = max((place for place, loop in enumerate(path, 1) if loop in loops), default=0)
@@ -80,7 +80,7 @@ def within(path: Sequence[str], loops: Collection[str]) -> tuple[str, ...]:
 def place(chain: Chain, nest: Nest, trips: Mapping[str, int]) -> tuple[Placed, ...]:
     """Put every statement in its outermost place; loops of one trip are left out."""
     live = nest.without({loop for loop in chain.loops if trips[loop] == 1})
-    return tuple(Placed(one, within(live.path(block), one.loops)) for block, one in statements(chain))
+    return tuple(Placed(one, loops_around(live.path(block), one.loops)) for block, one in statements(chain))
 
 
 @final

@@ -24,7 +24,7 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
-from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predicted
+from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import MERGES, RESIDENT, Plan, Problem
 from redalg.strategies.rules.rules import (
@@ -154,7 +154,7 @@ class Space:
 
         Rule 4 leaves in some plans that are estimated to need more shared memory than a block has: these are the last.
         """
-        made = [(predicted(traffic), traffic.plan) for traffic in self.traffics(merges, persistent=persistent)]
+        made = [(predict_traffic(traffic), traffic.plan) for traffic in self.traffics(merges, persistent=persistent)]
         most = self.device.smem_bytes
         return sorted(made, key=lambda one: (one[0].smem_bytes > most, one[0].time_us, abs(one[1].stages - STAGES)))
 
