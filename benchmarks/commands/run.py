@@ -1,6 +1,7 @@
 """Measure on this device, and write what was measured.
 
     a family     device time of its rows beside their peers, each checked before it is timed ("all": every family)
+    arrays       calls of the array backends on the CPU: time and peak memory (no GPU)
     calls        the host's time for a call, kernels of sizes that change, tensors of more than 2^31 elements
     cold         first results of fresh processes, held to their limits
     funnel       candidates that pruning leaves (no GPU)
@@ -21,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks import calls, cold, predict, report
+from benchmarks import arrays, calls, cold, predict, report
 from benchmarks.ablations import ABLATIONS
 from benchmarks.ablations.ablation import Measured
 from benchmarks.compete import OWN, bench
@@ -45,6 +46,7 @@ def ablate(ablation: Measured, options: argparse.Namespace) -> bool:
 
 
 OTHERS: dict[str, Callable[[argparse.Namespace], bool]] = {
+    arrays.NAME: arrays.run,
     "calls": calls.run,
     "cold": cold.run,
     **{name: partial(ablate, found) for name, found in ABLATIONS.items() if isinstance(found, Measured)},
@@ -60,7 +62,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="of families: some rows, e.g. H1 H2")
     parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES, metavar="FAMILY",
                         help="of funnel, smem and predictions: some families")  # fmt: skip
-    for module in (calls, cold, predict):
+    for module in (arrays, calls, cold, predict):
         module.options(parser)
     parser.add_argument("--sample", type=int, default=40, help="of smem: plans of a row")
     parser.add_argument("--compiled", type=int, default=0, help="of smem: plans of a family compiled with nvcc")
