@@ -133,7 +133,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> bool:
     """Measure every case, write the document, show it beside that of another commit."""
     torch.set_num_threads(1)
-    content = {"benchmark": NAME, "environment": environment()}
+    content: report.Document = {"benchmark": NAME, "environment": environment()}
     content["rows"] = [measured(case, backend) for case in CASES for backend in BACKENDS]
     if options.beside:
         other = json.loads(options.beside.read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 explain_text, explain_latex, explain_html      the derivation of a form, and of the passes before it
 conditions_text                                where a form is the definition, and where it need not be
 explain_refusal                                a verdict that has none
-Moves, hat_slot, prime_slot                     the forms that section 4 prints, as equations of SymPy expressions
+Moves, hat_slot, prime_slot                    the forms that section 4 prints, as equations of SymPy expressions
 """
 
 from redalg.explain.html import explain_html
