@@ -27,7 +27,7 @@ from redalg.library import attention, variance
 
 NAME = "arrays"
 BACKENDS = ("numpy", "torch")
-SECONDS = 2.0
+SECONDS = 1.0
 """Time that the calls of one case take."""
 n, k, q = ra.axes("n k q")
 j = ra.axis("j", size=5)

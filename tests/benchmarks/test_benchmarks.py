@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import documents, fitted, predict, report, training
+from benchmarks import arrays, documents, fitted, predict, report, training
 from benchmarks.__main__ import main
 from benchmarks.ablations import ABLATIONS
 from benchmarks.ablations.ablation import Measured
@@ -234,7 +234,17 @@ def test_the_results_are_small_and_of_one_generation() -> None:
     """A file a name: what is measured again replaces what was, and what is made of it stands elsewhere or nowhere."""
     ablations = {f"ablation-{name}" for name, found in ABLATIONS.items() if isinstance(found, Measured)}
     found = {path.stem: path.stat().st_size for path in RESULTS.glob("*.json")}
-    assert found.keys() == {*FAMILIES, *ablations, "accuracy", "calls", "cold", "predictions", "sanitize", "wide"}
+    assert found.keys() == {
+        *FAMILIES,
+        *ablations,
+        "accuracy",
+        "arrays",
+        "calls",
+        "cold",
+        "predictions",
+        "sanitize",
+        "wide",
+    }
     assert sum(found.values()) < 1_500_000
     assert training.FILE.stat().st_size < 500_000
 
@@ -290,3 +300,14 @@ def test_stale_rows_do_not_depend_on_what_is_tuned_here(tmp_path: Path, monkeypa
         assert os.environ["REDALG_CACHE_DIR"] != str(tmp_path)
         assert "REDALG_TUNED" not in os.environ
     assert (os.environ["REDALG_CACHE_DIR"], os.environ["REDALG_TUNED"]) == (str(tmp_path), "off")
+
+
+# ---- array backends --------------------------------------------------------------------------------------------------
+
+
+def test_array_backends_are_measured_beside_another_commit() -> None:
+    case = arrays.Case("variance", {"b": 2, "n": 30})
+    rows = [arrays.measured(case, backend) for backend in arrays.BACKENDS]
+    assert all(row["ms"] > 0 and row["peak_bytes"] > 0 for row in rows)
+    made = arrays.table({"rows": rows, "beside": {"rows": rows}})
+    assert [line[-2:] for line in made.rows] == [["1.00", "1.00"]] * 2
