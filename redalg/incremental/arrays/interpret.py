@@ -14,7 +14,7 @@ from typing import Any, final
 from sympy import S
 
 from redalg.decompose.cascade import Cascade
-from redalg.expression import Label, Value
+from redalg.expression import Value
 from redalg.expression.contents import values_of
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.conditioned import Conditioned
@@ -25,6 +25,7 @@ from redalg.incremental.arrays.tape import Recorder, Tape
 from redalg.incremental.combine.finish import finish_program, output_program
 from redalg.incremental.combine.let import Assign, Fold, Folding, Gather, Join, Let, Program
 from redalg.incremental.combine.programs import definitions, leaf_program, merge_program, productions, programs
+from redalg.incremental.combine.sources import tagged
 from redalg.incremental.form import FusedForm
 from redalg.incremental.remembered import Remembered
 
@@ -120,12 +121,8 @@ class Executor:
 
     def merge(self, scope: Scope, a: Slots, b: Slots) -> Slots:
         """a ⊕ b, a before b."""
-        program, sides = self.programs.of(merge_program), {"a": a, "b": b}
-        given = dict[Value, Any]()
-        for value in program.inputs:
-            side, name = value.name.split(".", 1)
-            given[value] = sides[side][Value(Label(name), *value.indices)]
-        return run_program(program, scope, given)
+        given = {tagged(value, tag): array for tag, state in (("a", a), ("b", b)) for value, array in state.items()}
+        return run_program(self.programs.of(merge_program), scope, given)
 
     def identity(self, scope: Scope) -> Slots:
         """The empty state: a leaf of no elements."""

@@ -25,9 +25,6 @@ from redalg.expression import Axis, Value
 from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.form import Structure
 
-FOLDS = ("sum", "prod", "max", "min", "count", "any")
-"""What a `Fold` may be: `count` and `any` are of a condition, the others of numbers."""
-
 
 @final
 class Precision(Enum):
@@ -94,8 +91,8 @@ class Folding:
     """kind over axes of Π factors.
 
     Attributes:
-        kind: one of `FOLDS`.
-        factors: what is folded; several are summed as a contraction. A condition if conditions are folded.
+        kind: `sum`, `prod`, `max` or `min` of numbers, `count` or `any` of a condition.
+        factors: what is folded; several are summed as a contraction.
         axes: those that the result does not carry.
         precision: that at which the factors are read.
         identity: the result if one of the axes has no elements.

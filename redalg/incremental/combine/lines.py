@@ -75,15 +75,14 @@ class Lines:
             self._known[folding] = self._add(Fold(value, folding))
         return self._known[folding]
 
-    def total(
-        self, name: str, terms: Sequence[Expr], precision: Precision = Precision.COMPUTE, named: Value | None = None
-    ) -> Value:
+    def total(self, name: str, terms: Sequence[Expr], precision: Precision = Precision.COMPUTE) -> Value:
         """Add terms one to the next, a line for each: an evaluator would compensate a long sum."""
         [first, *others] = terms
-        for place, term in enumerate(others):
-            last = place == len(others) - 1
-            first = self.assign(name, Add(first, term), precision, named if last else None)
-        return first if others else self.assign(name, first, precision, named)
+        if not others:
+            return self.assign(name, first, precision)
+        for term in others:
+            first = self.assign(name, Add(first, term), precision)
+        return first
 
     def gather(
         self, structure: Structure, parts: tuple[Expr, ...], over: tuple[Axis, ...], axis: Axis | None = None

@@ -3,14 +3,16 @@
 A source answers four questions: its extrema and elements of several components, a start for every pivot that shifts,
 and every accumulator at pivots that it is told. Elements evaluate their terms there; states move there.
 
-    data      a = Σ Π exp(q·(u − subtracted(c))) · Π f(x; c)            0 where an exponent is −∞, whatever f is
-    a state   A(c→c')·a,  A = Π exp(q·(c − subtracted(c'))) × polynomial in δ = c' − c
+    data      a = Σ Π exp(q·(u − safe(c))) · Π f(x; c)            0 where an exponent is −∞, whatever f is
+    a state   A(c→c')·a,  A = Π exp(q·(c − safe(c'))) × polynomial in δ = c' − c
+
+with safe(c) as `finite_pivot` gives it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -109,9 +111,8 @@ class Elements(Source):
 
     def extremum(self, extremum: Extremum, lines: Lines) -> Value:
         u = self._generator(extremum.term, {}, lines)
-        masked = self._masked(u, extremum.monoid.identity)
-        named = extremum.value
-        return lines.reduce(named.name, extremum.monoid, masked, self.over, Precision.EXACT_PLACES)
+        masked = Where(self.domain, u, extremum.monoid.identity)
+        return lines.reduce(extremum.value.name, extremum.monoid, masked, self.over, Precision.EXACT_PLACES)
 
     def structure(self, structure: Structure, lines: Lines) -> tuple[Value, ...]:
         operands = tuple(operand.xreplace(self.found) for operand in structure.operands)
@@ -124,8 +125,7 @@ class Elements(Source):
         n = lines.count(f"{name}_n", counts, self.over)
         if pivot.policy is PivotPolicy.SLOPE:
             return lines.assign(f"{name}_start", Where(is_zero(n), -OO, S.Zero))
-        kept = u if counts is S.true else Where(counts, u, S.Zero)
-        total = lines.sum(f"{name}_total", [kept], self.over, Precision.EXACT_PLACES)
+        total = lines.sum(f"{name}_total", [Where(counts, u, S.Zero)], self.over, Precision.EXACT_PLACES)
         ratio = total / Where(is_zero(n), S.One, n)
         mean = lines.assign(f"{name}_ratio", ratio, Precision.EXACT_PLACES)
         mean = lines.assign(f"{name}_finite", Where(is_finite_number(mean), mean, S.Zero), Precision.EXACT_PLACES)
@@ -137,7 +137,7 @@ class Elements(Source):
         name = pivot.value.name
         u = lines.assign(f"{name}_u", u)
         far = Abs(lines.assign(f"{name}_off", u - mean))
-        far = lines.assign(f"{name}_far", far if counts is S.true else Where(counts, far, OO))
+        far = lines.assign(f"{name}_far", Where(counts, far, OO))
         least = lines.reduce(f"{name}_least", MONOIDS["min"], far, self.over)
         nearest = Eq(far, least, evaluate=False)
         chosen = Where(nearest, u, -OO) if counts is S.true else Where(And(counts, nearest), u, -OO)
@@ -164,17 +164,12 @@ class Elements(Source):
     def _weighed(self, accumulator: Accumulator, at: Target, first: list[Value], lines: Lines) -> Expr:
         """The weight, times the first factor; 0 where an exponent is −∞, not where the weight is too small."""
         bases = [self._generator(pivot.base, {}, lines) for pivot, _ in accumulator.weight]
-        names = [pivot.value.name for pivot, _ in accumulator.weight]
-        powers = [power for _, power in accumulator.weight]
-        below = [lines.assign(f"{name}_below", u - at.safe[pivot.value], Precision.EXACT_PLACES)
-                 for name, u, (pivot, _) in zip(names, bases, accumulator.weight, strict=True)]  # fmt: skip
-        exponent = lines.total(
-            f"{names[0]}_exponent", [Mul(power, term) for power, term in zip(powers, below, strict=True)]
-        )
-        weight = lines.assign(f"{names[0]}_weight", exp(self._masked(exponent, -OO)))
+        name = accumulator.weight[0][0].value.name
+        moves = [(q, u, at.safe[pivot.value]) for u, (pivot, q) in zip(bases, accumulator.weight, strict=True)]
+        weight = lines.assign(f"{name}_weight", exp(Where(self.domain, exponent_of(name, moves, lines), -OO)))
         if not first:
             return weight
-        dead = Or(*(is_below_all(self._masked(u, -OO)) for u in bases), evaluate=False)
+        dead = Or(*(is_below_all(Where(self.domain, u, -OO)) for u in bases), evaluate=False)
         return lines.assign(f"{accumulator.value.name}_weighed", Where(dead, S.Zero, weight * first[0]))
 
     def _masked_factors(self, factors: list[Expr], lines: Lines) -> list[Expr]:
@@ -193,13 +188,9 @@ class Elements(Source):
         expr = live_term(u, self.form.cascade.domain).xreplace({**self.found, **running})
         return lines.assign("u", expr, Precision.EXACT_PLACES)
 
-    def _masked(self, expr: Expr, outside: Expr) -> Expr:
-        return expr if self.domain is S.true else Where(self.domain, expr, outside)
-
     def _reached(self, condition: Boolean, factor: Expr, lines: Lines) -> Expr:
         """An operand of a contraction, set to 0 where it does not count: 0 times an element there need not be 0."""
-        counts = self._reaching(condition, factor, lines)
-        return factor if counts is S.true else Where(counts, factor, S.Zero)
+        return Where(self._reaching(condition, factor, lines), factor, S.Zero)
 
     def _reaching(self, condition: Boolean, factor: Expr, lines: Lines) -> Boolean:
         """True at the elements of a factor that count for any element of the free axes which the factor lacks."""
@@ -245,7 +236,7 @@ class States(Source):
 
     def read(self, value: Value) -> Value:
         """A slot of these states."""
-        return Value(Label(f"{self.tag}.{value.name}"), *value.indices, *self.over)
+        return tagged(value, self.tag, self.over)
 
     def extremum(self, extremum: Extremum, lines: Lines) -> Value:
         slot = self.slots[extremum.value]
@@ -363,10 +354,19 @@ class States(Source):
 
     def _factor(self, scales: tuple[tuple[Pivot, Expr], ...], running: At, name: str, lines: Lines) -> Value:
         """Π exp(q·(m − m')) from the pivots m of these states to m'."""
-        below = [lines.assign(f"{name}_below", self.pivots[m.value] - running[m.value], Precision.EXACT_PLACES)
-                 for m, _ in scales]  # fmt: skip
-        exponent = lines.total(f"{name}_exponent", [Mul(q, term) for (_, q), term in zip(scales, below, strict=True)])
-        return lines.assign(f"{name}_factor", exp(exponent))
+        moves = [(q, self.pivots[m.value], running[m.value]) for m, q in scales]
+        return lines.assign(f"{name}_factor", exp(exponent_of(name, moves, lines)))
+
+
+def exponent_of(name: str, moves: Sequence[tuple[Expr, Value, Expr]], lines: Lines) -> Value:
+    """Σ q·(u − c) of (q, u, c), each difference a line: SymPy would write 3·(u − c) as 3·u − 3·c, and lose digits."""
+    below = [lines.assign(f"{name}_below", u - c, Precision.EXACT_PLACES) for _, u, c in moves]
+    return lines.total(f"{name}_exponent", [Mul(q, term) for (q, _, _), term in zip(moves, below, strict=True)])
+
+
+def tagged(value: Value, tag: str, over: tuple[Axis, ...] = ()) -> Value:
+    """A slot of the states that bear a tag, which may lie side by side along axes."""
+    return Value(Label(f"{tag}.{value.name}"), *value.indices, *over)
 
 
 def slots_of(form: FusedForm) -> tuple[Value, ...]:
