@@ -1,6 +1,7 @@
 """Rows run: redalg and its peers on the same inputs in one process, each checked before it is timed."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from redalg.errors import RedalgError
 from redalg.runtime.lowering import lower, lower_passes, unfused_for
 
 OWN = "redalg"
+DOCSTRING = re.compile(r'^(?:"""|\'\'\').*?(?:"""|\'\'\')', re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,10 @@ def compete(family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors
 
 
 def source_sha256(family: Family, row: Row, target: str) -> str | None:
-    """The hash of the last pass emitted for a row, or of the unfused form where a call takes that; None for neither."""
+    """The hash of the last pass of a row, or of the unfused form where a call takes that; None for neither.
+
+    Docstrings are left out of it.
+    """
     fused = family.fused(row)
     forms = fused.passes
     try:
@@ -88,4 +93,9 @@ def source_sha256(family: Family, row: Row, target: str) -> str | None:
     except RedalgError:
         return None
     text = text if plain is None else plain.text
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(without_docstrings(text).encode()).hexdigest()
+
+
+def without_docstrings(text: str) -> str:
+    """A source without the docstrings of its passes, which print versions and schedules."""
+    return DOCSTRING.sub("", text).lstrip("\n")

@@ -33,7 +33,7 @@ LIST = ROOT / "tests" / "golden" / "replay" / "kernels.txt"
 KINDS = (("c", "float32"), ("sm_90a", "float32"), ("sm_90a", "float16"))
 """Target and dtype of a test case's kernels."""
 CARD = "H200"
-DOCSTRING = re.compile(r'\A\s*(?:"""|\'\'\').*?(?:"""|\'\'\')', re.DOTALL)
+DOCSTRING = re.compile(r'^(?:"""|\'\'\').*?(?:"""|\'\'\')', re.DOTALL | re.MULTILINE)
 Source = dict[str, str]
 """The plan and the text of a kernel, or its error."""
 
@@ -84,8 +84,8 @@ def source_of(form: Any, target: str, options: Mapping[str, Any]) -> Source:
 
 
 def without_docstring(text: str) -> str:
-    """A source without the docstring that it begins with."""
-    return DOCSTRING.sub("", text, count=1).lstrip("\n")
+    """A source without the docstring that it begins with; of several passes, without that of each."""
+    return DOCSTRING.sub("", text).lstrip("\n")
 
 
 def part(task: tuple[str, ...]) -> dict[str, Source]:
