@@ -9,7 +9,7 @@ from benchmarks.families import FAMILIES
 from benchmarks.spaces import plan_of, space_of
 from benchmarks.training import SWEEP
 from redalg.strategies.model.cost import H200, Constants, Prediction, predict
-from redalg.strategies.plan import UNFUSED, Plan
+from redalg.strategies.schedule import UNFUSED, Schedule, numbers_of
 from redalg.strategies.search.space import Space
 
 Document = dict[str, Any]
@@ -22,12 +22,12 @@ class Drawn:
     family: str
     row: str
     space: Space
-    plan: Plan
+    plan: Schedule
     time_us: float
 
     def predicted(self, constants: Constants = H200) -> Prediction:
         """Predict it by some constants."""
-        return predict(self.space.outline, self.plan, constants)
+        return predict(self.space.outline, numbers_of(self.plan), constants)
 
 
 def is_sweep(content: Document) -> bool:

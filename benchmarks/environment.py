@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from redalg.runtime.known.tuned import PLANNER
 from redalg.version import VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -36,9 +37,10 @@ def target() -> str:
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
-def versions() -> dict[str, str | None]:
+def versions() -> dict[str, str | int | None]:
     return {
         "redalg": VERSION,
+        "planner": PLANNER,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,

@@ -23,7 +23,7 @@ from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
 from redalg.strategies.device import CARDS, device_for
 from redalg.strategies.model.cost import Prediction
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import Schedule
 from redalg.strategies.search.space import Space
 
 Document = dict[str, Any]
@@ -42,7 +42,7 @@ PUBLISHED = {
 """What RedFuser publishes of its own kernels: how many times as fast as each peer, averages."""
 
 
-def best(space: Space) -> tuple[Plan, Prediction]:
+def best(space: Space) -> tuple[Schedule, Prediction]:
     """The plan that is predicted fastest, of those whose program a block of the card can hold."""
     pairs = [(space.predict(plan), plan) for plan in space.plans()]
     ranked = [plan for _, plan in sorted(pairs, key=lambda one: one[0].time_us)]

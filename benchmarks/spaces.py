@@ -1,12 +1,12 @@
 """A row's space, and the plans that a document holds as plans of it again."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from benchmarks.family import Family, Row
 from redalg.runtime.lowering import lower_passes, space_for
-from redalg.strategies.plan import CHOICES, Plan
+from redalg.strategies.plan import CHOICES
+from redalg.strategies.schedule import Schedule, with_choices
 from redalg.strategies.search.space import Space
 
 
@@ -16,6 +16,6 @@ def space_of(family: Family, row: Row, chip: str) -> Space:
     return lower_passes(fused.passes, chip, row.sizes, row.dtypes, each=space_for, shapes=row.shapes)[-1]
 
 
-def plan_of(line: Mapping[str, Any], ruled: Plan) -> Plan:
+def plan_of(line: Mapping[str, Any], ruled: Schedule) -> Schedule:
     """A kernel's plan as a document's line has it: the rules', with the choices that the line names."""
-    return replace(ruled, **{name: line[name] for name in CHOICES if name in line})
+    return with_choices(ruled, **{name: line[name] for name in CHOICES if name in line})

@@ -32,7 +32,7 @@ from redalg.lower_tile.text.emit import Source
 from redalg.runtime.compile.compile import compile_source, is_kept
 from redalg.runtime.lowering import Lowered, built
 from redalg.runtime.unfused.unfused import offered
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import AnySchedule, Definition, Schedule, choices_of, numbers_of, with_choices
 from redalg.strategies.search.space import Space
 
 SAMPLES = 7
@@ -50,7 +50,7 @@ class Draws:
     lowered: list[Lowered] = field(default_factory=list)
     lines: list[dict[str, Any]] = field(default_factory=list)
     unfit: dict[str, int] = field(default_factory=dict)
-    plain: Plan | None = None
+    plain: Definition | None = None
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
     return found
 
 
-def listed(space: Space, wish: Wish, ruled: Plan) -> list[Plan]:
+def listed(space: Space, wish: Wish, ruled: Schedule) -> list[Schedule]:
     """Plans to draw from, beside the rules' plan; by predicted time where the best are wished for."""
     stay = wish.persistent
     plans = (plan for _, plan in space.ranked(persistent=stay)) if wish.best else space.plans(persistent=stay)
-    return [plan for plan in plans if plan != ruled and bool(plan.persistent) == stay]
+    return [plan for plan in plans if plan != ruled and bool(numbers_of(plan).persistent) == stay]
 
 
 def drawn_by_name(family: str, row: str, chip: str, wish: Wish) -> Draws:
@@ -109,11 +109,11 @@ def drawn_by_name(family: str, row: str, chip: str, wish: Wish) -> Draws:
     return draw(FAMILIES[family], known[row], chip, wish)
 
 
-def different(plans: Iterable[Plan]) -> list[Plan]:
+def different(plans: Iterable[Schedule]) -> list[Schedule]:
     """The first of plans that differ in nothing but stages."""
-    found: dict[Plan, Plan] = {}
+    found: dict[Schedule, Schedule] = {}
     for plan in plans:
-        found.setdefault(replace(plan, stages=0, warp_specialized=False), plan)
+        found.setdefault(with_choices(plan, stages=0, warp_specialized=False), plan)
     return list(found.values())
 
 
@@ -132,7 +132,7 @@ def run(family: Family, found: Draws, failures: Sequence[str]) -> None:
     generator = torch.Generator(where).manual_seed(0)
     inputs = [family.inputs(row, generator) for _ in range(input_sets(row.in_bytes, where))]
     call, wanted = partial(family.fused(row), backend="tilelang"), None
-    plans = [one.plan for one in found.lowered]
+    plans: list[AnySchedule] = [one.plan for one in found.lowered]
     for plan, failure in [*zip(plans, failures, strict=True), *([(found.plain, "")] if found.plain else [])]:
         line = line_of(plan)
         found.lines.append(line)
@@ -154,9 +154,9 @@ def run(family: Family, found: Draws, failures: Sequence[str]) -> None:
             line["failure"] = f"{type(wrong).__name__}: {wrong}"[:300]
 
 
-def line_of(plan: Plan) -> dict[str, Any]:
+def line_of(plan: AnySchedule) -> dict[str, Any]:
     """A plan as the JSON has it: the unfused form has no fields of a kernel."""
-    return {"plan": str(plan), "form": plan.form} | plan.choices()
+    return {"plan": str(plan), "form": plan.form} | choices_of(plan)
 
 
 def against(out: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> float:

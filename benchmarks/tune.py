@@ -21,11 +21,12 @@ from benchmarks.family import Family, Row
 from benchmarks.report import Document, load, save
 from benchmarks.spaces import plan_of, space_of
 from benchmarks.training import TUNE, TUNED, family_of, read
+from redalg.runtime.known import stored
 from redalg.runtime.known.tuned import Entry, add_entries, key_sizes, pack_file, problem_key
 from redalg.runtime.tune.tuner import Tuned
 from redalg.runtime.unfused.unfused import admitted
 from redalg.strategies.device import card_of
-from redalg.strategies.plan import UNFUSED, Plan
+from redalg.strategies.schedule import UNFUSED, AnySchedule, choices_of
 from redalg.strategies.search.search import Trial
 from redalg.strategies.search.space import Space
 
@@ -40,13 +41,13 @@ def tune(family: Family, row: Row, budget_s: float, seed: int) -> Tuned:
 def line_of(row: Row, result: Tuned) -> dict[str, Any]:
     """A row of the JSON."""
     return {"name": row.name, "sizes": dict(row.sizes), "dtypes": dict(row.dtypes), "listed": result.found.listed,
-            "stopped": result.found.stopped, "wall_s": result.wall_s, "rules": result.rules.choices(),
+            "stopped": result.found.stopped, "wall_s": result.wall_s, "rules": choices_of(result.rules),
             "trials": [trial_of(one) for one in result.trials]}  # fmt: skip
 
 
-def trial_of(trial: Trial[Plan]) -> dict[str, Any]:
+def trial_of(trial: Trial[AnySchedule]) -> dict[str, Any]:
     """A candidate of a row."""
-    return {"plan": str(trial.candidate), **trial.candidate.choices(), "predicted_us": trial.predicted_us,
+    return {"plan": str(trial.candidate), **choices_of(trial.candidate), "predicted_us": trial.predicted_us,
             "measured_us": trial.measured_us, "failure": trial.failure, "round": trial.turn}  # fmt: skip
 
 
@@ -64,14 +65,14 @@ def entries_of(content: Document) -> Iterator[Entry]:
             continue
         fused, row = family.fused(rows[line["name"]]), rows[line["name"]]
         space = space_of(family, row, chip)
-        key = replace(problem_key(fused.form, space.problem, space.device), redalg=versions["redalg"],
+        key = replace(problem_key(fused.form, space.problem, space.device), planner=versions.get("planner", 1),
                       tilelang=versions["tilelang"] or "")  # fmt: skip
         for best in winners(line):
             plan, predicted_us = packed_plan(fused, space, best)
-            yield Entry(key, key_sizes(fused.form, space.problem), plan.choices(), time_of(best), predicted_us)
+            yield Entry(key, key_sizes(fused.form, space.problem), stored.written(plan), time_of(best), predicted_us)
 
 
-def packed_plan(fused: Any, space: Space, line: dict[str, Any]) -> tuple[Plan, float]:
+def packed_plan(fused: Any, space: Space, line: dict[str, Any]) -> tuple[AnySchedule, float]:
     """A plan as a document has it, and its predicted time."""
     if line.get("form") == UNFUSED:
         plain = admitted(fused.form, space)

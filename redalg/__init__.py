@@ -76,14 +76,31 @@ from redalg.version import VERSION
 
 if TYPE_CHECKING:
     from redalg import library as library
+    from redalg.strategies.levels import (
+        Grid,
+        Lanes,
+        Loop,
+        Pad,
+        Parts,
+        Persistent,
+        ScalarCores,
+        TensorCores,
+        Whole,
+    )
+    from redalg.strategies.schedule import Definition, Schedule
 else:
+    LATER = {"Schedule": "schedule", "Definition": "schedule"} | dict.fromkeys(
+        ("Grid", "Lanes", "Loop", "Pad", "Parts", "Persistent", "ScalarCores", "TensorCores", "Whole"), "levels"
+    )
 
     def __getattr__(name: str) -> object:
-        """Modules that are imported when they are asked for, and where functions come from."""
-        if name == "library":
-            from importlib import import_module
+        """Modules and schedules, imported when they are asked for, and where functions come from."""
+        from importlib import import_module
 
+        if name == "library":
             return import_module("redalg.library")
+        if name in LATER:
+            return getattr(import_module(f"redalg.strategies.{LATER[name]}"), name)
         from redalg.expression.spelling import missing
 
         raise missing(name)
@@ -92,9 +109,10 @@ else:
 __version__ = VERSION
 
 __all__ = [
-    "Approximate", "Axis", "BackendError", "Element", "Exact", "ExpressionError", "Fused", "InputError",
-    "LawViolation", "NotFusible", "OperationError", "PlanError", "RedalgError", "Reduce", "Refused", "Tensor",
-    "Undecided", "affine", "all", "analyze", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum",
+    "Approximate", "Axis", "BackendError", "Definition", "Element", "Exact", "ExpressionError", "Fused", "Grid",
+    "InputError", "Lanes", "LawViolation", "Loop", "NotFusible", "OperationError", "Pad", "Parts", "Persistent",
+    "PlanError", "RedalgError", "Reduce", "Refused", "ScalarCores", "Schedule", "Tensor", "TensorCores", "Undecided",
+    "Whole", "affine", "all", "analyze", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum",
     "cosine_similarity", "covariance", "entropy", "eq", "first", "fuse", "last", "layer_norm", "let", "log_softmax",
     "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "norm", "normalize",
     "prod", "reduce", "register_monoid", "rms_norm", "scalars", "softmax", "std", "sum", "sum_at_max", "tensor",

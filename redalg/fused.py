@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from redalg.runtime.compile.compile import Kernel
     from redalg.runtime.lowering import Lowered
     from redalg.runtime.tune.tuner import Tuned
-    from redalg.strategies.plan import Plan
+    from redalg.strategies.schedule import AnySchedule
     from redalg.strategies.search.candidates import Candidates
 
 DERIVING = RLock()
@@ -87,8 +87,8 @@ class Fused:
 
     # ---- run ---------------------------------------------------------------------------------------------------------
 
-    def __call__(self, /, *positional: Any, backend: str | None = None, plan: Plan | None = None, empty: str = "nan",
-                 precision: str = "ieee", sizes: Sizes | None = None, check: bool = False,
+    def __call__(self, /, *positional: Any, backend: str | None = None, plan: AnySchedule | None = None,
+                 empty: str = "nan", precision: str = "ieee", sizes: Sizes | None = None, check: bool = False,
                  **tensors: Any) -> Any:  # fmt: skip
         """Run on tensors (torch on one device, or NumPy), given by keyword.
 
@@ -96,7 +96,7 @@ class Fused:
             positional: tensors in the order of `inputs=`.
             backend: `"tilelang"` (default on CUDA; on the CPU through TileLang's C target), `"torch"` (default on the
                 CPU: block by block, bounded memory) or `"numpy"` (the interpreter).
-            plan: a `Plan` for the tilelang backend; None chooses one.
+            plan: a `Schedule` for the tilelang backend, or one that `plans` lists; None chooses one.
             empty: what a ratio over no elements is, `"nan"` (as the definition) or `"zero"`.
             precision: `"ieee"`, `"tf32"` to allow TF32 in float32 contractions on CUDA, or `"wide"`: as `"ieee"`, and a
                 kernel scales what a root or a ratio takes, so that a standard deviation of 1e25 is in range; it takes
@@ -338,7 +338,7 @@ class Fused:
         return self._lowered("plans", plan_candidates, device, sizes, dtypes, **options)[-1]
 
     def plan(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
-             **options: Any) -> Plan:  # fmt: skip
+             **options: Any) -> AnySchedule:  # fmt: skip
         """The plan that a call takes (of the last of several passes): its `form`, `origin` and text tell which it is.
 
         >>> from redalg.library import chained_product
@@ -415,7 +415,7 @@ class Fused:
 
     @property
     def forms(self) -> tuple[FusedForm, ...]:
-        """The forms of this cascade, in order of preference; `Plan.form` names one by its `kind`."""
+        """The forms of this cascade, in order of preference; `Schedule.form` names one by its `kind`."""
         return variants(self.form)
 
     @property

@@ -33,6 +33,7 @@ from benchmarks.environment import environment, target
 from benchmarks.report import save
 from redalg.library import chained_product, quantized_product
 from redalg.runtime.call.kernels import kernel_for
+from redalg.strategies.schedule import with_choices
 from tests.cases.kernels import CASES, cast, fused, problem, tensors_of, worst_error
 
 TOOLS = ("memcheck", "racecheck")
@@ -187,7 +188,7 @@ def plan_of(one: Small, tensors: Mapping[str, torch.Tensor], chip: str) -> Any:
     if not one.plan:
         return None
     chosen = one.form().lower(chip, **problem(one.form(), tensors, one.sizes), empty=one.empty).plan
-    return replace(chosen, **one.plan)
+    return with_choices(chosen, **one.plan)
 
 
 def warm(one: Small, chip: str) -> str:

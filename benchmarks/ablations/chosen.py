@@ -8,21 +8,21 @@ from benchmarks.family import Family, Row
 from benchmarks.sweep import Draws, compile_all, run
 from redalg.errors import RedalgError
 from redalg.runtime.lowering import Lowered, built
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import Schedule
 from redalg.strategies.search.space import Space
 
 COMPILE_S = 240.0
-Kind = Callable[[Space, Plan], Hashable]
+Kind = Callable[[Space, Schedule], Hashable]
 
 
-def predicted_us(space: Space, plan: Plan) -> float:
+def predicted_us(space: Space, plan: Schedule) -> float:
     """The model's prediction; the C target has no model: plans stay in order."""
     return 0.0 if plan.device.target == "c" else space.predict(plan).time_us
 
 
-def by_kind(space: Space, plans: Iterable[Plan], kind: Kind, tries: int) -> dict[Any, list[Lowered]]:
+def by_kind(space: Space, plans: Iterable[Schedule], kind: Kind, tries: int) -> dict[Any, list[Lowered]]:
     """The programs of the first plans of every kind that can be built, as the model orders them."""
-    groups: dict[Any, list[Plan]] = {}
+    groups: dict[Any, list[Schedule]] = {}
     for plan in plans:
         groups.setdefault(kind(space, plan), []).append(plan)
     groups.pop(None, None)
@@ -30,7 +30,7 @@ def by_kind(space: Space, plans: Iterable[Plan], kind: Kind, tries: int) -> dict
             for name, found in groups.items()}  # fmt: skip
 
 
-def first_built(space: Space, plans: Iterable[Plan], tries: int) -> list[Lowered]:
+def first_built(space: Space, plans: Iterable[Schedule], tries: int) -> list[Lowered]:
     """The first few that can be built."""
     found: list[Lowered] = []
     for plan in plans:

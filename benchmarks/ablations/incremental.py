@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 from benchmarks.ablations.ablation import Document, Measured
@@ -20,7 +19,7 @@ from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.spaces import space_of
 from redalg.strategies.model.traffic import Traffic
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 from redalg.strategies.search.space import Space
 
 if TYPE_CHECKING:
@@ -38,26 +37,26 @@ def problems() -> list[tuple[Family, Row]]:
     return [(rows.Rows(), rows.row("logsumexp", 128, 32768, "bfloat16")), (small, small.rows(device())[1])]
 
 
-def way(space: Space, plan: Plan) -> tuple[int, str] | None:
+def way(space: Space, plan: Schedule) -> tuple[int, str] | None:
     """(segments, whether a block merges tiles); None for what is neither: parts of contractions."""
-    if plan.splits > 1:
+    if numbers_of(plan).splits > 1:
         return None
-    steps = Traffic(space.outline, plan).steps
-    return plan.segments, WAYS[steps == 1]
+    steps = Traffic(space.outline, numbers_of(plan)).steps
+    return numbers_of(plan).segments, WAYS[steps == 1]
 
 
-def plans_of(space: Space) -> Iterable[Plan]:
+def plans_of(space: Space) -> Iterable[Schedule]:
     """The space; on the C target, which has one plan, that one with one tile or four in every segment."""
     if space.device.target != "c":
         return space.plans(("kernel",), persistent=False)
     (ruled,), length = space.plans(), int(space.extent(space.binding.streamed))
-    return [replace(ruled, segments=parts, block_streamed=length // parts // tiles)
+    return [with_choices(ruled, segments=parts, block_streamed=length // parts // tiles)
             for parts in SEGMENTS_ON_C for tiles in (1, 4)]  # fmt: skip
 
 
-def blocks_of(space: Space, plan: Plan) -> float:
+def blocks_of(space: Space, plan: Schedule) -> float:
     """Blocks a multiprocessor."""
-    return Traffic(space.outline, plan).grid / plan.device.multiprocessors
+    return Traffic(space.outline, numbers_of(plan)).grid / plan.device.multiprocessors
 
 
 def cut(family: Family, row: Row, tries: int) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -27,19 +26,23 @@ from benchmarks.family import Row
 from benchmarks.markdown import Table
 from benchmarks.spaces import space_of
 from benchmarks.timing import input_sets, measure
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 from redalg.strategies.search.space import Space
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES = {"thread": "intra-thread", "warp": "intra-warp", "block": "intra-block", "row": "whole row"}
+WARP = 32
 ROWS, LENGTHS, SMALL = 512, (1024, 2048, 4096, 8192), (4, (64, 256))
 
 
-def level(_: Space, plan: Plan) -> str:
-    """RedFuser's name of a plan."""
-    return "inter-block" if plan.segments > 1 else NAMES[plan.level]
+def level(_: Space, plan: Schedule) -> str:
+    """RedFuser's name of a schedule: a block of one warp reduces within it."""
+    numbers = numbers_of(plan)
+    if numbers.segments > 1:
+        return "inter-block"
+    return NAMES["warp" if numbers.level == "block" and numbers.threads == WARP else numbers.level]
 
 
 def sizes() -> list[Row]:
@@ -49,14 +52,15 @@ def sizes() -> list[Row]:
     return [row("softmax", ROWS, n, "bfloat16") for n in LENGTHS]
 
 
-def plans_of(space: Space) -> Iterable[Plan]:
+def plans_of(space: Space) -> Iterable[Schedule]:
     """The space; on the C target, which has one plan, that one at every level."""
     if space.device.target != "c":
         return space.plans(("kernel",), persistent=False)
     (ruled,), length = space.plans(), int(space.extent(space.binding.streamed))
     tile = max(1, length // 4)
-    return [replace(ruled, level=name, block_row=1, block_streamed=length if name == "row" else tile)
-            for name in NAMES] + [replace(ruled, block_streamed=tile, segments=2)]  # fmt: skip
+    tiles = {"thread": tile, "block": tile, "row": length}
+    cut = with_choices(ruled, block_streamed=tile, segments=2)
+    return [*(with_choices(ruled, level=name, block_row=1, block_streamed=along) for name, along in tiles.items()), cut]
 
 
 def unfused(x: torch.Tensor) -> torch.Tensor:

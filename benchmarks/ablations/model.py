@@ -15,6 +15,7 @@ from benchmarks.drawn import Drawn, drawn
 from benchmarks.markdown import Table
 from benchmarks.training import TUNED, UNIFORM, family_of
 from redalg.strategies.model.cost import mcfuser
+from redalg.strategies.schedule import numbers_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def line(draw: Drawn, taken: str) -> dict[str, Any]:
     """A plan's times, in microseconds, and how it was taken."""
-    by_mcfuser = mcfuser(draw.space.outline, draw.plan).time_us
+    by_mcfuser = mcfuser(draw.space.outline, numbers_of(draw.plan)).time_us
     return {"row": draw.row, "measured_us": draw.time_us, "predicted_us": draw.predicted().time_us,
             "mcfuser_us": by_mcfuser, "taken": taken}  # fmt: skip
 
@@ -59,7 +60,7 @@ class Model(Derived):
         from benchmarks.plots.scatter import cloud
 
         drawn_of = {name: pairs_of(uniform(plans)) for name, plans in content["families"].items()}
-        pairs = {f"{name} {agreement(one).correlation:.2f}": flat(one) for name, one in drawn_of.items()}
+        pairs = {f"{name} {agreement(one).correlation:.2f}": flattened(one) for name, one in drawn_of.items()}
         devices = ", ".join(sorted({str(one["device"]) for one in content["measured on"]}))
         return cloud(pairs, f"Times of drawn plans on {devices}, with correlations", "measured, µs", "predicted, µs")
 
@@ -81,7 +82,7 @@ class Model(Derived):
         )
 
 
-def flat(pairs: Pairs) -> list[tuple[float, float]]:
+def flattened(pairs: Pairs) -> list[tuple[float, float]]:
     return [one for row in pairs.values() for one in row]
 
 

@@ -28,7 +28,7 @@ from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.compile.compile import compile_only
 from redalg.runtime.lowering import in_one_row, kernel_dtype, results
 from redalg.strategies.model.traffic import Traffic
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import with_symbols
 
@@ -41,27 +41,27 @@ class Judged:
     """A plan, its program, and the bytes of shared memory that were estimated and counted."""
 
     space: Space
-    plan: Plan
+    plan: Schedule
     program: TileProgram
     estimated: int
     counted: int
 
 
-def program_of(space: Space, plan: Plan) -> TileProgram:
+def program_of(space: Space, plan: Schedule) -> TileProgram:
     """The program that a plan builds, whether a block can hold it or not."""
     stages, problem = in_one_row(space.stages, space.problem)
     dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in results(stages, problem).items()}
-    return build(stages, plan, with_symbols(problem, stages.loop), dtypes)
+    return build(stages, numbers_of(plan), with_symbols(problem, stages.loop), dtypes)
 
 
-def judged(space: Space, plan: Plan) -> Judged | None:
+def judged(space: Space, plan: Schedule) -> Judged | None:
     """Estimate and count of a plan, in bytes; None where none is built."""
     try:
         program = program_of(space, plan)
     except RedalgError:
         return None
-    counted = max(smem_bytes(kernel, plan) for kernel in program.kernels)
-    return Judged(space, plan, program, Traffic(space.outline, plan).smem_bytes, counted)
+    counted = max(smem_bytes(kernel, numbers_of(plan)) for kernel in program.kernels)
+    return Judged(space, plan, program, Traffic(space.outline, numbers_of(plan)).smem_bytes, counted)
 
 
 def allotted(draw: Judged) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def allotted(draw: Judged) -> dict[str, Any]:
     try:
         check = self_check(draw.program, sizes_in(draw.program.parameters, draw.space.problem.shapes))
         head = header(draw.space.stages, draw.plan, draw.space.problem)
-        kernels = compile_only(emit(draw.program, draw.plan, head, check))
+        kernels = compile_only(emit(draw.program, numbers_of(draw.plan), head, check))
     except Exception as failure:  # noqa: BLE001 - a plan that does not compile is a result
         return {"refused": f"{type(failure).__name__}: {failure}"[:200]}
     return {"allotted": max(kernel.smem_bytes for kernel in kernels)}

@@ -1,4 +1,4 @@
-"""FusedForm + Plan -> TileProgram -> TileLang source -> kernel.
+"""FusedForm + Schedule -> TileProgram -> TileLang source -> kernel.
 
 TileProgram := Parameter*, Kernel*
 Kernel      := grid, Buffer*, Statement*

@@ -1,4 +1,4 @@
-"""FusedForm -> Plan -> TileProgram -> source, for given sizes and dtypes."""
+"""FusedForm -> Schedule -> TileProgram -> source, for given sizes and dtypes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,20 @@ from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import check_choice, promoted
 from redalg.runtime.known.tuned import remembered
 from redalg.runtime.unfused.unfused import Unfused, admitted, obstacle, offered
+from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import card_of, device_for
-from redalg.strategies.plan import TUNED, UNFUSED, Plan, Problem
+from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.rules import smaller
+from redalg.strategies.schedule import (
+    TUNED,
+    AnySchedule,
+    Definition,
+    Schedule,
+    for_form,
+    numbers_of,
+    schedule_of,
+    warn_of_flat_names,
+)
 from redalg.strategies.search.candidates import Candidates, ranked
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import check_varying, with_symbols
@@ -33,7 +44,7 @@ from redalg.unfused.standalone import Example, check_script
 
 Made = TypeVar("Made")
 UNRULED = (*TUNED, "model")
-"""Origins of plans that give way to the rules' plans if they have no program, or none that fits."""
+"""Origins of schedules that give way to the rules' if they have no program, or none that fits."""
 
 
 @final
@@ -42,13 +53,13 @@ class Lowered:
     """The last stages of one problem.
 
     Attributes:
-        stages, problem, plan, program, source: the stages of lowering.
+        stages, problem, plan, program, source: the stages of lowering; the plan is a schedule.
         results: the dtype in which a call returns each output.
     """
 
     stages: Stages
     problem: Problem
-    plan: Plan
+    plan: Schedule
     program: TileProgram
     source: Source
     results: Mapping[str, str]
@@ -65,7 +76,7 @@ def lower(
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
     *,
-    plan: Plan | None = None,
+    plan: AnySchedule | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     empty: str = "nan",
     precision: str = "ieee",
@@ -79,48 +90,60 @@ def lower(
     return built(*planned(form, target, problem, plan))
 
 
-def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[Stages, list[Plan], Problem]:
-    """The stages as the program holds them, the plans to try, and the problem with what its stages make.
+def planned(
+    form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None
+) -> tuple[Stages, list[Schedule], Problem]:
+    """The stages as the program holds them, the schedules to try, and the problem with what its stages make.
 
-    The tuned plans come first, then the model's or the rules'.
+    The tuned schedules come first, then the model's or the rules'.
     """
     stages, problem = plannable(form, problem)
-    check_plan(plan, target)
-    if plan is not None and plan.form == UNFUSED:
+    plan = checked_plan(plan, target)
+    if isinstance(plan, Definition):
         raise PlanError(
             f"the plan `{plan}` has no kernel: it is PyTorch's operations. Pass it to a call, or leave plan= out."
         )
     if plan is not None:
-        return stages, [replace(plan, origin="given")], problem
+        of_form = for_form(plan, bind_axes(stages.loop, problem.sizes), device_for(target))
+        return stages, [replace(of_form, origin="given")], problem
     space = Space(stages, problem, target)
-    ruled, found = space.ruled, [one for one in remembered(form, space, space.ruled) if one.form != UNFUSED]
+    ruled, found = space.ruled, [one for one in remembered(form, space) if isinstance(one, Schedule)]
     # where there is one, the model need not rank them all
     promised = [] if problem.varying or found else [space.preferred()]
     return stages, [*found, *(one for one in promised if one != ruled), *smaller(ruled)], problem
 
 
-def check_plan(plan: Plan | None, target: str) -> None:
-    """Refuse anything but a plan, and a plan for another target."""
-    if plan is not None and not isinstance(plan, Plan):
-        raise InputError(f"plan= should be a `Plan`, not a {type(plan).__name__}. Take one from `fused.lower(…).plan`.")
-    if plan is not None and plan.device.target != device_for(target).target:
-        raise PlanError(f"the plan is for {plan.device.target}, and the kernel for {target}. Make a plan for {target}.")
+def checked_plan(plan: AnySchedule | Plan | None, target: str) -> AnySchedule | None:
+    """Refuse anything but a schedule, and one for another target; an old plan becomes the schedule of its numbers."""
+    if isinstance(plan, Plan):
+        warn_of_flat_names("`plan=` with a flat plan in place")
+        plan = schedule_of(plan)
+    if plan is not None and not isinstance(plan, Schedule | Definition):
+        raise InputError(
+            f"plan= should be a `Schedule`, not a {type(plan).__name__}. Take one from `fused.plan(…)` or "
+            "`fused.plans(…)`, or write `ra.Schedule(…)`."
+        )
+    limits = plan.limits if isinstance(plan, Schedule) else None if plan is None else plan.device
+    known = None if limits is None else limits.target
+    if known is not None and known != device_for(target).target:
+        raise PlanError(f"the plan is for {known}, and the kernel for {target}. Make a plan for {target}.")
+    return plan
 
 
-def unfused_at(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Unfused | None:
+def unfused_at(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None) -> Unfused | None:
     """The unfused form if a call takes it, None if it takes a kernel.
 
     A call takes it if the plan asks for it (`PlanError` if it is not admitted), or if it is the fastest remembered at
     these sizes. If nothing is remembered, a call takes it if the model promises more gain than the model errs by.
     """
-    check_plan(plan, target)
-    if (plan is not None and plan.form != UNFUSED) or (plan is None and obstacle(form, problem, device_for(target))):
+    plan = checked_plan(plan, target)
+    if isinstance(plan, Schedule) or (plan is None and obstacle(form, problem, device_for(target))):
         return None
     space = Space(*plannable(form, problem), target)
     if plan is not None:
         return admitted(form, space).by("given")
-    known = next(remembered(form, space, space.ruled), None)
-    if known is not None and known.form != UNFUSED:
+    known = next(remembered(form, space), None)
+    if isinstance(known, Schedule):
         return None
     made = offered(form, space)
     if made is not None and known is not None:
@@ -129,9 +152,9 @@ def unfused_at(form: FusedForm, target: str, problem: Problem, plan: Plan | None
 
 
 def unfused_for(
-    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *, plan: Plan | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee",
-    varying: Collection[str] = (), result: str | None = None,
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
+    plan: AnySchedule | None = None, shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan",
+    precision: str = "ieee", varying: Collection[str] = (), result: str | None = None,
 ) -> Unfused | None:  # fmt: skip
     """The unfused form if a call of these sizes takes it, None if it takes a kernel."""
     if varying:
@@ -143,7 +166,7 @@ def unfused_for(
 
 def plan_taken(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
-) -> Plan:
+) -> AnySchedule:
     """The plan that a call takes: a kernel's, or the unfused form."""
     plain = unfused_for(form, target, sizes, dtypes, **options)
     return plain.plan if plain is not None else lower(form, target, sizes, dtypes, **options).plan
@@ -155,14 +178,14 @@ def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
     return stages, reading(stages.loop, stages, problem)
 
 
-def built(stages: Stages, plans: list[Plan], problem: Problem) -> Lowered:
-    """Make program and source by the first plan that fits."""
-    check_varying(problem.varying, stages, plans[0], problem)
+def built(stages: Stages, plans: list[Schedule], problem: Problem) -> Lowered:
+    """Make program and source by the first schedule that fits."""
+    check_varying(problem.varying, stages, numbers_of(plans[0]), problem)
     stages, problem = in_one_row(stages, problem)
-    chosen, program = fitting(programs(stages, plans, problem))
-    check_operands(program, chosen, problem.precision)
+    chosen, plan, program = fitting(programs(stages, plans, problem))
+    check_operands(program, plan, problem.precision)
     check = self_check(program, run_time_sizes(program, problem, stages.loop))
-    source = emit(program, chosen, header(stages, chosen, problem), check)
+    source = emit(program, plan, header(stages, chosen, problem), check)
     return Lowered(stages, problem, chosen, program, source, results(stages, problem))
 
 
@@ -179,20 +202,23 @@ def results(stages: Stages, problem: Problem) -> dict[str, str]:
     return {one.name: output_dtype(one, stages.given, problem.result) for one in stages.returned}
 
 
-def programs(stages: Stages, plans: Iterable[Plan], problem: Problem) -> Iterator[tuple[Plan, TileProgram]]:
-    """The program of every plan; a plan without one is passed over, unless the rules made it."""
-    symbolic, made = with_symbols(problem, stages.loop), results(stages, problem)
-    for plan in plans:
-        dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in made.items()}
+def programs(
+    stages: Stages, plans: Iterable[Schedule], problem: Problem
+) -> Iterator[tuple[Schedule, Plan, TileProgram]]:
+    """The program of every schedule; a schedule without one is passed over, unless the rules or the caller wrote it."""
+    symbolic, returned = with_symbols(problem, stages.loop), results(stages, problem)
+    for schedule in plans:
         try:
+            plan = numbers_of(schedule)
+            dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in returned.items()}
             program = build(stages, plan, symbolic, dtypes)
-            if plan.origin in UNRULED:
+            if schedule.origin in UNRULED:
                 check_operands(program, plan, problem.precision)
         except RedalgError:
-            if plan.origin not in UNRULED:
+            if schedule.origin not in UNRULED:
                 raise
             continue
-        yield plan, program
+        yield schedule, plan, program
 
 
 def lower_passes(
@@ -268,12 +294,12 @@ def standalone(
 ) -> str:
     """The text of a file that runs on its own and checks its kernel (the last pass's) by the definition in PyTorch."""
     lowered, (*earlier, form) = lower_passes(forms, target, sizes, dtypes, lower, **options)[-1], forms
-    program, plan, problem = lowered.program, lowered.plan, lowered.problem
+    program, plan, problem = lowered.program, numbers_of(lowered.plan), lowered.problem
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
     problem = replace(problem, sizes={**sizes, **sized_axes(form, sizes), **problem.sizes})  # as definitions name them
     text = check_script(Example(program, form, tuple(earlier), problem, options.get("shapes") or {}, named, example))
-    return str(emit(program, plan, header(lowered.stages, plan, problem), text))
+    return str(emit(program, plan, header(lowered.stages, lowered.plan, problem), text))
 
 
 def plan_candidates(
@@ -285,26 +311,26 @@ def plan_candidates(
     return ranked(space, [plain.candidate] if plain is not None else [], partial(builds, space.stages, space.problem))
 
 
-def builds(stages: Stages, problem: Problem, plan: Plan) -> bool:
+def builds(stages: Stages, problem: Problem, plan: AnySchedule) -> bool:
     """Tell if a plan has a program that keeps every rule and fits its device (PyTorch's operations need none)."""
-    if plan.form == UNFUSED:
+    if isinstance(plan, Definition):
         return True
     stages, problem = in_one_row(stages, problem)
-    made = programs(stages, [replace(plan, origin="model")], problem)
-    return any(fits(program, one) for one, program in made)
+    found = programs(stages, [replace(plan, origin="model")], problem)
+    return any(fits(program, numbers) for _, numbers, program in found)
 
 
-def fitting(candidates: Iterable[tuple[Plan, TileProgram]]) -> tuple[Plan, TileProgram]:
-    """The first plan whose program fits its device; when none does, the first is refused with both figures."""
-    first: tuple[Plan, TileProgram] | None = None
-    for plan, program in candidates:
-        if plan.origin not in UNRULED:
-            first = first or (plan, program)
+def fitting(candidates: Iterable[tuple[Schedule, Plan, TileProgram]]) -> tuple[Schedule, Plan, TileProgram]:
+    """The first schedule whose program fits its device; when none does, the first is refused with both figures."""
+    first: tuple[Schedule, Plan, TileProgram] | None = None
+    for schedule, plan, program in candidates:
+        if schedule.origin not in UNRULED:
+            first = first or (schedule, plan, program)
         if fits(program, plan):
-            return plan, program
+            return schedule, plan, program
     if first is None:
         raise AssertionError("no plan was offered")
-    check_fit(first[1], first[0])
+    check_fit(first[2], first[1])
     return first
 
 

@@ -1,4 +1,4 @@
-"""FusedForm + sizes + device -> Plan: which form, how many segments, which tiles, stages and threads.
+"""FusedForm + sizes + device -> Schedule: where every axis lives, from the grid to the lanes.
 
 Plan := target, form kind, Binding (which axis is a row, a column, the grid), tile lengths, stages, threads, segments
 """

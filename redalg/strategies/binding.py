@@ -27,7 +27,8 @@ from redalg.strategies.packing import Packing, pack
 class Binding:
     """The role of every axis: `streamed` along the loop, `row` and `column` within a tile (None: length 1), the rest on
     the grid. `contracted` tells if any accumulator is a matrix product. `plain` tells if one could be a matrix product
-    for other axes, but is summed element by element. If several axes are packed into rows, `row` stands for them."""
+    for other axes, but is summed element by element. If several axes are packed into rows, `row` stands for them.
+    `inner` are the axes over which producers reduce."""
 
     streamed: Axis
     row: Axis | None
@@ -36,6 +37,7 @@ class Binding:
     contracted: bool
     packing: Packing | None = None
     plain: bool = False
+    inner: tuple[Axis, ...] = ()
 
     def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The extents, and those of the axes that packing makes."""
@@ -66,10 +68,11 @@ def _bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     refuse(form)
     free, (rows, columns) = ordered_free(form), sides(form)
     plain = any(is_plain(one) for one in form.accumulators)
+    inner = tuple(dict.fromkeys(one.cascade.axis for one in form.cascade.producers))
     if not any(len(one.factors) > 1 for one in form.accumulators):
         row = _row_without_contraction(form, free)
         left = tuple(axis for axis in free if axis != row)
-        return Binding(form.cascade.axis, row, None, left, contracted=False, plain=plain)
+        return Binding(form.cascade.axis, row, None, left, contracted=False, plain=plain, inner=inner)
     if not columns:
         raise PlanError(
             "the contractions of this form share no column axis; the tile program cannot hold them. Run it "
@@ -78,7 +81,7 @@ def _bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     row = max(rows, key=lambda axis: (sizes[axis.name], free.index(axis))) if rows else None
     column = max(columns, key=lambda axis: (sizes[axis.name], free.index(axis)))
     left = tuple(axis for axis in free if axis not in (row, column))
-    binding = Binding(form.cascade.axis, row, column, left, contracted=True, plain=plain)
+    binding = Binding(form.cascade.axis, row, column, left, contracted=True, plain=plain, inner=inner)
     _check_columns(form, binding)
     packing = pack(form, sizes, free, rows, column)
     return binding if packing is None else packed(binding, packing)

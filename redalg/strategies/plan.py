@@ -1,4 +1,8 @@
-"""The Plan: an auditable choice, a value that prints."""
+"""The problem that a schedule is for, and the flat view of a schedule.
+
+A `Plan` holds the numbers of a schedule by the role of its axes. The builders of tile programs and the cost model read
+it; a schedule is what users write, lists show and files keep.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,20 @@ from redalg.errors import InputError, PlanError
 from redalg.expression import Axis, Element
 from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
+from redalg.strategies.levels import (
+    MERGED_ROWS,
+    MOST_THREADS,
+    Grid,
+    Lanes,
+    Level,
+    Loop,
+    Pad,
+    Parts,
+    Persistent,
+    ScalarCores,
+    TensorCores,
+    Whole,
+)
 
 
 @final
@@ -57,31 +75,21 @@ def shape_of(name: str, elements: Iterable[Element], problem: Problem) -> tuple[
     return tuple(extents)
 
 
-MERGED_ROWS = 16
-"""Most rows that one block of the merging kernel takes."""
-LEVELS = ("thread", "warp", "block", "row")
-MERGES = ("kernel", "launch")
-RESIDENT = 32
-"""Most blocks that live on a multiprocessor together, of any chip that redalg knows."""
 CHOICES = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
            "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge", "persistent")  # fmt: skip
-"""The choices of a plan; its other fields follow from form, sizes and device."""
-UNFUSED = "unfused"
-"""The form without a kernel of its own: the definition, as operations of PyTorch."""
-TUNED = ("pack", "cache")
-"""The origins of remembered plans: such a plan gives way to the rules' plan if it has no program."""
+"""The fields of a plan that a schedule decides; the others follow from form, sizes and device."""
+PADDED_COLUMNS = 16
+"""Columns of a product's tile if no axis gives them."""
 
 
 @final
 @dataclass(frozen=True)
 class Plan:
-    """Form, tiles and schedule of one kernel.
+    """The levels of a schedule as numbers by role.
 
     Attributes:
         device: the target's limits.
         binding: the role of every axis.
-        form: `online`; or `unfused`, for which the fields of a kernel have no meaning (`unfused_plan` makes it).
-        strategy: `single-segment` (one block streams a row) or `multi-segment` (parts in parallel, then the merge).
         block_row, block_streamed, block_column: tile lengths (elements).
         stages: depth of the load pipeline.
         threads: threads of a block.
@@ -93,18 +101,11 @@ class Plan:
             its `columns` (which a warp of whole rows could not hold).
         block_inner: elements of a producer's own axis that a tile holds, a multiple of 16; 0 if it holds all.
         splits: parts of the producers' own axes that blocks sum at once, for another kernel to add (1: none).
-        level: the place where tiles become one state (RedFuser, section 5.3): `thread` (every lane of the tile keeps
-            a state of its own, merged once at the end), `warp` (one warp reduces each tile), `block` (all threads do),
-            or `row` (one tile holds the whole row: nothing is merged, the non-incremental form of section 5.4).
+        level: the place where tiles become one state (RedFuser, section 5.3): `thread` (lanes outside the loop),
+            `block` (lanes inside it), or `row` (one tile holds the whole row).
         block_merged: most rows that a block merges at a time, of parts of the streamed axis.
-        merge: the place where parts are merged: a `kernel` of its own, or the same `launch`, in the block of a tile
-            that is done last (this saves a launch; one block then merges the parts of a tile).
-        persistent: blocks of a multiprocessor that stay and take one tile after another until none is left; 0: a block
-            for every tile.
-        operations: of the unfused form, the number of its operations of PyTorch; equality does not see it.
-        predicted_us: predicted time in microseconds, None if no model was asked; equality does not see it.
-        origin: the source of the plan: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans;
-            equality does not see it.
+        merge: the place where parts are merged: a `kernel` of its own, or the same `launch`.
+        persistent: blocks of a multiprocessor that stay and take one tile after another; 0: a block for every tile.
     """
 
     device: DeviceSpec
@@ -118,7 +119,6 @@ class Plan:
     warp_specialized: bool
     multiplies: bool
     tensor_cores: bool
-    form: str = "online"
     warps: str = "rows"
     block_inner: int = 0
     splits: int = 1
@@ -126,97 +126,84 @@ class Plan:
     block_merged: int = MERGED_ROWS
     merge: str = "kernel"
     persistent: int = 0
-    operations: int = field(default=0, compare=False)
-    predicted_us: float | None = field(default=None, compare=False)
-    origin: str = field(default="rules", compare=False)
 
     @property
     def strategy(self) -> str:
         """Single-Segment or Multi-Segment (RedFuser, section 4)."""
         return "single-segment" if self.segments == 1 else "multi-segment"
 
-    def choices(self) -> dict[str, int | str | bool]:
-        """The choices of the plan, by name: `replace` with them turns another plan of the form into this one."""
-        if self.form == UNFUSED:
-            return {"form": UNFUSED}
-        return {name: getattr(self, name) for name in CHOICES}
-
-    def __str__(self) -> str:
-        if self.form == UNFUSED:
-            return f"unfused form: {self.operations} operations by PyTorch"
-        rows = f"{self.binding.row or 'one row'} {self.block_row}"
-        columns = f" x {self.binding.column} {self.block_column}" if self.binding.column else ""
-        grid = " ".join(map(str, self.binding.grid)) or "-"
-        unit = "tensor cores" if self.tensor_cores else "CUDA cores" if self.device.target != "c" else "scalar loops"
-        parts = [
-            f"{self.form} form, {self.strategy}" + (f" ({self.segments})" if self.segments > 1 else ""),
-            *(["merged in the launch"] if self.merge == "launch" else []),
-            *([f"persistent ({self.persistent} blocks a multiprocessor)"] if self.persistent else []),
-            f"tile {rows} x {self.binding.streamed} {self.block_streamed}{columns}",
-            *([] if self.level == "block" else [f"{self.level} level"]),
-            f"grid {grid}",
-            *(["products as plain sums"] if self.binding.plain else []),
-            *([f"contractions split in {self.splits}"] if self.splits > 1 else []),
-            *([f"inner axes in tiles of {self.block_inner}"] if self.block_inner else []),
-            f"{self.stages} stages, {self.threads} threads",
-            *(["warps by columns"] if self.warps == "columns" else []),
-            f"warp specialisation {'on' if self.warp_specialized else 'off'}",
-            unit,
-            self.device.target,
-        ]
-        return "; ".join(parts)
+    @property
+    def obstacle(self) -> str:
+        """The reason why no kernel of the device has these numbers; empty if there is none."""
+        if self.device.target == "c":
+            return ""
+        if self.threads % 32 or not 32 <= self.threads <= MOST_THREADS:
+            return f"gives a block {self.threads} threads. Use a multiple of 32 from 32 to {MOST_THREADS}"
+        if self.warp_specialized and not self.device.wgmma:
+            return f"specialises warps, which {self.device.target} cannot. Use a loop that is not specialised"
+        if self.block_inner and self.warp_specialized and self.splits == 1:
+            return "specialises warps in a loop around another, which sums wrongly. Use one that is not specialised"
+        if self.block_inner % 16:
+            return f"cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16"
+        apart = self.multiplies and not self.tensor_cores
+        if apart and (self.block_streamed % 16 or self.block_column % 16 or self.block_row % (self.threads // 16)):
+            return (
+                "multiplies on CUDA cores, whose tiles are a multiple of 16 streamed elements and columns, and of "
+                f"{self.threads // 16} rows (threads / 16). Use such tiles"
+            )
+        return ""
 
     def verify(self) -> None:
-        """Raise `PlanError` if no kernel can have this plan."""
-        self._verify_parts()
-        self._verify_tiles()
+        """Raise `PlanError` if no kernel of the device has these numbers."""
+        if said := self.obstacle:
+            raise PlanError(f"schedule `{self}` {said}.")
 
-    def _verify_parts(self) -> None:
-        """Check the levels, the parts, and the blocks that take them."""
-        if self.level not in LEVELS:
-            raise PlanError(f"plan `{self}` asks for level {self.level!r}. Use one of {', '.join(map(repr, LEVELS))}.")
-        if self.level in ("row", "thread", "warp") and self.multiplies:
-            raise PlanError(f"plan `{self}` multiplies tiles, which every thread takes part in. Use level 'block'.")
-        if self.level == "row" and self.segments > 1:
-            raise PlanError(f"plan `{self}` holds a row in one tile and cuts it into {self.segments}. Use one segment.")
-        if self.merge not in MERGES:
-            raise PlanError(f"plan `{self}` merges by {self.merge!r}. Use one of {', '.join(map(repr, MERGES))}.")
-        if self.merge == "launch" and self.segments == 1:
-            raise PlanError(f"plan `{self}` merges parts in the launch and has one. Use merge='kernel', or segments.")
-        if self.persistent and (self.merge == "launch" or self.splits > 1):
-            other = "the last block to come merges" if self.merge == "launch" else "contractions are split"
-            raise PlanError(f"plan `{self}` has blocks that take tiles in turn, and {other}. Use persistent=0.")
-        if not 0 <= self.persistent <= RESIDENT:
-            raise PlanError(
-                f"plan `{self}` has {self.persistent} blocks that stay on a multiprocessor. Use 0 to {RESIDENT}."
-            )
-        if self.splits < 1 or (self.splits > 1 and (self.segments > 1 or not self.block_inner)):
-            raise PlanError(
-                f"plan `{self}` has {self.splits} splits. Use one; or several, one segment and a block_inner."
-            )
-
-    def _verify_tiles(self) -> None:
-        """Check the tiles, and the threads that work on one."""
-        if self.level == "warp" and self.threads != 32 and self.device.target != "c":
-            raise PlanError(f"plan `{self}` gives a tile to one warp and has {self.threads} threads. Use 32.")
-        if self.segments < 1 or self.block_row < 1 or self.block_streamed < 1 or self.stages < 0:
-            raise PlanError(f"plan `{self}` has a tile, a segment count or a stage count out of range.")
-        if self.device.target != "c" and (self.threads % 32 or not 32 <= self.threads <= 1024):
-            raise PlanError(f"plan `{self}` has {self.threads} threads. Use a multiple of 32 from 32 to 1024.")
-        if self.block_inner < 0 or self.block_inner % 16:
-            raise PlanError(f"plan `{self}` cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16.")
-        if self.block_inner and self.warp_specialized and self.splits == 1:
-            raise PlanError(f"plan `{self}` specialises warps in a loop within a loop, which sums wrongly. Use it off.")
-        cuda_cores = self.multiplies and not self.tensor_cores and self.device.target != "c"
-        if cuda_cores and (self.block_streamed % 16 or self.block_column % 16 or self.block_row % (self.threads // 16)):
-            raise PlanError(
-                f"plan `{self}` multiplies on CUDA cores, whose tiles are a multiple of 16 streamed elements "
-                f"and columns, and of {self.threads // 16} rows (threads / 16). Use such tiles."
-            )
-        if self.warp_specialized and not self.device.wgmma:
-            raise PlanError(f"plan `{self}` specialises warps, which {self.device.target} cannot. Turn it off.")
+    def __str__(self) -> str:
+        plain = "; products as plain sums" if self.binding.plain else ""
+        return f"{' '.join(map(str, levels_of(self)))}; {self.device.target}{plain}"
 
 
-def unfused_plan(device: DeviceSpec, binding: Binding, operations: int = 0, **said: Any) -> Plan:
-    """The plan of a definition as `operations` operations of PyTorch; `said` are `predicted_us` and `origin`."""
-    return Plan(device, binding, 1, 1, 1, 0, 0, 1, False, False, False, form=UNFUSED, operations=operations, **said)
+def levels_of(plan: Plan) -> tuple[Level, ...]:
+    """The levels of a plan, from the outermost in."""
+    staying = (Persistent(plan.persistent),) if plan.persistent else ()
+    return (*staying, *grid_levels(plan.binding, plan.block_row, plan.block_column), *_body_levels(plan))
+
+
+def grid_levels(binding: Binding, rows: int, columns: int) -> tuple[Level, ...]:
+    """The grid: its own axes, then rows and columns in tiles; rows that no axis gives are padding."""
+    grid: list[Level] = [Grid(axis.name) for axis in binding.grid]
+    if binding.row is not None:
+        grid.append(Grid(binding.row.name, rows))
+    elif rows > 1:
+        grid.append(Pad(rows))
+    if binding.column is not None:
+        grid.append(Grid(binding.column.name, columns))
+    return tuple(grid)
+
+
+def _body_levels(plan: Plan) -> tuple[Level, ...]:
+    """The parts, the loops, and the threads."""
+    streamed = plan.binding.streamed.name
+    parts = (Parts(streamed, plan.segments, plan.merge, plan.block_merged),) if plan.segments > 1 else ()
+    loop = Loop(streamed, plan.block_streamed, plan.stages, plan.warp_specialized)
+    if not plan.multiplies:
+        return (*parts, *lane_levels(loop, plan.threads, plan.level))
+    left = "shared" if plan.warps == "columns" else "registers"
+    unit = TensorCores(plan.threads, left) if plan.tensor_cores else ScalarCores(plan.threads)
+    return (*parts, loop, *inner_levels(plan.binding, plan.block_inner, plan.splits), unit)
+
+
+def lane_levels(loop: Loop, threads: int, level: str) -> tuple[Level, ...]:
+    """The loop and the lanes of elementwise terms: lanes outside it, inside it, or in one tile in place of the loop."""
+    lanes = Lanes(loop.axis, threads)
+    if level == "row":
+        return Whole(loop.axis, loop.tile), lanes
+    return (lanes, loop) if level == "thread" else (loop, lanes)
+
+
+def inner_levels(binding: Binding, tile: int, splits: int = 1) -> tuple[Level, ...]:
+    """The loops over the producers' own axes, each perhaps in parts; none if a tile holds all of them."""
+    found = list[Level]()
+    for axis in binding.inner if tile else ():
+        found += [Parts(axis.name, splits), Loop(axis.name, tile)] if splits > 1 else [Loop(axis.name, tile)]
+    return tuple(found)

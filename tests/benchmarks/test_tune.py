@@ -17,7 +17,7 @@ from benchmarks.spaces import space_of
 from redalg.runtime.compile import cache
 from redalg.runtime.known import tuned
 from redalg.runtime.tune import tuner
-from redalg.strategies.plan import TUNED
+from redalg.strategies.schedule import TUNED, choices_of
 from redalg.strategies.search.search import Limits
 from redalg.version import VERSION
 from tests.house.source import ROOT, sources
@@ -52,7 +52,7 @@ def sweep(where: str = "NVIDIA H200", target: str = "sm_90a") -> dict[str, Any]:
     family = FAMILIES["variance"]
     row = next(one for one in family.rows(torch.device("cuda")) if one.name == "V4")
     plans = list(space_of(family, row, tune.chip_of(where, target)).plans())[:3]
-    lines = [{**plan.choices(), "median_us": time} for plan, time in zip(plans, (9.0, 7.0, 1.0), strict=True)]
+    lines = [{**choices_of(plan), "median_us": time} for plan, time in zip(plans, (9.0, 7.0, 1.0), strict=True)]
     lines[2]["failure"] = "wrong: error 1"
     versions = {"redalg": VERSION, "tilelang": tuned.tilelang_version()}
     rows = [{"name": "V4", "sizes": dict(row.sizes), "plans": lines}, {"name": "V99", "sizes": {}, "plans": lines},
@@ -68,19 +68,19 @@ def test_the_winners_of_a_sweep_are_packed_and_taken(tmp_path: Path) -> None:
     family = FAMILIES["variance"]
     row = next(one for one in family.rows(torch.device("cuda")) if one.name == "V4")
     plan = family.fused(row).lower("H200", row.sizes, row.dtypes).plan
-    assert (plan.origin, plan.choices()) == (
+    assert (plan.origin, choices_of(plan)) == (
         "pack",
-        {name: content["rows"][0]["plans"][1][name] for name in plan.choices()},
+        {name: content["rows"][0]["plans"][1][name] for name in choices_of(plan)},
     )
     assert family.fused(row).lower("H100", row.sizes, row.dtypes).plan.origin not in TUNED
 
 
 def test_a_pack_names_the_versions_that_were_measured(tmp_path: Path) -> None:
     content = sweep()
-    content["environment"]["versions"] = {"redalg": "0.0.1", "tilelang": None}
+    content["environment"]["versions"] = {"redalg": "0.0.1", "planner": 7, "tilelang": None}
     path = tmp_path / "own.json"
     assert tune.packed([content], path) == [path]
-    assert [(one.key.redalg, one.key.tilelang) for one in tuned.read_entries(path).values()] == [("0.0.1", "")]
+    assert [(one.key.planner, one.key.tilelang) for one in tuned.read_entries(path).values()] == [(7, "")]
 
 
 def test_the_pack_that_ships_is_made_of_the_training_data(tmp_path: Path) -> None:

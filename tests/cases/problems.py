@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,8 +11,8 @@ from sympy import Integer, Mod
 
 import redalg as ra
 from redalg.incremental.form import FusedForm
-from redalg.strategies.plan import Plan
-from redalg.strategies.rules.rules import splittable
+from redalg.strategies.rules.parts import splittable
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 from tests.cases.kernels import FORMS, fused, problem
 
 LEVELS = ("thread", "block", "warp", "row")
@@ -73,11 +72,11 @@ def extent(index: Any, sizes: Mapping[str, int]) -> int:
     return 1 + sizes["j"] % 4 if str(index) == "j" else int(last) + 1
 
 
-def levelled(plan: Plan, tile: dict[str, Any], sizes: Mapping[str, int], form: FusedForm) -> Plan:
+def levelled(plan: Schedule, tile: dict[str, Any], sizes: Mapping[str, int], form: FusedForm) -> Schedule:
     """The plan with that tile, at a level that it can have: one tile for a row is as long as the row."""
-    if plan.multiplies or plan.level == "thread":  # by choice of the rules: structures of lanes
-        return replace(plan, **{**tile, "level": plan.level})
+    if numbers_of(plan).multiplies or numbers_of(plan).level == "thread":  # by choice of the rules: structures of lanes
+        return with_choices(plan, **{**tile, "level": numbers_of(plan).level})
     if form.places and tile["level"] == "thread":
-        return replace(plan, **{**tile, "level": "block"})
+        return with_choices(plan, **{**tile, "level": "block"})
     whole = {"segments": 1, "block_streamed": max(tile["block_streamed"], sizes[plan.binding.streamed.name])}
-    return replace(plan, **tile) if tile["level"] != "row" else replace(plan, **{**tile, **whole})
+    return with_choices(plan, **tile) if tile["level"] != "row" else with_choices(plan, **{**tile, **whole})

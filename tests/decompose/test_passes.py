@@ -23,6 +23,7 @@ import redalg as ra
 from redalg.decompose.verdict import passes as engine
 from redalg.lower_tile.check.lint import lint
 from redalg.runtime.lowering import lower, lower_passes
+from redalg.strategies.schedule import numbers_of
 from tests.cases.kernels import worst_error
 from tests.sweeps import draws
 
@@ -213,7 +214,7 @@ def test_every_pass_has_a_kernel(case: Case) -> None:
     lowered = lower_passes(fused.passes, "sm_90a", sizes, dtypes, lower)
     assert len(lowered) == len(fused.passes)
     for one in lowered:
-        lint(one.program, one.plan)
+        lint(one.program, numbers_of(one.plan))
 
 
 # ---- hostile data ----------------------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ STAGES = (
     ("Decomposition → FusedForm", ("incremental.derive", "incremental")),
     ("FusedForm → programs, and their run on arrays", ("incremental.combine", "incremental.arrays")),
     ("FusedForm → what one loop holds", ("incremental.arrange",)),
-    ("FusedForm → Plan", ("strategies.search", "strategies.model", "strategies.rules", "strategies")),
+    ("FusedForm → Schedule", ("strategies.search", "strategies.model", "strategies.rules", "strategies")),
     (
-        "Plan → TileProgram → source",
+        "Schedule → TileProgram → source",
         ("lower_tile.place", "lower_tile.check", "lower_tile.passes", "lower_tile.text", "lower_tile.workarounds",
          "lower_tile.ir", "lower_tile"),
     ),

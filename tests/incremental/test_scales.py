@@ -6,7 +6,6 @@ Judged against formulas of NumPy in 80 bits, whose range holds every power, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +17,7 @@ import redalg as ra
 from redalg.incremental.derive.scales import for_kernels
 from redalg.incremental.form import PivotPolicy
 from redalg.lower_tile.check.interpret import interpret
+from redalg.strategies.schedule import with_choices
 
 b, n = ra.axes("b n")
 x, y, w = ra.tensors("x[b,n] y[b,n] w[b,n]")
@@ -176,7 +176,7 @@ def lowered(form: Any, given: dict[str, np.ndarray], level: tuple[str, int, int]
     """What the tile program of a schedule computes."""
     sizes, dtypes = {"b": 3, "n": given["x"].shape[1]}, {name: str(array.dtype) for name, array in given.items()}
     plan = form.lower("c", sizes=sizes, dtypes=dtypes, precision="wide").plan
-    plan = replace(plan, level=level[0], segments=level[1], block_streamed=level[2], block_row=2)
+    plan = with_choices(plan, level=level[0], segments=level[1], block_streamed=level[2], block_row=2)
     return interpret(form.lower("c", sizes=sizes, dtypes=dtypes, plan=plan, precision="wide").program, given)["o"]
 
 

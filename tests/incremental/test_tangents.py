@@ -1,7 +1,6 @@
 """Sums of x·log x and log x about a tangent keep the digits that the definition has in a wider type."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from sympy import Expr, log
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
+from redalg.strategies.schedule import with_choices
 
 b, n = ra.axes("b n")
 PLAIN = ra.tensors("x[b,n] w[b,n]")
@@ -88,8 +88,8 @@ def by_kernels(form: ra.Fused, tensors: dict[str, Any]) -> dict[str, Any]:
     """The result of tile programs, one with a state in every lane."""
     rows, length = tensors["x"].shape
     known = {"sizes": {"b": rows, "n": length}, "dtypes": dict.fromkeys(tensors, "float32")}
-    plan = replace(form.lower("c", **known).plan, block_streamed=16)
-    plans = {"tiles": plan, "lanes": replace(plan, level="thread")}
+    plan = with_choices(form.lower("c", **known).plan, block_streamed=16)
+    plans = {"tiles": plan, "lanes": with_choices(plan, level="thread")}
     return {way: interpret(form.lower("c", **known, plan=one).program, tensors)["out"] for way, one in plans.items()}
 
 

@@ -6,7 +6,6 @@ pass by pass in float32, in the worst of three orders.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from sympy import Expr, Rational, exp, log, oo, sqrt
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
+from redalg.strategies.schedule import with_choices
 from tests.cases import generators
 
 b, n = ra.axes("b n")
@@ -196,7 +196,7 @@ def lowered(form: Any, given: dict[str, np.ndarray], level: tuple[str, int, int]
     """What the tile program of a schedule computes."""
     sizes, dtypes = {"b": 3, "n": given["x"].shape[1]}, {name: str(array.dtype) for name, array in given.items()}
     plan = form.lower("c", sizes=sizes, dtypes=dtypes).plan
-    plan = replace(plan, level=level[0], segments=level[1], block_streamed=level[2], block_row=2)
+    plan = with_choices(plan, level=level[0], segments=level[1], block_streamed=level[2], block_row=2)
     return interpret(form.lower("c", sizes=sizes, dtypes=dtypes, plan=plan).program, given)["o"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from redalg.library import quantized_product
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.program import Contract, nested_statements
 from redalg.runtime.lowering import Lowered, lower
+from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import worst_error
 
 E4M3 = torch.float8_e4m3fn
@@ -107,7 +107,7 @@ def test_tile_interpreter(form: str, target: str) -> None:
         tensors |= {"amax": scale, "rounded_0": (x / scale[:, None] * 448).to(E4M3)}
     dtypes = {name: str(array.dtype).removeprefix("torch.") for name, array in tensors.items()}
     sizes = {"m": 20, "n": 40, "k": 96}
-    plan = replace(lower(one.form, target, sizes, dtypes).plan, block_streamed=96)
+    plan = with_choices(lower(one.form, target, sizes, dtypes).plan, block_streamed=96)
     lowered = lower(one.form, target, sizes, dtypes, plan=plan)
     made = interpret(lowered.program, {name: array.float().numpy() for name, array in tensors.items()})
     assert worst_error(torch.from_numpy(made["out"]), wanted) <= 2e-6
@@ -121,7 +121,7 @@ def test_the_dtype_in_which_a_target_multiplies(target: str, dtype: str) -> None
     tensors = drawn(256, 512, 512, torch.float16)
     lowered = ONLINE.lower(target, **known(ONLINE, tensors))
     assert operands(lowered) == {dtype}
-    assert lowered.plan.tensor_cores == (target != "c")
+    assert numbers_of(lowered.plan).tensor_cores == (target != "c")
 
 
 def test_weights_alone_in_eight_bits() -> None:
@@ -147,7 +147,7 @@ def test_products_of_inputs_as_they_lie(spelled: str, columns: int) -> None:
     tensors = {one.name: torch.randn([sizes[axis.name] for axis in one.indices], generator=generator) for one in (x, W)}
     sizes = {name: size for name, size in sizes.items() if name != "b" or batched}
     plan = form.lower("c", sizes, dict.fromkeys(("x", "W"), "float32")).plan
-    made = form(**tensors, backend="tilelang", plan=replace(plan, block_column=columns))
+    made = form(**tensors, backend="tilelang", plan=with_choices(plan, block_column=columns))
     assert worst_error(made, form.reference(**tensors)) <= 70 * 2**-24
 
 

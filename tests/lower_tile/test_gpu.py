@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -11,6 +9,7 @@ from benchmarks.families import FAMILIES
 from redalg.library import chained_product
 from redalg.runtime.lowering import space_for, target_of
 from redalg.runtime.unfused import unfused
+from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 pytestmark = pytest.mark.gpu
@@ -57,12 +56,8 @@ def test_segments_equal_the_definition() -> None:
     shapes = {"Q": (1, 8, 1, 128), "K": (1, 8, 20_000, 128), "V": (1, 8, 20_000, 128)}
     tensors = {name: torch.randn(shape, generator=generator).half().cuda() for name, shape in shapes.items()}
     form = fused("attention")
-    assert (
-        form.lower(
-            "sm_90a", {"b": 1, "h": 8, "q": 1, "k": 20_000, "d": 128, "e": 128}, dict.fromkeys(shapes, "float16")
-        ).plan.segments
-        > 1
-    )
+    sizes = {"b": 1, "h": 8, "q": 1, "k": 20_000, "d": 128, "e": 128}
+    assert numbers_of(form.lower("sm_90a", sizes, dict.fromkeys(shapes, "float16")).plan).segments > 1
     assert worst_error(form(**tensors), form.reference(**tensors)) <= 2e-3
 
 
@@ -86,7 +81,7 @@ def test_an_extremum_that_met_nan_is_nan(rows: int) -> None:
 def test_segments_share_the_live_tiles(name: str, segments: int) -> None:
     case = next(one for one in CASES if one.name == name)
     tensors, form = cast(tensors_of(case, "cuda"), torch.float16), fused(case.form)
-    plan = replace(form.lower("sm_90a", **problem(form, tensors, case.sizes)).plan, segments=segments)
+    plan = with_choices(form.lower("sm_90a", **problem(form, tensors, case.sizes)).plan, segments=segments)
     made = form(**tensors, empty=case.empty, sizes=case.sizes, plan=plan)
     assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= BOUNDS[torch.float16]
 

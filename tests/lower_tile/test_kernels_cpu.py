@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from sympy import Expr, Integer, exp
@@ -13,7 +11,7 @@ from redalg.errors import PlanError
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.program import Bind, Loop, ReduceTile, nested_statements
 from redalg.lower_tile.ir.scalars import Load
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 from tests.cases.kernels import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 SMALL = [case for case in CASES if "1e8" not in case.name and case.name not in ("513 x 1000", "width 128")]
@@ -23,10 +21,10 @@ def named(cases: list[Case]) -> list[object]:
     return [pytest.param(case, id=case.name) for case in cases]
 
 
-def plan_of(case: Case) -> Plan:
+def plan_of(case: Case) -> Schedule:
     """The default plan of a case on the C target."""
     form = fused(case.form)
-    made: Plan = form.lower("c", **problem(form, tensors_of(case)), empty=case.empty).plan
+    made: Schedule = form.lower("c", **problem(form, tensors_of(case)), empty=case.empty).plan
     return made
 
 
@@ -69,7 +67,7 @@ def test_every_level_equals_the_definition(case: Case, level: str) -> None:
     tensors, form = tensors_of(case), fused(case.form)
     plan = plan_of(case)
     length = problem(form, tensors)["sizes"][plan.binding.streamed.name]
-    plan = replace(plan, level=level, block_streamed=length if level == "row" else 16)
+    plan = with_choices(plan, level=level, block_streamed=length if level == "row" else 16)
     made = form(**tensors, backend="tilelang", plan=plan, empty=case.empty)
     bound = case.tolerance if level == "thread" else max(case.tolerance, length * 2.0**-24)  # summed one by one
     assert worst_error(made, form.reference(**tensors), case.empty) <= bound
@@ -102,7 +100,7 @@ def test_selection_of_odd_values(k: int, segments: int) -> None:
                          [-0.0, 0.0, -0.0, 0.0, -1.0, 0.0, -0.0, 1e-45, -1e-45]])  # fmt: skip
     form = fused("best of rows" if k == 3 else "20 best of rows")
     known = problem(form, {"x": rows})
-    plan = replace(form.lower("c", **known).plan, segments=segments, block_streamed=2)
+    plan = with_choices(form.lower("c", **known).plan, segments=segments, block_streamed=2)
     wanted, made = form.reference(x=rows), interpret(form.lower("c", **known, plan=plan).program, {"x": rows.numpy()})
     generated = form(x=rows, backend="tilelang", plan=plan)
     for one in ("values", "indices", "first", "least"):
@@ -115,14 +113,14 @@ def test_selection_of_odd_values(k: int, segments: int) -> None:
 def test_split_contractions_equal_the_definition(splits: int) -> None:
     case = next(one for one in CASES if one.name == "routing")
     tensors, form = tensors_of(case), fused(case.form)
-    plan = replace(form.lower("c", **problem(form, tensors)).plan, splits=splits, block_inner=32)
+    plan = with_choices(form.lower("c", **problem(form, tensors)).plan, splits=splits, block_inner=32)
     assert worst_error(form(**tensors, backend="tilelang", plan=plan), form.reference(**tensors)) <= case.tolerance
 
 
 def test_a_split_of_what_is_no_sum_is_refused() -> None:
     case = next(one for one in CASES if one.name == "long inner axis, maximum")
     form, known = fused(case.form), problem(fused(case.form), tensors_of(case))
-    plan = replace(form.lower("c", **known).plan, splits=2, block_inner=32)
+    plan = with_choices(form.lower("c", **known).plan, splits=2, block_inner=32)
     with pytest.raises(PlanError, match="no plain sum"):
         form.lower("c", **known, plan=plan)
 
@@ -137,7 +135,7 @@ def test_what_lies_beyond_a_length_is_never_read(name: str, segments: int) -> No
     for row, size in enumerate(tensors["length"].tolist()):
         spoilt["K"][row, :, size:] = spoilt["V"][row, :, size:] = torch.nan
     known = problem(form, tensors)
-    plan = replace(form.lower("c", **known).plan, segments=segments)
+    plan = with_choices(form.lower("c", **known).plan, segments=segments)
     lowered = form.lower("c", **known, plan=plan, empty=case.empty)
     made = interpret(lowered.program, {key: array.numpy() for key, array in spoilt.items()})
     assert worst_error(torch.from_numpy(made["out"]), form.reference(**tensors), case.empty) <= case.tolerance
@@ -224,7 +222,7 @@ def test_a_tile_that_would_span_pages_is_cut_to_one() -> None:
     dtypes = {**dict.fromkeys("QKV", "bfloat16"), "pages": "int32", "length": "int32"}
     shapes = {"K": (512, 64, 8, 128), "V": (512, 64, 8, 128), "pages": (8, 64)}
     made = fused("pages of 64").lower("sm_90a", sizes, dtypes, shapes=shapes)
-    assert made.plan.block_streamed == 64
+    assert numbers_of(made.plan).block_streamed == 64
     assert "T.copy(K[pages[" in made.source.text
 
 

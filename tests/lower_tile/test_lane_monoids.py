@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.check.interpret import interpret
 from redalg.monoids import MONOIDS
+from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import outputs_of, problem, worst_error
 from tests.sweeps import draws
 
@@ -62,7 +62,7 @@ def test_a_compensated_sum_by_lanes(length: int, seed: int, lanes: int, target: 
     values = cancelling(3, length, seed)
     known = problem(SUM, {"x": values})
     lanes *= 1 if target == "c" else 64
-    plan = replace(SUM.lower(target, **known).plan, block_streamed=lanes)
+    plan = with_choices(SUM.lower(target, **known).plan, block_streamed=lanes)
     made = torch.from_numpy(interpret(SUM.lower(target, **known, plan=plan).program, {"x": values.numpy()})["out"])
     for got in (made, SUM(x=values, backend="torch"), SUM(x=values, backend="numpy")):
         assert bool(((got.double() - exact(values)).abs() <= bound(values, lanes)).all())
@@ -71,7 +71,7 @@ def test_a_compensated_sum_by_lanes(length: int, seed: int, lanes: int, target: 
 def test_the_compiler_keeps_the_compensation() -> None:
     """Neither TVM's simplifier, which takes (a + b) − a for b, nor the C compiler takes it away."""
     values = cancelling(4, 2000, 1)
-    allowed = bound(values, SUM.lower("c", **problem(SUM, {"x": values})).plan.block_streamed)
+    allowed = bound(values, numbers_of(SUM.lower("c", **problem(SUM, {"x": values})).plan).block_streamed)
     got, plain = SUM(x=values, backend="tilelang").double(), values.sum(1).double()
     assert bool(((got - exact(values)).abs() <= allowed).all())
     assert bool(((plain - exact(values)).abs() > 10 * allowed).all())
@@ -94,15 +94,15 @@ def test_each_step_of_a_compensated_sum_has_a_buffer() -> None:
 @pytest.mark.parametrize("merge", ["kernel", "launch"])
 def test_parts_of_a_long_row_are_compensated_too(merge: str) -> None:
     values = cancelling(2, 3000, 2)
-    plan = replace(SUM.lower("c", **problem(SUM, {"x": values})).plan, segments=5, merge=merge, block_merged=1)
+    plan = with_choices(SUM.lower("c", **problem(SUM, {"x": values})).plan, segments=5, merge=merge, block_merged=1)
     for level in ("thread", "block"):
-        got = SUM(x=values, backend="tilelang", plan=replace(plan, level=level))
-        assert bool(((got.double() - exact(values)).abs() <= bound(values, plan.block_streamed)).all())
+        got = SUM(x=values, backend="tilelang", plan=with_choices(plan, level=level))
+        assert bool(((got.double() - exact(values)).abs() <= bound(values, numbers_of(plan).block_streamed)).all())
 
 
 def test_a_long_row_is_cut_by_the_rules() -> None:
     known: Any = {"sizes": {"b": 1, "n": 1 << 24}, "dtypes": {"x": "float32"}}
-    assert SUM.lower("sm_90a", **known).plan.segments > 32
+    assert numbers_of(SUM.lower("sm_90a", **known).plan).segments > 32
 
 
 # ---- monoids that a user registers -----------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_a_registered_monoid_in_the_tile_program(
     form = registered(name)
     tensors = drawn(form, length, seed)
     known, wanted = problem(form, tensors), form.reference(**tensors)
-    plan = replace(form.lower("c", **known).plan, **changes)
+    plan = with_choices(form.lower("c", **known).plan, **changes)
     made = interpret(form.lower("c", **known, plan=plan).program, {key: one.numpy() for key, one in tensors.items()})
     for key, one in outputs_of(wanted).items():
         got = torch.from_numpy(made[key])
@@ -209,7 +209,7 @@ def test_a_registered_monoid_on_the_c_target(registered: Callable[[str], ra.Fuse
     tensors = drawn(form, 300, 0)
     plan, wanted = form.lower("c", **problem(form, tensors)).plan, outputs_of(form.reference(**tensors))
     for segments in (1, 3):
-        made = outputs_of(form(**tensors, backend="tilelang", plan=replace(plan, segments=segments)))
+        made = outputs_of(form(**tensors, backend="tilelang", plan=with_choices(plan, segments=segments)))
         for key, one in wanted.items():
             assert worst_error(made[key], one) <= (0 if not one.dtype.is_floating_point else 1e-5)
 

@@ -1,7 +1,5 @@
 """States by lane on the data that breaks naive one-pass formulas: as exact as the bound on a lagged centre says."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -9,6 +7,7 @@ from numpy.typing import NDArray
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.place.lanes import GROUP
+from redalg.strategies.schedule import with_choices
 from tests.cases.data_kinds import KINDS, make, weight_trap
 
 n = ra.axes("n")
@@ -28,7 +27,7 @@ def error(name: str, tensors: dict[str, NDArray[np.float32]], lanes: int) -> flo
     form, given = FORMS[name], {one: np.ascontiguousarray(array) for one, array in tensors.items()}
     rows, length = given["x"].shape
     known = {"sizes": {"b": rows, "n": length}, "dtypes": dict.fromkeys(given, "float32")}
-    plan = replace(form.lower("c", **known).plan, level="thread", block_streamed=lanes)
+    plan = with_choices(form.lower("c", **known).plan, level="thread", block_streamed=lanes)
     made = interpret(form.lower("c", **known, plan=plan).program, given)["out"]
     wanted = np.asarray(form.reference(**given))
     return float(np.max(np.abs(made - wanted) / np.where(wanted == 0, 1, np.abs(wanted))))

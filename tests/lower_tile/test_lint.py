@@ -26,13 +26,13 @@ from redalg.lower_tile.ir.program import (
     index,
 )
 from redalg.lower_tile.ir.scalars import Load
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 from tests.cases.kernels import fused
 
 SIZES = {"b": 8, "h": 16, "q": 256, "k": 512, "d": 128, "e": 128, "n": 4096}
 
 
-def lowered(form: str, dtype: str = "float16") -> tuple[TileProgram, Plan]:
+def lowered(form: str, dtype: str = "float16") -> tuple[TileProgram, Schedule]:
     """A form's program and default plan for sm_90a."""
     made = fused(form)
     one = made.lower("sm_90a", {axis.name: SIZES[axis.name] for axis in made.cascade.axes()},
@@ -40,7 +40,7 @@ def lowered(form: str, dtype: str = "float16") -> tuple[TileProgram, Plan]:
     return one.program, one.plan
 
 
-def changed(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:
+def with_change(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:
     return replace(program, kernels=(change(program.kernels[0]), *program.kernels[1:]))
 
 
@@ -96,26 +96,26 @@ BREAKS: dict[str, tuple[str, Callable[[Kernel], Kernel]]] = {
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_program_that_breaks_a_rule_is_refused(name: str) -> None:
     program, plan = lowered("attention")
-    assert plan.warp_specialized
-    lint(program, plan)
+    assert numbers_of(plan).warp_specialized
+    lint(program, numbers_of(plan))
     said, change = BREAKS[name]
     with pytest.raises(PlanError, match=said):
-        lint(changed(program, change), plan)
+        lint(with_change(program, change), numbers_of(plan))
 
 
 def test_a_varying_number_of_tiles_takes_one_stage_without_loading_warps() -> None:
     program, plan = lowered("causal")
-    assert plan.warp_specialized
-    assert plan.stages == 2
+    assert numbers_of(plan).warp_specialized
+    assert numbers_of(plan).stages == 2
     with pytest.raises(PlanError, match="one stage only"):
-        lint(program, replace(plan, warp_specialized=False))
+        lint(program, numbers_of(with_choices(plan, warp_specialized=False)))
 
 
-def copied(name: str, sizes: Mapping[str, int], **options: Any) -> tuple[TileProgram, Plan]:
+def copied(name: str, sizes: Mapping[str, int], **options: Any) -> tuple[TileProgram, Schedule]:
     """A program whose warps load alone."""
     one = fused(name)
     dtypes = {key: "int32" if key in ("begin", "length") else "float16" for key in one.cascade.inputs()}
-    plan = replace(one.lower("sm_90a", sizes, dtypes).plan, origin="given", stages=2, warp_specialized=True,
+    plan = with_choices(one.lower("sm_90a", sizes, dtypes).plan, stages=2, warp_specialized=True,
                    block_row=64, block_streamed=64, threads=128, segments=options.pop("segments", 1))  # fmt: skip
     made = one.lower("sm_90a", sizes, dtypes, plan=plan, **options)
     return made.program, made.plan
@@ -149,10 +149,10 @@ def test_what_may_arrive_late_is_copied_by_threads(
     assert ahead
     assert all(one.by_threads == late for one in ahead)
     if late:
-        hasty = changed(program, lambda k: replace(k, body=tuple(
+        hasty = with_change(program, lambda k: replace(k, body=tuple(
             replace(one, by_threads=False) if isinstance(one, Copy) else one for one in k.body)))  # fmt: skip
         with pytest.raises(PlanError, match="`Q_tile` is loaded ahead of a loop that may take no step"):
-            lint(hasty, plan)
+            lint(hasty, numbers_of(plan))
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def test_what_may_arrive_late_is_copied_by_threads(
 def test_tiles_that_tensor_cores_do_not_take(fields: dict[str, Any], said: str) -> None:
     made = fused("attention")
     sizes = {name: SIZES[name] for name in "bhqkde"}
-    plan = replace(lowered("attention")[1], **fields)
+    plan = with_choices(lowered("attention")[1], **fields)
     with pytest.raises(PlanError, match=said):
         made.lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"), plan=plan)
 
 
 def test_a_width_that_reductions_do_not_take() -> None:
-    plan = replace(lowered("rows", "float32")[1], block_streamed=96)
-    with pytest.raises(PlanError, match=f"reduce a power of two or a multiple of {4 * plan.threads}"):
+    plan = with_choices(lowered("rows", "float32")[1], block_streamed=96)
+    with pytest.raises(PlanError, match=f"reduce a power of two or a multiple of {4 * numbers_of(plan).threads}"):
         fused("rows").lower("sm_90a", {"b": 2, "n": 4096}, {"x": "float32"}, plan=plan)
 
 
@@ -181,8 +181,8 @@ def test_warpgroups_share_out_no_few_columns() -> None:
     sizes, dtypes = {"b": 1, "m": 512, "n": 256, "k": 64, "h": 64}, dict.fromkeys("ABD", "bfloat16")
     ruled = chained_product().lower("sm_90a", sizes, dtypes).plan
     tile = {"block_row": 64, "block_streamed": 32, "block_column": 64, "stages": 2, "segments": 4}
-    plan = replace(ruled, origin="given", threads=256, warp_specialized=False, merge="kernel", **tile)
+    plan = with_choices(ruled, threads=256, warp_specialized=False, merge="kernel", **tile)
     with pytest.raises(PlanError, match="makes 64 x 32 by 2 warpgroups, which share out its columns"):
         chained_product().lower("sm_90a", sizes, dtypes, plan=plan)
     for right in ({"threads": 128}, {"block_row": 128}, {"block_streamed": 64}):
-        chained_product().lower("sm_90a", sizes, dtypes, plan=replace(plan, **right))
+        chained_product().lower("sm_90a", sizes, dtypes, plan=with_choices(plan, **right))

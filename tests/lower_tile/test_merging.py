@@ -28,8 +28,10 @@ from redalg.lower_tile.place.space import I
 from redalg.runtime.call import counters
 from redalg.runtime.call.counters import Counters
 from redalg.runtime.compile.compile import compile_only, compile_source
+from redalg.runtime.known.stored import from_choices
 from redalg.runtime.known.tuned import parse_entry
 from redalg.runtime.lowering import Lowered, space_for
+from redalg.strategies.schedule import choices_of, numbers_of, with_choices
 from redalg.strategies.search.space import Space
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
 from tests.cases.problems import Problem, levelled, problems
@@ -46,7 +48,7 @@ def lowered(name: str, target: str = "c", **fields: Any) -> Lowered:
     form, known = fused(case.form), problem(fused(case.form), tensors_of(case), case.sizes)
     plan = form.lower(target, **known, empty=case.empty).plan
     made: Lowered = form.lower(
-        target, **known, empty=case.empty, plan=replace(plan, **{"segments": 4, **LAUNCH, **fields})
+        target, **known, empty=case.empty, plan=with_choices(plan, **{"segments": 4, **LAUNCH, **fields})
     )
     return made
 
@@ -74,9 +76,9 @@ def test_the_last_block_makes_what_a_merging_kernel_makes(drawn: Problem, parts:
     ruled, sizes = lowered.plan, lowered.problem.sizes
     tile: dict[str, Any] = {**small, "segments": parts, "splits": 1, "level": "block", "block_merged": rows}
     plan = levelled(ruled, {**tile, "block_row": 1} if ruled.binding.row is None else tile, sizes, form.form)
-    assume(plan.segments > 1)
+    assume(numbers_of(plan).segments > 1)
     arguments = {one: array.numpy() for one, array in tensors.items()}
-    programs = [form.lower("c", **known, plan=replace(plan, merge=one)).program for one in ("kernel", "launch")]
+    programs = [form.lower("c", **known, plan=with_choices(plan, merge=one)).program for one in ("kernel", "launch")]
     assert len(programs[0].kernels) - len(programs[1].kernels) == 1
     apart, together = interpret(programs[0], arguments), interpret(programs[1], arguments, order=shuffled(seed))
     for one in form.cascade.outputs:
@@ -112,7 +114,7 @@ def test_sizes_that_change() -> None:
     known = problem(form, of_sizes(form, *sized))
     for target in ("sm_90a", "c"):
         plan = form.lower(target, **known, varying="bhqk").plan
-        plan = replace(plan, segments=3, stages=min(1, plan.stages), **LAUNCH)
+        plan = with_choices(plan, segments=3, stages=min(1, numbers_of(plan).stages), **LAUNCH)
         made = form.lower(target, **known, varying="bhqk", plan=plan)
         for at in (sized, (2, 3, 5, 70), (1, 1, 70, 1), (2, 1, 129, 65)):
             tensors = of_sizes(form, *at)
@@ -121,7 +123,7 @@ def test_sizes_that_change() -> None:
     run = compile_source(made.source).run
     tensors = of_sizes(form, 2, 1, 70, 65)
     out, parts = torch.full((2, 1, 70, 24), torch.nan), [torch.empty(3, 2, 1, 70) for _ in range(2)]
-    done = torch.zeros(-(-70 // plan.block_row), 1, 2, dtype=torch.int32)
+    done = torch.zeros(-(-70 // numbers_of(plan).block_row), 1, 2, dtype=torch.int32)
     for _ in range(2):
         run(*(tensors[name] for name in form.cascade.inputs()), out, *parts, torch.empty(3, 2, 1, 70, 24), done)
         assert worst_error(out, form.reference(**tensors)) <= 2e-6
@@ -142,26 +144,20 @@ def test_a_saved_file_begins_with_counters_at_0(tmp_path: Path) -> None:
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"segments": 1}, "merges parts in the launch and has one. Use merge='kernel', or segments"),
-    ({"merge": "grid"}, "merges by 'grid'. Use one of 'kernel', 'launch'"),
-)
-
-
-@pytest.mark.parametrize(("fields", "said"), REFUSED)
-def test_a_plan_that_cannot_merge_in_the_launch(fields: dict[str, Any], said: str) -> None:
+def test_parts_are_merged_by_a_kernel_or_in_the_launch() -> None:
+    said = "Parts(merge='grid') should be 'kernel' or 'launch'."
     with pytest.raises(PlanError, match=re.escape(said)):
-        lowered("one query", "sm_90a", **fields)
+        lowered("one query", "sm_90a", merge="grid")
 
 
 def test_a_plan_says_where_parts_are_merged() -> None:
     plan = lowered("one query", "sm_90a").plan
-    assert "multi-segment (4); merged in the launch;" in str(plan)
-    assert "merged" not in str(replace(plan, merge="kernel"))
-    assert plan.choices()["merge"] == "launch"
+    assert ' Parts(k, 4, merge="launch") ' in str(plan)
+    assert "merge" not in str(with_choices(plan, merge="kernel"))
+    assert choices_of(plan)["merge"] == "launch"
 
 
-def changed(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:
+def with_change(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:
     return replace(program, kernels=(change(program.kernels[0]), *program.kernels[1:]))
 
 
@@ -196,10 +192,10 @@ BREAKS: dict[str, tuple[str, Callable[[Kernel], Kernel]]] = {
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_program_that_leaves_too_much_to_other_blocks(name: str) -> None:
     made = lowered("one query", "sm_90a")
-    lint(made.program, made.plan)
+    lint(made.program, numbers_of(made.plan))
     said, change = BREAKS[name]
     with pytest.raises(PlanError, match=said):
-        lint(changed(made.program, change), made.plan)
+        lint(with_change(made.program, change), numbers_of(made.plan))
 
 
 @pytest.mark.parametrize(
@@ -215,13 +211,13 @@ def test_verify_refuses_a_broken_counter(fields: dict[str, Any], said: str) -> N
     made = lowered("one query", "sm_90a")
     verify(made.program)
     with pytest.raises(PlanError, match=said):
-        verify(changed(made.program, lambda kernel: with_last(kernel, **fields)))
+        verify(with_change(made.program, lambda kernel: with_last(kernel, **fields)))
 
 
 def test_a_counter_is_stored_to_by_its_statement_alone() -> None:
     made = lowered("one query", "sm_90a")
     with pytest.raises(PlanError, match="writes the counter `done`"):
-        verify(changed(made.program, lambda kernel: storing(kernel, "done", 3)))
+        verify(with_change(made.program, lambda kernel: storing(kernel, "done", 3)))
 
 
 # ---- what is generated -----------------------------------------------------------------------------------------------
@@ -249,8 +245,8 @@ def test_the_cuda_source_waits_and_counts_in_order(name: str, target: str, speci
     known = problem(form, tensors_of(KNOWN[name]))
     known["dtypes"] = dict.fromkeys(known["dtypes"], "float16" if name == "one query" else "float32")
     plan = form.lower(target, **known).plan
-    wanted = {"level": "block", "block_streamed": 128, "threads": 128} if not plan.multiplies else {}
-    plan = replace(plan, **{"segments": 4, "merge": "launch", "warp_specialized": special, **wanted})
+    wanted = {"level": "block", "block_streamed": 128, "threads": 128} if not numbers_of(plan).multiplies else {}
+    plan = with_choices(plan, **{"segments": 4, "merge": "launch", "warp_specialized": special, **wanted})
     made = form.lower(target, **known, plan=plan)
     first, *others = compile_only(made.source)
     assert len(others) == (name == "softmax")
@@ -281,22 +277,22 @@ def test_both_ways_are_searched_and_none_is_taken_unmeasured() -> None:
     form, sizes = fused("attention"), {"b": 1, "h": 8, "q": 1, "k": 8192, "d": 128, "e": 128}
     dtypes = dict.fromkeys("QKV", "float16")
     made = space_for(form.form, "sm_90a", sizes, dtypes)
-    plans = [one for one in made.plans(persistent=False) if one.segments > 1]
-    ways = {way: [one for one in plans if one.merge == way] for way in ("kernel", "launch")}
-    assert {replace(one, merge="kernel", block_merged=1) for one in ways["launch"]} == {
-        replace(one, block_merged=1) for one in ways["kernel"]
+    plans = [one for one in made.plans(persistent=False) if numbers_of(one).segments > 1]
+    ways = {way: [one for one in plans if numbers_of(one).merge == way] for way in ("kernel", "launch")}
+    assert {with_choices(one, merge="kernel", block_merged=1) for one in ways["launch"]} == {
+        with_choices(one, block_merged=1) for one in ways["kernel"]
     }
     assert all(made.admits(one) for one in ways["launch"])
-    assert made.preferred().merge == "kernel"
+    assert numbers_of(made.preferred()).merge == "kernel"
 
 
 def test_what_was_tuned_before_is_merged_by_a_kernel() -> None:
-    choices = lowered("one query", "sm_90a").plan.choices()
+    choices = choices_of(lowered("one query", "sm_90a").plan)
     key = {"cascade": "", "dtypes": {}, "bucket": {}, "options": {}, "card": "H200", "redalg": "", "tilelang": ""}
     line = {"key": key, "sizes": {}, "plan": choices, "measured_us": 1.0, "predicted_us": 1.0}
-    assert parse_entry(line).plan["merge"] == "launch"
+    assert ["Parts", {"axis": "streamed", "count": 4, "merge": "launch"}] in parse_entry(line).schedule
     older = {name: one for name, one in choices.items() if name != "merge"}
-    assert parse_entry({**line, "plan": older}).plan == {**older, "merge": "kernel"}
+    assert parse_entry({**line, "plan": older}).schedule == from_choices({**older, "merge": "kernel"})
 
 
 def test_a_launch_saved_is_worth_what_few_parts_cost() -> None:
@@ -308,8 +304,8 @@ def test_a_launch_saved_is_worth_what_few_parts_cost() -> None:
     )
 
     def gain(space: Space, **fields: Any) -> float:
-        plan = replace(next(iter(space.plans())), warp_specialized=False, **fields)
-        return space.predict(plan).time_us - space.predict(replace(plan, merge="launch")).time_us
+        plan = with_choices(next(iter(space.plans())), warp_specialized=False, **fields)
+        return space.predict(plan).time_us - space.predict(with_choices(plan, merge="launch")).time_us
 
     assert gain(few, segments=4) > 0
     assert gain(rows, segments=64, block_row=128) < 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from redalg.lower_tile.ir.program import sizes_in
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import Schedule, with_choices
 from tests.cases.kernels import fused, problem, worst_error
 
 pytestmark = pytest.mark.gpu
@@ -84,10 +84,10 @@ def called(one: Merged, segments: int) -> Callable[[Tensors], Any]:
     return lambda given: form(**given, plan=plan)
 
 
-def plan_of(one: Merged, segments: int, chip: str, tensors: Tensors) -> Plan:
+def plan_of(one: Merged, segments: int, chip: str, tensors: Tensors) -> Schedule:
     """The rules' plan with these parts, merged in the launch."""
     plan = fused(one.form).lower(chip, **problem(fused(one.form), tensors)).plan
-    return replace(plan, **{"segments": segments, "merge": "launch", "warp_specialized": False, **one.plan})
+    return with_choices(plan, **{"segments": segments, "merge": "launch", "warp_specialized": False, **one.plan})
 
 
 def draws(one: Merged, seed: int) -> Iterator[dict[str, torch.Tensor]]:
@@ -207,7 +207,7 @@ def test_sizes_that_change() -> None:
 
     known = problem(form, drawn(1, 2, 70, 3000))
     plan = form.lower(chip, **known, varying="bhqk").plan
-    plan = replace(plan, segments=4, stages=1, merge="launch", warp_specialized=False)
+    plan = with_choices(plan, segments=4, stages=1, merge="launch", warp_specialized=False)
     lowered = form.lower(chip, **known, varying="bhqk", plan=plan)
     run = compile_source(lowered.source).run
     for sized in ((1, 2, 70, 3000), (2, 3, 5, 1000), (1, 1, 129, 65), (2, 1, 1, 1)):

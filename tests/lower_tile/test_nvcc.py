@@ -6,7 +6,6 @@ Needs nvcc and no GPU. Each problem is compiled for sm_90a and, in turn, for one
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 
 import pytest
 from sympy import Max
@@ -18,6 +17,7 @@ from redalg.lower_tile.check.fit import smem_bytes
 from redalg.runtime.compile.compile import compile_only
 from redalg.runtime.lowering import Lowered
 from redalg.strategies.device import targets
+from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import fused
 
 PROBLEMS = {
@@ -131,7 +131,7 @@ def of_one_row(block: int, threads: int) -> Lowered:
     one, known = fused("inertia"), {"shapes": {"r": (512, 32768, 3)}}
     ruled = one.lower("sm_90a", {"b": 512, "n": 32768}, "float32", **known).plan
     tile = {"block_row": 1, "block_streamed": block, "threads": threads, "segments": 1, "stages": 0}
-    plan = replace(ruled, origin="given", level="block", **tile)
+    plan = with_choices(ruled, level="block", **tile)
     return one.lower("sm_90a", {"b": 512, "n": 32768}, "float32", plan=plan, **known)
 
 
@@ -141,7 +141,7 @@ def test_what_warps_hand_each_other_is_counted(block: int, threads: int) -> None
     """A reduction of a row that lies in several warps takes a cell of every thread, beside the loop's tile."""
     lowered = of_one_row(block, threads)
     (made,) = compile_only(lowered.source)
-    assert smem_bytes(lowered.program.kernels[0], lowered.plan) == made.smem_bytes > 3 * 4 * block
+    assert smem_bytes(lowered.program.kernels[0], numbers_of(lowered.plan)) == made.smem_bytes > 3 * 4 * block
 
 
 def test_what_warps_hand_each_other_may_be_too_much() -> None:
@@ -187,5 +187,5 @@ def test_sums_that_no_row_shares_are_not_split() -> None:
     x, v = ra.tensors("x[i,k] v[k]")
     form = ra.fuse(ra.mean(1 / (1 + x**2 + v**2), k) + ra.mean(1 / (1 + x**2), i), axes="i k")
     for one in form.plans({"i": 300, "k": 200}, "float32", "H200")[:50]:
-        assert one.plan.splits == 1
+        assert numbers_of(one.plan).splits == 1
     assert compile_only(form.lower("sm_90a", {"i": 300, "k": 200}, "float32").source)

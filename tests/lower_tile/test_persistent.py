@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,12 @@ from redalg.errors import PlanError
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only, compile_source
+from redalg.runtime.known.stored import from_choices
 from redalg.runtime.known.tuned import parse_entry
 from redalg.runtime.lowering import Lowered, space_for
 from redalg.strategies.model.cost import H200, Kernel
 from redalg.strategies.model.traffic import Traffic
+from redalg.strategies.schedule import choices_of, numbers_of, with_choices
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
 from tests.cases.problems import Problem, levelled, problems
 from tests.lower_tile.test_merging import shuffled
@@ -46,7 +48,7 @@ class Large:
     def lowered(self, target: str, tensors: Mapping[str, torch.Tensor], blocks: int) -> Lowered:
         form = fused(self.form)
         plan = form.lower(target, **problem(form, tensors)).plan
-        plan = replace(plan, **{"warp_specialized": False, **self.plan, "persistent": blocks})
+        plan = with_choices(plan, **{"warp_specialized": False, **self.plan, "persistent": blocks})
         made: Lowered = form.lower(target, **problem(form, tensors), plan=plan)
         return made
 
@@ -75,7 +77,7 @@ def lowered(name: str, target: str, dtype: str = "float32", **fields: Any) -> Lo
     form, tensors = fused(KNOWN[name].form), tensors_of(KNOWN[name])
     known = problem(form, tensors, KNOWN[name].sizes)
     known["dtypes"] = {one: dtype if kind == "float32" else kind for one, kind in known["dtypes"].items()}
-    plan = replace(form.lower(target, **known, empty=KNOWN[name].empty).plan, **{"persistent": 1, **fields})
+    plan = with_choices(form.lower(target, **known, empty=KNOWN[name].empty).plan, **{"persistent": 1, **fields})
     made: Lowered = form.lower(target, **known, empty=KNOWN[name].empty, plan=plan)
     return made
 
@@ -93,9 +95,9 @@ def test_blocks_that_stay_make_what_a_block_for_every_tile_makes(drawn: Problem,
     usual = form.lower("c", **known)
     tile = {**tile, "block_row": 1} if usual.plan.binding.row is None else tile
     plan = levelled(usual.plan, {**tile, "splits": 1}, usual.problem.sizes, form.form)
-    assume(plan.splits == 1)
+    assume(numbers_of(plan).splits == 1)
     arguments = {one: array.numpy() for one, array in tensors.items()}
-    apart, staying = (form.lower("c", **known, plan=replace(plan, persistent=one)).program for one in (0, blocks))
+    apart, staying = (form.lower("c", **known, plan=with_choices(plan, persistent=one)).program for one in (0, blocks))
     assert [one.blocks for one in staying.kernels].count(blocks) == 1
     first, second = interpret(apart, arguments), interpret(staying, arguments, order=shuffled(seed))
     for one in form.cascade.outputs:
@@ -128,7 +130,7 @@ def test_sizes_that_change() -> None:
     """Few tiles, or many: how many a block takes is found when it starts."""
     form, sized = fused("attention"), (1, 2, 40, 300)
     known = problem(form, of_sizes(form, *sized))
-    plan = replace(form.lower("c", **known, varying="bhqk").plan, persistent=3)
+    plan = with_choices(form.lower("c", **known, varying="bhqk").plan, persistent=3)
     made = form.lower("c", **known, varying="bhqk", plan=plan)
     run = compile_source(made.source).run
     for at in (sized, (2, 3, 70, 65), (1, 1, 1, 7)):
@@ -155,8 +157,8 @@ def test_the_text_says_how_tiles_are_shared_out() -> None:
     assert f"for turn in T.serial(T.ceildiv({points} - worker, {blocks})):" in text
     assert f"block = turn * {blocks} + worker" in text
     assert f") by {blocks} blocks in turn: stream k, finish" in str(made.program)
-    assert "persistent (2 blocks a multiprocessor)" in text
-    assert "persistent" not in str(replace(made.plan, persistent=0))
+    assert "Schedule: Persistent(2) Grid" in text
+    assert "Persistent" not in str(with_choices(made.plan, persistent=0))
 
 
 @pytest.mark.slow
@@ -167,7 +169,7 @@ def test_kernels_compile_and_take_what_was_estimated(name: str, target: str) -> 
     made = one.lowered(target, {key: torch.empty(shape, dtype=one.dtype) for key, shape in one.shapes.items()}, 1)
     first, *_ = compile_only(made.source)
     assert first.spill_bytes == 0
-    counted = smem_bytes(made.program.kernels[0], made.plan)
+    counted = smem_bytes(made.program.kernels[0], numbers_of(made.plan))
     assert counted <= first.smem_bytes <= counted + BESIDE
     assert "for (int turn = 0;" in first.cuda
     assert ("phase_cnt" in first.cuda) == one.special
@@ -177,10 +179,10 @@ def test_kernels_compile_and_take_what_was_estimated(name: str, target: str) -> 
 
 
 REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"persistent": -1}, "has -1 blocks that stay on a multiprocessor. Use 0 to 32."),
-    ({"persistent": 33}, "has 33 blocks that stay on a multiprocessor. Use 0 to 32."),
+    ({"persistent": -1}, "Persistent(blocks=-1) should be a whole number, 1 to 32."),
+    ({"persistent": 33}, "Persistent(blocks=33) should be a whole number, 1 to 32."),
     ({"segments": 2, "merge": "launch", "warp_specialized": False},
-     "has blocks that take tiles in turn, and the last block to come merges. Use persistent=0."),
+     "has blocks that stay, and others that wait for all parts. Leave Persistent out."),
 )  # fmt: skip
 
 
@@ -191,7 +193,7 @@ def test_a_plan_that_no_block_can_stay_for(fields: dict[str, Any], said: str) ->
 
 
 def test_split_contractions_have_a_block_for_every_tile() -> None:
-    with pytest.raises(PlanError, match="and contractions are split"):
+    with pytest.raises(PlanError, match="has blocks that stay, and others that wait"):
         lowered("routing", "sm_90a", "float16", block_inner=16, splits=2)
 
 
@@ -199,28 +201,29 @@ def test_plans_with_more_tiles_than_live_together_have_a_twin_that_stays() -> No
     form, dtypes = fused("attention"), dict.fromkeys("QKV", "float16")
     made = space_for(form.form, "sm_90a", {"b": 8, "h": 16, "q": 1024, "k": 1024, "d": 64, "e": 64}, dtypes)
     plans = list(made.plans())
-    staying = [one for one in plans if one.persistent]
+    staying = [one for one in plans if numbers_of(one).persistent]
     assert staying
     assert len(set(plans)) == len(plans)
-    assert [one for one in plans if not one.persistent] == list(made.plans(persistent=False))
+    assert [one for one in plans if not numbers_of(one).persistent] == list(made.plans(persistent=False))
     for one in staying:
-        kernel = Kernel(Traffic(made.outline, one), H200)
-        assert one.persistent * one.device.multiprocessors < kernel.traffic.grid
-        assert kernel.resident() == one.persistent
+        plan = numbers_of(one)
+        kernel = Kernel(Traffic(made.outline, plan), H200)
+        assert plan.persistent * plan.device.multiprocessors < kernel.traffic.grid
+        assert kernel.resident() == plan.persistent
         assert made.admits(one)
-        assert not made.admits(replace(one, persistent=one.persistent + 1))
+        assert not made.admits(with_choices(one, persistent=plan.persistent + 1))
     few = space_for(form.form, "sm_90a", {"b": 1, "h": 2, "q": 64, "k": 1024, "d": 64, "e": 64}, dtypes)
-    assert not any(one.persistent for one in few.plans())
-    assert made.preferred().persistent == 0
+    assert not any(numbers_of(one).persistent for one in few.plans())
+    assert numbers_of(made.preferred()).persistent == 0
 
 
 def test_what_was_tuned_before_has_a_block_for_every_tile() -> None:
-    choices = lowered("one query", "sm_90a", "float16").plan.choices()
+    choices = choices_of(lowered("one query", "sm_90a", "float16").plan)
     assert choices["persistent"] == 1
     key = {"cascade": "", "dtypes": {}, "bucket": {}, "options": {}, "card": "H200", "redalg": "", "tilelang": ""}
     older = {name: one for name, one in choices.items() if name != "persistent"}
     line = {"key": key, "sizes": {}, "plan": older, "measured_us": 1.0, "predicted_us": 1.0}
-    assert parse_entry(line).plan == {**older, "persistent": 0}
+    assert parse_entry(line).schedule == from_choices({**older, "persistent": 0})
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------

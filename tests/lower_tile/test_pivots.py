@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ import redalg as ra
 from redalg.errors import RedalgError
 from redalg.incremental.form import PivotPolicy
 from redalg.lower_tile.check.interpret import interpret
-from redalg.strategies.plan import Plan
+from redalg.strategies.schedule import Schedule, with_choices
 from tests.cases import literature, random_cascades, theory
 from tests.cases.corpus import Pattern
 from tests.cases.data_kinds import make
@@ -106,10 +105,10 @@ def known(form: ra.Fused, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {"sizes": sizes, "dtypes": {name: str(one.dtype) for name, one in given.items()}}
 
 
-def planned(ruled: Plan, problem: Mapping[str, Any], level: str, segments: int, block: int = BLOCK) -> Plan:
+def planned(ruled: Schedule, problem: Mapping[str, Any], level: str, segments: int, block: int = BLOCK) -> Schedule:
     """The rules' plan with that level, in that many parts."""
     block = problem["sizes"]["n"] if level == "row" else block
-    return replace(ruled, level=level, segments=segments, block_streamed=block)
+    return with_choices(ruled, level=level, segments=segments, block_streamed=block)
 
 
 def worst(made: np.ndarray, wanted: np.ndarray) -> float:
@@ -308,7 +307,7 @@ def test_a_power_beside_its_base_is_right(name: str, length: int, parts: int) ->
     form = ra.fuse({"o": (ra.mean((u - ra.mean(u, n)) * (x - ra.mean(x, n)), n) + ra.mean(u**2, n), "b")})
     rng = np.random.default_rng(length)
     given = {one: 2 + rng.random((3, length)) for one in form.cascade.inputs()}
-    plan = replace(form.lower("c", **known(form, given)).plan, segments=parts, block_streamed=16, level="block")
+    plan = with_choices(form.lower("c", **known(form, given)).plan, segments=parts, block_streamed=16, level="block")
     tiles = interpret(form.lower("c", **known(form, given), plan=plan).program, given)
     np.testing.assert_allclose(tiles["o"], form.reference(**given).o, rtol=1e-10)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
+from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.selections import FUSED, KINDS, LENGTHS, SELECTIONS, example, relaxed
 from tests.sweeps import draws
 
@@ -32,7 +32,7 @@ def test_the_tile_program_selects_what_the_definition_does(
     fused = FUSED[name]
     data = {one: array for one, array in example(kind, length, seed, dtype).items() if one in fused.cascade.inputs()}
     known = {"sizes": {"t": 3, "n": length}, "dtypes": {one: str(array.dtype) for one, array in data.items()}}
-    plan = replace(fused.lower("c", **known).plan, level="block", segments=segments, block_streamed=16)
+    plan = with_choices(fused.lower("c", **known).plan, level="block", segments=segments, block_streamed=16)
     made = interpret(fused.lower("c", **known, plan=plan).program, data)["out"]
     np.testing.assert_array_equal(made, fused.reference(**data).astype(made.dtype))
 
@@ -73,9 +73,9 @@ def test_elements_are_joined_tile_by_tile(name: str, length: int, seed: int, til
     sizes = {axis.name: extents[axis.name] for axis in fused.cascade.axes() if axis.size is None}
     known: Any = {"sizes": sizes, "dtypes": dict.fromkeys(data, "float32")}
     plan = fused.lower("c", **known).plan
-    whole = level == "row" and not plan.multiplies
-    plan = replace(plan, level="row" if whole else "block", block_streamed=max(tile, length) if whole else tile)
-    plan = replace(plan, segments=segments)
+    whole = level == "row" and not numbers_of(plan).multiplies
+    plan = with_choices(plan, level="row" if whole else "block", block_streamed=max(tile, length) if whole else tile)
+    plan = with_choices(plan, segments=segments)
     made, wanted = interpret(fused.lower("c", **known, plan=plan).program, data), fused.reference(**data)
     for one in fused.cascade.outputs:
         want = getattr(wanted, one.name) if len(fused.cascade.outputs) > 1 else wanted
@@ -84,7 +84,7 @@ def test_elements_are_joined_tile_by_tile(name: str, length: int, seed: int, til
 
 def test_lanes_hold_one_element_each() -> None:
     known: Any = {"sizes": {"t": 3, "n": 100}, "dtypes": {"x": "float32"}}
-    plan = replace(FUSED["argmax"].lower("c", **known).plan, level="thread")
+    plan = with_choices(FUSED["argmax"].lower("c", **known).plan, level="thread")
     with pytest.raises(ra.PlanError, match=r"which keeps several elements, .* Use level 'block'"):
         FUSED["topk values"].lower("c", **known, plan=plan)
 

@@ -16,6 +16,7 @@ from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.program import Contract, Loop, nested_statements
 from redalg.lower_tile.place.build import build
 from redalg.lower_tile.place.carried import Carried
+from redalg.strategies.schedule import numbers_of
 from tests.cases.cascades import Data, Example, cascades, data
 from tests.cases.kernels import fused, latent, problem, worst_error
 from tests.cases.problems import LEVELS, Problem, levelled, problems
@@ -50,7 +51,7 @@ def test_joining_loops_changes_nothing(drawn: Problem) -> None:
     made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
     with patch("redalg.lower_tile.place.build.fuse_row_loops", lambda body, tiles: body):
-        apart = build(made.stages, made.plan, made.problem, dtypes_out)
+        apart = build(made.stages, numbers_of(made.plan), made.problem, dtypes_out)
     assert len(apart.kernels[0].body) >= len(made.program.kernels[0].body)
     arguments = {one: array.numpy() for one, array in tensors.items()}
     first, second = interpret(apart, arguments), interpret(made.program, arguments)
@@ -65,7 +66,7 @@ def test_what_depends_on_the_row_alone_may_leave_the_loop(name: str) -> None:
     tensors = {one: torch.randn(shapes[one], generator=generator) for one in form.cascade.inputs()}
     made = form.lower("c", **problem(form, tensors))
     with patch.object(Carried, "hoisted", lambda _, expr: expr):
-        apart = build(made.stages, made.plan, made.problem, {"out": "float32"})
+        apart = build(made.stages, numbers_of(made.plan), made.problem, {"out": "float32"})
     assert "factor" not in str(apart)
     arguments = {one: array.numpy() for one, array in tensors.items()}
     first, second = interpret(apart, arguments)["out"], interpret(made.program, arguments)["out"]
@@ -81,7 +82,7 @@ def test_loops_of_one_step_are_no_loops(drawn: Problem) -> None:
     made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
     with patch("redalg.lower_tile.place.build.without_single_steps", lambda body: body):
-        kept = build(made.stages, made.plan, made.problem, dtypes_out)
+        kept = build(made.stages, numbers_of(made.plan), made.problem, dtypes_out)
     loops = [one for one in nested_statements(made.program.kernels[0].body) if isinstance(one, Loop)]
     assert all(one.stop - one.start != 1 for one in loops)
     before = [one for one in nested_statements(kept.kernels[0].body) if isinstance(one, Loop)]

@@ -7,7 +7,6 @@ their own (moves, a lag, neighbouring elements); here they ask for it together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -20,6 +19,7 @@ from sympy import Expr, exp
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
+from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import outputs_of, problem
 from tests.sweeps import draws
 
@@ -83,13 +83,13 @@ def check(names: tuple[str, ...], length: int, seed: int, tile: dict[str, Any]) 
     tensors = drawn(form, length, seed)
     known, wanted = problem(form, tensors), outputs_of(form.reference(**tensors))
     plan = form.lower("c", **known).plan
-    if plan.multiplies:
-        tile = {**tile, "level": plan.level}
+    if numbers_of(plan).multiplies:
+        tile = {**tile, "level": numbers_of(plan).level}
     elif form.form.places and tile["level"] == "thread":
         tile = {**tile, "level": "block"}
     if tile["level"] == "row":
         tile = {**tile, "segments": 1, "block_streamed": max(length, 4)}
-    program = form.lower("c", **known, plan=replace(plan, **tile)).program
+    program = form.lower("c", **known, plan=with_choices(plan, **tile)).program
     made = interpret(program, {name: one.numpy() for name, one in tensors.items()})
     for name, one in wanted.items():
         assert is_near(torch.from_numpy(made[name]).reshape(one.shape), one), name

@@ -4,7 +4,6 @@ plain sums; under several plans, in one segment and in three."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.lowering import Lowered
 from redalg.strategies.binding import bind_axes
+from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import problem, worst_error
 from tests.cases.wider import AFTER, AHEAD, APART, BESIDE, FORMS, PRODUCTS, ROUNDED, SIZES, SUMS, drawn
 from tests.sweeps import draws
@@ -67,13 +67,13 @@ def test_the_tile_program_equals_the_definition(name: str, target: str) -> None:
 @pytest.mark.parametrize("name", [name for name in FORMS if "scan" not in name])
 def test_three_segments_equal_the_definition(name: str) -> None:
     plan = lowered(name).plan
-    plan = replace(plan, segments=3, block_streamed=16, level="block")
+    plan = with_choices(plan, segments=3, block_streamed=16, level="block")
     assert_defined(name, interpreted(name, lowered(name, plan=plan)))
 
 
 @pytest.mark.parametrize(("name", "segments"), [("where the third is largest", 1), ("attention, normalised", 3)])
 def test_the_c_target_equals_the_definition(name: str, segments: int) -> None:
-    plan = replace(lowered(name).plan, segments=segments)
+    plan = with_choices(lowered(name).plan, segments=segments)
     assert_defined(name, {"out": fused(name)(**tensors(name), backend="tilelang", plan=plan)})
 
 
@@ -92,7 +92,7 @@ def test_stages_and_sums_keep_their_meaning_under_any_plan(name: str, tile: dict
     """p, then Σ f(x, p); out, then out'; t, then s = Σ g(t, u); r, then Σ s·r; d, then Σ_j f(d[j]); Σ (f·h)·g by c."""
     plan = lowered(name).plan
     tile = {**tile, "block_row": 1} if plan.binding.row is None else tile
-    plan = replace(plan, **tile, level="block")
+    plan = with_choices(plan, **tile, level="block")
     assert_defined(name, interpreted(name, lowered(name, plan=plan)))
 
 
@@ -141,7 +141,9 @@ def test_what_every_row_would_reduce_again_is_made_ahead(length: int) -> None:
 def test_a_stage_reads_what_is_as_narrow_as_before() -> None:
     """A stage after the loop's, which reads float32, leaves the loop's own products to tensor cores."""
     sizes = {"q": 128, "k": 256, "d": 64, "e": 64}
-    assert fused("norm of attention").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16")).plan.tensor_cores
+    assert numbers_of(
+        fused("norm of attention").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16")).plan
+    ).tensor_cores
 
 
 @pytest.mark.parametrize("rows", [1, 1024])
@@ -152,7 +154,7 @@ def test_what_is_the_same_for_all_queries_is_made_ahead(rows: int) -> None:
         "sm_90a", {"q": rows, "k": 256, "d": 64, "e": 64}, dict.fromkeys("QKV", "float16")
     )
     assert [stage.outputs[0].axes for stage in one.stages.ahead] == [(ra.axes("k"),)]
-    assert one.plan.tensor_cores
+    assert numbers_of(one.plan).tensor_cores
 
 
 def test_values_of_the_same_axes_are_made_by_one_stage() -> None:

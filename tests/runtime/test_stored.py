@@ -1,70 +1,108 @@
-"""Kernels on disk: where they are kept, and that a later process loads one without TileLang."""
+"""Schedules in files: the levels over roles, and what files of the format before held."""
 
 from __future__ import annotations
 
+import gzip
 import json
-import os
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from redalg import BackendError
-from redalg.runtime.compile import cache, stored
-from redalg.runtime.compile.compile import compile_source, digest
+import redalg as ra
+from redalg.runtime.known import stored, tuned
+from redalg.runtime.lowering import space_for
+from redalg.strategies.levels import Grid, Level
+from redalg.strategies.schedule import choices_of, with_choices
 from tests.cases.kernels import fused
+from tests.house.source import ROOT
+from tests.strategies.test_schedule import SPACES
 
-PROCESS = """
-import sys
-from tests.cases.kernels import fused
-from redalg.runtime.compile.compile import compile_source
-source = fused("rows").lower("sm_90a", {"b": 4, "n": 64}, {"x": "float32"}).source
-kernel = compile_source(source)
-import tvm_ffi
-descriptors = tvm_ffi.get_global_func("__tvm_tensormap_create_tiled", allow_missing=True)
-print("tilelang" in sys.modules, callable(kernel.run), descriptors is not None)
-compile_source(fused("rows").lower("sm_90a", {"b": 4, "n": 65}, {"x": "float32"}).source)
-"""
+BEFORE = ROOT / "tests" / "runtime" / "tuned-format-2.json.gz"
 
 
-def test_the_folder_is_what_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    assert cache.folder() == tmp_path
-    monkeypatch.delenv(cache.VARIABLE)
-    assert cache.folder().name == "redalg"
+@pytest.mark.parametrize("name", SPACES)
+def test_what_is_written_is_read(name: str) -> None:
+    form, sizes, dtypes, card = SPACES[name]
+    space = space_for(fused(form).form, card, sizes, dtypes)
+    for schedule in space.plans():
+        line = json.loads(json.dumps(stored.written(schedule)))
+        assert stored.read(line, space.binding, space.device) == schedule
+        assert stored.read(stored.from_choices(choices_of(schedule)), space.binding, space.device) == schedule
 
 
-def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file"))
-    source = fused("logsumexp").lower("c", {"b": 3, "n": 5}, {"x": "float32"}).source
-    with pytest.raises(BackendError, match=r"file cannot be written .*Set REDALG_CACHE_DIR"):
-        compile_source(source)
+def test_the_names_of_axes_do_not_matter() -> None:
+    lines = []
+    for suffix in ("", "_other"):
+        n = ra.axes("n" + suffix)
+        form = ra.fuse(ra.var(ra.tensor(f"x[b{suffix},n{suffix}]"), n))
+        space = space_for(form.form, "H200", {"b" + suffix: 4, "n" + suffix: 10**5}, {"x": "float32"})
+        lines.append([stored.written(schedule) for schedule in space.plans()])
+    assert lines[0] == lines[1]
 
 
-@pytest.mark.slow
-def test_a_second_process_loads_without_tilelang(tmp_path: Path) -> None:
-    """TileLang compiles for CUDA on a machine that has none; only a launch needs one."""
-    pytest.importorskip("tilelang")
-    if not any((Path(one) / "nvcc").is_file() for one in os.environ["PATH"].split(os.pathsep)):
-        pytest.skip("nvcc is not installed")
-    known = {**os.environ, "REDALG_CACHE_DIR": str(tmp_path)}
-    known.pop("TILELANG_CACHE_DIR", None)
-    said = [
-        subprocess.run([sys.executable, "-c", PROCESS], env=known, check=True, capture_output=True, text=True).stdout
-        for _ in range(2)
-    ]
-    assert said == ["True True True\n", "False True True\n"]
-    for note in (tmp_path / "kernels").glob("*.json"):
-        Path(json.loads(note.read_text(encoding="utf-8"))["library"]).unlink()
-    again = subprocess.run([sys.executable, "-c", PROCESS], env=known, check=True, capture_output=True, text=True)
-    assert again.stdout.startswith("True")  # what is gone is compiled anew
+def test_the_definition_is_a_word() -> None:
+    space = space_for(fused("variance").form, "H200", {"b": 4, "n": 100}, {"x": "float32"})
+    plain = ra.Definition(space.device)
+    assert stored.read(stored.written(plain), space.binding, space.device) == plain
+    assert stored.from_choices({"form": "unfused"}) == stored.written(plain) == "definition"
 
 
-def test_what_was_not_kept_is_not_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    source = fused("logsumexp").lower("sm_90a", {"b": 3, "n": 5}, {"x": "float32"}).source
-    assert stored.find(digest(source)) is None
-    stored.note_library(digest(source), object())
-    assert stored.find(digest(source)) is None
+def test_a_warp_for_a_tile_is_a_block_of_one_warp() -> None:
+    """The level `warp` of the format before gave the kernel that `block` gives with 32 threads."""
+    space = space_for(fused("variance").form, "H200", {"b": 4, "n": 10**5}, {"x": "float32"})
+    ruled = with_choices(space.ruled, level="block", threads=32, block_streamed=1024)
+    choices = choices_of(ruled)
+    assert stored.from_choices({**choices, "level": "warp"}) == stored.from_choices(choices)
+
+
+@pytest.mark.parametrize("broken", [{"threads": 64}, {"form": "online"}, {}])
+def test_foreign_choices_are_refused(broken: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a plan has the choices block_row"):
+        stored.from_choices(broken)
+
+
+# ---- the format before -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """The pack that shipped with the format before: 127 entries."""
+    path = tmp_path / "H200.json"
+    path.write_bytes(gzip.decompress(BEFORE.read_bytes()))
+    return path
+
+
+def test_the_pack_of_the_format_before_holds_the_same_schedules(before: Path) -> None:
+    """Of the same problems, at the same sizes, with the same times; `make replay` compares the sources of its rows."""
+    old, new = tuned.parse_file(before), tuned.parse_file(tuned.PACKS / "H200.json")
+    assert old is not None
+    assert len(old) == 127
+    assert new is not None
+    assert old.keys() == new.keys()
+    for name, entry in new.items():
+        had, has = levels(old[name].schedule), levels(entry.schedule)
+        padding = () if Grid("column", 16) in has else (Grid("column", 16),)  # columns that no axis gives
+        assert tuple(level for level in had if level not in padding) == has
+        assert replace(old[name], schedule=entry.schedule) == entry
+
+
+def levels(line: stored.Line) -> tuple[Level, ...]:
+    return () if line == stored.DEFINITION else stored.parsed(line)
+
+
+def test_a_file_of_the_format_before_is_added_to(before: Path) -> None:
+    entries = tuned.parse_file(before) or {}
+    first = next(iter(entries.values()))
+    tuned.add_entries(before, [first])
+    assert json.loads(before.read_text(encoding="utf-8"))["format"] == tuned.FORMAT
+    assert tuned.parse_file(before) == entries
+
+
+def test_another_version_before_is_not_known(before: Path) -> None:
+    content = json.loads(before.read_text(encoding="utf-8"))
+    content["entries"][0]["key"]["redalg"] = "0.0.9"
+    before.write_text(json.dumps(content), encoding="utf-8")
+    entries = tuned.parse_file(before) or {}
+    assert sorted({entry.key.planner for entry in entries.values()}) == [0, tuned.PLANNER]

@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 import redalg as ra
 from redalg.runtime.call import sizes as sized
 from redalg.runtime.compile import cache
-from redalg.runtime.known import tuned
+from redalg.runtime.known import stored, tuned
 from redalg.runtime.known.naming import naming
 from redalg.runtime.lowering import problem_of, space_for
 from redalg.strategies.device import device_for
-from redalg.strategies.plan import CHOICES, TUNED, Plan
+from redalg.strategies.plan import CHOICES
 from redalg.strategies.rules.rules import choose
+from redalg.strategies.schedule import TUNED, Schedule, choices_of, numbers_of, with_choices
 from redalg.strategies.search.space import Space
 from tests.cases.kernels import fused
 
@@ -50,17 +51,17 @@ def space(one: ra.Fused, sizes: dict[str, int], dtypes: dict[str, str], card: st
     return space_for(one.form, card, sizes, dtypes, **options)
 
 
-def other_plan(one: ra.Fused, sizes: dict[str, int], dtypes: dict[str, str]) -> Plan:
+def other_plan(one: ra.Fused, sizes: dict[str, int], dtypes: dict[str, str]) -> Schedule:
     """A plan of the space that the rules would not take."""
-    found = [plan for plan in space(one, sizes, dtypes).plans() if plan.segments == 1]
+    found = [plan for plan in space(one, sizes, dtypes).plans() if numbers_of(plan).segments == 1]
     return next(plan for plan in found if plan != found[0])
 
 
-def entry(one: ra.Fused, plan: Plan, sizes: dict[str, int] = SIZES, dtypes: dict[str, str] = DTYPES,
+def entry(one: ra.Fused, plan: Schedule, sizes: dict[str, int] = SIZES, dtypes: dict[str, str] = DTYPES,
           **options: str) -> tuned.Entry:  # fmt: skip
     problem = space(one, sizes, dtypes, plan.device.part, **options).problem
     key, known = tuned.problem_key(one.form, problem, plan.device), tuned.key_sizes(one.form, problem)
-    return tuned.Entry(key, known, plan.choices(), 10.0, 12.0)
+    return tuned.Entry(key, known, stored.written(plan), 10.0, 12.0)
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ for name, sizes, dtypes in (("attention", dict(b=2, h=4, q=512, k=512, d=64, e=6
                             ("variance", dict(b=128, n=4096), {"x": "float32"})):
     form = fused(name).form
     space = space_for(form, "H200", sizes, dtypes)
-    print(tuned.key_of(form, space.problem, space.device).digest)
+    print(tuned.problem_key(form, space.problem, space.device).digest)
 """
 
 
@@ -96,7 +97,7 @@ def test_a_key_tells_apart_what_changes_results(form: ra.Fused, monkeypatch: pyt
 
     keys = [digest(), digest(fused("variance")), digest(dtypes={"x": "float16"}), digest(card="H100"),
             digest(sizes={"b": 129, "n": 4096}), digest(empty="zero"), digest(precision="tf32")]  # fmt: skip
-    monkeypatch.setattr(tuned, "VERSION", "0.2.0")
+    monkeypatch.setattr(tuned, "PLANNER", 2)
     keys.append(digest())
     monkeypatch.setattr(tuned, "tilelang_version", lambda: "0.1.16")
     keys.append(digest())
@@ -170,9 +171,13 @@ def test_no_bytes_crash_the_reader(tmp_path_factory: pytest.TempPathFactory, dat
 
 BROKEN: dict[str, Callable[[dict[str, Any]], object]] = {
     "no key": lambda line: line.pop("key"),
-    "no such choice": lambda line: line["plan"].update(colour="red"),
-    "a choice is missing": lambda line: line["plan"].pop("threads"),
-    "a choice of another kind": lambda line: line["plan"].update(threads=[128]),
+    "no such attribute": lambda line: line["schedule"][0][1].update(colour="red"),
+    "no such level": lambda line: line["schedule"].append(["Sideways", {}]),
+    "no innermost level": lambda line: line["schedule"].clear(),
+    "an attribute of another kind": lambda line: line["schedule"][0][1].update(tile=[128]),
+    "an attribute out of range": lambda line: line["schedule"][0][1].update(tile=0),
+    "no schedule": lambda line: line.pop("schedule"),
+    "a word for a schedule": lambda line: line.update(schedule="fast"),
     "a time in words": lambda line: line.update(measured_us="fast"),
     "sizes are a list": lambda line: line.update(sizes=[1, 2]),
 }
@@ -227,26 +232,26 @@ def test_the_pack_goes_before_the_cache_and_the_cache_before_the_rules(form: ra.
     pack(entry(form, plans[1]))
     from_pack = form.lower("H200", SIZES, DTYPES).plan
     assert [rules.origin, from_cache.origin, from_pack.origin] == [rules.origin, "cache", "pack"]
-    assert [from_cache.choices(), from_pack.choices()] == [plans[0].choices(), plans[1].choices()]
+    assert [choices_of(from_cache), choices_of(from_pack)] == [choices_of(plans[0]), choices_of(plans[1])]
     assert from_cache.predicted_us == 12.0
 
 
 def test_what_was_measured_at_the_very_sizes_goes_before_the_buckets(form: ra.Fused) -> None:
     """Someone who tunes gets what was found, though the pack has another size of the bucket."""
     other = {"b": 100, "n": 4096}
-    plans = [plan for plan in space(form, SIZES, DTYPES).plans() if plan.segments == 1]
+    plans = [plan for plan in space(form, SIZES, DTYPES).plans() if numbers_of(plan).segments == 1]
     pack(entry(form, plans[1], other))
-    assert form.lower("H200", SIZES, DTYPES).plan.choices() == plans[1].choices()
+    assert choices_of(form.lower("H200", SIZES, DTYPES).plan) == choices_of(plans[1])
     tuned.remember(entry(form, plans[2]))
-    assert form.lower("H200", SIZES, DTYPES).plan.choices() == plans[2].choices()
-    assert form.lower("H200", other, DTYPES).plan.choices() == plans[1].choices()
+    assert choices_of(form.lower("H200", SIZES, DTYPES).plan) == choices_of(plans[2])
+    assert choices_of(form.lower("H200", other, DTYPES).plan) == choices_of(plans[1])
 
 
 def test_of_two_at_the_very_sizes_the_faster_is_taken(form: ra.Fused) -> None:
-    plans = [plan for plan in space(form, SIZES, DTYPES).plans() if plan.segments == 1]
+    plans = [plan for plan in space(form, SIZES, DTYPES).plans() if numbers_of(plan).segments == 1]
     pack(entry(form, plans[1]))
     tuned.remember(replace(entry(form, plans[2]), measured_us=9.0))
-    assert form.lower("H200", SIZES, DTYPES).plan.choices() == plans[2].choices()
+    assert choices_of(form.lower("H200", SIZES, DTYPES).plan) == choices_of(plans[2])
 
 
 def test_the_switch_ignores_both(form: ra.Fused, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,8 +287,8 @@ def test_a_given_plan_is_taken_as_it_is(form: ra.Fused) -> None:
     wanted = choose(form.form, space(form, SIZES, DTYPES).problem, "H200")
     assert form.lower("H200", SIZES, DTYPES, plan=wanted).plan == wanted
     remembered = form.lower("H200", SIZES, DTYPES).plan
-    broken = replace(remembered, level="row", block_streamed=64)
-    with pytest.raises(ra.PlanError, match="row"):
+    broken = with_choices(remembered, level="row", block_streamed=64)
+    with pytest.raises(ra.PlanError, match="in one tile of 64 elements"):
         form.lower("H200", SIZES, DTYPES, plan=broken)
 
 
@@ -292,7 +297,7 @@ def test_sizes_of_the_bucket_share_a_plan_that_their_space_holds() -> None:
     plan = other_plan(one, ATTENDED, HALVES)
     pack(entry(one, plan, ATTENDED, HALVES))
     near = {**ATTENDED, "b": 2, "q": 448}
-    assert one.lower("H200", near, HALVES).plan.choices() == plan.choices()
+    assert choices_of(one.lower("H200", near, HALVES).plan) == choices_of(plan)
     assert one.lower("H200", {**ATTENDED, "q": 256}, HALVES).plan.origin not in TUNED
 
 
@@ -300,16 +305,18 @@ def test_a_plan_whose_row_is_too_short_for_the_actual_sizes_is_passed_over(form:
     """600 elements in one tile of 640; a row of 1000, of the same bucket, does not fit into it."""
     short = {"b": 128, "n": 600}
     plan = next(
-        plan for plan in space(form, short, DTYPES).plans() if plan.level == "row" and plan.block_streamed < 1000
+        plan
+        for plan in space(form, short, DTYPES).plans()
+        if numbers_of(plan).level == "row" and numbers_of(plan).block_streamed < 1000
     )
     pack(entry(form, plan, short))
-    assert form.lower("H200", short, DTYPES).plan.choices() == plan.choices()
+    assert choices_of(form.lower("H200", short, DTYPES).plan) == choices_of(plan)
     assert form.lower("H200", {"b": 128, "n": 1000}, DTYPES).plan.origin not in TUNED
 
 
 def test_a_plan_that_does_not_build_gives_way_to_the_next_source(form: ra.Fused) -> None:
     plan = other_plan(form, SIZES, DTYPES)
-    broken = replace(plan, level="row", block_streamed=64, segments=1)
+    broken = with_choices(plan, level="row", block_streamed=64, segments=1)
     pack(entry(form, broken))
     assert form.lower("H200", SIZES, DTYPES).plan.origin not in TUNED
     tuned.remember(entry(form, plan))
@@ -318,7 +325,7 @@ def test_a_plan_that_does_not_build_gives_way_to_the_next_source(form: ra.Fused)
 
 def test_a_plan_that_does_not_fit_gives_way_too() -> None:
     one, sizes = fused("attention"), {**ATTENDED, "k": 4096}
-    plan = replace(
+    plan = with_choices(
         choose(one.form, space(one, sizes, HALVES).problem, "H200"), block_row=256, block_streamed=256, stages=4
     )
     with pytest.raises(ra.PlanError, match="shared memory"):
@@ -338,16 +345,20 @@ def test_a_space_admits_its_own_plans_and_no_others(data: st.DataObject) -> None
     listed = list(made.grown())
     plan = data.draw(st.sampled_from(listed))
     choice = data.draw(st.sampled_from([one for one in CHOICES if one not in ("block_merged", "tensor_cores")]))
-    value = data.draw(st.sampled_from(sorted({getattr(one, choice) for one in listed} | {getattr(plan, choice)})))
-    changed = replace(plan, **{choice: value})
-    chosen = {tuple(one.choices()[name] for name in CHOICES if name != "block_merged") for one in listed if legal(one)}
-    key = tuple(changed.choices()[name] for name in CHOICES if name != "block_merged")
-    assert made.admits(changed) == (key in chosen)
+    value = data.draw(st.sampled_from(sorted({choices_of(one)[choice] for one in listed}, key=str)))
+    other = with_choices(plan, **{choice: value})
+    chosen = {known_by(one) for one in listed if legal(one)}
+    assert made.admits(other) == (known_by(other) in chosen)
 
 
-def legal(plan: Plan) -> bool:
+def known_by(plan: Schedule) -> tuple[Any, ...]:
+    """The choices of a schedule, without the rows that are merged together, which follow from the others."""
+    return tuple(value for name, value in choices_of(plan).items() if name != "block_merged")
+
+
+def legal(plan: Schedule) -> bool:
     try:
-        plan.verify()
+        numbers_of(plan).verify()
     except ra.PlanError:
         return False
     return True
@@ -374,7 +385,7 @@ def test_a_warm_call_asks_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     form, x = fused("logsumexp"), torch.randn(3, 40)
     before = form(x=x, backend="tilelang")
 
-    def refuse(*_: object) -> Iterator[Plan]:
+    def refuse(*_: object) -> Iterator[Schedule]:
         raise AssertionError("a warm call looked for tuned plans")
 
     monkeypatch.setattr(tuned, "read_entries", refuse)

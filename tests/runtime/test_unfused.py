@@ -20,14 +20,13 @@ from benchmarks import sweep, tune
 from benchmarks.families import FAMILIES
 from redalg.library import chained_product
 from redalg.runtime.call import sizes as sizing
-from redalg.runtime.known import tuned
+from redalg.runtime.known import stored, tuned
 from redalg.runtime.lowering import space_for, unfused_at
 from redalg.runtime.tune import tuner
 from redalg.runtime.unfused import unfused
-from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
 from redalg.strategies.model.unfused import predicted
-from redalg.strategies.plan import Plan, unfused_plan
+from redalg.strategies.schedule import AnySchedule, Definition
 from redalg.strategies.search.search import Found, Limits, Trial
 from redalg.strategies.search.space import Space
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
@@ -59,7 +58,7 @@ def space(form: ra.Fused, sizes: dict[str, int], dtype: str, card: str = "H200",
     return space_for(form.form, card, sizes, dict.fromkeys(form.cascade.inputs(), dtype), **options)
 
 
-def plain_plan(form: ra.Fused, sizes: dict[str, int], dtype: str = "float32", card: str = "c") -> Plan:
+def plain_plan(form: ra.Fused, sizes: dict[str, int], dtype: str = "float32", card: str = "c") -> Definition:
     """The unfused plan of the list, without the list."""
     return unfused.admitted(form.form, space(form, sizes, dtype, card)).plan
 
@@ -119,7 +118,7 @@ def test_any_sizes_and_strides_and_libraries(data: st.DataObject) -> None:
     wanted = CHAIN.reference(**given_)
     if data.draw(st.booleans(), "numpy"):
         given_ = {name: one.numpy() for name, one in given_.items()}
-    plan = unfused_plan(device_for("c"), bind_axes(CHAIN.form, known))
+    plan = Definition(device_for("c"))
     around = known["b"] * sum(known[one] * known[two] for one, two in ("mk", "kn", "nh", "mh"))
     if known["b"] * known["m"] * known["n"] > unfused.MEMORY * around:
         with pytest.raises(ra.PlanError, match="bytes would lie between"):
@@ -179,7 +178,7 @@ def test_elsewhere_it_is_refused_with_the_reason(name: str) -> None:
     sizes = {str(one): one.size or 16 for one in form.cascade.axes()}
     one = space(form, sizes, dtype)
     assert unfused.offered(form.form, one) is None
-    plan = unfused_plan(one.device, one.binding)
+    plan = Definition(one.device)
     with pytest.raises(ra.PlanError, match=said) as refused:
         unfused_at(form.form, "H200", one.problem, plan)
     assert str(refused.value).endswith("Take one of the kernels that `fused.plans` lists.")
@@ -210,7 +209,7 @@ def test_of_the_kernels_cases_what_is_admitted_is_right() -> None:
     assert len(seen) < len(CASES) / 3
 
 
-def plan_admitted(form: ra.Fused, known: dict[str, Any], empty: str) -> Plan | None:
+def plan_admitted(form: ra.Fused, known: dict[str, Any], empty: str) -> Definition | None:
     extents = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None}
     options = {"empty": empty, "shapes": known["shapes"]}
     made = unfused.offered(form.form, space_for(form.form, "c", extents | known["sizes"], known["dtypes"], **options))
@@ -270,11 +269,16 @@ def test_more_work_and_more_operations_take_longer() -> None:
 
 
 def remembered(
-    form: ra.Fused, sizes: dict[str, int], plan: Plan, measured_us: float, dtype: str = "bfloat16", card: str = "H200"
+    form: ra.Fused,
+    sizes: dict[str, int],
+    plan: AnySchedule,
+    measured_us: float,
+    dtype: str = "bfloat16",
+    card: str = "H200",
 ) -> tuned.Entry:
     one = space(form, sizes, dtype, card)
     sized, key = tuned.key_sizes(form.form, one.problem), tuned.problem_key(form.form, one.problem, one.device)
-    return tuned.Entry(key, sized, plan.choices(), measured_us, 9.4)
+    return tuned.Entry(key, sized, stored.written(plan), measured_us, 9.4)
 
 
 @pytest.mark.slow
@@ -320,12 +324,12 @@ def test_it_is_remembered_for_its_very_sizes_alone() -> None:
     tuned.remember(remembered(CHAIN, G6, plain_plan(CHAIN, G6, "bfloat16", "H200"), 9.1))
     assert CHAIN.plan(G6, "bfloat16", "H200").form == "unfused"
     other = space(CHAIN, {**G6, "m": 500}, "bfloat16")
-    assert list(tuned.remembered(CHAIN.form, other, next(other.plans()))) == []
+    assert list(tuned.remembered(CHAIN.form, other)) == []
 
 
 def test_an_entry_is_read_as_it_was_kept_and_others_load_unchanged() -> None:
     kept = remembered(CHAIN, G6, plain_plan(CHAIN, G6, "bfloat16", "H200"), 9.1)
-    assert dict(kept.plan) == {"form": "unfused"}
+    assert kept.schedule == "definition"
     path = tuned.remember(kept)
     assert tuned.read_entries(path) == {kept.name: kept}
     shipped = Path(ra.__file__).parent / "tuned" / "H200.json"

@@ -23,8 +23,8 @@ from redalg.lower_tile.ir.program import Copy, Kernel, Loop, Region, Statement
 from redalg.runtime.lowering import built, lower_passes, space_for
 from redalg.strategies.model.cost import mcfuser, predict
 from redalg.strategies.model.traffic import Traffic
-from redalg.strategies.plan import Plan
 from redalg.strategies.rules.rules import choose
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 from redalg.strategies.search.space import DOUBT, DOUBT_US, SLACK, Space, is_power_of_two
 from tests.cases.kernels import fused
 
@@ -41,12 +41,12 @@ def space(family: str, row: str) -> Space:
     return space_of(FAMILIES[family], rows[row], "sm_90a")
 
 
-def sampled(family: str, row: str, count: int) -> list[Plan]:
+def sampled(family: str, row: str, count: int) -> list[Schedule]:
     first, *others = space(family, row).plans()
     return [first, *Random(0).sample(others, min(count, len(others)))]
 
 
-def programs(family: str, row: str, count: int) -> Iterator[tuple[Plan, Kernel]]:
+def programs(family: str, row: str, count: int) -> Iterator[tuple[Schedule, Kernel]]:
     """The streaming kernels of plans that fit."""
     one = space(family, row)
     for plan in sampled(family, row, count):
@@ -69,8 +69,8 @@ def test_plans_are_legal_different_and_begin_with_the_rules(family: str, row: st
     assert len(set(plans)) == len(plans) > 20
     assert [str(plan) for plan in plans] == [str(plan) for plan in one.plans()]
     for plan in plans:
-        plan.verify()
-        assert Traffic(one.outline, plan).smem_bytes <= SLACK * plan.device.smem_bytes or plan == plans[0]
+        numbers_of(plan).verify()
+        assert Traffic(one.outline, numbers_of(plan)).smem_bytes <= SLACK * plan.device.smem_bytes or plan == plans[0]
 
 
 @pytest.mark.sweep(3)
@@ -107,9 +107,11 @@ def depths(body: tuple[Statement, ...], depth: int = 0) -> Iterator[tuple[str, i
 def test_loads_stand_where_the_dag_places_them(family: str, row: str) -> None:
     one, compared = space(family, row), 0
     for plan, kernel in programs(family, row, 12):
-        if plan.splits > 1:  # its producers' kernels have no streamed loop
+        if numbers_of(plan).splits > 1:  # its producers' kernels have no streamed loop
             continue
-        loads = {(load.statement.tensor.name, len(load.around)) for load in Traffic(one.outline, plan).loads}
+        loads = {
+            (load.statement.tensor.name, len(load.around)) for load in Traffic(one.outline, numbers_of(plan)).loads
+        }
         copies = {(name, depth) for name, depth in depths(kernel.body) if name in dict(loads)}
         assert copies <= loads, str(plan)
         assert {name for name, _ in copies} == {name for name, _ in loads if name in one.outline.widths}
@@ -123,11 +125,11 @@ def test_shared_memory_is_estimated() -> None:
     for family, row in ROWS:
         one = space(family, row)
         for plan in sampled(family, row, 12):
-            wide = replace(plan, device=replace(plan.device, smem_bytes=1 << 30))
+            wide = replace(plan, limits=replace(plan.device, smem_bytes=1 << 30))
             kernels = built(one.stages, [wide], one.problem).program.kernels
-            fits = max(smem_bytes(kernel, wide) for kernel in kernels) <= plan.device.smem_bytes
+            fits = max(smem_bytes(kernel, numbers_of(wide)) for kernel in kernels) <= plan.device.smem_bytes
             total += 1
-            right += fits == (Traffic(one.outline, plan).smem_bytes <= plan.device.smem_bytes)
+            right += fits == (Traffic(one.outline, numbers_of(plan)).smem_bytes <= plan.device.smem_bytes)
     assert right >= 0.95 * total
 
 
@@ -135,14 +137,14 @@ def test_shared_memory_is_estimated() -> None:
 def test_blocks_multiply_all_that_the_definition_does(family: str, row: str) -> None:
     flops = {one.name: one.flops for one in FAMILIES[family].rows(torch.device("cuda"))}[row]
     one = space(family, row)
-    ruled = Traffic(one.outline, next(iter(one.plans())))
+    ruled = Traffic(one.outline, numbers_of(next(iter(one.plans()))))
     assert ruled.flops * ruled.grid == flops
 
 
 # ---- the model -------------------------------------------------------------------------------------------------------
 
 
-def measured(family: str) -> Iterator[tuple[str, Space, Plan, float]]:
+def measured(family: str) -> Iterator[tuple[str, Space, Schedule, float]]:
     """(row, space, plan, microseconds) of plans drawn uniformly, on an H200."""
     for content in training.read(training.UNIFORM, family=family):
         for one in drawn(content):
@@ -177,7 +179,9 @@ def test_the_models_choice_is_near_the_best_that_was_measured() -> None:
 @pytest.mark.parametrize("family", SWEPT)
 def test_the_model_outdoes_its_first_version(family: str) -> None:
     def squared(model: Any) -> float:
-        return sum(log(model(one.outline, plan).time_us / time) ** 2 for _, one, plan, time in measured(family))
+        return sum(
+            log(model(one.outline, numbers_of(plan)).time_us / time) ** 2 for _, one, plan, time in measured(family)
+        )
 
     assert squared(predict) < squared(mcfuser)
 
@@ -201,16 +205,16 @@ def test_sweeps_share_out_their_draws() -> None:
     )
     assert whole == [*first, *rest[1:]]
     assert first[0] == rest[0] == replace(next(space("mha", "H1").plans()), origin="given")
-    assert not any(one.persistent for one in whole)
+    assert not any(numbers_of(one).persistent for one in whole)
     staying = [one.plan for one in drawn_by_name("mha", "H1", "sm_90a", Wish(4, persistent=True)).lowered]
-    assert [bool(one.persistent) for one in staying] == [False, True, True, True, True]
+    assert [bool(numbers_of(one).persistent) for one in staying] == [False, True, True, True, True]
 
 
 def test_twice_the_work_takes_no_less() -> None:
     one = space("mha", "H1")
     larger = space("mha", "H3")  # 16 heads instead of 8
     for plan in sampled("mha", "H1", 30):
-        assert predict(larger.outline, plan).time_us >= one.predict(plan).time_us
+        assert predict(larger.outline, numbers_of(plan)).time_us >= one.predict(plan).time_us
 
 
 @pytest.mark.slow
@@ -221,14 +225,14 @@ def test_the_preferred_plan_is_the_rules_or_promises_more() -> None:
         if taken != ruled:
             assert DOUBT * one.predict(taken).time_us + DOUBT_US < one.predict(ruled).time_us
             ranked = (plan for _, plan in one.ranked(("kernel",), persistent=False))
-            assert taken == next(plan for plan in ranked if is_power_of_two(plan.block_streamed))
-            assert not taken.persistent
-            assert taken.merge == "kernel"
+            assert taken == next(plan for plan in ranked if is_power_of_two(numbers_of(plan).block_streamed))
+            assert not numbers_of(taken).persistent
+            assert numbers_of(taken).merge == "kernel"
 
 
 def test_a_nest_is_written_as_the_paper_writes_it() -> None:
     one = space("chains", "G5")
     plan = next(iter(one.plans()))
-    assert str(Traffic(one.outline, replace(plan, block_inner=128)).nest) == "bmhnk"
-    assert str(Traffic(one.outline, replace(plan, block_inner=0)).nest) == "bmhn"
-    assert prod(Traffic(one.outline, plan).trips.values()) > 1
+    assert str(Traffic(one.outline, numbers_of(with_choices(plan, block_inner=128))).nest) == "bmhnk"
+    assert str(Traffic(one.outline, numbers_of(with_choices(plan, block_inner=0))).nest) == "bmhn"
+    assert prod(Traffic(one.outline, numbers_of(plan)).trips.values()) > 1

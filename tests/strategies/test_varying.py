@@ -14,6 +14,7 @@ from redalg.runtime.call import sizes
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.lowering import Lowered, problem_of
 from redalg.strategies.device import CORE
+from redalg.strategies.schedule import numbers_of, with_choices
 from redalg.strategies.varying import may_vary
 from tests.cases.kernels import K, Q, V, fused, problem, worst_error
 
@@ -110,7 +111,7 @@ def test_segments_at_many_sizes() -> None:
     """Workspaces and the merge have run-time sizes too."""
     form = fused("attention")
     lowered = lower(form, "sm_90a", (1, 1, 1, 3000), "b h q k")
-    assert lowered.plan.segments > 1
+    assert numbers_of(lowered.plan).segments > 1
     for sized in ((1, 1, 1, 3000), (2, 3, 5, 70), (1, 1, 2, 1)):
         tensors = drawn(form, *sized)
         made = interpret(lowered.program, {key: one.numpy() for key, one in tensors.items()})
@@ -160,11 +161,11 @@ def test_texts_differ_in_their_binding_alone() -> None:
     """One schedule, two targets: what follows the binding is the same, sizes included."""
     form = fused("causal")
     chip = lower(form, "sm_80", (2, 2, 64, 64), "b h q k").plan
-    core = replace(chip, device=CORE, tensor_cores=False)
+    core = replace(with_choices(chip, tensor_cores=False), limits=CORE)
     known = problem(form, drawn(form, 2, 2, 64, 64))
     texts = [
         str(form.lower(plan.device.target, **known, varying="bhqk", plan=plan, precision="tf32").source)
-        for plan in (replace(chip, tensor_cores=False), core)
+        for plan in (with_choices(chip, tensor_cores=False), core)
     ]
     one, other = (text[text.index("# ---- end of binding") :] for text in texts)
     assert one == other

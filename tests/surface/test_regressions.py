@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +10,7 @@ from sympy import Abs, Expr, Max, Min, Rational, exp, oo, sqrt
 import redalg as ra
 from redalg.errors import InputError, PlanError
 from redalg.lower_tile.check.interpret import interpret
+from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import CASES as KERNEL_CASES
 from tests.cases.kernels import SCORE, V, fused, problem, qkv, tensors_of, worst_error
 from tests.fuzz import one_axis
@@ -42,7 +41,7 @@ def test_an_extremum_that_met_nan_is_nan(segments: int) -> None:
     form = ra.fuse({"top": (1 * ra.max(x, n), "b"), "low": (2 * ra.min(x, n), "b")})
     data = torch.arange(600.0).reshape(2, 300)
     data[0, 7] = torch.nan
-    plan = replace(form.lower("c", **problem(form, {"x": data})).plan, segments=segments, block_streamed=16)
+    plan = with_choices(form.lower("c", **problem(form, {"x": data})).plan, segments=segments, block_streamed=16)
     for backend, options in (("numpy", {}), ("torch", {}), ("tilelang", {"plan": plan})):
         made = form(x=data, backend=backend, **options)
         assert torch.stack([made.top, made.low]).isnan().tolist() == [[True, False], [True, False]]
@@ -75,7 +74,7 @@ def test_columns_go_to_blocks_of_the_grid() -> None:
     tensors = qkv(1, 1, 8, 40, 8, 24)(torch.Generator().manual_seed(0))
     plan = form.lower("c", **problem(form, tensors)).plan
     for segments in (1, 2):
-        made = form(**tensors, backend="tilelang", plan=replace(plan, block_column=16, segments=segments))
+        made = form(**tensors, backend="tilelang", plan=with_choices(plan, block_column=16, segments=segments))
         assert worst_error(made, form.reference(**tensors)) <= 2e-6
 
 
@@ -131,7 +130,7 @@ def test_tiles_on_cuda_cores_come_in_sixteens() -> None:
     form, tensors = fused("attention"), tensors_of(KERNEL_CASES[0])
     plan = form.lower("sm_90a", **problem(form, tensors)).plan
     with pytest.raises(PlanError, match="whose tiles are a multiple of 16 streamed elements"):
-        form.lower("sm_90a", **problem(form, tensors), plan=replace(plan, block_streamed=30))
+        form.lower("sm_90a", **problem(form, tensors), plan=with_choices(plan, block_streamed=30))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_tiles_on_cuda_cores_come_in_sixteens() -> None:
         ({"sizes": {"b": 2, "n": -10}}, "give every axis a positive int"),
         ({"sizes": {"b": 2, "n": 3, "z": 4}}, "the axes are b, n"),
         ({"precision": "bf16"}, "precision='bf16' is not an option"),
-        ({"plan": "fast"}, "plan= should be a `Plan`, not a str"),
+        ({"plan": "fast"}, "plan= should be a `Schedule`, not a str"),
     ],
 )
 def test_source_checks_its_options(wrong: dict[str, object], said: str) -> None:
@@ -169,7 +168,7 @@ def test_a_parameter_beside_an_empty_row_in_an_exponent_is_no_nan(segments: int,
     form = ra.fuse(ra.sum(exp(t + s - ra.max(t + s, n)) * x, n))
     tensors = {"x": torch.ones(1, 40), "s": torch.full((1, 40), -torch.inf), "t": torch.tensor(sinks)}
     known = problem(form, tensors)
-    plan = replace(form.lower("c", **known).plan, segments=segments)
+    plan = with_choices(form.lower("c", **known).plan, segments=segments)
     made = interpret(form.lower("c", **known, plan=plan).program, {key: one.numpy() for key, one in tensors.items()})
     assert made["out"].tolist() == form(**tensors).tolist() == [0.0]
 
@@ -273,11 +272,11 @@ def test_sums_that_cancel_do_not_round_their_weights_apart(dtype: str) -> None:
     }  # fmt: skip
     data = {name: torch.from_numpy(one).to(getattr(torch, dtype)) for name, one in given.items()}
     known = problem(made, data)
-    one = made.lower("c", **known, plan=replace(made.lower("c", **known).plan, block_streamed=4))
+    one = made.lower("c", **known, plan=with_choices(made.lower("c", **known).plan, block_streamed=4))
     got = torch.as_tensor(interpret(one.program, {key: value.double().numpy() for key, value in data.items()})["out"])
     eps = torch.finfo(getattr(torch, dtype)).eps
     torch.testing.assert_close(got.double(), made.reference(**data).double(), rtol=2 * eps, atol=0)
-    assert not made.lower("sm_90a", **known).plan.tensor_cores
+    assert not numbers_of(made.lower("sm_90a", **known).plan).tensor_cores
 
 
 def test_sums_about_a_maximum_round_their_weights() -> None:
@@ -287,11 +286,11 @@ def test_sums_about_a_maximum_round_their_weights() -> None:
     s = ra.sum(Q * K, d)
     made = ra.fuse(ra.sum((s - ra.max(s, n)) * ra.softmax(s, n) * v, n), axes="b e")
     sizes = {"b": 128, "n": 256, "d": 64, "e": 64}
-    assert made.lower("sm_90a", sizes, dict.fromkeys("vQK", "bfloat16")).plan.tensor_cores
+    assert numbers_of(made.lower("sm_90a", sizes, dict.fromkeys("vQK", "bfloat16")).plan).tensor_cores
     apart = ra.sum((s - ra.max(s, n)) * ra.softmax(s, n) * v, n)
     both = apart - (ra.logsumexp(s, n) - ra.max(s, n)) * ra.sum(ra.softmax(s, n) * v, n)
     put_together = ra.fuse(both, axes="b e")
-    assert not put_together.lower("sm_90a", sizes, dict.fromkeys("vQK", "bfloat16")).plan.tensor_cores
+    assert not numbers_of(put_together.lower("sm_90a", sizes, dict.fromkeys("vQK", "bfloat16")).plan).tensor_cores
 
 
 @pytest.mark.parametrize("columns", [5, 33])

@@ -12,6 +12,7 @@ from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, TileProgram
 from redalg.lower_tile.text.bindings import BEGIN, END
 from redalg.runtime.lowering import Lowered
+from redalg.strategies.schedule import Definition, with_choices
 from tests.cases.kernels import fused
 
 PROBLEMS = {
@@ -55,12 +56,12 @@ def test_one_dtype_for_all_tensors() -> None:
 
 def test_source_of_several_segments(golden) -> None:
     made = lowered("attention")
-    made = lowered("attention", plan=replace(made.plan, segments=2))
+    made = lowered("attention", plan=with_choices(made.plan, segments=2))
     golden("attention.segments", made.source.text)
 
 
 def test_program_of_parts_merged_in_the_launch(golden) -> None:
-    made = lowered("variance", plan=replace(lowered("variance").plan, segments=2, merge="launch"))
+    made = lowered("variance", plan=with_choices(lowered("variance").plan, segments=2, merge="launch"))
     golden("variance.launch", f"{made.plan}\n\n{made.program}\n")
 
 
@@ -69,18 +70,18 @@ def test_one_text_for_cuda_and_c(name: str) -> None:
     """Under one plan the two targets' texts differ only between the marks of the binding header."""
     cuda = lowered(name)
     c_device = lowered(name, "c").plan.device
-    plan = replace(cuda.plan, device=c_device, tensor_cores=False, warp_specialized=False)
-    plans = (replace(cuda.plan, tensor_cores=False), plan)
+    plan = replace(with_choices(cuda.plan, tensor_cores=False, warp_specialized=False), limits=c_device)
+    plans = (with_choices(cuda.plan, tensor_cores=False), plan)
     texts = [lowered(name, plan.device.target, plan=plan).source.text for plan in plans]
     bodies = []
     for text, one in zip(texts, plans, strict=True):
         before, rest = text.split(BEGIN.format(target=one.device.target))
-        bodies.append((before.split("Plan:")[0], rest.split(END)[1]))
+        bodies.append((before.split("Schedule:")[0], rest.split(END)[1]))
     assert bodies[0] == bodies[1]
 
 
 def test_a_plan_that_exceeds_shared_memory() -> None:
-    plan = replace(lowered("attention").plan, block_row=256, block_streamed=2048, stages=1)
+    plan = with_choices(lowered("attention").plan, block_row=256, block_streamed=2048, stages=1)
     with pytest.raises(PlanError) as error:
         lowered("attention", plan=plan)
     assert str(error.value) == (
@@ -124,7 +125,7 @@ def test_verify_refuses_a_broken_program(kind: type) -> None:
 
 def test_a_plan_names_its_form() -> None:
     assert [one.kind for one in fused("causal").forms] == ["online", "unfused"]
-    plan = replace(lowered("attention").plan, form="unfused")
+    plan = Definition(lowered("attention").plan.device)
     with pytest.raises(PlanError) as error:
         lowered("attention", plan=plan)
     assert str(error.value) == (

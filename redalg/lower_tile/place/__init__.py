@@ -1,1 +1,1 @@
-"""FusedForm + Plan -> TileProgram: state, loads, loops and kernels."""
+"""FusedForm + Schedule -> TileProgram: state, loads, loops and kernels."""

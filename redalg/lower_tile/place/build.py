@@ -1,4 +1,4 @@
-"""FusedForm + Plan -> TileProgram: one kernel for Single-Segment, two for Multi-Segment.
+"""FusedForm + Schedule -> TileProgram: one kernel for Single-Segment, two for Multi-Segment.
 
 Single-Segment: empty state; loop over the row's tiles; finish; outputs (`single`).
 Multi-Segment: the same loop over a part, its state to a workspace; then merge the parts; finish; outputs (`segments`).
@@ -29,6 +29,7 @@ from redalg.lower_tile.place.single import single_segment, split_producers
 from redalg.lower_tile.place.split import check_splits
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.rules import chosen, smaller
+from redalg.strategies.schedule import numbers_of, schedule_of
 
 
 def build(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
@@ -54,17 +55,13 @@ def kernels_of(
     length = problem.sizes[plan.binding.streamed.name]
     if plan.level == "row" and not plan.block_streamed >= length:
         raise PlanError(
-            f"the plan holds a row in one tile of {plan.block_streamed} elements, and axis {plan.binding.streamed} has "
-            f"{length}. Use block_streamed of at least that, or another level."
-        )
-    if plan.form != form.kind:
-        raise PlanError(
-            f"the plan asks for the {plan.form} form, and the tile program holds the {form.kind} form alone so far."
+            f"schedule `{plan}` holds axis {plan.binding.streamed} in one tile of {plan.block_streamed} elements, and "
+            f"the axis has {length}. Use a Whole tile of at least that, or a Loop."
         )
     if plan.level == "thread" and not form.is_lanewise and not (form.is_tilted and form.shares_slopes):
         raise PlanError(
-            f"the plan keeps a state in every lane, which has no place for a scaled pivot that no sum over "
-            f"{form.cascade.axis} finds. Use level 'block'."
+            f"schedule `{plan}` keeps a state in every lane, which has no place for a scaled pivot that no sum over "
+            f"{form.cascade.axis} finds. Put Lanes inside the Loop."
         )
     check_selections(form, plan)
     check_splits(form, plan)
@@ -84,10 +81,10 @@ def ruled(
     If the loop's own plan has loading warps, the stage has no pipeline: the compiler would give them to any pipeline.
     If no plan fits, the kernels are those of the first plan.
     """
-    plan = chosen(stage, problem, main.device)
+    plan = numbers_of(chosen(stage, problem, main.device))
     plan = replace(plan, warp_specialized=False, stages=0 if main.warp_specialized else plan.stages)
     made = []
-    for candidate in smaller(plan):
+    for candidate in map(numbers_of, smaller(schedule_of(plan))):
         kernels, workspaces = kernels_of(stage, candidate, problem, dtypes, also)
         made.append((tuple(replace(kernel, plan=candidate) for kernel in kernels), workspaces))
         if all(smem_bytes(kernel, candidate) <= candidate.device.smem_bytes for kernel in kernels):

@@ -23,7 +23,7 @@ from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.producers import Production
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.rules import power_of_two, splittable
+from redalg.strategies.rules.parts import power_of_two, splittable
 
 SPLIT = index("split")
 SUMMED_ROWS, SUMMED_ELEMENTS = 16, 256
@@ -55,8 +55,8 @@ def check_splits(form: FusedForm, plan: Plan) -> None:
     """Refuse a split of a producer that is no plain sum."""
     if plan.splits > 1 and not splittable(form, plan.binding):
         raise PlanError(
-            f"plan `{plan}` splits the inner axes of this form's producers, of which one is no plain sum over an axis "
-            "for every row and streamed element. Use splits=1."
+            f"schedule `{plan}` cuts the inner axes of this form's producers into parts, and a producer is no plain "
+            "sum over an axis for every row and streamed element. Leave Parts of the inner axes out."
         )
 
 

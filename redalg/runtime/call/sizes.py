@@ -41,7 +41,8 @@ from redalg.runtime.lowering import (
 from redalg.runtime.unfused.unfused import Unfused
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
-from redalg.strategies.plan import Plan, Problem, shape_of
+from redalg.strategies.plan import Problem, shape_of
+from redalg.strategies.schedule import AnySchedule, numbers_of
 from redalg.strategies.varying import fits_launch, may_vary, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
@@ -73,7 +74,7 @@ def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
     return (id(form), device_for(target).target, *(frozenset(part.items()) for part in parts))
 
 
-def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> Lowered | Unfused:
+def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None) -> Lowered | Unfused:
     """The lowering of sizes not met before: their own for the first of a family, else the one that they share."""
     plain = unfused_at(form, target, problem, plan)
     if plain is not None:
@@ -82,7 +83,7 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
     planable, plans, problem = planned(form, target, asked, plan)
     if plan is not None or measured_at(form, problem, plans[0]):
         return built(planable, plans, problem)
-    one_loop, within, binding = planable, problem, plans[0].binding
+    one_loop, within, binding = planable, problem, numbers_of(plans[0]).binding
     if len(planable.forms) > 1:  # sizes of stages are constant, those of one loop need not be
         varying = frozenset(asked.sizes) - constant(planable, problem)
         one_loop, within = plannable(form, replace(asked, varying=varying))
@@ -97,11 +98,13 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> 
         varying=changed(family, {**problem.sizes, **unnamed(loop, within)}, str(loop.cascade.axis.name)) & free,
     )
     large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
-    if not problem.varying or large or not fits_launch(plans[0].binding, problem):
+    if not problem.varying or large or not fits_launch(numbers_of(plans[0]).binding, problem):
         return built(planable, plans, replace(problem, varying=frozenset()))
     asked = replace(asked, varying=problem.varying)
     planable, plans, problem = planned(form, target, asked, None)  # trip counts are no longer known
-    problem = replace(problem, varying=problem.varying & may_vary(planable.loop, plans[0].binding, problem.dtypes))
+    problem = replace(
+        problem, varying=problem.varying & may_vary(planable.loop, numbers_of(plans[0]).binding, problem.dtypes)
+    )
     symbolic = with_symbols(problem, planable.loop)
     key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
     if key not in _LOWERED:

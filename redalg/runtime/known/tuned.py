@@ -1,15 +1,16 @@
 """Plans that were tuned, remembered: the pack that ships with redalg, then the cache folder.
 
-    entry  := key, sizes, choices of the plan, measured and predicted time
-    key    := cascade, dtypes, shape bucket, options, card, redalg's version, TileLang's version; axes and tensors stand
-              under names of its own (`naming`): what a caller calls them does not matter
+    entry  := key, sizes, schedule over roles (`stored`), measured and predicted time
+    key    := cascade, dtypes, shape bucket, options, card, version of the planner, TileLang's version; axes and tensors
+              stand under names of its own (`naming`): what a caller calls them does not matter
     bucket := every size rounded up to a power of two; it may hold the plans of several sizes
     pack   := redalg/tuned/<card>.json                    read only
     cache  := <REDALG_CACHE_DIR>/tuned/<card>.json        one writer at a time, replaced whole: readers see old or new
 
-A file that is none of these is reported by a warning and ignored, and so is an entry. The next plan that is kept
-replaces such a file; the old one stays beside it as `.bad`. `REDALG_TUNED=off` ignores both places, `REDALG_TUNED=pack`
-the cache.
+Files of the format before this, which hold the numbers of plans, are read too, and written in this one when an entry
+is added. A file that is none of these is reported by a warning and ignored, and so is an entry. The next schedule that
+is kept replaces such a file; the old one stays beside it as `.bad`. `REDALG_TUNED=off` ignores both places,
+`REDALG_TUNED=pack` the cache.
 """
 
 from __future__ import annotations
@@ -26,19 +27,26 @@ from math import inf
 from pathlib import Path
 from typing import Any, final
 
+from redalg.errors import PlanError
 from redalg.incremental.derive.scales import for_kernels
 from redalg.incremental.form import FusedForm
 from redalg.runtime.compile.cache import folder, one_at_a_time
+from redalg.runtime.known import stored
 from redalg.runtime.known.naming import naming
 from redalg.strategies.device import DeviceSpec
-from redalg.strategies.plan import CHOICES, TUNED, UNFUSED, Plan, Problem, unfused_plan
-from redalg.strategies.rules.rules import power_of_two
+from redalg.strategies.plan import Problem
+from redalg.strategies.rules.parts import power_of_two
+from redalg.strategies.schedule import TUNED, UNFUSED, AnySchedule, Definition, Schedule
 from redalg.strategies.search.space import Space
-from redalg.version import VERSION
 
 SWITCH = "REDALG_TUNED"
-FORMAT = "redalg tuned plans, 2"
-"""The format that a file of tuned plans names."""
+FORMAT, FORMAT_BEFORE = "redalg tuned plans, 3", "redalg tuned plans, 2"
+"""The format that a file of tuned plans names, and the one before, with numbers in place of levels."""
+PLANNER = 1
+"""The version of what schedules mean. Raise it when kernels of old schedules are no longer the best: all kept
+schedules are then forgotten."""
+VERSION_BEFORE = "0.1.0"
+"""The only version of redalg that wrote files of the format before."""
 PACKS = Path(__file__).parents[2] / "tuned"
 
 
@@ -53,7 +61,8 @@ class Key:
         bucket: by axis, the power of two at or above its size.
         options: those that change results: `empty`, `precision`.
         card: such as `H200`, or `c`.
-        redalg, tilelang: versions; empty if TileLang is not installed.
+        planner: version of the planner (`PLANNER`).
+        tilelang: version; empty if TileLang is not installed.
     """
 
     cascade: str
@@ -61,7 +70,7 @@ class Key:
     bucket: Mapping[str, int]
     options: Mapping[str, str]
     card: str
-    redalg: str
+    planner: int
     tilelang: str
 
     @property
@@ -73,12 +82,12 @@ class Key:
 @final
 @dataclass(frozen=True)
 class Entry:
-    """A remembered plan: its choices, the sizes that it was measured at (by the key's names of axes), and its times in
-    microseconds."""
+    """A remembered schedule: its levels over roles (`stored`), the sizes that it was measured at (by the key's names of
+    axes), and its times in microseconds."""
 
     key: Key
     sizes: Mapping[str, int]
-    plan: Mapping[str, int | str | bool]
+    schedule: stored.Line
     measured_us: float
     predicted_us: float
 
@@ -90,8 +99,8 @@ class Entry:
 
     @property
     def unfused(self) -> bool:
-        """True if it is the time of the unfused form, which has no choices."""
-        return self.plan.get("form") == UNFUSED
+        """True if it is the time of the unfused form, which has no levels."""
+        return self.schedule == stored.DEFINITION
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -103,7 +112,7 @@ def problem_key(form: FusedForm, problem: Problem, device: DeviceSpec) -> Key:
     names = naming(kernel_form(form, problem))
     bucket = {name: power_of_two(size) for name, size in key_sizes(form, problem).items()}
     dtypes = names.of_tensors(problem.dtypes)
-    return Key(names.digest, dtypes, bucket, options, card_name(device), VERSION, tilelang_version())
+    return Key(names.digest, dtypes, bucket, options, card_name(device), PLANNER, tilelang_version())
 
 
 def kernel_form(form: FusedForm, problem: Problem) -> FusedForm:
@@ -133,25 +142,23 @@ def tilelang_version() -> str:
 # ---- choice ----------------------------------------------------------------------------------------------------------
 
 
-def remembered(form: FusedForm, space: Space, ruled: Plan) -> Iterator[Plan]:
-    """The remembered plans of a problem: `ruled` with their choices.
+def remembered(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
+    """The remembered schedules of a problem.
 
     First those measured at these very sizes, the fastest first; then those of the bucket's other sizes, where the space
     of these sizes holds them. Of equals, the pack's first. The unfused form is taken at the very sizes alone.
     """
     if space.problem.varying:
         return
-    found = list(known_entries(form, space.problem, ruled.device))
+    found = list(known_entries(form, space.problem, space.device))
     sizes = key_sizes(form, space.problem) if found else {}
     for origin, entry in sorted(found, key=lambda one: one[1].measured_us if one[1].sizes == sizes else inf):
-        said: dict[str, Any] = {"predicted_us": entry.predicted_us, "origin": origin}
-        if entry.unfused:
-            if entry.sizes == sizes:
-                yield unfused_plan(ruled.device, ruled.binding, **said)
+        if entry.unfused and entry.sizes != sizes:
             continue
-        plan = replace(ruled, **{**entry.plan, **said})
-        if entry.sizes == sizes or space.admits(plan):
-            yield plan
+        schedule = stored.read(entry.schedule, space.binding, space.device)
+        schedule = replace(schedule, predicted_us=entry.predicted_us, origin=origin)
+        if isinstance(schedule, Definition) or entry.sizes == sizes or space.admits(schedule):
+            yield schedule
 
 
 def known_entries(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:
@@ -164,12 +171,13 @@ def known_entries(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iter
         yield from ((origin, one) for origin, entries in held.items() for one in entries.values() if one.key == key)
 
 
-def measured_at(form: FusedForm, problem: Problem, plan: Plan) -> bool:
-    """Tell if a plan was measured at exactly these sizes: a kernel of their own is worth it."""
-    if plan.origin not in TUNED:
+def measured_at(form: FusedForm, problem: Problem, schedule: Schedule) -> bool:
+    """Tell if a schedule was measured at exactly these sizes: a kernel of their own is worth it."""
+    if schedule.origin not in TUNED:
         return False
-    found = (one for origin, one in known_entries(form, problem, plan.device) if origin == plan.origin)
-    return any(one.sizes == key_sizes(form, problem) and dict(one.plan) == plan.choices() for one in found)
+    found = (one for origin, one in known_entries(form, problem, schedule.device) if origin == schedule.origin)
+    binding, device, sizes = schedule.binding, schedule.device, key_sizes(form, problem)
+    return any(one.sizes == sizes and stored.read(one.schedule, binding, device) == schedule for one in found)
 
 
 def pack_file(name: str) -> Path:
@@ -209,8 +217,6 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> Path:
     return path
 
 
-LATER = {"merge": "kernel", "persistent": 0}
-"""Choices that older files do not name, as their plans had them."""
 _READ: dict[Path, tuple[tuple[int, int, int], dict[str, Entry]]] = {}
 """The stamp of each file when it was read, and the entries that it held."""
 
@@ -233,7 +239,7 @@ def parse_file(path: Path) -> dict[str, Entry] | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
+        if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_BEFORE):
             raise ValueError(f"it does not say that it is of the format {FORMAT!r}")
         listed = list(content["entries"])
     except (OSError, ValueError, KeyError, TypeError) as cause:
@@ -243,7 +249,7 @@ def parse_file(path: Path) -> dict[str, Entry] | None:
     for line in listed:
         try:
             entry = parse_entry(line)
-        except (KeyError, TypeError, ValueError) as cause:
+        except (KeyError, TypeError, ValueError, PlanError) as cause:
             report(f"an entry of {path} is no tuned plan and is ignored ({type(cause).__name__}: {cause}).")
             continue
         found[entry.name] = entry
@@ -252,16 +258,18 @@ def parse_file(path: Path) -> dict[str, Entry] | None:
 
 def parse_entry(line: Mapping[str, Any]) -> Entry:
     """An entry as it was written; raises `KeyError`, `TypeError` or `ValueError` for anything else."""
-    plan = dict(line["plan"])
-    plan = plan if plan == {"form": UNFUSED} else {**LATER, **plan}
-    known = plan == {"form": UNFUSED} or plan.keys() == set(CHOICES)
-    if not known or not all(isinstance(one, int | str) for one in plan.values()):
-        raise ValueError(f"a plan has the choices {', '.join(CHOICES)}, not {', '.join(map(str, plan))}")
     parts = line["key"]
+    if "plan" in line:  # the format before
+        schedule = stored.from_choices(dict(line["plan"]))
+        planner = 1 if parts["redalg"] == VERSION_BEFORE else 0
+    else:
+        schedule, planner = line["schedule"], int(parts["planner"])
+    if schedule != stored.DEFINITION:
+        stored.parsed(schedule)
     key = Key(str(parts["cascade"]), dict(parts["dtypes"]), dict(parts["bucket"]), dict(parts["options"]),
-              str(parts["card"]), str(parts["redalg"]), str(parts["tilelang"]))  # fmt: skip
+              str(parts["card"]), planner, str(parts["tilelang"]))  # fmt: skip
     sizes = {str(name): int(size) for name, size in dict(line["sizes"]).items()}
-    return Entry(key, sizes, plan, float(line["measured_us"]), float(line["predicted_us"]))
+    return Entry(key, sizes, schedule, float(line["measured_us"]), float(line["predicted_us"]))
 
 
 def file_text(entries: Sequence[Entry]) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import inf
 from os import cpu_count
 from pathlib import Path
 from time import monotonic
@@ -29,12 +30,12 @@ from redalg.runtime.call.kernels import check_device, check_indices, recipe_of, 
 from redalg.runtime.call.prepared import Step
 from redalg.runtime.compile.cache import one_at_a_time
 from redalg.runtime.compile.compile import compile_source
-from redalg.runtime.known import tuned
+from redalg.runtime.known import stored, tuned
 from redalg.runtime.lowering import Lowered, built, space_for, target_of
 from redalg.runtime.tune.compiling import Compilers, Job
 from redalg.runtime.unfused import unfused
 from redalg.runtime.unfused.unfused import Unfused
-from redalg.strategies.plan import UNFUSED, Plan
+from redalg.strategies.schedule import AnySchedule, Definition, Schedule
 from redalg.strategies.search.candidates import Neighbourhood
 from redalg.strategies.search.search import Found, Limits, Outcome, Trial, search, time_of
 from redalg.strategies.search.space import Space
@@ -88,19 +89,19 @@ class Tuned:
         path: the file that remembers the fastest; None if no plan worked.
     """
 
-    found: Found[Plan]
-    rules: Plan
+    found: Found[AnySchedule]
+    rules: AnySchedule
     card: str
     wall_s: float
     path: Path | None
 
     @property
-    def trials(self) -> tuple[Trial[Plan], ...]:
+    def trials(self) -> tuple[Trial[AnySchedule], ...]:
         """Every plan that was tried: `candidate`, `predicted_us`, `measured_us`, `failure`."""
         return self.found.trials
 
     @property
-    def best(self) -> Trial[Plan] | None:
+    def best(self) -> Trial[AnySchedule] | None:
         """The fastest; None if none worked."""
         return self.found.best
 
@@ -133,7 +134,7 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
         pass
     task = task_of(forms, given, extents, how)
     rules, *_ = task.space.plans()
-    estimates = {plan: said.time_us for said, plan in task.space.ranked()}
+    estimates: dict[AnySchedule, float] = {plan: said.time_us for said, plan in task.space.ranked()}
     estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
     listed, on_cpu, end = list(estimates), task.bound.device == "cpu", began + how.budget_s
     limits = FEW if on_cpu else Limits(population=len(listed))  # all are estimated: the model's best are the first
@@ -149,7 +150,7 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
     return keep_fastest(task, found, rules, began)
 
 
-def time_fastest_again(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
+def time_fastest_again(found: Found[AnySchedule], measuring: Measuring) -> Found[AnySchedule]:
     """Time the fastest once more when all others are done, and give them the mean of both times."""
     ran = [one for one in found.trials if one.measured_us is not None]
     fastest = sorted(ran, key=time_of)[:AGAIN]
@@ -158,25 +159,25 @@ def time_fastest_again(found: Found[Plan], measuring: Measuring) -> Found[Plan]:
     return replace(found, trials=tuple(trials))
 
 
-def first_plans(task: Task, rules: Plan) -> list[Plan]:
+def first_plans(task: Task, rules: AnySchedule) -> list[AnySchedule]:
     """The plans that are measured first: the plan of the rules, no kernel at all, the plans remembered.
 
     The result is no slower than they are.
     """
-    known = (one for one in tuned.remembered(task.form, task.space, rules) if one.form != UNFUSED)
+    known = (one for one in tuned.remembered(task.form, task.space) if isinstance(one, Schedule))
     plain = [] if task.plain is None else [task.plain.plan]
     return [rules, *plain, *(replace(one, predicted_us=None, origin=rules.origin) for one in known)]
 
 
-def keep_fastest(task: Task, found: Found[Plan], rules: Plan, began: float) -> Tuned:
+def keep_fastest(task: Task, found: Found[AnySchedule], rules: AnySchedule, began: float) -> Tuned:
     """Remember the fastest kernel, and the unfused form's time beside it; let calls of this process take the faster."""
     path, problem = None, task.space.problem
     for plain in (False, True):
-        same = [one for one in found.trials if (one.candidate.form == UNFUSED) == plain]
+        same = [one for one in found.trials if isinstance(one.candidate, Definition) == plain]
         best = Found(tuple(same), found.listed, found.stopped).best
         if best is not None and best.measured_us is not None:
             key = tuned.problem_key(task.form, problem, task.space.device)
-            sized, chosen = tuned.key_sizes(task.form, problem), best.candidate.choices()
+            sized, chosen = tuned.key_sizes(task.form, problem), stored.written(best.candidate)
             path = tuned.remember(tuned.Entry(key, sized, chosen, best.measured_us, best.predicted_us))
     if path is not None:
         sizes.forget(task.form)
@@ -205,8 +206,10 @@ class Task:
         """The last pass."""
         return self.forms[-1]
 
-    def predicted_us(self, plan: Plan) -> float:
-        """The time that the model predicts."""
+    def predicted_us(self, plan: AnySchedule) -> float:
+        """The time that the model predicts; ∞ for a definition that is not offered."""
+        if isinstance(plan, Definition):
+            return inf if self.plain is None else self.plain.said.time_us
         return self.space.predict(plan).time_us
 
     @cached_property
@@ -274,10 +277,10 @@ class Measuring:
     end: float
     tell: Any
     times: list[float] = field(default_factory=list)
-    steps: dict[Plan, Step] = field(default_factory=dict)
+    steps: dict[AnySchedule, Step] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
 
-    def __call__(self, plans: Sequence[Plan]) -> list[Outcome]:
+    def __call__(self, plans: Sequence[AnySchedule]) -> list[Outcome]:
         now = monotonic()
         deadline = now + SHARE * max(0.0, self.end - now)
         jobs = [self.began(plan) for plan in plans]
@@ -287,17 +290,17 @@ class Measuring:
                 wait_for_kernel(begun, deadline)
         return [self.finished(plan, one, deadline) for plan, one in zip(plans, jobs, strict=True)]
 
-    def began(self, plan: Plan) -> Begun:
+    def began(self, plan: AnySchedule) -> Begun:
         """A plan's program and the job that compiles it, or the reason why it has none. The unfused form needs none."""
-        if plan.form == UNFUSED and self.task.plain is not None:
-            return self.task.plain
+        if isinstance(plan, Definition):
+            return self.task.plain or "the unfused form is not offered"
         try:
             lowered = built(self.task.space.stages, [replace(plan, origin="given")], self.task.space.problem)
         except RedalgError as refusal:
             return f"{refusal}"
         return lowered, self.compilers.submit(lowered.source)
 
-    def finished(self, plan: Plan, begun: Begun, deadline: float) -> Outcome:
+    def finished(self, plan: AnySchedule, begun: Begun, deadline: float) -> Outcome:
         """The time of a plan that is compiled."""
         said = wait_for_kernel(begun, deadline)
         if said or isinstance(begun, str):
@@ -317,7 +320,7 @@ class Measuring:
         self.tell(min(self.times, default=None), len(self.times))
         return made
 
-    def again(self, trial: Trial[Plan]) -> float:
+    def again(self, trial: Trial[AnySchedule]) -> float:
         """The mean of a trial's time and of one more, in microseconds."""
         first = time_of(trial)
         if self.lost:

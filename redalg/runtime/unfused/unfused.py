@@ -45,8 +45,9 @@ from redalg.runtime.unfused.scaled import scaled_product, scaled_product_text
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.unfused import expression, predicted
-from redalg.strategies.plan import Plan, Problem, unfused_plan
+from redalg.strategies.plan import Problem
 from redalg.strategies.rules.products import operands_dtype
+from redalg.strategies.schedule import Definition
 from redalg.strategies.search.candidates import Candidate
 from redalg.strategies.search.space import Space
 from redalg.unfused.definition import EXPONENTIAL, definition
@@ -76,7 +77,7 @@ class Unfused:
 
     form: FusedForm
     problem: Problem
-    plan: Plan
+    plan: Definition
     text: str
     said: Prediction
 
@@ -116,7 +117,7 @@ def unfused_form(form: FusedForm, space: Space, text: str, largest: int) -> Unfu
     """The unfused form of a definition's text, whose largest tensor in between has `largest` bytes."""
     count = launch_count(text)
     time = predicted(form, space.problem, space.device, count, largest)
-    plan = unfused_plan(space.device, space.binding, count, predicted_us=time.time_us, origin="model")
+    plan = Definition(space.device, count, predicted_us=time.time_us, origin="model")
     return Unfused(form, space.problem, plan, text, time)
 
 

@@ -30,9 +30,10 @@ from functools import cached_property
 from math import hypot, prod
 from typing import final
 
+from redalg.strategies.levels import RESIDENT
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.model.work import Work
-from redalg.strategies.plan import RESIDENT, Plan
+from redalg.strategies.plan import Plan
 
 
 @final
@@ -247,7 +248,7 @@ class Kernel:
     @cached_property
     def warps(self) -> int:
         """The number of warps that a row's reductions join."""
-        return 1 if self.plan.level == "warp" or self.plan.multiplies else max(1, self.plan.threads // 32)
+        return 1 if self.plan.multiplies else max(1, self.plan.threads // 32)
 
     @cached_property
     def inner(self) -> int:

@@ -1,4 +1,4 @@
-"""The fixed rules that choose a plan without search: Single-Segment, Multi-Segment, and their tiles.
+"""The fixed rules that choose a schedule without search: Single-Segment, Multi-Segment, and their tiles.
 
 The figures behind the rules were measured on an H200 and are kept as data in `benchmarks/`; search and tuning come
 later, and replace no rule silently.
@@ -16,48 +16,64 @@ from sympy import And, Mod, floor
 from sympy.core.relational import Relational
 
 from redalg.expression import Axis, Element
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression.contents import free_axes
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
-from redalg.strategies.plan import MERGED_ROWS, Plan, Problem
+from redalg.strategies.levels import Loop, ScalarCores, TensorCores, Unit
+from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_levels
+from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
 from redalg.strategies.rules.tiles import Product, Tile, padded, product_tile
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
 
-def choose(form: FusedForm, problem: Problem, target: str) -> Plan:
-    """Choose the plan of a form for a target; one plan serves the run-time sizes up to the next power of two."""
+def choose(form: FusedForm, problem: Problem, target: str) -> Schedule:
+    """Choose the schedule of a form for a target; it serves the run-time sizes up to the next power of two."""
     return chosen(form, problem, device_for(target))
 
 
-def chosen(form: FusedForm, problem: Problem, device: DeviceSpec) -> Plan:
-    """Choose the plan of a form for a device; one plan serves the run-time sizes up to the next power of two."""
+def chosen(form: FusedForm, problem: Problem, device: DeviceSpec) -> Schedule:
+    """Choose the schedule of a form for a device; it serves the run-time sizes up to the next power of two."""
     rounded = {name: power_of_two(problem.sizes[name]) for name in problem.varying}
     problem = replace(problem, sizes={**problem.sizes, **rounded})
     binding = bind_axes(form, problem.sizes)
     problem = replace(problem, sizes=binding.sized(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
-    plan = contraction_rule(form, problem, device, binding) if multiplies else rows_rule(form, problem, device, binding)
-    plan = replace(plan, splits=splits(plan, form, problem))
-    plan = replace(plan, segments=1 if plan.splits > 1 else segments(plan, problem))
-    if plan.segments > 1 and not plan.tensor_cores:
-        plan = replace(plan, stages=0)
-    plan = replace(plan, block_merged=merged(plan, problem))
-    plan.verify()
-    return plan
+    rule = contraction_rule if multiplies else rows_rule
+    schedule = with_parts(rule(form, problem, device, binding), form, problem)
+    numbers_of(schedule).verify()
+    return schedule
 
 
-def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
-    """The plan of contractions, in tiles of rows x streamed elements, on tensor cores if the dtype allows."""
+def product_schedule(
+    device: DeviceSpec, binding: Binding, tile: tuple[int, int], loop: Loop, unit: Unit, *, inner: int = 0
+) -> Schedule:
+    """The schedule of products, from its tile (rows, columns), its loop, and the tile of inner axes (0: whole)."""
+    levels = (*grid_levels(binding, *tile), loop, *inner_levels(binding, inner), unit)
+    return Schedule.of_levels(levels, binding, device)
+
+
+def row_schedule(
+    device: DeviceSpec, binding: Binding, tile: tuple[int, int], threads: int, level: str = "block"
+) -> Schedule:
+    """The schedule of elementwise terms, from its tile (rows, streamed elements) and the place of its lanes."""
+    rows, streamed = tile
+    levels = (*grid_levels(binding, rows, 1), *lane_levels(Loop(binding.streamed.name, streamed), threads, level))
+    return Schedule.of_levels(levels, binding, device)
+
+
+def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
+    """The schedule of contractions, in tiles of rows x streamed elements, on tensor cores if the dtype allows."""
     rows = problem.sizes[binding.row.name] if binding.row else 1
     columns = padded(problem.sizes[binding.column.name] if binding.column else 1, 16)
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
     cores = tensor_cores(form, problem, device)
     part = equal_part(form)
     whole = [one for one in inner if not inner_rule([one], columns, cores=cores)]
-    schedule = Schedule(
+    facts = TileFacts(
         rows,
         padded(max([columns, *whole]), 16),
         trims(form, problem),
@@ -68,23 +84,26 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     if not form.cascade.producers and not any(one.weight for one in form.accumulators):
         return product_rule(form, problem, device, binding, cores=cores)
     kind = scalar_tile if not cores else hopper_tile if device.wgmma else ampere_tile
-    row, streamed, stages, threads, special = kind(device, schedule)
+    row, streamed, stages, threads, special = kind(device, facts)
     if part and part % LEAST_PART == 0:  # one stage: where a part lies is read ahead, in the few registers of a loader
         streamed, stages = gcd(part, streamed), min(stages, 1)
     cut = inner_rule(inner, columns, cores=cores)
     if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
-        return chain_rule(problem, device, binding, columns, cut, varies=schedule.trims)
-    warps = "columns" if cores and schedule.wide else "rows"
+        return chain_rule(problem, device, binding, columns, cut, varies=facts.trims)
     if not cores and device.target != "c":
         columns = min(columns, WIDE)  # more do not fit in registers: blocks share them out, and make the weights again
-    plan = Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
     if cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
-        plan = replace(plan, block_inner=cut, stages=INNER_STAGES if cores else stages, warp_specialized=False)
-    return replace(plan, warps=warps)
+        stages, special = INNER_STAGES if cores else stages, False
+    left = "shared" if facts.wide else "registers"
+    unit = TensorCores(threads, left) if cores else ScalarCores(threads)
+    loop = Loop(binding.streamed.name, streamed, stages, special)
+    return product_schedule(device, binding, (row, columns), loop, unit, inner=cut)
 
 
-def chain_rule(problem: Problem, device: DeviceSpec, binding: Binding, columns: int, cut: int, *, varies: bool) -> Plan:
-    """The plan of products of products: small tiles. Few blocks share out the columns, if the inner axes are short.
+def chain_rule(
+    problem: Problem, device: DeviceSpec, binding: Binding, columns: int, cut: int, *, varies: bool
+) -> Schedule:
+    """The schedule of products of products: small tiles. Few blocks share out the columns if inner axes are short.
 
     If the number of tiles `varies` from block to block, the pipeline has one stage (see `lint`).
     """
@@ -92,11 +111,12 @@ def chain_rule(problem: Problem, device: DeviceSpec, binding: Binding, columns: 
     width = min(columns, 64 if few and not cut else WIDE)
     streamed = 64 if device.wgmma else 32
     stages = INNER_STAGES if cut else 1 if varies else 2
-    return Plan(device, binding, 64, streamed, width, stages, 128, 1, False, True, True, block_inner=cut)
+    loop = Loop(binding.streamed.name, streamed, stages)
+    return product_schedule(device, binding, (64, width), loop, TensorCores(128), inner=cut)
 
 
-def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding, *, cores: bool) -> Plan:
-    """The plan of matrix products alone, whose blocks share out the columns too."""
+def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding, *, cores: bool) -> Schedule:
+    """The schedule of matrix products alone, whose blocks share out the columns too."""
     products = [one for one in form.accumulators if len(one.factors) > 1]
     tile, columns = product_tile(
         Product(
@@ -111,7 +131,9 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
         cores=cores,
     )
     row, streamed, stages, threads, special = tile
-    return Plan(device, binding, row, streamed, columns, stages, threads, 1, special, True, cores)
+    unit = TensorCores(threads) if cores else ScalarCores(threads)
+    loop = Loop(binding.streamed.name, streamed, stages, special)
+    return product_schedule(device, binding, (row, columns), loop, unit)
 
 
 WIDE = 256
@@ -128,7 +150,7 @@ def inner_rule(inner: list[int], columns: int, *, cores: bool) -> int:
 
 @final
 @dataclass(frozen=True)
-class Schedule:
+class TileFacts:
     """The facts that the rules for tiles look at.
 
     Attributes:
@@ -148,62 +170,43 @@ class Schedule:
     wide: bool = False
 
 
-def hopper_tile(_: DeviceSpec, schedule: Schedule) -> Tile:
+def hopper_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
     """The tile on sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
-    if schedule.wide:
-        return 64, 64, 2 if schedule.aligned else 1, 256, schedule.aligned
-    if schedule.biased or (schedule.rows < 64 and schedule.width < 96):
-        return 64, 64, 1 if schedule.trims else 2, 128, False
-    if schedule.rows < 64:
-        return 64, 128 if schedule.width <= 128 else 64, 2 if schedule.aligned else 1, 128, schedule.aligned
-    if schedule.width <= 64:
-        return 64, 64, 1 if schedule.trims else 2, 128, False
-    if schedule.width < 96:
+    if facts.wide:
+        return 64, 64, 2 if facts.aligned else 1, 256, facts.aligned
+    if facts.biased or (facts.rows < 64 and facts.width < 96):
+        return 64, 64, 1 if facts.trims else 2, 128, False
+    if facts.rows < 64:
+        return 64, 128 if facts.width <= 128 else 64, 2 if facts.aligned else 1, 128, facts.aligned
+    if facts.width <= 64:
+        return 64, 64, 1 if facts.trims else 2, 128, False
+    if facts.width < 96:
         return 128, 64, 1, 256, False
-    if schedule.width <= 128:
-        return (128, 128, 2, 256, True) if schedule.aligned else (128, 64, 1, 256, False)
-    return 128, 64, 1, 256, schedule.aligned
+    if facts.width <= 128:
+        return (128, 128, 2, 256, True) if facts.aligned else (128, 64, 1, 256, False)
+    return 128, 64, 1, 256, facts.aligned
 
 
-def ampere_tile(_: DeviceSpec, schedule: Schedule) -> Tile:
+def ampere_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
     """The tile on sm_80, sm_86: a varying trip count allows one stage only (TileLang's pipeline pass fails at two)."""
-    if schedule.wide:
+    if facts.wide:
         return 64, 64, 1, 256, False
-    if schedule.trims or schedule.biased:
-        return (64, 64, 1, 128, False) if schedule.width <= 128 else (64, 32, 1, 128, False)
-    if schedule.width <= 64:
+    if facts.trims or facts.biased:
+        return (64, 64, 1, 128, False) if facts.width <= 128 else (64, 32, 1, 128, False)
+    if facts.width <= 64:
         return 64, 64, 2, 128, False
-    return (64, 32, 2, 128, False) if schedule.width <= 128 else (64, 32, 1, 128, False)
+    return (64, 32, 2, 128, False) if facts.width <= 128 else (64, 32, 1, 128, False)
 
 
-def scalar_tile(device: DeviceSpec, schedule: Schedule) -> Tile:
+def scalar_tile(device: DeviceSpec, facts: TileFacts) -> Tile:
     """The tile of true float32 on CUDA cores, and of the C target's stack arrays."""
     if device.target == "c":
-        return min(32, schedule.rows), 32, 0, 1, False
-    if schedule.rows < 16:
-        return 16, 64 if schedule.width <= 128 else 32, 1, 128, False
-    if schedule.width <= 64:
+        return min(32, facts.rows), 32, 0, 1, False
+    if facts.rows < 16:
+        return 16, 64 if facts.width <= 128 else 32, 1, 128, False
+    if facts.width <= 64:
         return 64, 64, 1, 128, False
-    return (128, 64, 1, 256, False) if device.wgmma and schedule.width <= 128 else (64, 32, 1, 128, False)
-
-
-def may_split(plan: Plan, form: FusedForm) -> bool:
-    """Tell if blocks of a plan may take parts of the producers' axes."""
-    product = plan.block_inner and plan.tensor_cores and not plan.binding.contracted
-    return bool(product) and splittable(form, plan.binding)
-
-
-def splittable(form: FusedForm, binding: Binding) -> bool:
-    """Tell if every producer is one sum over its axis, for every row and streamed element."""
-    producers = form.cascade.producers
-    if any(binding.rows and not binding.rows & set(one.axes) for one in producers):
-        return False
-    terms = [one.cascade.sum_alone for one in producers if form.cascade.axis in one.axes]
-    return (
-        bool(producers)
-        and len(terms) == len(producers)
-        and all(term is not None and not values_of(term) for term in terms)
-    )
+    return (128, 64, 1, 256, False) if device.wgmma and facts.width <= 128 else (64, 32, 1, 128, False)
 
 
 def trims(form: FusedForm, problem: Problem) -> bool:
@@ -264,36 +267,33 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
     return made <= set(HOLDS) | tf32
 
 
-def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
-    """The plan of elementwise terms: a whole row in one tile if short or needed again for outputs; else by lanes."""
+def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
+    """The schedule of elementwise terms: a whole row in one tile if short or needed again; else by lanes."""
     length = max(1, problem.sizes[binding.streamed.name])
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     if device.target == "c":
         level = "thread" if form.structures and not form.places else "block"
-        width = min(256, padded(length, 1))
-        return Plan(device, binding, min(4, rows), width, 1, 0, 1, 1, False, False, False, level=level)
+        return row_schedule(device, binding, (min(4, rows), min(256, padded(length, 1))), 1, level)
     if form.places:
         return ranked_rule(problem, device, binding)
     if form.structures:
         lanes = min(1024, power_of_two(max(length, 128)))
-        return Plan(device, binding, 1, lanes, 1, 0, 128, 1, False, False, False, level="thread")
+        return row_schedule(device, binding, (1, lanes), 128, "thread")
     known = binding.streamed.name not in problem.varying
     if known and length <= whole_row(form, blocks(binding, problem, 1, 1) <= device.multiprocessors):
         return on_chip(device, binding, length, rows, vector(problem))
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
     threads = 128 if len(form.slots) <= FEW_SLOTS and not any(one.carries for one in form.outputs) else 256
-    lanes = threads * vector(problem)
-    return Plan(device, binding, 1, lanes, 1, 0, threads, 1, False, False, False, level=level)
+    return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
 
 
-def ranked_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Plan:
-    """The plan that selects the best of a row: tiles as wide as the streamed axis allows, and few rows."""
+def ranked_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
+    """The schedule that selects the best of a row: tiles as wide as the streamed axis allows, and few rows."""
     few = blocks(binding, problem, 1, 1) <= device.multiprocessors
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     streamed = min(8192 if few else 2048, power_of_two(max(problem.sizes[binding.streamed.name], 128)))
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
-    threads = 256 if streamed > 2048 else 128
-    return Plan(device, binding, row, streamed, 1, 0, threads, 1, False, False, False)
+    return row_schedule(device, binding, (row, streamed), 256 if streamed > 2048 else 128)
 
 
 LANE_REGISTERS, FEW_SLOTS = 96, 4
@@ -310,15 +310,14 @@ def whole_row(form: FusedForm, few: bool) -> int:
     return LONG_ROW if form.pivots else LONGEST_ROW
 
 
-def on_chip(device: DeviceSpec, binding: Binding, length: int, rows: int, wide: int) -> Plan:
-    """The plan of one tile for a row (for several if short), at 32 elements a thread: fewer threads meet sooner."""
+def on_chip(device: DeviceSpec, binding: Binding, length: int, rows: int, wide: int) -> Schedule:
+    """The schedule of one tile for a row (for several if short), of 32 elements a thread: fewer threads meet sooner."""
     streamed = power_of_two(max(length, 128))
     threads = min(512, max(32, streamed // 32))
     if length > 1024:
         streamed = padded(length, threads * wide)
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
-    threads = threads if row == 1 else 128
-    return Plan(device, binding, row, streamed, 1, 0, threads, 1, False, False, False, level="row")
+    return row_schedule(device, binding, (row, streamed), threads if row == 1 else 128, "row")
 
 
 def vector(problem: Problem) -> int:
@@ -326,102 +325,18 @@ def vector(problem: Problem) -> int:
     return 16 // min([DTYPES[dtype].bytes for dtype in problem.dtypes.values() if is_float(dtype)] or [4])
 
 
-def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int) -> int:
-    """The number of blocks of a grid without segments."""
-    grid = prod([max(1, problem.sizes[axis.name]) for axis in binding.grid])
-    grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column is not None else 1
-    return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row is not None else 1)
-
-
-LEAST_SEGMENT, RESIDENT = 4096, 4
-"""Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
-LEAST_BYTES = 1 << 16
-"""Bytes of such a segment, if every multiprocessor has a block already and two or four would keep it busier."""
-
-
-def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
-    """The number of parts of a row, if its lanes need nothing of each other until its end."""
-    length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
-    if grid > chips:
-        return 1
-    most = length // LEAST_SEGMENT
-    if 2 * grid > chips:
-        elements = sum(prod(shape) for shape in problem.shapes.values() if len(shape) > 1)
-        most = elements * 4 // (grid * LEAST_BYTES)
-    wanted = min(RESIDENT * chips // grid, most, 64)
-    return 1 << max(0, wanted.bit_length() - 1)
-
-
-def segments(plan: Plan, problem: Problem) -> int:
-    """The number of parts of the streamed axis: enough that the grid fills the chip. Each has at least four tiles (two
-    if there are many, one if a tile is a loop itself)."""
-    if plan.device.target == "c" or plan.level == "row":
-        return 1
-    grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
-    tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
-    if plan.level == "thread":
-        return lane_segments(plan, problem, grid)
-    if 2 * grid > plan.device.multiprocessors:
-        return 1
-    tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 else 2)
-    if plan.binding.streamed.name in problem.varying and tiles > 1:  # one number for all lengths
-        tiles = plan.device.multiprocessors
-    wanted = min(plan.device.multiprocessors // grid, tiles, 64)
-    return 1 << max(0, wanted.bit_length() - 1)
-
-
-SPREAD = 128
-"""Blocks of the merging kernel above which they take more rows."""
-
-
-def merged(plan: Plan, problem: Problem) -> int:
-    """The number of rows that a block merges at a time: in a kernel, as many as leave every multiprocessor a block."""
-    most = min(plan.block_row, MERGED_ROWS)
-    if plan.merge == "launch" or (plan.multiplies and not plan.tensor_cores):
-        return most
-
-    def fills(rows: int) -> bool:
-        return blocks(plan.binding, problem, max(1, rows), plan.block_column) >= SPREAD
-
-    return max(1, next(filter(fills, (most, most // 4)), most // 4))
-
-
-SPLIT_TILES, MOST_SPLITS = 2, 16
-"""Tiles of the inner axis that a part has at least, and parts that one expression adds."""
-
-
-def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:
-    """The number of parts of the producers' axes: enough that the tiles of their values fill the chip."""
-    if not may_split(plan, form):
-        return 1
-    along = -(-problem.sizes[plan.binding.streamed.name] // plan.block_streamed)
-    inner = min(problem.sizes[one.cascade.axis.name] for one in form.cascade.producers) // plan.block_inner
-    wanted = plan.device.multiprocessors // (blocks(plan.binding, problem, plan.block_row, plan.block_column) * along)
-    return max(1, min(wanted, inner // SPLIT_TILES, MOST_SPLITS))
-
-
-def power_of_two(length: int) -> int:
-    """The least power of two that is not below `length`."""
-    return 1 << max(0, length - 1).bit_length()
-
-
-def smaller(plan: Plan) -> Iterator[Plan]:
-    """Yield the plan, then plans with fewer stages, then with fewer streamed elements, then with fewer rows."""
+def smaller(schedule: Schedule) -> Iterator[Schedule]:
+    """Yield the schedule, then some with fewer stages, then with fewer streamed elements, then with fewer rows."""
+    plan = numbers_of(schedule)
     if plan.level == "row":
-        yield plan
+        yield schedule
         return
     for row in (plan.block_row, plan.block_row // 2, plan.block_row // 4):
         lengths = (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4)
         for streamed in lengths if plan.warps == "rows" else lengths[:1]:  # which warps by columns share out
             for stages in range(plan.stages, -1, -1):
-                threads = plan.threads if row == plan.block_row else 128
-                special = plan.warp_specialized and stages > 0
                 if (streamed >= 16 and row >= 16) or (row, streamed) == (plan.block_row, plan.block_streamed):
-                    yield replace(
-                        plan,
-                        block_row=row,
-                        block_streamed=streamed,
-                        stages=stages,
-                        threads=threads,
-                        warp_specialized=special,
-                    )
+                    threads = plan.threads if row == plan.block_row else 128
+                    special = plan.warp_specialized and stages > 0
+                    yield with_choices(schedule, block_row=row, block_streamed=streamed, stages=stages, threads=threads,
+                                  warp_specialized=special)  # fmt: skip

@@ -1,9 +1,9 @@
-"""The plans of a space with their predicted times, best first; and the neighbours of each plan.
+"""The schedules of a space with their predicted times, best first; and the neighbours of each.
 
-    candidate    plan, predicted time, the term that bounds it, its tiling expression as MCFuser (SC '24) writes it
+    candidate    schedule, predicted time, the term that bounds it, its tiling expression as MCFuser (SC '24) writes it
     neighbours   candidates that differ in one choice, a tile length, stages, threads … (Algorithm 1, `mutate`)
 
-`block_merged` follows from the other choices, and so is no choice of its own.
+Rows that are merged together follow from the other choices, and so are no choice of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import final, overload
 
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.traffic import Traffic
-from redalg.strategies.plan import CHOICES, Plan
+from redalg.strategies.plan import CHOICES
+from redalg.strategies.schedule import AnySchedule, Schedule, choices_of, numbers_of
 from redalg.strategies.search.space import Space
 from redalg.strategies.table import Table
 
@@ -30,14 +31,14 @@ class Candidate:
     """A plan and the prediction of the model for it.
 
     Attributes:
-        plan: pass it on as `plan=` of a call.
+        plan: the schedule; pass it on as `plan=` of a call.
         predicted_us: predicted time in microseconds.
         bound: the term that takes longest: `memory`, `L2`, `tensor cores`, `special functions`, `latency` …
         expression: its tiling expression, `bhqek(d)`: blocks, rows and columns, the streamed loop, then inner ones.
         smem_bytes: shared memory of a block, estimated; those that exceed the device's are listed last.
     """
 
-    plan: Plan
+    plan: AnySchedule
     predicted_us: float
     bound: str
     expression: str
@@ -56,7 +57,7 @@ class Candidates(Sequence[Candidate]):
     """
 
     def __init__(
-        self, listed: Sequence[Candidate], title: str = "", builds: Callable[[Plan], bool] | None = None
+        self, listed: Sequence[Candidate], title: str = "", builds: Callable[[AnySchedule], bool] | None = None
     ) -> None:
         self.title = title
         self._listed, self._builds = tuple(listed), builds
@@ -109,40 +110,44 @@ class Candidates(Sequence[Candidate]):
         return self.table()._repr_html_()
 
 
-def ranked(space: Space, others: Iterable[Candidate] = (), builds: Callable[[Plan], bool] | None = None) -> Candidates:
+def ranked(
+    space: Space, others: Iterable[Candidate] = (), builds: Callable[[AnySchedule], bool] | None = None
+) -> Candidates:
     """Every plan of a space that `builds`, and others that are no kernels, best first by predicted time."""
     listed = [*(candidate(space, plan, said) for said, plan in space.ranked()), *others]
     listed.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
     return Candidates(listed, f"plans for {space.device.part}, predicted", builds)
 
 
-def candidate(space: Space, plan: Plan, said: Prediction) -> Candidate:
-    """Return a plan with the prediction of the model for it."""
-    return Candidate(plan, said.time_us, said.bound, str(Traffic(space.outline, plan).nest), said.smem_bytes)
+def candidate(space: Space, schedule: Schedule, said: Prediction) -> Candidate:
+    """Return a schedule with the prediction of the model for it."""
+    nest = Traffic(space.outline, numbers_of(schedule)).nest
+    return Candidate(schedule, said.time_us, said.bound, str(nest), said.smem_bytes)
 
 
 @final
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Plans by all of their choices but one: the plans under one key are neighbours."""
+    """Schedules by all of their choices but one: those under one key are neighbours."""
 
-    groups: dict[Hashable, list[Plan]] = field(default_factory=lambda: defaultdict(list))
+    groups: dict[Hashable, list[AnySchedule]] = field(default_factory=lambda: defaultdict(list))
 
     @staticmethod
-    def of(plans: Iterable[Plan]) -> Neighbourhood:
-        """The neighbourhood of a space's plans."""
-        made = Neighbourhood()
-        for plan in plans:
-            for key in keys(plan):
-                made.groups[key].append(plan)
-        return made
+    def of(schedules: Iterable[AnySchedule]) -> Neighbourhood:
+        """The neighbourhood of a space's schedules."""
+        found = Neighbourhood()
+        for schedule in schedules:
+            for key in keys(schedule):
+                found.groups[key].append(schedule)
+        return found
 
-    def beside(self, plan: Plan) -> list[Plan]:
-        """The plans that differ from a plan in one choice, in the space's order."""
-        return [one for key in keys(plan) for one in self.groups.get(key, ()) if one != plan]
+    def beside(self, schedule: AnySchedule) -> list[AnySchedule]:
+        """Those that differ from a schedule in one choice, in the space's order."""
+        return [one for key in keys(schedule) for one in self.groups.get(key, ()) if one != schedule]
 
 
-def keys(plan: Plan) -> Iterator[Hashable]:
-    """The keys of a plan: for each choice, all the other choices."""
-    chosen = tuple(getattr(plan, name) for name in VARIED)
+def keys(schedule: AnySchedule) -> Iterator[Hashable]:
+    """The keys of a schedule: for each choice, all the other choices."""
+    choices = choices_of(schedule)
+    chosen = tuple(choices.get(name) for name in VARIED)
     return ((place, chosen[:place], chosen[place + 1 :]) for place in range(len(VARIED)))

@@ -1,4 +1,4 @@
-"""The space of plans of a form for sizes and a device: every choice of tiles and schedule that a kernel could have.
+"""The space of schedules of a form for sizes and a device: every one that a kernel could have.
 
     matrix products     rows × streamed × columns × inner tiles, stages, threads, loading warps; segments or splits
     elementwise terms   level (row, thread, warp, block), rows, streamed tile, threads; segments
@@ -6,8 +6,9 @@
     blocks              one for every tile, or as many as live on the chip together, which take tiles in turn
 
 Tile lengths follow MCFuser (SC '24), section III: multiples of the chip's granularity, without padding if an extent is
-a power of two, else with at most 5 % (rule 3). A plan is left out here if no kernel can have it (`Plan.verify`), or if
-it needs more registers than a block has. If it needs too much shared memory, its estimate leaves it out (rule 4).
+a power of two, else with at most 5 % (rule 3). A schedule is left out here if no kernel of the device can have it
+(`Plan.obstacle`), or if it needs more registers than a block has. If it needs too much shared memory, its estimate
+leaves it out (rule 4).
 """
 
 from __future__ import annotations
@@ -16,29 +17,33 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from operator import itemgetter
 from typing import final
 
-from redalg.errors import PlanError
 from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
+from redalg.strategies.levels import (
+    LEFT,
+    MERGES,
+    RESIDENT,
+    Level,
+    Loop,
+    Parts,
+    Persistent,
+    ScalarCores,
+    TensorCores,
+    Unit,
+)
 from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
-from redalg.strategies.plan import MERGES, RESIDENT, Plan, Problem
-from redalg.strategies.rules.rules import (
-    aligned,
-    blocks,
-    choose,
-    may_split,
-    merged,
-    power_of_two,
-    tensor_cores,
-    trims,
-    vector,
-)
+from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
+from redalg.strategies.rules.parts import blocks, may_split, merged, power_of_two
+from redalg.strategies.rules.rules import aligned, choose, tensor_cores, trims, vector
 from redalg.strategies.rules.tiles import padded
+from redalg.strategies.schedule import Schedule, numbers_of
 
 PADDING = 0.05
 """Most padding of an extent that is no power of two (rule 3)."""
@@ -89,7 +94,7 @@ def padding(extent: int, length: int, step: int = 1) -> float:
 @final
 @dataclass(frozen=True)
 class Space:
-    """Plans of a form for a problem on a device, in a fixed order; `plans()` lists them."""
+    """Schedules of a form for a problem on a device, in a fixed order; `plans()` lists them."""
 
     stages: Stages
     problem: Problem
@@ -121,57 +126,63 @@ class Space:
         return Outline(self.form, self.binding, self.problem, self.device)
 
     @cached_property
-    def ruled(self) -> Plan:
-        """The rules' plan."""
+    def ruled(self) -> Schedule:
+        """The rules' schedule."""
         return choose(self.form, self.problem, self.target)
 
-    def predict(self, plan: Plan) -> Prediction:
-        """Predict the time of a plan by the model."""
-        return predict(self.outline, plan)
+    def predict(self, schedule: Schedule) -> Prediction:
+        """Predict the time of a schedule by the model."""
+        return predict(self.outline, numbers_of(schedule))
 
-    def plans(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> Iterator[Plan]:
-        """Yield every plan, the rules' own first; a plan with parts merges them in one of the given ways."""
-        return (traffic.plan for traffic in self.traffics(merges, persistent=persistent))
+    def plans(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> Iterator[Schedule]:
+        """Yield every schedule, the rules' own first; one with parts merges them in one of the given ways."""
+        return (schedule for schedule, _ in self.traffics(merges, persistent=persistent))
 
-    def traffics(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> Iterator[Traffic]:
-        """Yield every plan with its traffic, in the order of `plans`."""
-        yield Traffic(self.outline, self.ruled)
-        for plan in self.grown(merges):
-            if not legal(plan):
+    def traffics(
+        self, merges: Collection[str] = MERGES, *, persistent: bool = True
+    ) -> Iterator[tuple[Schedule, Traffic]]:
+        """Yield every schedule with its traffic, in the order of `plans`."""
+        yield self.ruled, Traffic(self.outline, numbers_of(self.ruled))
+        for schedule in self.grown(merges):
+            plan = numbers_of(schedule)
+            if plan.obstacle:
                 continue
             traffic = Traffic(self.outline, plan)
             if not self.has_room(traffic):
                 continue
-            if plan != self.ruled:
-                yield traffic
+            if schedule != self.ruled:
+                yield schedule, traffic
             if persistent and (blocks := self.staying(plan)):
                 twin = Traffic(self.outline, replace(plan, persistent=blocks))
                 if self.has_room(twin):
-                    yield twin
+                    yield self.written((Persistent(blocks), *schedule.levels)), twin
 
-    def ranked(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> list[tuple[Prediction, Plan]]:
-        """Plans with their predictions, the fastest first (of equals, those of two stages).
+    def ranked(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> list[tuple[Prediction, Schedule]]:
+        """Schedules with their predictions, the fastest first (of equals, those of two stages).
 
-        Rule 4 leaves in some plans that are estimated to need more shared memory than a block has: these are the last.
+        Rule 4 leaves in some that are estimated to need more shared memory than a block has: these are the last.
         """
-        made = [(predict_traffic(traffic), traffic.plan) for traffic in self.traffics(merges, persistent=persistent)]
-        most = self.device.smem_bytes
-        return sorted(made, key=lambda one: (one[0].smem_bytes > most, one[0].time_us, abs(one[1].stages - STAGES)))
+        most, found = self.device.smem_bytes, []
+        for schedule, traffic in self.traffics(merges, persistent=persistent):
+            said = predict_traffic(traffic)
+            found.append((said.smem_bytes > most, said.time_us, abs(traffic.plan.stages - STAGES), said, schedule))
+        found.sort(key=itemgetter(0, 1, 2))
+        return [(said, schedule) for *_, said, schedule in found]
 
-    def preferred(self) -> Plan:
-        """The plan that is taken without measuring: the rules', unless the model promises more than its error.
+    def preferred(self) -> Schedule:
+        """The schedule that is taken without measuring: the rules', unless the model promises more than its error.
 
         The model was fitted on an H200, to producers on tensor cores and to elementwise terms whose outputs do not
         carry the streamed axis. The tiles of that axis were powers of two, a kernel merged the parts, and every tile
-        had a block. Other forms, and those that read by pages, keep the rules' plan.
+        had a block. Other forms, and those that read by pages, keep the rules' schedule.
         """
-        ruled = self.ruled
+        ruled = numbers_of(self.ruled)
         if not self.fitted(ruled):
-            return ruled
+            return self.ruled
         ranked = self.ranked((ruled.merge,), persistent=False)
-        promise, best = next(one for one in ranked if is_power_of_two(one[1].block_streamed))
-        better = DOUBT * promise.time_us + DOUBT_US < self.predict(ruled).time_us
-        return replace(best, origin="model", predicted_us=promise.time_us) if better else ruled
+        promise, best = next(one for one in ranked if is_power_of_two(numbers_of(one[1]).block_streamed))
+        better = DOUBT * promise.time_us + DOUBT_US < self.predict(self.ruled).time_us
+        return replace(best, origin="model", predicted_us=promise.time_us) if better else self.ruled
 
     def fitted(self, ruled: Plan) -> bool:
         """Tell if the model was fitted to kernels like those of this space."""
@@ -183,18 +194,18 @@ class Space:
 
     def outdone(self, promise_us: float) -> bool:
         """Tell if a form that is no kernel beats the plan taken without measuring, by more than the model's error."""
-        ruled = self.ruled
+        ruled = numbers_of(self.ruled)
         promise_us = DOUBT_PLAIN * promise_us + DOUBT_PLAIN_US
-        if not self.fitted(ruled) or promise_us >= self.predict(ruled).time_us:
+        if not self.fitted(ruled) or promise_us >= self.predict(self.ruled).time_us:
             return False
         return promise_us < self.predict(self.preferred()).time_us
 
-    def may_fit(self, plan: Plan) -> bool:
-        """Tell if the tiles of a plan are estimated to fit a block's shared memory (rule 4)."""
-        return self.has_room(Traffic(self.outline, plan))
+    def may_fit(self, schedule: Schedule) -> bool:
+        """Tell if the tiles of a schedule are estimated to fit a block's shared memory (rule 4)."""
+        return self.has_room(Traffic(self.outline, numbers_of(schedule)))
 
     def has_room(self, traffic: Traffic) -> bool:
-        """The same from the plan's traffic."""
+        """Tell if the tiles of a traffic fit, within the error of the estimate."""
         return traffic.smem_bytes <= SLACK * self.device.smem_bytes
 
     @property
@@ -202,9 +213,10 @@ class Space:
         """True if any tile is a matrix product."""
         return bool(self.binding.contracted or self.form.cascade.producers)
 
-    def admits(self, plan: Plan) -> bool:
-        """Tell if a plan, made for other sizes perhaps, is one of this space: the same rules, applied to one plan."""
-        if not legal(plan) or plan.segments not in self.parts(plan):
+    def admits(self, schedule: Schedule) -> bool:
+        """Tell if a schedule, of other sizes perhaps, is one of this space: the same rules, applied to one."""
+        plan = numbers_of(schedule)
+        if plan.obstacle or plan.segments not in self.parts(plan):
             return False
         if plan.persistent and plan.persistent != self.staying(replace(plan, persistent=0)):
             return False
@@ -215,20 +227,32 @@ class Space:
             length = max(1, self.extent(self.binding.streamed))
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
         lengths = (plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner)
-        schedule = (plan.stages, plan.threads, plan.warp_specialized, plan.warps)
+        pipeline: tuple[object, ...] = plan.stages, plan.warp_specialized, schedule.levels[-1]
         placed = all(length in allowed for length, allowed in zip(lengths, self.tiles(), strict=True))
-        scheduled = plan.tensor_cores == self.cores and schedule in self.schedules(cores=self.cores)
-        return placed and scheduled and shared_out(plan, self.form) and held_in_registers(plan, self.form)
+        return placed and pipeline in list[object](self.pipelines()) and self.has_registers(plan)
 
-    def grown(self, merges: Collection[str] = MERGES) -> Iterator[Plan]:
-        """Yield plans of every tile, with every number of parts."""
-        for plan in self.products() if self.multiplies else self.rows():
-            for parts in self.parts(plan):
-                for merge in merges if parts > 1 else MERGES[:1]:
-                    cut = replace(plan, segments=parts, merge=merge)
-                    yield replace(cut, block_merged=merged(cut, self.sized))
-            for parts in self.splits(plan):
-                yield replace(plan, splits=parts)
+    def written(self, levels: tuple[Level, ...]) -> Schedule:
+        """The schedule of levels that make one."""
+        return Schedule.of_levels(levels, self.binding, self.device)
+
+    def grown(self, merges: Collection[str] = MERGES) -> Iterator[Schedule]:
+        """Yield schedules of every tile, with every number of parts."""
+        streamed = self.binding.streamed.name
+        for grid, body in self.products() if self.multiplies else self.rows():
+            whole = self.written((*grid, *body))
+            plan = numbers_of(whole)
+            if self.multiplies and not self.has_registers(plan):
+                continue
+            for count in self.parts(plan):
+                if count == 1:
+                    yield whole
+                    continue
+                for merge in merges:
+                    parts = Parts(streamed, count, merge, merged(plan, self.sized, merge))
+                    yield self.written((*grid, parts, *body))
+            for count in self.splits(plan):
+                inner = inner_levels(self.binding, plan.block_inner, count)
+                yield self.written((*grid, body[0], *inner, body[-1]))
 
     # ---- matrix products ---------------------------------------------------------------------------------------------
 
@@ -251,15 +275,13 @@ class Space:
         parts = (length for length in (64, 128, 192, 256) if length < whole and padding(whole, length) <= PADDING)
         return rows, streamed, (*parts, whole), self.inner()
 
-    def products(self) -> Iterator[Plan]:
-        """Yield plans with tiles of rows x streamed elements x columns."""
-        cores = self.cores
+    def products(self) -> Iterator[tuple[tuple[Level, ...], tuple[Level, ...]]]:
+        """Yield the grid and the loops of products, with tiles of rows x streamed elements x columns."""
+        streamed, pipelines = self.binding.streamed.name, list(self.pipelines())
         for row, along, column, inner in product(*self.tiles()):
-            for stages, threads, special, warps in self.schedules(cores=cores):
-                plan = Plan(self.device, self.binding, row, along, column, stages, threads, 1, special, True, cores,
-                            warps=warps, block_inner=inner)  # fmt: skip
-                if shared_out(plan, self.form) and held_in_registers(plan, self.form):
-                    yield plan
+            grid, within = grid_levels(self.binding, row, column), inner_levels(self.binding, inner)
+            for stages, special, unit in pipelines:
+                yield grid, (Loop(streamed, along, stages, special), *within, unit)
 
     def inner(self) -> tuple[int, ...]:
         """The tile lengths of the producers' own axes; 0 for the whole axis."""
@@ -267,29 +289,35 @@ class Space:
         cut = tuple(length for length in (64, 128, 256) if longest > length)
         return (0, *cut) if longest <= 1024 else cut
 
-    def schedules(self, *, cores: bool) -> Iterator[tuple[int, int, bool, str]]:
-        """Yield (stages, threads, loading warps, the side that warps share out)."""
+    def pipelines(self) -> Iterator[tuple[int, bool, Unit]]:
+        """Yield (stages, loading warps, the threads that multiply)."""
+        cores = self.cores
         if self.device.target == "c":
-            yield 0, 1, False, "rows"
+            yield 0, False, ScalarCores(1)
             return
         varies = trims(self.form, self.problem)
         special = (False, True) if cores and self.device.wgmma and aligned(self.form, self.problem) else (False,)
-        sides = ("rows", "columns") if cores and self.binding.contracted else ("rows",)
-        for stages, threads, loads, side in product((0, 1, 2, 3, 4), (128, 256), special, sides):
-            if (loads or not varies or stages < 2) and (stages or not loads) and (side == "rows" or threads == 256):
-                yield stages, threads, loads, side
+        lefts = LEFT if cores and self.binding.contracted else LEFT[:1]
+        for stages, threads, loads, left in product((0, 1, 2, 3, 4), (128, 256), special, lefts):
+            alone = left == "registers" or threads == 256
+            if (loads or not varies or stages < 2) and (stages or not loads) and alone:
+                yield stages, loads, TensorCores(threads, left) if cores else ScalarCores(threads)
 
     # ---- elementwise terms -------------------------------------------------------------------------------------------
 
-    def rows(self) -> Iterator[Plan]:
-        """Yield plans with tiles of rows x streamed elements, at every level."""
+    def has_registers(self, plan: Plan) -> bool:
+        """Tell if warps share out the products of a plan, and its threads have registers for their sums."""
+        return shared_out(plan, self.form) and held_in_registers(plan, self.form)
+
+    def rows(self) -> Iterator[tuple[tuple[Level, ...], tuple[Level, ...]]]:
+        """Yield the grid and the loops of tiles of rows x streamed elements, at every level."""
         if self.device.target == "c":
             return
         length = max(1, self.extent(self.binding.streamed))
-        wide = vector(self.problem)
+        wide, streamed = vector(self.problem), self.binding.streamed.name
         for threads in THREADS:
             for level, row, along in self.levels(threads, length, wide):
-                yield Plan(self.device, self.binding, row, along, 1, 0, threads, 1, False, False, False, level=level)
+                yield grid_levels(self.binding, row, 1), lane_levels(Loop(streamed, along), threads, level)
 
     def levels(self, threads: int, length: int, wide: int) -> Iterator[tuple[str, int, int]]:
         """Yield (level, rows, streamed elements) for a number of threads."""
@@ -302,8 +330,7 @@ class Space:
             lanes = (threads * wide * times for times in (1, 2, 4))
             yield from (("thread", 1, along) for along in lanes if along <= power_of_two(length) and threads >= 64)
         if not self.form.structures or self.form.places:
-            levels = ("warp", "block") if threads == 32 else ("block",)
-            yield from ((level, row, along) for level in levels for along in widths for row in self.beside(along)
+            yield from (("block", row, along) for along in widths for row in self.beside(along)
                         if along <= power_of_two(length) and 4 <= along * row // threads <= 64)  # fmt: skip
 
     def beside(self, along: int) -> Iterator[int]:
@@ -349,15 +376,6 @@ def in_order(form: FusedForm) -> bool:
 def is_power_of_two(length: int) -> bool:
     """Tell if a length is a power of two."""
     return length == power_of_two(length)
-
-
-def legal(plan: Plan) -> bool:
-    """Tell if a kernel can have the plan, as far as the plan alone shows."""
-    try:
-        plan.verify()
-    except PlanError:
-        return False
-    return True
 
 
 def shared_out(plan: Plan, form: FusedForm) -> bool:

@@ -1,0 +1,125 @@
+"""The rules for parts: how many blocks share an axis that is reduced, and how their states are merged."""
+
+from __future__ import annotations
+
+from math import prod
+
+from redalg.expression.contents import values_of
+from redalg.incremental.form import FusedForm
+from redalg.strategies.binding import Binding
+from redalg.strategies.levels import MERGED_ROWS, Loop, Parts
+from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.schedule import Schedule, numbers_of
+
+
+def with_parts(schedule: Schedule, form: FusedForm, problem: Problem) -> Schedule:
+    """The schedule with parts of the producers' axes, or of the streamed axis, where its blocks leave the chip idle."""
+    plan = numbers_of(schedule)
+    if (count := splits(plan, form, problem)) > 1:
+        return schedule.having(*(Parts(axis.name, count) for axis in plan.binding.inner))
+    if (count := segments(plan, problem)) == 1:
+        return schedule
+    axis = plan.binding.streamed.name
+    rows = merged(plan, problem)
+    pipeline = plan.stages if plan.tensor_cores else 0
+    return schedule.having(
+        Parts(axis, count, rows=rows), Loop(axis, plan.block_streamed, pipeline, plan.warp_specialized)
+    )
+
+
+def may_split(plan: Plan, form: FusedForm) -> bool:
+    """Tell if blocks of a plan may take parts of the producers' axes."""
+    product = plan.block_inner and plan.tensor_cores and not plan.binding.contracted
+    return bool(product) and splittable(form, plan.binding)
+
+
+def splittable(form: FusedForm, binding: Binding) -> bool:
+    """Tell if every producer is one sum over its axis, for every row and streamed element."""
+    producers = form.cascade.producers
+    if any(binding.rows and not binding.rows & set(one.axes) for one in producers):
+        return False
+    terms = [one.cascade.sum_alone for one in producers if form.cascade.axis in one.axes]
+    return (
+        bool(producers)
+        and len(terms) == len(producers)
+        and all(term is not None and not values_of(term) for term in terms)
+    )
+
+
+LEAST_SEGMENT, RESIDENT = 4096, 4
+"""Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
+LEAST_BYTES = 1 << 16
+"""Bytes of such a segment, if every multiprocessor has a block already and two or four would keep it busier."""
+
+
+def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
+    """The number of parts of a row, if its lanes need nothing of each other until its end."""
+    length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
+    if grid > chips:
+        return 1
+    most = length // LEAST_SEGMENT
+    if 2 * grid > chips:
+        elements = sum(prod(shape) for shape in problem.shapes.values() if len(shape) > 1)
+        most = elements * 4 // (grid * LEAST_BYTES)
+    wanted = min(RESIDENT * chips // grid, most, 64)
+    return 1 << max(0, wanted.bit_length() - 1)
+
+
+def segments(plan: Plan, problem: Problem) -> int:
+    """The number of parts of the streamed axis: enough that the grid fills the chip. Each has at least four tiles (two
+    if there are many, one if a tile is a loop itself)."""
+    if plan.device.target == "c" or plan.level == "row":
+        return 1
+    grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
+    tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
+    if plan.level == "thread":
+        return lane_segments(plan, problem, grid)
+    if 2 * grid > plan.device.multiprocessors:
+        return 1
+    tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 else 2)
+    if plan.binding.streamed.name in problem.varying and tiles > 1:  # one number for all lengths
+        tiles = plan.device.multiprocessors
+    wanted = min(plan.device.multiprocessors // grid, tiles, 64)
+    return 1 << max(0, wanted.bit_length() - 1)
+
+
+SPREAD = 128
+"""Blocks of the merging kernel above which they take more rows."""
+
+
+def merged(plan: Plan, problem: Problem, merge: str = "kernel") -> int:
+    """The number of rows that a block merges at a time: in a kernel, as many as leave every multiprocessor a block."""
+    most = min(plan.block_row, MERGED_ROWS)
+    if merge == "launch" or (plan.multiplies and not plan.tensor_cores):
+        return most
+
+    def fills(rows: int) -> bool:
+        return blocks(plan.binding, problem, max(1, rows), plan.block_column) >= SPREAD
+
+    return max(1, next(filter(fills, (most, most // 4)), most // 4))
+
+
+SPLIT_TILES, MOST_SPLITS = 2, 16
+"""Tiles of the inner axis that a part has at least, and parts that one expression adds."""
+
+
+def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:
+    """The number of parts of the producers' axes: enough that the tiles of their values fill the chip."""
+    if not may_split(plan, form):
+        return 1
+    along = -(-problem.sizes[plan.binding.streamed.name] // plan.block_streamed)
+    inner = min(problem.sizes[one.cascade.axis.name] for one in form.cascade.producers) // plan.block_inner
+    wanted = plan.device.multiprocessors // (blocks(plan.binding, problem, plan.block_row, plan.block_column) * along)
+    return max(1, min(wanted, inner // SPLIT_TILES, MOST_SPLITS))
+
+
+def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int) -> int:
+    """The number of blocks of a grid without segments."""
+    grid = prod([max(1, problem.sizes[axis.name]) for axis in binding.grid])
+    grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column is not None else 1
+    return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row is not None else 1)
+
+
+def power_of_two(length: int) -> int:
+    """The least power of two that is not below `length`."""
+    return 1 << max(0, length - 1).bit_length()

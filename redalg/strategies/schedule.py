@@ -1,0 +1,302 @@
+"""The Schedule: levels from the outermost in, an auditable choice, a value that prints.
+
+    Schedule := [Persistent] Grid* [Pad] [Parts] Body          over the streamed axis
+    Body     := Whole Lanes                one tile holds the axis: nothing is merged
+              | Loop Lanes                 every tile becomes one state, merged with the state so far
+              | Lanes Loop                 every lane keeps a state of its own; lanes are merged after the loop
+              | Loop ([Parts] Loop)* Unit  products; an inner loop takes a producer's own axis in tiles
+    Unit     := TensorCores | ScalarCores
+
+    >>> from redalg.strategies.levels import Grid, Loop, TensorCores
+    >>> print(Schedule(Grid("b"), Grid("q", 64), Loop("k", 64, stages=2), TensorCores(128)))
+    Grid(b) Grid(q, 64) Loop(k, 64, stages=2) TensorCores(128)
+
+Levels that make no schedule are refused when it is written (`levels.check_levels`). What a form or a device adds to
+that is asked by `for_form`. The names of the flat view (`.segments`, `choices()`) work for one more version.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar, final
+
+from redalg.errors import PlanError
+from redalg.strategies.binding import Binding
+from redalg.strategies.device import DeviceSpec
+from redalg.strategies.levels import (
+    Grid,
+    Lanes,
+    Level,
+    Loop,
+    Pad,
+    Parts,
+    Persistent,
+    ScalarCores,
+    TensorCores,
+    Whole,
+    axis_of,
+    check_levels,
+)
+from redalg.strategies.plan import CHOICES, PADDED_COLUMNS, Plan, levels_of
+
+Known = TypeVar("Known")
+ONLINE, UNFUSED = "online", "unfused"
+"""The form that a kernel computes, and the definition as operations of PyTorch."""
+TUNED = ("pack", "cache")
+"""The origins of remembered schedules: such a schedule gives way to the rules' if it has no program."""
+
+
+@final
+@dataclass(frozen=True, init=False, repr=False)
+class Schedule:
+    """The place of every axis of a loop: what `plan=` takes, `plans` lists and the files of tuned plans hold.
+
+    Attributes:
+        levels: from the outermost in; equality sees them alone.
+        roles: the role of every axis; None until a form is known.
+        limits: those of the target; None until a target is known.
+        predicted_us: predicted time in microseconds; None if no model was asked.
+        origin: its source: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans.
+    """
+
+    levels: tuple[Level, ...]
+    roles: Binding | None = field(default=None, compare=False)
+    limits: DeviceSpec | None = field(default=None, compare=False)
+    predicted_us: float | None = field(default=None, compare=False)
+    origin: str = field(default="given", compare=False)
+
+    def __init__(self, *levels: Level, **named: Any) -> None:
+        flat_names = {name: named.pop(name) for name in CHOICES if name in named}
+        levels = named.pop("levels", levels)
+        check_levels(levels)
+        known = {entry.name: named.pop(entry.name, entry.default) for entry in fields(self)[1:]}
+        if named:
+            raise TypeError(f"Schedule: there is no {', '.join(named)}. It takes levels, and {', '.join(known)}.")
+        self.__dict__.update(known, levels=levels)
+        if flat_names:
+            warn_of_flat_names("`replace` with names of the old plan")
+            self.__dict__["levels"] = with_choices(self, **flat_names).levels
+
+    @staticmethod
+    def of_levels(levels: tuple[Level, ...], binding: Binding, device: DeviceSpec) -> Schedule:
+        """The rules' or the search's schedule of levels that are known to make one: they are not checked again."""
+        schedule = object.__new__(Schedule)
+        schedule.__dict__.update(levels=levels, roles=binding, limits=device, predicted_us=None, origin="rules")
+        return schedule
+
+    @property
+    def binding(self) -> Binding:
+        """The role of every axis; `PlanError` until a form is known."""
+        return self._known(self.roles)
+
+    @property
+    def device(self) -> DeviceSpec:
+        """The limits of the target; `PlanError` until a target is known."""
+        return self._known(self.limits)
+
+    def _known(self, value: Known | None) -> Known:
+        if value is None:
+            raise PlanError(
+                f"schedule `{self}` is for no form and target yet. Take one from `fused.plans(…)`, or pass it as plan=."
+            )
+        return value
+
+    @property
+    def form(self) -> str:
+        """The form that its kernel computes."""
+        return ONLINE
+
+    def having(self, *levels: Level) -> Schedule:
+        """The schedule with these levels, each in place of the one of its kind and axis, or else where it belongs.
+
+        >>> from redalg.strategies.levels import Grid, Lanes, Loop, Parts
+        >>> schedule = Schedule(Grid("b"), Loop("n", 512), Lanes("n", 128))
+        >>> print(schedule.having(Parts("n", 4), Loop("n", 1024)))
+        Grid(b) Parts(n, 4) Loop(n, 1024) Lanes(n, 128)
+        """
+        found = list(self.levels)
+        for level in levels:
+            place = next((place for place, known in enumerate(found) if _slot(known) == _slot(level)), None)
+            if place is None:
+                found.insert(_place_for(level, found), level)
+            else:
+                found[place] = level
+        return replace(self, levels=tuple(found), predicted_us=None)
+
+    def without(self, kind: type[Level]) -> Schedule:
+        """The schedule without the levels of a kind."""
+        levels = tuple(level for level in self.levels if not isinstance(level, kind))
+        return replace(self, levels=levels, predicted_us=None)
+
+    def choices(self) -> dict[str, int | str | bool]:
+        """The schedule under the names of the old plan."""
+        warn_of_flat_names("`choices()`")
+        return choices_of(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in CHOICES or name in ("multiplies", "strategy"):
+            warn_of_flat_names(f"`.{name}`")
+            return getattr(numbers_of(self), name)
+        raise AttributeError(f"a Schedule has no attribute {name!r}: it has levels, roles, limits and origin.")
+
+    def __str__(self) -> str:
+        said = " ".join(map(str, self.levels))
+        on = "" if self.limits is None else f"; {self.limits.target}"
+        plain = "; products as plain sums" if self.roles is not None and self.roles.plain else ""
+        return said + on + plain
+
+    __repr__ = __str__
+
+
+@final
+@dataclass(frozen=True)
+class Definition:
+    """The definition as operations of PyTorch: a schedule without a kernel.
+
+    Attributes:
+        device: the target's limits.
+        operations: the number of operations; equality does not see it.
+        predicted_us, origin: as of a `Schedule`.
+    """
+
+    device: DeviceSpec
+    operations: int = field(default=0, compare=False)
+    predicted_us: float | None = field(default=None, compare=False)
+    origin: str = field(default="rules", compare=False)
+
+    @property
+    def form(self) -> str:
+        """The form that it computes."""
+        return UNFUSED
+
+    def choices(self) -> dict[str, int | str | bool]:
+        """The definition under the names of the old plan."""
+        warn_of_flat_names("`choices()`")
+        return choices_of(self)
+
+    def __str__(self) -> str:
+        return f"unfused form: {self.operations} operations by PyTorch"
+
+
+AnySchedule = Schedule | Definition
+"""What a call may take: a kernel's levels, or the definition."""
+
+
+def _slot(level: Level) -> tuple[object, str]:
+    """The slot that a level fills: its kind and its axis; the two units of products share one."""
+    kind = ScalarCores if isinstance(level, TensorCores) else type(level)
+    return kind, axis_of(level)
+
+
+def _place_for(level: Level, among: list[Level]) -> int:
+    """The place of a level among others none of which fills its slot."""
+    if isinstance(level, Persistent):
+        return 0
+    if isinstance(level, Grid | Pad):
+        return sum(isinstance(known, Persistent | Grid) for known in among)
+    if isinstance(level, Parts):
+        inside = (place for place, known in enumerate(among) if axis_of(known) == level.axis)
+        return next(inside, len(among))
+    return len(among) - isinstance(among[-1], TensorCores | ScalarCores)
+
+
+# ---- a form and a device ---------------------------------------------------------------------------------------------
+
+
+def for_form(schedule: Schedule, binding: Binding, device: DeviceSpec) -> Schedule:
+    """The schedule of a form on a device; `PlanError` if it leaves out an axis of the form, or has one too many."""
+    known = {*binding.grid, binding.row, binding.column, binding.streamed, *binding.inner} - {None}
+    wanted = {str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None}
+    named = {level.axis for level in schedule.levels if isinstance(level, Grid | Loop | Parts | Lanes | Whole)}
+    on_grid = {level.axis for level in schedule.levels if isinstance(level, Grid)}
+    if unknown := sorted(named - set(map(str, known))):
+        said = ", ".join(sorted(map(str, known)))
+        raise PlanError(f"schedule `{schedule}` names axis {unknown[0]}, and the loop has {said}. Name one of those.")
+    if missing := sorted(wanted - on_grid):
+        raise PlanError(f"schedule `{schedule}` leaves out axis {missing[0]}. Add Grid({missing[0]}, tile).")
+    if inside := sorted(on_grid - wanted):
+        raise PlanError(
+            f"schedule `{schedule}` lays axis {inside[0]} along the grid, and it is reduced. Use a Loop over it."
+        )
+    first = next(level for level in schedule.levels if isinstance(level, Loop | Lanes | Whole))
+    if first.axis != str(binding.streamed):
+        raise PlanError(
+            f"schedule `{schedule}` streams axis {first.axis}, and the form streams {binding.streamed}. Put "
+            f"{binding.streamed} outermost of the loops."
+        )
+    lanes = next((level for level in schedule.levels if isinstance(level, Lanes)), None)
+    if lanes is not None and lanes.axis != str(binding.streamed):
+        raise PlanError(
+            f"schedule `{schedule}` has {lanes}. Tile programs have lanes along {binding.streamed} so far. Use "
+            f"Lanes({binding.streamed}, {lanes.width})."
+        )
+    return replace(schedule, roles=binding, limits=device)
+
+
+def numbers_of(schedule: Schedule) -> Plan:
+    """The numbers of a schedule by role."""
+    binding, device = schedule.binding, schedule.device
+    row, column = binding.row and binding.row.name, binding.column and binding.column.name
+    streamed = binding.streamed.name
+    numbers: dict[str, Any] = {"block_row": 1, "block_column": 1, "stages": 0, "segments": 1, "warp_specialized": False,
+                               "multiplies": False, "tensor_cores": False}  # fmt: skip
+    for level in schedule.levels:
+        if isinstance(level, Grid):
+            numbers |= {"block_row": level.tile} if level.axis == row else {}
+            numbers |= {"block_column": level.tile} if level.axis == column else {}
+            if level.tile != 1 and level.axis not in (row, column):
+                raise PlanError(
+                    f"schedule `{schedule}` tiles axis {level.axis}. Tile programs tile {row or 'no row axis'}"
+                    f"{f' and {column}' if column else ''} so far. Use Grid({level.axis})."
+                )
+        elif isinstance(level, Pad):
+            numbers["block_row"] = level.rows
+        elif isinstance(level, Persistent):
+            numbers["persistent"] = level.blocks
+        elif isinstance(level, Parts) and level.axis == streamed:
+            numbers |= {"segments": level.count, "merge": level.merge, "block_merged": level.rows}
+        elif isinstance(level, Parts):
+            numbers["splits"] = level.count
+        elif isinstance(level, Loop) and level.axis == streamed:
+            numbers |= {"block_streamed": level.tile, "stages": level.stages, "warp_specialized": level.specialised}
+        elif isinstance(level, Loop):
+            numbers["block_inner"] = level.tile
+        elif isinstance(level, Whole):
+            numbers |= {"block_streamed": level.tile, "level": "row"}
+        elif isinstance(level, Lanes):
+            numbers |= {"threads": level.width} | ({} if "block_streamed" in numbers else {"level": "thread"})
+        else:
+            numbers |= {"threads": level.threads, "multiplies": True, "tensor_cores": isinstance(level, TensorCores)}
+            numbers |= {"warps": "columns"} if isinstance(level, TensorCores) and level.left == "shared" else {}
+            numbers |= {"block_column": PADDED_COLUMNS} if column is None else {}
+    return Plan(device, binding, **numbers)
+
+
+def schedule_of(plan: Plan, origin: str = "given") -> Schedule:
+    """The schedule of a flat plan."""
+    return Schedule(*levels_of(plan), roles=plan.binding, limits=plan.device, origin=origin)
+
+
+def with_choices(schedule: Schedule, **choices: Any) -> Schedule:
+    """The schedule with other choices, by the names of the flat view (`CHOICES`)."""
+    plan = replace(numbers_of(schedule), **choices)
+    return replace(schedule, levels=levels_of(plan), predicted_us=None)
+
+
+def choices_of(schedule: AnySchedule) -> dict[str, int | str | bool]:
+    """The choices of a schedule by the names of the flat view."""
+    if isinstance(schedule, Definition):
+        return {"form": UNFUSED}
+    plan = numbers_of(schedule)
+    return {name: getattr(plan, name) for name in CHOICES}
+
+
+def warn_of_flat_names(used: str) -> None:
+    """Warn of a name of the old plan, which the next version does not have."""
+    warnings.warn(
+        f"{used} of a schedule goes with the next version. Read `schedule.levels`, and change levels with "
+        "`schedule.having(…)`.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
