@@ -9,10 +9,9 @@ from typing import Any, TypeVar, final
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.expression.dtypes import DTYPES, is_emulated, is_float
-from redalg.incremental.arrange.flatten import flattened
-from redalg.incremental.arrange.order import rewritten_form
+from redalg.incremental.arrange.order import REWRITES, REWRITES_AFTER_PLANNING, rewrite_stages
 from redalg.incremental.form import FusedForm
-from redalg.incremental.stages import Stages
+from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import check_fit, check_operands, fits
 from redalg.lower_tile.ir.program import TileProgram, sizes_in
 from redalg.lower_tile.place.build import build
@@ -151,27 +150,19 @@ def plan_taken(
 
 def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
     """The stages of a form as tile programs hold them, and the problem with the dtypes of what the loop reads."""
-    stages, problem = rewritten_form(form, problem)
+    stages, problem = rewrite_stages(REWRITES, single(form), problem)
     return stages, reading(stages.loop, stages, problem)
 
 
 def built(stages: Stages, plans: list[Plan], problem: Problem) -> Lowered:
     """Make program and source by the first plan that fits."""
     check_varying(problem.varying, stages, plans[0], problem)
-    stages, problem = in_one_row(stages, problem)
+    stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
     chosen, program = fitting(programs(stages, plans, problem))
     check_operands(program, chosen, problem.precision)
     check = self_check(program, run_time_sizes(program, problem, stages.loop))
     source = emit(program, chosen, header(stages, chosen, problem), check)
     return Lowered(stages, problem, chosen, program, source, results(stages, problem))
-
-
-def in_one_row(stages: Stages, problem: Problem) -> tuple[Stages, Problem]:
-    """Merge the axes that a tensor's dimensions allow to merge, unless sizes vary or stages share them."""
-    if problem.varying or len(stages.forms) > 1:
-        return stages, problem
-    form, problem = flattened(stages.loop, problem)
-    return replace(stages, forms=(form,)), problem
 
 
 def results(stages: Stages, problem: Problem) -> dict[str, str]:
@@ -289,7 +280,7 @@ def builds(stages: Stages, problem: Problem, plan: Plan) -> bool:
     """Tell if a plan has a program that keeps every rule and fits its device (PyTorch's operations need none)."""
     if plan.form == UNFUSED:
         return True
-    stages, problem = in_one_row(stages, problem)
+    stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
     made = programs(stages, [replace(plan, origin="model")], problem)
     return any(fits(program, one) for one, program in made)
 
