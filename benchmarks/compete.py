@@ -81,10 +81,9 @@ def compete(family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors
 def source_sha256(family: Family, row: Row, target: str) -> str | None:
     """The hash of the last pass emitted for a row, or of the unfused form where a call takes that; None for neither."""
     fused = family.fused(row)
-    forms = fused.passes
     try:
-        plain = lower_passes(forms, target, row.sizes, row.dtypes, unfused_for, shapes=row.shapes)[-1]
-        text = str(lower_passes(forms, target, row.sizes, row.dtypes, lower, shapes=row.shapes)[-1].source)
+        plain = lower_passes(fused.passes, target, row.sizes, row.dtypes, unfused_for, shapes=row.shapes)[-1]
+        text = str(lower_passes(fused.passes, target, row.sizes, row.dtypes, lower, shapes=row.shapes)[-1].source)
     except RedalgError:
         return None
     text = text if plain is None else plain.text

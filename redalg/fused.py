@@ -22,6 +22,7 @@ from redalg.expression import Element, Scalar, Value
 from redalg.incremental.arrange.variants import variants
 from redalg.incremental.derive.derive import derive
 from redalg.incremental.form import FusedForm, Slot
+from redalg.incremental.passes import Passes
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 if TYPE_CHECKING:
@@ -72,13 +73,13 @@ class Fused:
             return made["form"]
 
     @cached_property
-    def passes(self) -> tuple[FusedForm, ...]:
+    def passes(self) -> Passes:
         """The forms of all passes over the data, in order, of which `form` is the last."""
         with DERIVING:
-            forms: dict[str, tuple[FusedForm, ...]] = vars(self)
-            if "passes" not in forms:
-                forms["passes"] = (*map(derive, self.earlier), self.form)
-            return forms["passes"]
+            made: dict[str, Passes] = vars(self)
+            if "passes" not in made:
+                made["passes"] = Passes((*map(derive, self.earlier), self.form))
+            return made["passes"]
 
     def __getstate__(self) -> dict[str, Any]:
         """The attributes that are pickled and copied, the forms among them."""
@@ -427,13 +428,13 @@ class Fused:
 
     def explain(self) -> str:
         """The derivation in text: each reduction's F, g, h, ⊗, the fused and incremental forms, placement and cost."""
-        return explain_text(self.decomposition, self.form, self.passes[:-1])
+        return explain_text(self.decomposition, self.passes)
 
     def __repr__(self) -> str:
         return self.explain()
 
     def _repr_latex_(self) -> str:
-        return explain_latex(self.decomposition, self.form, self.passes[:-1])
+        return explain_latex(self.decomposition, self.passes)
 
 
 def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:

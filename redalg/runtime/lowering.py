@@ -11,6 +11,7 @@ from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.expression.dtypes import DTYPES, is_emulated, is_float
 from redalg.incremental.arrange.order import REWRITES, REWRITES_AFTER_PLANNING, rewrite_stages
 from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
 from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import check_fit, check_operands, fits
 from redalg.lower_tile.ir.program import TileProgram, sizes_in
@@ -187,7 +188,7 @@ def programs(stages: Stages, plans: Iterable[Plan], problem: Problem) -> Iterato
 
 
 def lower_passes(
-    forms: tuple[FusedForm, ...],
+    passes: Passes,
     target: str,
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
@@ -195,21 +196,15 @@ def lower_passes(
     **options: Any,
 ) -> tuple[Made, ...]:
     """The results of `each` for every pass, in order (`plan`, of the options, is the last one's)."""
-    *earlier, last = forms
-    if not earlier:
-        return (each(last, target, sizes, dtypes, **options),)
-    _, result = promoted([dtype for dtype in dtypes.values() if is_float(dtype)])
-    known, passes = dict(dtypes), list[Made]()
-    for form in earlier:
-        taken = {name: known[name] for name in form.cascade.inputs() if name in known}
-        compute, _ = promoted([dtype for dtype in taken.values() if is_float(dtype)])
-        passes.append(each(form, target, sizes_of(form, sizes), taken,
-                           **{**options, "plan": None, "result": compute}))  # fmt: skip
-        known |= {one.name: output_dtype(one, form, compute) for one in form.outputs}
-    wanted = {name: known[name] for name in last.cascade.inputs() if name in known}
-    foreign = {name: size for name, size in sizes.items() if not any(sizes_of(one, {name: size}) for one in earlier)}
-    own = {**sizes_of(last, sizes), **foreign}
-    return (*passes, each(last, target, own, wanted, **{**options, "result": result}))
+    known, found = dict(dtypes), list[Made]()
+    _, result = promoted(list(filter(is_float, dtypes.values())))
+    for form in passes:
+        taken = passes.tensors_of(form, known)
+        compute, _ = promoted(list(filter(is_float, taken.values())))
+        wanted = {**options, "result": result} if form is passes.last else {**options, "plan": None, "result": compute}
+        found.append(each(form, target, passes.sizes_of(form, sizes), taken, **wanted))
+        known |= {output.name: output_dtype(output, form, compute) for output in form.outputs}
+    return tuple(found)
 
 
 def sources(passes: Sequence[Lowered]) -> str:
@@ -223,12 +218,6 @@ def sources(passes: Sequence[Lowered]) -> str:
     texts = (f"{rule}\n{str(lowered.source).rstrip()}\n\npass_{number}, target_{number} = main, TARGET\n"
              for number, (rule, lowered) in enumerate(zip(ruled, passes, strict=True), 1))  # fmt: skip
     return "\n\n".join(texts)
-
-
-def sizes_of(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of the axes that a form has, or whose extents it holds."""
-    names = {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
-    return {name: size for name, size in sizes.items() if name in names}
 
 
 def space_for(
@@ -251,19 +240,20 @@ def run_time_sizes(program: TileProgram, problem: Problem, form: FusedForm) -> d
 
 
 def standalone(
-    forms: tuple[FusedForm, ...],
+    passes: Passes,
     target: str,
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
     **options: Any,
 ) -> str:
     """The text of a file that runs on its own and checks its kernel (the last pass's) by the definition in PyTorch."""
-    lowered, (*earlier, form) = lower_passes(forms, target, sizes, dtypes, lower, **options)[-1], forms
+    *_, lowered = lower_passes(passes, target, sizes, dtypes, lower, **options)
     program, plan, problem = lowered.program, lowered.plan, lowered.problem
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
-    problem = replace(problem, sizes={**sizes, **sized_axes(form, sizes), **problem.sizes})  # as definitions name them
-    text = check_script(Example(program, form, tuple(earlier), problem, options.get("shapes") or {}, named, example))
+    # as definitions name them
+    problem = replace(problem, sizes={**sizes, **sized_axes(passes.last, sizes), **problem.sizes})
+    text = check_script(Example(program, passes, problem, options.get("shapes") or {}, named, example))
     return str(emit(program, plan, header(lowered.stages, plan, problem), text))
 
 

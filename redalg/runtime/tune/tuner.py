@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, final
 
 from redalg.errors import InputError, RedalgError
 from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
 from redalg.runtime.bind import backends
 from redalg.runtime.bind.gathers import gathers_any
 from redalg.runtime.bind.inputs import Bound, check_choice, scalars_of
 from redalg.runtime.call import prepared, sizes
-from redalg.runtime.call.dispatch import began_earlier, bind_last, define, of_last
+from redalg.runtime.call.dispatch import began_earlier, bind_pass, define
 from redalg.runtime.call.kernels import check_device, check_indices, recipe_of, refuse_missing_torch
 from redalg.runtime.call.prepared import Step
 from redalg.runtime.compile.cache import one_at_a_time
@@ -52,7 +53,6 @@ SHARE = 0.5
 FEW = Limits(population=16, batch=4, patience=1)
 """Limits on the CPU, where plans are compiled beside each other on few cores."""
 Given = Mapping[str, Any]
-Forms = tuple[FusedForm, ...]
 Begun = tuple[Lowered, Job] | Unfused | str
 
 
@@ -122,7 +122,7 @@ class Tuned:
         return self.table()._repr_html_()
 
 
-def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Tuned:
+def tune(passes: Passes, given: Given, extents: Mapping[str, int], how: Tuning) -> Tuned:
     """Search the plans of the last pass on these tensors, and remember the fastest."""
     from redalg.runtime.tune.progress import progress_bar
 
@@ -131,7 +131,7 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
     refuse_missing_torch()
     with one_at_a_time("tuning"):  # whether the folder can be written is found out before, not after
         pass
-    task = task_of(forms, given, extents, how)
+    task = task_of(passes, given, extents, how)
     rules, *_ = task.space.plans()
     estimates = {plan: said.time_us for said, plan in task.space.ranked()}
     estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
@@ -192,7 +192,7 @@ def keep_fastest(task: Task, found: Found[Plan], rules: Plan, began: float) -> T
 class Task:
     """The task of tuning: the last pass, its tensors, its plans (`plain`: the unfused form), the wanted outputs."""
 
-    forms: Forms
+    passes: Passes
     whole: Given
     extents: Mapping[str, int]
     given: Given
@@ -203,7 +203,7 @@ class Task:
     @property
     def form(self) -> FusedForm:
         """The last pass."""
-        return self.forms[-1]
+        return self.passes.last
 
     def predicted_us(self, plan: Plan) -> float:
         """The time that the model predicts."""
@@ -214,7 +214,7 @@ class Task:
         """The verifier, which knows the unfused definition's outputs on these tensors."""
         from redalg.runtime.tune.verified import Verifier
 
-        return Verifier.of(self.form, self.bound, define(self.forms, self.whole, self.extents))
+        return Verifier.of(self.form, self.bound, define(self.passes, self.whole, self.extents))
 
     @cached_property
     def scalars(self) -> dict[str, float]:
@@ -238,12 +238,12 @@ class Task:
         return [dict(self.given), *({**self.given, **copy} for copy in copies)]
 
 
-def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Task:
+def task_of(passes: Passes, given: Given, extents: Mapping[str, int], how: Tuning) -> Task:
     """The task of tensors: the passes before the last are run with the plans that they have."""
-    form = forms[-1]
+    form = passes.last
     options = {"empty": how.empty, "precision": how.precision, "plan": None, "check": True}
-    _, known = began_earlier(forms, given, "tilelang", extents, options)
-    bound, taken = bind_last(forms, known, extents), of_last(known, forms)
+    _, known = began_earlier(passes, given, "tilelang", extents, options)
+    bound, taken = bind_pass(passes, form, known, extents), passes.tensors_of(form, known)
     check_device(bound)
     none = [name for name, size in bound.sizes.items() if size == 0]
     if none:
@@ -255,7 +255,7 @@ def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning)
     shapes = {name: tuple(one.shape) or (1,) for name, one in backends.tensors_for(bound, "torch").items()}
     space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
                       precision=how.precision, result=bound.result)  # fmt: skip
-    return Task(forms, given, extents, taken, bound, space, unfused.offered(form, space))
+    return Task(passes, given, extents, taken, bound, space, unfused.offered(form, space))
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
