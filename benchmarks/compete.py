@@ -12,7 +12,8 @@ import torch
 from benchmarks.family import Contestant, Family, Row, Tensors
 from benchmarks.timing import Timing, input_sets, measure
 from redalg.errors import RedalgError
-from redalg.runtime.lowering import lower, lower_passes, unfused_for
+from redalg.runtime.call.sizes import lower
+from redalg.runtime.lowering import lower_passes, unfused_for
 
 OWN = "redalg"
 

@@ -1,11 +1,11 @@
-"""FusedForm -> Plan -> TileProgram -> source, for given sizes and dtypes."""
+"""The choices between a form and its source, for given sizes and dtypes; `pipeline` has their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.expression.dtypes import DTYPES, is_emulated, is_float
@@ -22,6 +22,7 @@ from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import check_choice, promoted
 from redalg.runtime.known.tuned import remembered
+from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused.unfused import Unfused, admitted, obstacle, offered
 from redalg.strategies.device import card_of, device_for
 from redalg.strategies.plan import TUNED, UNFUSED, Plan, Problem
@@ -36,67 +37,20 @@ UNRULED = (*TUNED, "model")
 """Origins of plans that give way to the rules' plans if they have no program, or none that fits."""
 
 
-@final
-@dataclass(frozen=True)
-class Lowered:
-    """The last stages of one problem.
-
-    Attributes:
-        stages, problem, plan, program, source: the stages of lowering.
-        results: the dtype in which a call returns each output.
-    """
-
-    stages: Stages
-    problem: Problem
-    plan: Plan
-    program: TileProgram
-    source: Source
-    results: Mapping[str, str]
-
-    @property
-    def form(self) -> FusedForm:
-        """The form of the loop, which the plan is for."""
-        return self.stages.loop
-
-
-def lower(
-    form: FusedForm,
-    target: str,
-    sizes: Mapping[str, int],
-    dtypes: Mapping[str, str],
-    *,
-    plan: Plan | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    empty: str = "nan",
-    precision: str = "ieee",
-    varying: Collection[str] = (),
-    result: str | None = None,
-) -> Lowered:
-    """Plan (unless one is given), build, verify and emit; `varying` names the axes whose size is a run-time one."""
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
-                         result=result)  # fmt: skip
-    problem = replace(problem, varying=frozenset(varying))
-    return built(*planned(form, target, problem, plan))
-
-
-def planned(form: FusedForm, target: str, problem: Problem, plan: Plan | None) -> tuple[Stages, list[Plan], Problem]:
-    """The stages as the program holds them, the plans to try, and the problem with what its stages make.
-
-    The tuned plans come first, then the model's or the rules'.
-    """
-    stages, problem = plannable(form, problem)
+def plans_for(form: FusedForm, stages: Stages, problem: Problem, target: str, plan: Plan | None) -> list[Plan]:
+    """The plans to try for the stages of a form: the one that is given, or the tuned, the model's and the rules'."""
     check_plan(plan, target)
     if plan is not None and plan.form == UNFUSED:
         raise PlanError(
             f"the plan `{plan}` has no kernel: it is PyTorch's operations. Pass it to a call, or leave plan= out."
         )
     if plan is not None:
-        return stages, [replace(plan, origin="given")], problem
+        return [replace(plan, origin="given")]
     space = Space(stages, problem, target)
     ruled, found = space.ruled, [one for one in remembered(form, space, space.ruled) if one.form != UNFUSED]
     # where there is one, the model need not rank them all
     promised = [] if problem.varying or found else [space.preferred()]
-    return stages, [*found, *(one for one in promised if one != ruled), *smaller(ruled)], problem
+    return [*found, *(one for one in promised if one != ruled), *smaller(ruled)]
 
 
 def check_plan(plan: Plan | None, target: str) -> None:
@@ -136,17 +90,8 @@ def unfused_for(
     """The unfused form if a call of these sizes takes it, None if it takes a kernel."""
     if varying:
         return None
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
-                         result=result)  # fmt: skip
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty=empty, precision=precision, result=result)
     return unfused_at(form, target, problem, plan)
-
-
-def plan_taken(
-    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
-) -> Plan:
-    """The plan that a call takes: a kernel's, or the unfused form."""
-    plain = unfused_for(form, target, sizes, dtypes, **options)
-    return plain.plan if plain is not None else lower(form, target, sizes, dtypes, **options).plan
 
 
 def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
@@ -155,15 +100,18 @@ def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
     return stages, reading(stages.loop, stages, problem)
 
 
-def built(stages: Stages, plans: list[Plan], problem: Problem) -> Lowered:
-    """Make program and source by the first plan that fits."""
+def program_of(stages: Stages, plans: list[Plan], problem: Problem) -> tuple[Plan, TileProgram]:
+    """The first plan whose program fits its device, and the program."""
     check_varying(problem.varying, stages, plans[0], problem)
-    stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
-    chosen, program = fitting(programs(stages, plans, problem))
-    check_operands(program, chosen, problem.precision)
+    plan, program = fitting(programs(stages, plans, problem))
+    check_operands(program, plan, problem.precision)
+    return plan, program
+
+
+def source_of(stages: Stages, problem: Problem, plan: Plan, program: TileProgram) -> Source:
+    """The text of a program, with a main that runs it on random data."""
     check = self_check(program, run_time_sizes(program, problem, stages.loop))
-    source = emit(program, chosen, header(stages, chosen, problem), check)
-    return Lowered(stages, problem, chosen, program, source, results(stages, problem))
+    return emit(program, plan, header(stages, plan, problem), check)
 
 
 def results(stages: Stages, problem: Problem) -> dict[str, str]:
@@ -226,8 +174,7 @@ def space_for(
     result: str | None = None, **_: None,
 ) -> Space:  # fmt: skip
     """The space of plans that a pass could have (no plan is given)."""
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
-                         result=result)  # fmt: skip
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty=empty, precision=precision, result=result)
     return Space(*plannable(form, problem), target)
 
 
@@ -240,20 +187,16 @@ def run_time_sizes(program: TileProgram, problem: Problem, form: FusedForm) -> d
 
 
 def standalone(
-    passes: Passes,
-    target: str,
-    sizes: Mapping[str, int],
-    dtypes: Mapping[str, str],
-    **options: Any,
-) -> str:
+    lowered: Lowered, passes: Passes, sizes: Mapping[str, int], dtypes: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> str:  # fmt: skip
     """The text of a file that runs on its own and checks its kernel (the last pass's) by the definition in PyTorch."""
-    *_, lowered = lower_passes(passes, target, sizes, dtypes, lower, **options)
     program, plan, problem = lowered.program, lowered.plan, lowered.problem
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
     # as definitions name them
     problem = replace(problem, sizes={**sizes, **sized_axes(passes.last, sizes), **problem.sizes})
-    text = check_script(Example(program, passes, problem, options.get("shapes") or {}, named, example))
+    text = check_script(Example(program, passes, problem, shapes, named, example))
     return str(emit(program, plan, header(lowered.stages, plan, problem), text))
 
 
@@ -295,13 +238,17 @@ def problem_of(
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
     *,
-    shapes: Mapping[str, tuple[int, ...]],
-    empty: str,
-    precision: str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    empty: str = "nan",
+    precision: str = "ieee",
+    varying: Collection[str] = (),
     result: str | None = None,
 ) -> Problem:
-    """The problem, with masks as bytes and, on the C target, bfloat16 as float32; `result`: the outputs' dtype if it
-    is not that of these tensors."""
+    """The problem, with masks as bytes and, on the C target, bfloat16 as float32.
+
+    `varying` names the axes whose size is a run-time one; `result` is the outputs' dtype if it is not that of these
+    tensors.
+    """
     missing = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
     if missing:
         wanted = ", ".join(f'"{name}": …' for name in missing)
@@ -324,7 +271,7 @@ def problem_of(
     sized = sized_axes(form, sizes)
     compute, own = promoted([dtype for dtype in dtypes.values() if is_float(dtype)])
     named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}
-    return Problem(sized, dict(shapes), named, compute, result or own, empty, precision)
+    return Problem(sized, dict(shapes or {}), named, compute, result or own, empty, precision, frozenset(varying))
 
 
 def sized_axes(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:

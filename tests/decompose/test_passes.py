@@ -22,7 +22,8 @@ from sympy import Abs, Expr, Max, Min, Rational, cos, exp, floor, oo, pi, sqrt
 import redalg as ra
 from redalg.decompose.verdict import passes as engine
 from redalg.lower_tile.check.lint import lint
-from redalg.runtime.lowering import lower, lower_passes
+from redalg.runtime.call.sizes import lower
+from redalg.runtime.lowering import lower_passes
 from tests.cases.kernels import worst_error
 from tests.sweeps import draws
 

@@ -14,7 +14,8 @@ from redalg.decompose.separate.rounding import half_step, roundoff
 from redalg.library import quantized_product
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.program import Contract, nested_statements
-from redalg.runtime.lowering import Lowered, lower
+from redalg.runtime.call.sizes import lower
+from redalg.runtime.lowered import Lowered
 from tests.cases.kernels import worst_error
 
 E4M3 = torch.float8_e4m3fn

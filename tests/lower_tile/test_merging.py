@@ -29,7 +29,8 @@ from redalg.runtime.call import counters
 from redalg.runtime.call.counters import Counters
 from redalg.runtime.compile.compile import compile_only, compile_source
 from redalg.runtime.known.tuned import parse_entry
-from redalg.runtime.lowering import Lowered, space_for
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import space_for
 from redalg.strategies.search.space import Space
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
 from tests.cases.problems import Problem, levelled, problems

@@ -18,7 +18,8 @@ from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only, compile_source
 from redalg.runtime.known.tuned import parse_entry
-from redalg.runtime.lowering import Lowered, space_for
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import space_for
 from redalg.strategies.model.cost import H200, Kernel
 from redalg.strategies.model.traffic import Traffic
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error

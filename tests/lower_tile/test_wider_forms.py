@@ -16,7 +16,7 @@ from sympy import exp
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
-from redalg.runtime.lowering import Lowered
+from redalg.runtime.lowered import Lowered
 from redalg.strategies.binding import bind_axes
 from tests.cases.kernels import problem, worst_error
 from tests.cases.wider import AFTER, AHEAD, APART, BESIDE, FORMS, PRODUCTS, ROUNDED, SIZES, SUMS, drawn

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, final
 from redalg.errors import InputError, RedalgError
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
+from redalg.pipeline import write_source
 from redalg.runtime.bind import backends
 from redalg.runtime.bind.gathers import gathers_any
 from redalg.runtime.bind.inputs import Bound, check_choice, scalars_of
@@ -31,7 +32,8 @@ from redalg.runtime.call.prepared import Step
 from redalg.runtime.compile.cache import one_at_a_time
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.known import tuned
-from redalg.runtime.lowering import Lowered, built, space_for, target_of
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import space_for, target_of
 from redalg.runtime.tune.compiling import Compilers, Job
 from redalg.runtime.unfused import unfused
 from redalg.runtime.unfused.unfused import Unfused
@@ -292,7 +294,7 @@ class Measuring:
         if plan.form == UNFUSED and self.task.plain is not None:
             return self.task.plain
         try:
-            lowered = built(self.task.space.stages, [replace(plan, origin="given")], self.task.space.problem)
+            lowered = write_source(self.task.space.stages, [replace(plan, origin="given")], self.task.space.problem)
         except RedalgError as refusal:
             return f"{refusal}"
         return lowered, self.compilers.submit(lowered.source)
