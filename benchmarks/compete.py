@@ -13,7 +13,8 @@ import torch
 from benchmarks.family import Contestant, Family, Row, Tensors
 from benchmarks.timing import Timing, input_sets, measure
 from redalg.errors import RedalgError
-from redalg.runtime.lowering import lower, lower_passes, unfused_for
+from redalg.runtime.call.sizes import lower
+from redalg.runtime.lowering import lower_passes, unfused_for
 
 OWN = "redalg"
 DOCSTRING = re.compile(r'^(?:"""|\'\'\').*?(?:"""|\'\'\')', re.DOTALL | re.MULTILINE)
@@ -86,10 +87,9 @@ def source_sha256(family: Family, row: Row, target: str) -> str | None:
     Docstrings are left out of it.
     """
     fused = family.fused(row)
-    forms = fused.passes
     try:
-        plain = lower_passes(forms, target, row.sizes, row.dtypes, unfused_for, shapes=row.shapes)[-1]
-        text = str(lower_passes(forms, target, row.sizes, row.dtypes, lower, shapes=row.shapes)[-1].source)
+        plain = lower_passes(fused.passes, target, row.sizes, row.dtypes, unfused_for, shapes=row.shapes)[-1]
+        text = str(lower_passes(fused.passes, target, row.sizes, row.dtypes, lower, shapes=row.shapes)[-1].source)
     except RedalgError:
         return None
     text = text if plain is None else plain.text

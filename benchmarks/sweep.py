@@ -29,8 +29,9 @@ from benchmarks.timing import input_sets, measure
 from benchmarks.training import BEST, SWEEP, UNIFORM
 from redalg.errors import RedalgError
 from redalg.lower_tile.text.emit import Source
+from redalg.pipeline import write_source
 from redalg.runtime.compile.compile import compile_source, is_kept
-from redalg.runtime.lowering import Lowered, built
+from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused.unfused import offered
 from redalg.strategies.schedule import AnySchedule, Definition, Schedule, choices_of, numbers_of, with_choices
 from redalg.strategies.search.space import Space
@@ -88,7 +89,7 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
         if len(found.lowered) > wish.count:
             break
         try:
-            found.lowered.append(built(space.stages, [replace(plan, origin="given")], space.problem))
+            found.lowered.append(write_source(space.stages, [replace(plan, origin="given")], space.problem))
         except RedalgError as refusal:
             said = "shared memory" if "shared memory for kernel" in str(refusal) else str(refusal)[-160:]
             found.unfit[said] = found.unfit.get(said, 0) + 1

@@ -1,7 +1,4 @@
-"""The table of contents: every stage, once, in order.
-
-expression → Cascade → Decomposition → FusedForm → Plan → TileProgram → source → kernel
-"""
+"""Fuse what a user writes, or give the verdict on it: the first half of the pipeline, with the options of a caller."""
 
 from __future__ import annotations
 
@@ -9,15 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from redalg import verdicts
-from redalg.decompose.cascade import Cascade
-from redalg.decompose.parse.parse import parse
-from redalg.decompose.parse.written import check_expression_names, named_outputs
-from redalg.decompose.separate.rounding import one_pass_sentence as said_of
-from redalg.decompose.verdict.passes import Advice, decompose_in_passes, passes_in_words
-from redalg.decompose.verdict.verdict import Decomposition, decompose
+from redalg.decompose.parse.written import named_outputs
 from redalg.errors import ExpressionError, NotFusible, Undecided
 from redalg.expression import Element
 from redalg.fused import Fused
+from redalg.pipeline import analyse
 from redalg.verdicts import Approximate, Exact, Refused
 
 __all__ = ["Fused", "analyze", "decided", "fuse"]
@@ -60,7 +53,6 @@ def fuse(
     fused = decided(expr, axes, inputs, exact=exact, passes=passes)
     fused.passes  # noqa: B018 - derived here, and not in `analyze`
     return fused
-    # Plan, TileProgram, source and kernel follow at the call, when sizes and dtypes are known: `Fused.lower`.
 
 
 def decided(
@@ -69,40 +61,11 @@ def decided(
     """The cascade and its decomposition, which decides the verdict; the rest is derived when it is first asked for."""
     if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
         raise ExpressionError(f"fuse: passes={passes!r} is no number of passes over the data. Pass an int from 1 on.")
-    wanted, single = named_outputs(expr, axes)
-    cascade = parse(wanted)  #                     which axis, which reductions, which producers
-    check_expression_names(cascade, inputs)
-    *earlier, last = decompositions(cascade, passes or 1 + exact, exact=exact)
+    written, single = named_outputs(expr, axes)
+    cascade, (*earlier, last) = analyse(written, inputs, passes or 1 + exact, exact=exact)
     cascade = cascade if earlier else last.cascade
-    written = tuple((name, one) for name, (one, _) in wanted.items())
-    return Fused(cascade, last, tuple(one.name for one in inputs), single, exact, tuple(earlier), written)
-
-
-def decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...]:
-    """F = Σ h·g of each reduction, in the fewest passes, or a witness that there is none."""
-    try:
-        decomposition = decompose(cascade)
-        if not decomposition.roundings or not (exact or most > 1):
-            return (decomposition,)
-        [reduction, rounding], *_ = decomposition.roundings
-        why: NotFusible | Undecided = NotFusible(reduction.name, said_of(rounding), "")
-    except (NotFusible, Undecided) as refusal:
-        decomposition, why = None, refusal
-    several = decompose_in_passes(cascade, most, exact=exact) if most > 1 else None
-    if several is not None:
-        return several
-    advice = Advice(cascade, str(why.advice))
-    reason = f"{why.reason} {too_few(advice, most)}" if most > 1 else why.why
-    raise type(why)(why.reduction, reason, advice, why.looked, why.certificate) from None
-
-
-def too_few(advice: Advice, most: int) -> str:
-    """The sentence that says how many passes there would have to be."""
-    if advice.passes is None:
-        return f"In {passes_in_words(most)} neither."
-    return (
-        f"It takes {passes_in_words(advice.passes)}, and `passes={most}` allows no more than {passes_in_words(most)}."
-    )
+    outputs = tuple((name, one) for name, (one, _) in written.items())
+    return Fused(cascade, last, tuple(one.name for one in inputs), single, exact, tuple(earlier), outputs)
 
 
 def analyze(

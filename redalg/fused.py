@@ -20,14 +20,15 @@ from redalg.errors import InputError
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Element, Scalar, Value
 from redalg.incremental.arrange.variants import variants
-from redalg.incremental.derive.derive import derive
 from redalg.incremental.form import FusedForm, Slot
+from redalg.incremental.passes import Passes
+from redalg.pipeline import derive_passes
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 if TYPE_CHECKING:
     from redalg.runtime.bind.state import State
     from redalg.runtime.compile.compile import Kernel
-    from redalg.runtime.lowering import Lowered
+    from redalg.runtime.lowered import Lowered
     from redalg.runtime.tune.tuner import Tuned
     from redalg.strategies.schedule import AnySchedule
     from redalg.strategies.search.candidates import Candidates
@@ -68,17 +69,17 @@ class Fused:
         with DERIVING:  # a derivation adds atoms to the decomposition's
             made: dict[str, FusedForm] = vars(self)
             if "form" not in made:
-                made["form"] = derive(self.decomposition)
+                made["form"] = derive_passes(self.decomposition).last
             return made["form"]
 
     @cached_property
-    def passes(self) -> tuple[FusedForm, ...]:
+    def passes(self) -> Passes:
         """The forms of all passes over the data, in order, of which `form` is the last."""
         with DERIVING:
-            forms: dict[str, tuple[FusedForm, ...]] = vars(self)
-            if "passes" not in forms:
-                forms["passes"] = (*map(derive, self.earlier), self.form)
-            return forms["passes"]
+            made: dict[str, Passes] = vars(self)
+            if "passes" not in made:
+                made["passes"] = Passes((*derive_passes(*self.earlier), self.form))
+            return made["passes"]
 
     def __getstate__(self) -> dict[str, Any]:
         """The attributes that are pickled and copied, the forms among them."""
@@ -262,7 +263,7 @@ class Fused:
     def lower(self, target: str, sizes: Sizes | None = None, dtypes: Any = "float16",
               **options: Any) -> Lowered:  # fmt: skip
         """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the last of several passes)."""
-        from redalg.runtime.lowering import lower
+        from redalg.runtime.call.sizes import lower
 
         return self._lowered("lower", lower, target, sizes, dtypes, **options)[-1]
 
@@ -283,7 +284,8 @@ class Fused:
         >>> "import tilelang" in total.source("c", sizes={b: 64, n: 256}, dtypes="float32")
         True
         """
-        from redalg.runtime.lowering import lower, sources
+        from redalg.runtime.call.sizes import lower
+        from redalg.runtime.lowering import sources
 
         return sources(self._lowered("source", lower, target, sizes, dtypes, **options))
 
@@ -295,11 +297,13 @@ class Fused:
         kernel, compares every output with the definition in float64, and exits with 1 where one is wrong. Of several
         passes the file holds the last one's kernel; those before it are evaluated by their definitions.
         """
-        from redalg.runtime.lowering import standalone
+        from redalg.runtime.call.sizes import lower
+        from redalg.runtime.lowering import lower_passes, standalone
 
-        path = Path(path)
-        named = named_sizes(sizes or {}, "save"), named_dtypes(self.cascade, dtypes)
-        text = standalone(self.passes, target, *named, **known_options(options, OPTIONS["save"], "save"))
+        path, named = Path(path), (named_sizes(sizes or {}, "save"), named_dtypes(self.cascade, dtypes))
+        wanted = known_options(options, OPTIONS["save"], "save")
+        *_, lowered = lower_passes(self.passes, target, *named, each=lower, **wanted)
+        text = standalone(lowered, self.passes, *named, wanted.get("shapes") or {})
         path.write_text(text, encoding="utf-8")
         return path
 
@@ -345,7 +349,7 @@ class Fused:
         >>> print(chained_product().plan(dict(b=1, m=64, n=64, k=64, h=64), "bfloat16", "H200").form)
         online
         """
-        from redalg.runtime.lowering import plan_taken
+        from redalg.runtime.call.sizes import plan_taken
 
         return self._lowered("plan", plan_taken, device, sizes, dtypes, **options)[-1]
 
@@ -427,13 +431,13 @@ class Fused:
 
     def explain(self) -> str:
         """The derivation in text: each reduction's F, g, h, ⊗, the fused and incremental forms, placement and cost."""
-        return explain_text(self.decomposition, self.form, self.passes[:-1])
+        return explain_text(self.decomposition, self.passes)
 
     def __repr__(self) -> str:
         return self.explain()
 
     def _repr_latex_(self) -> str:
-        return explain_latex(self.decomposition, self.form, self.passes[:-1])
+        return explain_latex(self.decomposition, self.passes)
 
 
 def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:

@@ -27,6 +27,7 @@ from redalg.errors import NotFusible, Reasons
 from redalg.errors import Undecided as UndecidedError
 from redalg.explain import conditions_text, explain_html, explain_latex, explain_refusal, explain_text
 from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
 
 
 class Analysed(Protocol):
@@ -41,7 +42,7 @@ class Analysed(Protocol):
         """The state, and how it is made, merged and finished."""
 
     @property
-    def passes(self) -> tuple[FusedForm, ...]:
+    def passes(self) -> Passes:
         """The forms of all passes, in order."""
 
     @property
@@ -87,10 +88,10 @@ class Derived(ABC, Generic[F]):
         return self.explain()
 
     def _repr_latex_(self) -> str:
-        return explain_latex(self.fused.decomposition, self.fused.form, self.fused.passes[:-1])
+        return explain_latex(self.fused.decomposition, self.fused.passes)
 
     def _repr_html_(self) -> str:
-        return explain_html(self.fused.decomposition, self.fused.form, self.fused.passes[:-1])
+        return explain_html(self.fused.decomposition, self.fused.passes)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Exact(Derived[F]):
 
     def explain(self) -> str:
         """The derivation in text."""
-        return explain_text(self.fused.decomposition, self.fused.form, self.fused.passes[:-1])
+        return explain_text(self.fused.decomposition, self.fused.passes)
 
 
 @final

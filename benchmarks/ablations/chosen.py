@@ -7,7 +7,8 @@ from benchmarks.environment import target
 from benchmarks.family import Family, Row
 from benchmarks.sweep import Draws, compile_all, run
 from redalg.errors import RedalgError
-from redalg.runtime.lowering import Lowered, built
+from redalg.pipeline import write_source
+from redalg.runtime.lowered import Lowered
 from redalg.strategies.schedule import Schedule
 from redalg.strategies.search.space import Space
 
@@ -37,7 +38,7 @@ def first_built(space: Space, plans: Iterable[Schedule], tries: int) -> list[Low
         if len(found) == tries:
             break
         try:
-            found.append(built(space.stages, [plan], space.problem))
+            found.append(write_source(space.stages, [plan], space.problem))
         except RedalgError:
             continue
     return found

@@ -20,13 +20,14 @@ from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
+from redalg.incremental.arrange.order import REWRITES_AFTER_PLANNING, rewrite_stages
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.ir.program import TileProgram, sizes_in
 from redalg.lower_tile.place.build import build
 from redalg.lower_tile.text.emit import emit
 from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.compile.compile import compile_only
-from redalg.runtime.lowering import in_one_row, kernel_dtype, results
+from redalg.runtime.lowering import kernel_dtype, results
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.space import Space
@@ -49,7 +50,7 @@ class Judged:
 
 def program_of(space: Space, plan: Schedule) -> TileProgram:
     """The program that a plan builds, whether a block can hold it or not."""
-    stages, problem = in_one_row(space.stages, space.problem)
+    stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, space.stages, space.problem)
     dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in results(stages, problem).items()}
     return build(stages, numbers_of(plan), with_symbols(problem, stages.loop), dtypes)
 

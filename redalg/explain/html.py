@@ -13,15 +13,15 @@ from redalg.explain import text
 from redalg.explain.latex import WRITER, equations_latex
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
 from redalg.explain.sections import derivation
-from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
 
 LEFT = 'style="text-align:left"'
 """Notebooks align cells to the right unless told otherwise."""
 
 
-def explain_html(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...] = ()) -> str:
+def explain_html(decomposition: Decomposition, passes: Passes) -> str:
     """The derivation as HTML, with LaTeX for a notebook's MathJax in it; arguments as of `explain_text`."""
-    return render(derivation(decomposition, form, earlier))
+    return render(derivation(decomposition, passes))
 
 
 def render(derived: Derivation) -> str:

@@ -26,7 +26,7 @@ from redalg.explain.sections import derivation
 from redalg.explain.text import WRITER as PLAIN
 from redalg.explain.text import text_width
 from redalg.expression.operators import OPERATORS
-from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
 
 LINE = 100
 """Columns of the text form beyond which a sentence or a sum is broken, since MathJax breaks neither."""
@@ -43,9 +43,9 @@ BIG_OPERATORS = {
 }  # fmt: skip
 
 
-def explain_latex(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...] = ()) -> str:
+def explain_latex(decomposition: Decomposition, passes: Passes) -> str:
     """The derivation as LaTeX: a displayed block for each section, for MathJax; arguments as of `explain_text`."""
-    return render(derivation(decomposition, form, earlier))
+    return render(derivation(decomposition, passes))
 
 
 # ---- the writer ------------------------------------------------------------------------------------------------------

@@ -34,17 +34,19 @@ from redalg.explain.rounding import the_roundings
 from redalg.expression import Axis, Cast, Element, Label, Value
 from redalg.expression.contents import of_kind, values_of
 from redalg.incremental.form import FusedForm, PivotPolicy
+from redalg.incremental.passes import Passes
 
 F = Symbol("F")
 
 
-def derivation(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...] = ()) -> Derivation:
-    """Everything that an explanation says, in the order of the stages; of the `earlier` passes too."""
-    if earlier:
-        return derivation_of_passes(decomposition, form, earlier)
+def derivation(decomposition: Decomposition, passes: Passes) -> Derivation:
+    """Everything that an explanation says, in the order of the stages, pass after pass."""
+    if passes.earlier:
+        return derivation_of_passes(decomposition, passes)
+    form = passes.last
     outputs = comma_list([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
-    passes = " in two passes over " if outputs_along_axis(form) else " in one pass over "
-    heading = (*outputs, passes, *reduced_axes_prose(decomposition.cascade))
+    read = " in two passes over " if outputs_along_axis(form) else " in one pass over "
+    heading = (*outputs, read, *reduced_axes_prose(decomposition.cascade))
     return Derivation(heading, _summary(decomposition, form), tuple(stages(decomposition, form)))
 
 
@@ -65,29 +67,29 @@ def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> I
         yield Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines))
 
 
-def derivation_of_passes(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...]) -> Derivation:
+def derivation_of_passes(decomposition: Decomposition, passes: Passes) -> Derivation:
     """The derivation pass after pass: the outputs of an earlier pass are tensors to those after it."""
-    number = len(earlier) + 1
+    number = len(passes)
     outputs = comma_list([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
     parts: list[Part] = [passes_in_words(number).capitalize(), ": "]
-    for place, fused in enumerate(earlier, 1):
+    for place, fused in enumerate(passes.earlier, 1):
         values = comma_list([_indexed(each.name, each.axes) for each in fused.outputs])
         parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(fused), "; "]
-    tensors = "it as a tensor" if sum(len(one.outputs) for one in earlier) == 1 else "them as tensors"
-    parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(form), "."]
-    parts += [rounding_summary(decomposition, earlier)]
-    parted = [(decompose(one.cascade), one) for one in earlier] + [(decomposition, form)]
+    tensors = "it as a tensor" if len(passes.handed_on) == 1 else "them as tensors"
+    parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(passes.last), "."]
+    parts += [rounding_summary(decomposition, passes)]
+    parted = [(decompose(one.cascade), one) for one in passes.earlier] + [(decomposition, passes.last)]
     sections = (section for place, (separated, fused) in enumerate(parted, 1)
                 for section in stages(separated, fused, f"Pass {place}: "))  # fmt: skip
     return Derivation((*outputs, f" in {passes_in_words(number)} over ", *reduced_axes_prose(decomposition.cascade)),
                       sentence(*parts), tuple(sections))  # fmt: skip
 
 
-def rounding_summary(decomposition: Decomposition, earlier: tuple[FusedForm, ...]) -> str:
+def rounding_summary(decomposition: Decomposition, passes: Passes) -> str:
     """The sentence that tells if the passes round as the definition does; empty if it rounds nothing."""
     if decomposition.roundings:
-        return f" Approximate: what pass {len(earlier) + 1} rounds otherwise than the definition is told there."
-    cascades = (decomposition.cascade, *(one.cascade for one in earlier))
+        return f" Approximate: what pass {len(passes)} rounds otherwise than the definition is told there."
+    cascades = (decomposition.cascade, *(one.cascade for one in passes.earlier))
     casts = of_kind(Cast, *(expr for one in cascades for expr in one.expressions()))
     return " Every rounding is then the definition's own, of tensors and parameters alone." if casts else ""
 

@@ -15,6 +15,7 @@ from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part
 from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, split_marks
 from redalg.explain.sections import derivation, the_conventions
 from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
 
 WIDTH = 100
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -24,17 +25,17 @@ GLUE = "⊗=≤≥<>≠"
 """No line ends at these: they hold their neighbours together."""
 
 
-def explain_text(decomposition: Decomposition, form: FusedForm, earlier: tuple[FusedForm, ...] = ()) -> str:
+def explain_text(decomposition: Decomposition, passes: Passes) -> str:
     """The derivation as text.
 
     Args:
-        decomposition, form: the stages of the last pass, `Fused.decomposition` and `Fused.form`.
-        earlier: the forms of the passes before it, which are then shown too.
+        decomposition: that of the last pass, `Fused.decomposition`.
+        passes: the forms of all passes, `Fused.passes`.
 
     Returns:
         Lines of at most 100 columns.
     """
-    return render(derivation(decomposition, form, earlier))
+    return render(derivation(decomposition, passes))
 
 
 # ---- the writer ------------------------------------------------------------------------------------------------------

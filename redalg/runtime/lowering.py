@@ -1,18 +1,18 @@
-"""FusedForm -> Schedule -> TileProgram -> source, for given sizes and dtypes."""
+"""The choices between a form and its source, for given sizes and dtypes; `pipeline` has their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar
 
 from redalg.errors import BackendError, InputError, PlanError, RedalgError
 from redalg.expression.dtypes import DTYPES, is_emulated, is_float
-from redalg.incremental.arrange.flatten import flattened
-from redalg.incremental.arrange.order import rewritten_form
+from redalg.incremental.arrange.order import REWRITES, REWRITES_AFTER_PLANNING, rewrite_stages
 from redalg.incremental.form import FusedForm
-from redalg.incremental.stages import Stages
+from redalg.incremental.passes import Passes
+from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import check_fit, check_operands, fits
 from redalg.lower_tile.ir.program import TileProgram, sizes_in
 from redalg.lower_tile.place.build import build
@@ -22,6 +22,7 @@ from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import check_choice, promoted
 from redalg.runtime.known.tuned import remembered
+from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused.unfused import Unfused, admitted, obstacle, offered
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import card_of, device_for
@@ -47,57 +48,10 @@ UNRULED = (*TUNED, "model")
 """Origins of schedules that give way to the rules' if they have no program, or none that fits."""
 
 
-@final
-@dataclass(frozen=True)
-class Lowered:
-    """The last stages of one problem.
-
-    Attributes:
-        stages, problem, plan, program, source: the stages of lowering; the plan is a schedule.
-        results: the dtype in which a call returns each output.
-    """
-
-    stages: Stages
-    problem: Problem
-    plan: Schedule
-    program: TileProgram
-    source: Source
-    results: Mapping[str, str]
-
-    @property
-    def form(self) -> FusedForm:
-        """The form of the loop, which the plan is for."""
-        return self.stages.loop
-
-
-def lower(
-    form: FusedForm,
-    target: str,
-    sizes: Mapping[str, int],
-    dtypes: Mapping[str, str],
-    *,
-    plan: AnySchedule | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    empty: str = "nan",
-    precision: str = "ieee",
-    varying: Collection[str] = (),
-    result: str | None = None,
-) -> Lowered:
-    """Plan (unless one is given), build, verify and emit; `varying` names the axes whose size is a run-time one."""
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
-                         result=result)  # fmt: skip
-    problem = replace(problem, varying=frozenset(varying))
-    return built(*planned(form, target, problem, plan))
-
-
-def planned(
-    form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None
-) -> tuple[Stages, list[Schedule], Problem]:
-    """The stages as the program holds them, the schedules to try, and the problem with what its stages make.
-
-    The tuned schedules come first, then the model's or the rules'.
-    """
-    stages, problem = plannable(form, problem)
+def plans_for(
+    form: FusedForm, stages: Stages, problem: Problem, target: str, plan: AnySchedule | None
+) -> list[Schedule]:
+    """The schedules to try for the stages of a form: the given one, or the tuned, the model's and the rules'."""
     plan = checked_plan(plan, target)
     if isinstance(plan, Definition):
         raise PlanError(
@@ -105,12 +59,12 @@ def planned(
         )
     if plan is not None:
         of_form = for_form(plan, bind_axes(stages.loop, problem.sizes), device_for(target))
-        return stages, [replace(of_form, origin="given")], problem
+        return [replace(of_form, origin="given")]
     space = Space(stages, problem, target)
     ruled, found = space.ruled, [one for one in remembered(form, space) if isinstance(one, Schedule)]
     # where there is one, the model need not rank them all
     promised = [] if problem.varying or found else [space.preferred()]
-    return stages, [*found, *(one for one in promised if one != ruled), *smaller(ruled)], problem
+    return [*found, *(one for one in promised if one != ruled), *smaller(ruled)]
 
 
 def checked_plan(plan: AnySchedule | Plan | None, target: str) -> AnySchedule | None:
@@ -159,42 +113,28 @@ def unfused_for(
     """The unfused form if a call of these sizes takes it, None if it takes a kernel."""
     if varying:
         return None
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
-                         result=result)  # fmt: skip
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty=empty, precision=precision, result=result)
     return unfused_at(form, target, problem, plan)
-
-
-def plan_taken(
-    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
-) -> AnySchedule:
-    """The plan that a call takes: a kernel's, or the unfused form."""
-    plain = unfused_for(form, target, sizes, dtypes, **options)
-    return plain.plan if plain is not None else lower(form, target, sizes, dtypes, **options).plan
 
 
 def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
     """The stages of a form as tile programs hold them, and the problem with the dtypes of what the loop reads."""
-    stages, problem = rewritten_form(form, problem)
+    stages, problem = rewrite_stages(REWRITES, single(form), problem)
     return stages, reading(stages.loop, stages, problem)
 
 
-def built(stages: Stages, plans: list[Schedule], problem: Problem) -> Lowered:
-    """Make program and source by the first schedule that fits."""
-    check_varying(problem.varying, stages, numbers_of(plans[0]), problem)
-    stages, problem = in_one_row(stages, problem)
-    chosen, plan, program = fitting(programs(stages, plans, problem))
+def program_of(stages: Stages, plans: list[Schedule], problem: Problem) -> tuple[Schedule, TileProgram]:
+    """The first schedule whose program fits its device, and the program."""
+    check_varying(problem.varying, stages, plans[0].binding, problem)
+    schedule, plan, program = fitting(programs(stages, plans, problem))
     check_operands(program, plan, problem.precision)
+    return schedule, program
+
+
+def source_of(stages: Stages, problem: Problem, schedule: Schedule, program: TileProgram) -> Source:
+    """The text of a program, with a main that runs it on random data."""
     check = self_check(program, run_time_sizes(program, problem, stages.loop))
-    source = emit(program, plan, header(stages, chosen, problem), check)
-    return Lowered(stages, problem, chosen, program, source, results(stages, problem))
-
-
-def in_one_row(stages: Stages, problem: Problem) -> tuple[Stages, Problem]:
-    """Merge the axes that a tensor's dimensions allow to merge, unless sizes vary or stages share them."""
-    if problem.varying or len(stages.forms) > 1:
-        return stages, problem
-    form, problem = flattened(stages.loop, problem)
-    return replace(stages, forms=(form,)), problem
+    return emit(program, numbers_of(schedule), header(stages, schedule, problem), check)
 
 
 def results(stages: Stages, problem: Problem) -> dict[str, str]:
@@ -222,7 +162,7 @@ def programs(
 
 
 def lower_passes(
-    forms: tuple[FusedForm, ...],
+    passes: Passes,
     target: str,
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
@@ -230,21 +170,15 @@ def lower_passes(
     **options: Any,
 ) -> tuple[Made, ...]:
     """The results of `each` for every pass, in order (`plan`, of the options, is the last one's)."""
-    *earlier, last = forms
-    if not earlier:
-        return (each(last, target, sizes, dtypes, **options),)
-    _, result = promoted([dtype for dtype in dtypes.values() if is_float(dtype)])
-    known, passes = dict(dtypes), list[Made]()
-    for form in earlier:
-        taken = {name: known[name] for name in form.cascade.inputs() if name in known}
-        compute, _ = promoted([dtype for dtype in taken.values() if is_float(dtype)])
-        passes.append(each(form, target, sizes_of(form, sizes), taken,
-                           **{**options, "plan": None, "result": compute}))  # fmt: skip
-        known |= {one.name: output_dtype(one, form, compute) for one in form.outputs}
-    wanted = {name: known[name] for name in last.cascade.inputs() if name in known}
-    foreign = {name: size for name, size in sizes.items() if not any(sizes_of(one, {name: size}) for one in earlier)}
-    own = {**sizes_of(last, sizes), **foreign}
-    return (*passes, each(last, target, own, wanted, **{**options, "result": result}))
+    known, found = dict(dtypes), list[Made]()
+    _, result = promoted(list(filter(is_float, dtypes.values())))
+    for form in passes:
+        taken = passes.tensors_of(form, known)
+        compute, _ = promoted(list(filter(is_float, taken.values())))
+        wanted = {**options, "result": result} if form is passes.last else {**options, "plan": None, "result": compute}
+        found.append(each(form, target, passes.sizes_of(form, sizes), taken, **wanted))
+        known |= {output.name: output_dtype(output, form, compute) for output in form.outputs}
+    return tuple(found)
 
 
 def sources(passes: Sequence[Lowered]) -> str:
@@ -260,20 +194,13 @@ def sources(passes: Sequence[Lowered]) -> str:
     return "\n\n".join(texts)
 
 
-def sizes_of(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of the axes that a form has, or whose extents it holds."""
-    names = {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
-    return {name: size for name, size in sizes.items() if name in names}
-
-
 def space_for(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
     shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee",
     result: str | None = None, **_: None,
 ) -> Space:  # fmt: skip
     """The space of plans that a pass could have (no plan is given)."""
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes or {}, empty=empty, precision=precision,
-                         result=result)  # fmt: skip
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty=empty, precision=precision, result=result)
     return Space(*plannable(form, problem), target)
 
 
@@ -286,19 +213,16 @@ def run_time_sizes(program: TileProgram, problem: Problem, form: FusedForm) -> d
 
 
 def standalone(
-    forms: tuple[FusedForm, ...],
-    target: str,
-    sizes: Mapping[str, int],
-    dtypes: Mapping[str, str],
-    **options: Any,
-) -> str:
+    lowered: Lowered, passes: Passes, sizes: Mapping[str, int], dtypes: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> str:  # fmt: skip
     """The text of a file that runs on its own and checks its kernel (the last pass's) by the definition in PyTorch."""
-    lowered, (*earlier, form) = lower_passes(forms, target, sizes, dtypes, lower, **options)[-1], forms
     program, plan, problem = lowered.program, numbers_of(lowered.plan), lowered.problem
     named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
-    problem = replace(problem, sizes={**sizes, **sized_axes(form, sizes), **problem.sizes})  # as definitions name them
-    text = check_script(Example(program, form, tuple(earlier), problem, options.get("shapes") or {}, named, example))
+    # as definitions name them
+    problem = replace(problem, sizes={**sizes, **sized_axes(passes.last, sizes), **problem.sizes})
+    text = check_script(Example(program, passes, problem, shapes, named, example))
     return str(emit(program, plan, header(lowered.stages, lowered.plan, problem), text))
 
 
@@ -315,7 +239,7 @@ def builds(stages: Stages, problem: Problem, plan: AnySchedule) -> bool:
     """Tell if a plan has a program that keeps every rule and fits its device (PyTorch's operations need none)."""
     if isinstance(plan, Definition):
         return True
-    stages, problem = in_one_row(stages, problem)
+    stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
     found = programs(stages, [replace(plan, origin="model")], problem)
     return any(fits(program, numbers) for _, numbers, program in found)
 
@@ -340,13 +264,17 @@ def problem_of(
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
     *,
-    shapes: Mapping[str, tuple[int, ...]],
-    empty: str,
-    precision: str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    empty: str = "nan",
+    precision: str = "ieee",
+    varying: Collection[str] = (),
     result: str | None = None,
 ) -> Problem:
-    """The problem, with masks as bytes and, on the C target, bfloat16 as float32; `result`: the outputs' dtype if it
-    is not that of these tensors."""
+    """The problem, with masks as bytes and, on the C target, bfloat16 as float32.
+
+    `varying` names the axes whose size is a run-time one; `result` is the outputs' dtype if it is not that of these
+    tensors.
+    """
     missing = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
     if missing:
         wanted = ", ".join(f'"{name}": …' for name in missing)
@@ -369,7 +297,7 @@ def problem_of(
     sized = sized_axes(form, sizes)
     compute, own = promoted([dtype for dtype in dtypes.values() if is_float(dtype)])
     named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}
-    return Problem(sized, dict(shapes), named, compute, result or own, empty, precision)
+    return Problem(sized, dict(shapes or {}), named, compute, result or own, empty, precision, frozenset(varying))
 
 
 def sized_axes(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:

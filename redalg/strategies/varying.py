@@ -24,7 +24,7 @@ from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding
-from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.plan import Problem
 
 GRID_LIMIT = 65535
 """Largest extent of a launch's second and third dimension (CUDA)."""
@@ -56,10 +56,10 @@ def producer_axes(cascade: Cascade) -> set[Axis]:
     return set(cascade.reduced).union(*(producer_axes(one.cascade) for one in cascade.producers))
 
 
-def check_varying(varying: Collection[str], stages: Stages, plan: Plan, problem: Problem) -> None:
+def check_varying(varying: Collection[str], stages: Stages, binding: Binding, problem: Problem) -> None:
     """Refuse a run-time size that a tile's layout depends on, and any of several stages, each planned for its own."""
     several = len(stages.forms) > 1
-    allowed = frozenset[str]() if several else may_vary(stages.loop, plan.binding, problem.dtypes)
+    allowed = frozenset[str]() if several else may_vary(stages.loop, binding, problem.dtypes)
     said = ", ".join(sorted(allowed)) or "none"
     for name in varying:
         if several:

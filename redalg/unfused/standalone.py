@@ -24,6 +24,7 @@ from redalg.expression import Axis, Element, RunningCast, Scalar
 from redalg.expression.contents import elements_of, of_kind, values_of
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
 from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
 from redalg.lower_tile.ir.program import Parameter, TileProgram, sized
 from redalg.strategies.plan import Problem, shape_of
 from redalg.unfused.definition import EXPONENTIAL, Definition, definition
@@ -86,24 +87,27 @@ def check(name, made, exact, plain, moved):
 @final
 @dataclass(frozen=True)
 class Example:
-    """The material of a check: a program, the form as it was derived, and the sizes, shapes and draws of its inputs.
+    """The material of a check: a program, the forms as they were derived; sizes, shapes and draws of its inputs.
 
     Attributes:
-        program: the program that runs.
-        form: of the last pass, before lowering changed it.
-        earlier: those of the passes before it, in order.
+        program: the program that runs, of the last pass.
+        passes: the forms, before lowering changed them.
         problem: with the sizes that `main` uses.
         shapes, dtypes: of every tensor that is given, by the user's name.
         run_time: the example's sizes of a program with run-time sizes.
     """
 
     program: TileProgram
-    form: FusedForm
-    earlier: tuple[FusedForm, ...]
+    passes: Passes
     problem: Problem
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, str]
     run_time: Mapping[Symbol, int]
+
+    @property
+    def form(self) -> FusedForm:
+        """The form of the last pass."""
+        return self.passes.last
 
     def shape(self, name: str, form: FusedForm) -> tuple[int, ...]:
         """A tensor's shape as the user indexes it."""
@@ -118,7 +122,7 @@ def check_script(example: Example, seed: int = 0) -> str:
     of_last = {name: example.shape(name, example.form) for name in example.form.cascade.inputs()}
     last = definition("definition", example.form.cascade, sizes, of_last)
     parts = [last]
-    for number, form in enumerate(example.earlier, 1):
+    for number, form in enumerate(example.passes.earlier, 1):
         shapes = {name: example.shape(name, form) for name in form.cascade.inputs()}
         parts.insert(number - 1, definition(f"pass_{number}", form.cascade, sizes, shapes))
     helpers = [EXPONENTIAL] if any("exponential(" in one.text for one in parts) else []
@@ -192,13 +196,13 @@ def main_text(example: Example, define: str, seed: int) -> str:
 
 def earlier_passes(example: Example) -> list[str]:
     """The inputs and results of the passes before the last, by their definitions."""
-    if not example.earlier:
+    if not example.passes.earlier:
         return []
-    computed = {output.name for form in example.earlier for output in form.outputs}
+    computed = {output.name for output in example.passes.handed_on}
     inputs = {name: Parameter(name, example.shape(name, form), example.dtypes[name], "input", name)
-              for form in example.earlier for name in form.cascade.inputs() if name not in computed}  # fmt: skip
+              for form in example.passes.earlier for name in form.cascade.inputs() if name not in computed}  # fmt: skip
     lines = ["before = {", *(f'    "{one.name}": {random(one, example)},' for one in inputs.values()), "}"]
-    for number, form in enumerate(example.earlier, 1):
+    for number, form in enumerate(example.passes.earlier, 1):
         cascade = form.cascade
         taken = [f'before["{name}"]' + ".double()" * (name in inputs and "float" in inputs[name].dtype)
                  for name in cascade.inputs()]  # fmt: skip
@@ -210,8 +214,8 @@ def earlier_passes(example: Example) -> list[str]:
 
 def first_draw(parameter: Parameter, example: Example) -> str:
     """The text of an argument's first value."""
-    before = {name for form in example.earlier
-              for name in (*form.cascade.inputs(), *(output.name for output in form.outputs))}  # fmt: skip
+    before = {name for form in example.passes.earlier for name in form.cascade.inputs()}
+    before |= {output.name for output in example.passes.handed_on}
     if parameter.role == "scalar":
         return scalar_value(next(each for each in example.form.cascade.scalars() if each.name == parameter.key))
     if parameter.role == "counter":
@@ -244,7 +248,7 @@ def divisors(example: Example) -> set[str]:
 
 def integer_bound(name: str, example: Example) -> int:
     """The bound below which a tensor's integers lie: within the dimensions that it indexes, or among those axes."""
-    forms = (*example.earlier, example.form)
+    forms = example.passes
     indexed = [example.shape(element.name, form)[place]
                for form in forms for element in form.cascade.elements() for place, index in enumerate(element.indices)
                if isinstance(index, Element) and index.name == name]  # fmt: skip

@@ -117,26 +117,26 @@ ALL = {**SHOWN, **MORE}
 @pytest.mark.parametrize("name", SHOWN)
 def test_text(name: str, golden: Golden) -> None:
     fused = SHOWN[name]()
-    golden(f"{name}_text", explain_text(fused.decomposition, fused.form))
+    golden(f"{name}_text", explain_text(fused.decomposition, fused.passes))
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_latex(name: str, golden: Golden) -> None:
     fused = SHOWN[name]()
-    golden(f"{name}_latex", explain_latex(fused.decomposition, fused.form))
+    golden(f"{name}_latex", explain_latex(fused.decomposition, fused.passes))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_text_fits_a_terminal(name: str) -> None:
     fused = ALL[name]()
-    lines = explain_text(fused.decomposition, fused.form).splitlines()
+    lines = explain_text(fused.decomposition, fused.passes).splitlines()
     assert [line for line in lines if text_width(line) > WIDTH or line != line.rstrip() or "\t" in line] == []
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_latex_is_well_formed(name: str) -> None:
     fused = ALL[name]()
-    text = explain_latex(fused.decomposition, fused.form)
+    text = explain_latex(fused.decomposition, fused.passes)
     blocks = text.split("$$")
     assert len(blocks) % 2 == 1
     assert all(not outside.strip() for outside in blocks[::2])
@@ -161,7 +161,7 @@ def is_balanced(text: str) -> bool:
 @pytest.mark.parametrize("name", ALL)
 def test_html_is_well_formed(name: str) -> None:
     fused = ALL[name]()
-    page = explain_html(fused.decomposition, fused.form)
+    page = explain_html(fused.decomposition, fused.passes)
     reader = Tags()
     reader.feed(page)
     reader.close()
@@ -190,7 +190,7 @@ def printed() -> str:
     """Everything that is explained here, in all three media."""
     made = [one() for one in ALL.values()]
     return "\n".join(
-        f(one.decomposition, one.form) for one in made for f in (explain_text, explain_latex, explain_html)
+        f(one.decomposition, one.passes) for one in made for f in (explain_text, explain_latex, explain_html)
     )
 
 
@@ -390,7 +390,7 @@ def at(equations: list[Equation], element: int) -> list[Equation]:
 def test_every_slot_and_output_is_explained() -> None:
     fused = attention()
     shown = {
-        str(getattr(one.left, "name", one.left)) for _, one in derivation(fused.decomposition, fused.form).equations()
+        str(getattr(one.left, "name", one.left)) for _, one in derivation(fused.decomposition, fused.passes).equations()
     }
     assert {one.name for one in fused.form.slots} <= shown
     assert {one.name for one in fused.form.outputs} <= shown

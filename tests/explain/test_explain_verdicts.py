@@ -76,7 +76,7 @@ ALL = {**SHOWN, **MORE}
 
 
 def written(fused: Fused, medium: Callable[..., str]) -> str:
-    return medium(fused.decomposition, fused.form, fused.passes[:-1])
+    return medium(fused.decomposition, fused.passes)
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_roundings_are_told_with_their_bounds() -> None:
 def flatten(fused: Fused, title: str) -> list[Equation]:
     from redalg.explain.sections import derivation
 
-    made = derivation(fused.decomposition, fused.form, fused.passes[:-1])
+    made = derivation(fused.decomposition, fused.passes)
     return [one for section, one in made.equations() if section.startswith(title)]
 
 

@@ -18,6 +18,7 @@ from the rooms below it. `tests/house/test_layering.py` proves the order, and `m
 modules' docstrings. The README shows the stages in one picture; [GLOSSARY.md](GLOSSARY.md) has the words.
 """
 STAGES = (
+    ("The table of contents", ("pipeline",)),
     ("What the user writes and holds", ("__init__", "fuse", "fused", "verdicts", "library", "sugar", "explain")),
     ("The command line", ("__main__", "demo")),
     ("Expression → Cascade", ("decompose.parse", "decompose")),

@@ -21,7 +21,8 @@ ROOT_MODULE = "__init__"
 # any layer, and only what stands before it, the command line, may import from it.
 LAYERS = (
     *("__main__", "demo", ROOT_MODULE, "library", "fuse", "fused", "verdicts", "explain"),
-    *("runtime.tune", "runtime.call", "runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
+    *("runtime.tune", "runtime.call", "pipeline"),
+    *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
     "unfused",
     *(
         "lower_tile.place",

@@ -364,7 +364,7 @@ def test_forms(name: str, golden: Golden) -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_explanations(name: str, medium: Any, golden: Golden) -> None:
     made = ra.fuse(SHOWN[name])
-    golden(f"{name}_{medium.__name__.removeprefix('explain_')}", medium(made.decomposition, made.form))
+    golden(f"{name}_{medium.__name__.removeprefix('explain_')}", medium(made.decomposition, made.passes))
 
 
 def test_the_costs_say_what_is_read_twice() -> None:

@@ -13,7 +13,8 @@ from redalg.decompose.separate.rounding import half_step, roundoff
 from redalg.library import quantized_product
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.program import Contract, nested_statements
-from redalg.runtime.lowering import Lowered, lower
+from redalg.runtime.call.sizes import lower
+from redalg.runtime.lowered import Lowered
 from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import worst_error
 
@@ -74,7 +75,7 @@ def test_two_passes_are_exact(backend: str, shape: tuple[int, ...]) -> None:
 def test_two_passes_round_once() -> None:
     """A row of x is rounded for all columns together: the second pass multiplies what lies in memory."""
     assert len(TWO_PASSES.passes) == 2
-    assert [one.name for one in TWO_PASSES.passes[0].outputs] == ["amax", "rounded_0"]
+    assert [one.name for one in TWO_PASSES.passes.handed_on] == ["amax", "rounded_0"]
     made = TWO_PASSES.form.accumulators[0].factors
     assert sorted(map(str, made)) == ["W[n, k]", "rounded_0[m, k]"]
 

@@ -30,7 +30,8 @@ from redalg.runtime.call.counters import Counters
 from redalg.runtime.compile.compile import compile_only, compile_source
 from redalg.runtime.known.stored import from_choices
 from redalg.runtime.known.tuned import parse_entry
-from redalg.runtime.lowering import Lowered, space_for
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import space_for
 from redalg.strategies.schedule import choices_of, numbers_of, with_choices
 from redalg.strategies.search.space import Space
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error

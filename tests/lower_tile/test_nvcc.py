@@ -15,7 +15,7 @@ from redalg.errors import PlanError
 from redalg.library import attention, quantized_product
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.runtime.compile.compile import compile_only
-from redalg.runtime.lowering import Lowered
+from redalg.runtime.lowered import Lowered
 from redalg.strategies.device import targets
 from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import fused

@@ -19,7 +19,8 @@ from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only, compile_source
 from redalg.runtime.known.stored import from_choices
 from redalg.runtime.known.tuned import parse_entry
-from redalg.runtime.lowering import Lowered, space_for
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import space_for
 from redalg.strategies.model.cost import H200, Kernel
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.schedule import choices_of, numbers_of, with_choices

@@ -20,7 +20,8 @@ from redalg.lower_tile.ir.scalars import Kept, Load, ScaledExp, Wide
 from redalg.lower_tile.place.lanes import GROUP
 from redalg.lower_tile.text.expr_printer import Printer
 from redalg.runtime.call.sizes import newly
-from redalg.runtime.lowering import Lowered, problem_of
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import problem_of
 from redalg.strategies.schedule import numbers_of, with_choices
 
 b, g, h, i, j, k, n, q = ra.axes("b g h i j k n q")

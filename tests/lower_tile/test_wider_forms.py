@@ -15,7 +15,7 @@ from sympy import exp
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
-from redalg.runtime.lowering import Lowered
+from redalg.runtime.lowered import Lowered
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import problem, worst_error

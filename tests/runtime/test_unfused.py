@@ -384,7 +384,7 @@ def test_tuning_measures_it_beside_the_kernels(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_later_tuning_may_find_a_faster_kernel() -> None:
     form, sizes = ra.fuse(PRODUCT, axes="m n"), {"m": 24, "n": 40, "k": 32}
-    task = tuner.task_of((form.form,), taken(form, sizes), {}, tuner.Tuning())
+    task = tuner.task_of(form.passes, taken(form, sizes), {}, tuner.Tuning())
     assert task.plain is not None
     rules, plain = next(task.space.plans()), task.plain.plan
     for kernel_us, wins in ((9.5, "unfused"), (9.0, "online")):

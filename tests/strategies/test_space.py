@@ -20,7 +20,8 @@ from benchmarks.sweep import Wish, drawn_by_name
 from redalg.errors import PlanError
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.ir.program import Copy, Kernel, Loop, Region, Statement
-from redalg.runtime.lowering import built, lower_passes, space_for
+from redalg.pipeline import write_source
+from redalg.runtime.lowering import lower_passes, space_for
 from redalg.strategies.model.cost import mcfuser, predict
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.rules.rules import choose
@@ -51,7 +52,7 @@ def programs(family: str, row: str, count: int) -> Iterator[tuple[Schedule, Kern
     one = space(family, row)
     for plan in sampled(family, row, count):
         try:
-            yield plan, built(one.stages, [plan], one.problem).program.kernels[0]
+            yield plan, write_source(one.stages, [plan], one.problem).program.kernels[0]
         except PlanError as refusal:
             if "shared memory" not in str(refusal):  # what no kernel can have was left out before
                 raise
@@ -126,7 +127,7 @@ def test_shared_memory_is_estimated() -> None:
         one = space(family, row)
         for plan in sampled(family, row, 12):
             wide = replace(plan, limits=replace(plan.device, smem_bytes=1 << 30))
-            kernels = built(one.stages, [wide], one.problem).program.kernels
+            kernels = write_source(one.stages, [wide], one.problem).program.kernels
             fits = max(smem_bytes(kernel, numbers_of(wide)) for kernel in kernels) <= plan.device.smem_bytes
             total += 1
             right += fits == (Traffic(one.outline, numbers_of(plan)).smem_bytes <= plan.device.smem_bytes)

@@ -12,7 +12,8 @@ import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.call import sizes
 from redalg.runtime.compile.compile import compile_source
-from redalg.runtime.lowering import Lowered, problem_of
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import problem_of
 from redalg.strategies.device import CORE
 from redalg.strategies.schedule import numbers_of, with_choices
 from redalg.strategies.varying import may_vary

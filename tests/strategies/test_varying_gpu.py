@@ -10,7 +10,8 @@ import torch
 
 from redalg.lower_tile.text.emit import Source
 from redalg.runtime.call import sizes
-from redalg.runtime.lowering import Lowered, problem_of
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import problem_of
 from tests.cases.kernels import fused, problem, worst_error
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,7 @@ from redalg.errors import PlanError
 from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, TileProgram
 from redalg.lower_tile.text.bindings import BEGIN, END
-from redalg.runtime.lowering import Lowered
+from redalg.runtime.lowered import Lowered
 from redalg.strategies.schedule import Definition, with_choices
 from tests.cases.kernels import fused
 

@@ -21,7 +21,11 @@ OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check", "budget_s"
 """Options of a call, and of `tune`: names that no tensor may bear."""
 
 
-def named_outputs(expr: Any, axes: str | None) -> tuple[dict[str, tuple[Expr, tuple[Axis, ...] | None]], bool]:
+Written = dict[str, tuple[Expr, tuple[Axis, ...] | None]]
+"""Outputs by name: each an adopted expression with its ordered axes (None: to be found)."""
+
+
+def named_outputs(expr: Any, axes: str | None) -> tuple[Written, bool]:
     """Outputs by name, adopted, with one `Axis` for every name over all of them; and True if a single one was given."""
     single = not isinstance(expr, Mapping)
     check_spelling(expr, axes)

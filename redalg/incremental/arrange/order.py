@@ -1,13 +1,13 @@
-"""The rewrites of a form before it is planned, in order: FusedForm -> Stages, with one loop for each.
+"""The rewrites of a form, in order: before it is planned, FusedForm -> Stages, with one loop for each; and after.
 
-Every rewrite is exact, and says what it changes and where. The list is data: `REWRITES` is read from the top, and each
-gets the stages and the problem that the one before it gives.
+Every rewrite is exact, and says what it changes and where. The lists are data: `REWRITES`, `REWRITES_AFTER_PLANNING`
+and `REWRITES_IN_KERNELS` are read from the top. Each rewrite gets the stages and the problem that the one before gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import final
 
@@ -15,6 +15,8 @@ from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.incremental.arrange.arranged import arranged
 from redalg.incremental.arrange.coalesce import coalesced, placed_again
+from redalg.incremental.arrange.flatten import flattened
+from redalg.incremental.arrange.pruned import pruned
 from redalg.incremental.arrange.reductions import check_reductions
 from redalg.incremental.arrange.stages import REPEATED, apart, parted, staged
 from redalg.incremental.arrange.unroll import may_unroll, unrolled
@@ -49,10 +51,9 @@ class Rewrite:
         return f"{self.name}: {self.before} → {self.after}, {self.where}"
 
 
-def rewritten_form(form: FusedForm, problem: Problem) -> Rewritten:
-    """The stages of a form, each as a loop holds it, and the problem with the names and dtypes that they have there."""
-    stages = single(form)
-    for rewrite in REWRITES:
+def rewrite_stages(rewrites: Iterable[Rewrite], stages: Stages, problem: Problem) -> Rewritten:
+    """Apply rewrites in order: the stages as loops hold them, and the problem with the names that they have there."""
+    for rewrite in rewrites:
         stages, problem = rewrite.apply(stages, problem)
     return stages, problem
 
@@ -84,6 +85,17 @@ def _placed(stages: Stages, problem: Problem) -> Rewritten:
     return placed_again(stages), problem
 
 
+def _flattened(stages: Stages, problem: Problem) -> Rewritten:
+    if problem.varying or len(stages.forms) > 1:
+        return stages, problem
+    form, problem = flattened(stages.loop, problem)
+    return replace(stages, forms=(form,)), problem
+
+
+def _pruned(stages: Stages, problem: Problem) -> Rewritten:
+    return stages.mapped(pruned), problem
+
+
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite("scales", "u/c, c near the largest |u|", "u", "where the dtype's range holds every power of u", _scaled),
     Rewrite("partial axes", "out = Σ_n d[n], d over n, c", "d, then out", "where n and c are reduced at once", _parted),
@@ -93,7 +105,17 @@ REWRITES: tuple[Rewrite, ...] = (
             _arranged),
     Rewrite("places", "out[n_c]", "out[n, c]", "where a caller has them apart", _placed),
 )  # fmt: skip
-"""The rewrites in order; the modules of this folder say each one in full."""
+"""The rewrites before planning, in order; the modules of this folder say each one in full."""
+
+REWRITES_AFTER_PLANNING: tuple[Rewrite, ...] = (
+    Rewrite("one row", "r[b, n, k]", "r[b, 3·n + k]", "where sizes are constant and one loop is all", _flattened),
+)
+"""The rewrites after planning, in order: a plan is chosen for the stages as they are before these."""
+
+REWRITES_IN_KERNELS: tuple[Rewrite, ...] = (
+    Rewrite("unread extrema", "extrema (m, …)", "extrema (…)", "where nothing reads m", _pruned),
+)
+"""The rewrites of each stage as its kernels are placed, in order: a file's header shows the state as it was derived."""
 
 
 # ---- one loop for each stage -----------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from redalg.errors import PlanError
-from redalg.incremental.arrange.pruned import pruned
+from redalg.incremental.arrange.order import REWRITES_IN_KERNELS, rewrite_stages
 from redalg.incremental.form import FusedForm
-from redalg.incremental.stages import Stages
+from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.check.lint import lint
 from redalg.lower_tile.check.verify import verify
@@ -66,7 +66,8 @@ def kernels_of(
     check_selections(form, plan)
     check_splits(form, plan)
     problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
-    job = Job(pruned(form), plan, problem, dtypes, also=also)
+    stage, problem = rewrite_stages(REWRITES_IN_KERNELS, single(form), problem)
+    job = Job(stage.loop, plan, problem, dtypes, also=also)
     lowered = multi_segment if plan.segments > 1 else split_producers if plan.splits > 1 else single_segment
     kernels, workspaces = lowered(job)
     bodies = (fuse_row_loops(without_single_steps(one.body), tiles=plan.level == "thread") for one in kernels)

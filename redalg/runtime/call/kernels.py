@@ -17,7 +17,7 @@ from redalg.runtime.call.counters import Counters
 from redalg.runtime.call.prepared import Step, bound_again, without_tensors
 from redalg.runtime.call.sizes import lowered_for
 from redalg.runtime.compile.compile import Kernel, compile_source, launch_function
-from redalg.runtime.lowering import Lowered
+from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused import unfused
 
 ALIGNMENT_BYTES = 16

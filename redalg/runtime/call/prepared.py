@@ -1,6 +1,6 @@
 """Prepared calls: later calls of a kind use what the first call of that kind has checked and chosen.
 
-kind  := the forms, backend and options, sizes, and what is given: of every tensor its type, shape, strides, dtype,
+kind  := the passes, backend and options, sizes, and what is given: of every tensor its type, shape, strides, dtype,
          device and whether it requires a gradient; of every scalar its type
 call  := a new kind:  bind, check, plan, compile, run; the steps are kept
          a known one: the steps alone, which check what calls of one kind differ in: what scalars were declared to be,
@@ -21,6 +21,7 @@ import numpy as np
 
 from redalg.decompose.cascade import Cascade
 from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
 from redalg.runtime.bind.inputs import UNSIGNED, Bound, native, scalars_of
 
 Step = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -33,10 +34,11 @@ KINDS = 4096
 @final
 @dataclass(frozen=True)
 class Prepared:
-    """The passes of one kind of call; `kept` are the objects by whose identity the kind is known."""
+    """The steps of one kind of call, one a pass; by the identity of `passes`' forms and of `plan` the kind is known."""
 
     steps: tuple[Step, ...]
-    kept: tuple[Any, ...]
+    passes: Passes
+    plan: Any
 
     def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Run pass after pass; each takes the given tensors and the outputs of the passes before it."""
@@ -50,13 +52,13 @@ _PREPARED: dict[Hashable, Prepared] = {}
 
 
 def kind_of(
-    forms: tuple[FusedForm, ...], given: Mapping[str, Any], backend: str | None,
+    passes: Passes, given: Mapping[str, Any], backend: str | None,
     sizes: Mapping[str, int], options: Mapping[str, Any],
 ) -> Hashable:  # fmt: skip
     """The kind of a call, as a glance tells it; None if that does not tell enough."""
     torch = sys.modules.get("torch")
     tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
-    seen: list[Any] = [*map(id, forms), backend, id(options["plan"]), bool(options["check"])]
+    seen: list[Any] = [*map(id, passes.forms), backend, id(options["plan"]), bool(options["check"])]
     seen += (options["empty"], options["precision"])
     for name, value in given.items():
         kind = type(value)
@@ -83,18 +85,18 @@ def known(kind: Hashable) -> Prepared | None:
         return None
 
 
-def keep(kind: Hashable, steps: tuple[Step, ...], *kept: Any) -> None:
-    """Remember the steps of a kind."""
+def keep(kind: Hashable, steps: tuple[Step, ...], passes: Passes, plan: Any) -> None:
+    """Remember the steps of a kind, and keep alive what it is known by."""
     if kind is None:
         return
     if len(_PREPARED) >= KINDS:
         _PREPARED.clear()
-    _PREPARED[kind] = Prepared(steps, kept)
+    _PREPARED[kind] = Prepared(steps, passes, plan)
 
 
 def forget(form: FusedForm) -> None:
     """Forget the kinds of calls of a form: another plan has been found for it."""
-    for kind in [kind for kind, one in _PREPARED.items() if any(form is other for other in one.kept[0])]:
+    for kind in [kind for kind, one in _PREPARED.items() if any(form is other for other in one.passes)]:
         _PREPARED.pop(kind, None)
 
 

@@ -23,15 +23,13 @@ from typing import Any
 
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
+from redalg.pipeline import plan_stages, write_source
 from redalg.runtime.bind.inputs import Bound
 from redalg.runtime.known.tuned import measured_at
+from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import (
-    Lowered,
-    built,
-    lower,
     options_of,
     plannable,
-    planned,
     problem_of,
     sized_axes,
     target_of,
@@ -42,7 +40,7 @@ from redalg.runtime.unfused.unfused import Unfused
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
 from redalg.strategies.plan import Problem, shape_of
-from redalg.strategies.schedule import AnySchedule, numbers_of
+from redalg.strategies.schedule import AnySchedule
 from redalg.strategies.varying import fits_launch, may_vary, unnamed, with_symbols
 
 INDEX_LIMIT = 2**31
@@ -80,10 +78,10 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
     if plain is not None:
         return plain
     asked = problem
-    planable, plans, problem = planned(form, target, asked, plan)
+    planable, plans, problem = plan_stages(form, target, asked, plan)
     if plan is not None or measured_at(form, problem, plans[0]):
-        return built(planable, plans, problem)
-    one_loop, within, binding = planable, problem, numbers_of(plans[0]).binding
+        return write_source(planable, plans, problem)
+    one_loop, within, binding = planable, problem, plans[0].binding
     if len(planable.forms) > 1:  # sizes of stages are constant, those of one loop need not be
         varying = frozenset(asked.sizes) - constant(planable, problem)
         one_loop, within = plannable(form, replace(asked, varying=varying))
@@ -98,17 +96,15 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
         varying=changed(family, {**problem.sizes, **unnamed(loop, within)}, str(loop.cascade.axis.name)) & free,
     )
     large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
-    if not problem.varying or large or not fits_launch(numbers_of(plans[0]).binding, problem):
-        return built(planable, plans, replace(problem, varying=frozenset()))
+    if not problem.varying or large or not fits_launch(plans[0].binding, problem):
+        return write_source(planable, plans, replace(problem, varying=frozenset()))
     asked = replace(asked, varying=problem.varying)
-    planable, plans, problem = planned(form, target, asked, None)  # trip counts are no longer known
-    problem = replace(
-        problem, varying=problem.varying & may_vary(planable.loop, numbers_of(plans[0]).binding, problem.dtypes)
-    )
+    planable, plans, problem = plan_stages(form, target, asked, None)  # trip counts are no longer known
+    problem = replace(problem, varying=problem.varying & may_vary(planable.loop, plans[0].binding, problem.dtypes))
     symbolic = with_symbols(problem, planable.loop)
     key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
     if key not in _LOWERED:
-        _LOWERED[key] = form, built(planable, plans, problem)
+        _LOWERED[key] = form, write_source(planable, plans, problem)
     return _LOWERED[key][1]
 
 
@@ -134,6 +130,23 @@ def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozen
     now |= set(sizes) - {streamed} if now else set()
     _VARIED[family] = _VARIED.get(family, frozenset()) | now
     return _VARIED[family]
+
+
+def lower(
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
+    plan: AnySchedule | None = None,
+    **options: Any,
+) -> Lowered:  # fmt: skip
+    """The lowering for sizes and dtypes that a caller names; `plan` and the options are those of `Fused.lower`."""
+    return write_source(*plan_stages(form, target, problem_of(form, target, sizes, dtypes, **options), plan))
+
+
+def plan_taken(
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
+) -> AnySchedule:
+    """The plan that a call takes: a kernel's, or the unfused form."""
+    plain = unfused_for(form, target, sizes, dtypes, **options)
+    return plain.plan if plain is not None else lower(form, target, sizes, dtypes, **options).plan
 
 
 def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Lowered:

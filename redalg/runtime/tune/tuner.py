@@ -21,17 +21,20 @@ from typing import TYPE_CHECKING, Any, final
 
 from redalg.errors import InputError, RedalgError
 from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
+from redalg.pipeline import write_source
 from redalg.runtime.bind import backends
 from redalg.runtime.bind.gathers import gathers_any
 from redalg.runtime.bind.inputs import Bound, check_choice, scalars_of
 from redalg.runtime.call import prepared, sizes
-from redalg.runtime.call.dispatch import began_earlier, bind_last, define, of_last
+from redalg.runtime.call.dispatch import began_earlier, bind_pass, define
 from redalg.runtime.call.kernels import check_device, check_indices, recipe_of, refuse_missing_torch
 from redalg.runtime.call.prepared import Step
 from redalg.runtime.compile.cache import one_at_a_time
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.known import stored, tuned
-from redalg.runtime.lowering import Lowered, built, space_for, target_of
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import space_for, target_of
 from redalg.runtime.tune.compiling import Compilers, Job
 from redalg.runtime.unfused import unfused
 from redalg.runtime.unfused.unfused import Unfused
@@ -53,7 +56,6 @@ SHARE = 0.5
 FEW = Limits(population=16, batch=4, patience=1)
 """Limits on the CPU, where plans are compiled beside each other on few cores."""
 Given = Mapping[str, Any]
-Forms = tuple[FusedForm, ...]
 Begun = tuple[Lowered, Job] | Unfused | str
 
 
@@ -123,7 +125,7 @@ class Tuned:
         return self.table()._repr_html_()
 
 
-def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Tuned:
+def tune(passes: Passes, given: Given, extents: Mapping[str, int], how: Tuning) -> Tuned:
     """Search the plans of the last pass on these tensors, and remember the fastest."""
     from redalg.runtime.tune.progress import progress_bar
 
@@ -132,7 +134,7 @@ def tune(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) ->
     refuse_missing_torch()
     with one_at_a_time("tuning"):  # whether the folder can be written is found out before, not after
         pass
-    task = task_of(forms, given, extents, how)
+    task = task_of(passes, given, extents, how)
     rules, *_ = task.space.plans()
     estimates: dict[AnySchedule, float] = {plan: said.time_us for said, plan in task.space.ranked()}
     estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
@@ -193,7 +195,7 @@ def keep_fastest(task: Task, found: Found[AnySchedule], rules: AnySchedule, bega
 class Task:
     """The task of tuning: the last pass, its tensors, its plans (`plain`: the unfused form), the wanted outputs."""
 
-    forms: Forms
+    passes: Passes
     whole: Given
     extents: Mapping[str, int]
     given: Given
@@ -204,7 +206,7 @@ class Task:
     @property
     def form(self) -> FusedForm:
         """The last pass."""
-        return self.forms[-1]
+        return self.passes.last
 
     def predicted_us(self, plan: AnySchedule) -> float:
         """The time that the model predicts; ∞ for a definition that is not offered."""
@@ -217,7 +219,7 @@ class Task:
         """The verifier, which knows the unfused definition's outputs on these tensors."""
         from redalg.runtime.tune.verified import Verifier
 
-        return Verifier.of(self.form, self.bound, define(self.forms, self.whole, self.extents))
+        return Verifier.of(self.form, self.bound, define(self.passes, self.whole, self.extents))
 
     @cached_property
     def scalars(self) -> dict[str, float]:
@@ -241,12 +243,12 @@ class Task:
         return [dict(self.given), *({**self.given, **copy} for copy in copies)]
 
 
-def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning) -> Task:
+def task_of(passes: Passes, given: Given, extents: Mapping[str, int], how: Tuning) -> Task:
     """The task of tensors: the passes before the last are run with the plans that they have."""
-    form = forms[-1]
+    form = passes.last
     options = {"empty": how.empty, "precision": how.precision, "plan": None, "check": True}
-    _, known = began_earlier(forms, given, "tilelang", extents, options)
-    bound, taken = bind_last(forms, known, extents), of_last(known, forms)
+    _, known = began_earlier(passes, given, "tilelang", extents, options)
+    bound, taken = bind_pass(passes, form, known, extents), passes.tensors_of(form, known)
     check_device(bound)
     none = [name for name, size in bound.sizes.items() if size == 0]
     if none:
@@ -258,7 +260,7 @@ def task_of(forms: Forms, given: Given, extents: Mapping[str, int], how: Tuning)
     shapes = {name: tuple(one.shape) or (1,) for name, one in backends.tensors_for(bound, "torch").items()}
     space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
                       precision=how.precision, result=bound.result)  # fmt: skip
-    return Task(forms, given, extents, taken, bound, space, unfused.offered(form, space))
+    return Task(passes, given, extents, taken, bound, space, unfused.offered(form, space))
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
@@ -295,7 +297,7 @@ class Measuring:
         if isinstance(plan, Definition):
             return self.task.plain or "the unfused form is not offered"
         try:
-            lowered = built(self.task.space.stages, [replace(plan, origin="given")], self.task.space.problem)
+            lowered = write_source(self.task.space.stages, [replace(plan, origin="given")], self.task.space.problem)
         except RedalgError as refusal:
             return f"{refusal}"
         return lowered, self.compilers.submit(lowered.source)

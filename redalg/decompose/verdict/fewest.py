@@ -1,0 +1,36 @@
+"""Cascade -> the fewest decompositions that compute it, one a pass over the data; or the refusal, with its hint."""
+
+from __future__ import annotations
+
+from redalg.decompose.cascade import Cascade
+from redalg.decompose.separate.rounding import one_pass_sentence
+from redalg.decompose.verdict.passes import Advice, decompose_in_passes, passes_in_words
+from redalg.decompose.verdict.verdict import Decomposition, decompose
+from redalg.errors import NotFusible, Undecided
+
+
+def fewest_decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...]:
+    """F = Σ h·g of each reduction, in the fewest passes, or a witness that there is none."""
+    try:
+        decomposition = decompose(cascade)
+        if not decomposition.roundings or not (exact or most > 1):
+            return (decomposition,)
+        [reduction, rounding], *_ = decomposition.roundings
+        why: NotFusible | Undecided = NotFusible(reduction.name, one_pass_sentence(rounding), "")
+    except (NotFusible, Undecided) as refusal:
+        why = refusal
+    several = decompose_in_passes(cascade, most, exact=exact) if most > 1 else None
+    if several is not None:
+        return several
+    advice = Advice(cascade, str(why.advice))
+    reason = f"{why.reason} {too_few(advice, most)}" if most > 1 else why.why
+    raise type(why)(why.reduction, reason, advice, why.looked, why.certificate) from None
+
+
+def too_few(advice: Advice, most: int) -> str:
+    """The sentence that says how many passes there would have to be."""
+    if advice.passes is None:
+        return f"In {passes_in_words(most)} neither."
+    return (
+        f"It takes {passes_in_words(advice.passes)}, and `passes={most}` allows no more than {passes_in_words(most)}."
+    )
