@@ -56,6 +56,5 @@ def write_source(stages: Stages, plans: list[Schedule], problem: Problem) -> Low
     from redalg.runtime.lowering import program_of, results, source_of
 
     stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
-    schedule, program = program_of(stages, plans, problem)
-    returned, text = results(stages, problem), source_of(stages, problem, schedule, program)
-    return Lowered(stages, problem, schedule, program, text, returned)
+    chosen = program_of(stages, plans, problem)
+    return Lowered(stages, problem, *chosen, source_of(stages, problem, *chosen), results(stages, problem))
