@@ -8,7 +8,6 @@ source → kernel                                         `runtime.compile`, at 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.parse import parse
@@ -21,13 +20,11 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.incremental.stages import Stages
 from redalg.runtime.lowered import Lowered
+from redalg.strategies.plan import Problem
+from redalg.strategies.schedule import AnySchedule, Schedule
 
-if TYPE_CHECKING:
-    from redalg.strategies.plan import Problem
-    from redalg.strategies.schedule import AnySchedule, Schedule
-
-    Analysis = tuple[Cascade, tuple[Decomposition, ...]]
-    Planning = tuple[Stages, list[Schedule], Problem]
+Analysis = tuple[Cascade, tuple[Decomposition, ...]]
+Planning = tuple[Stages, list[Schedule], Problem]
 
 
 def analyse(written: Written, inputs: Sequence[Element], most: int, *, exact: bool) -> Analysis:
