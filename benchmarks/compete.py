@@ -1,5 +1,6 @@
 """Rows run: redalg and its peers on the same inputs in one process, each checked before it is timed."""
 
+import ast
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -84,7 +85,7 @@ def compete(family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors
 def source_sha256(family: Family, row: Row, target: str) -> str | None:
     """The hash of the last pass of a row, or of the unfused form where a call takes that; None for neither.
 
-    Docstrings are left out of it.
+    Comments, layout and docstrings are left out of it.
     """
     fused = family.fused(row)
     try:
@@ -93,9 +94,9 @@ def source_sha256(family: Family, row: Row, target: str) -> str | None:
     except RedalgError:
         return None
     text = text if plain is None else plain.text
-    return hashlib.sha256(without_docstrings(text).encode()).hexdigest()
+    return hashlib.sha256(program_text(text).encode()).hexdigest()
 
 
-def without_docstrings(text: str) -> str:
-    """A source without the docstrings of its passes, which print versions and schedules."""
-    return DOCSTRING.sub("", text).lstrip("\n")
+def program_text(text: str) -> str:
+    """A source as Python reads it: without comments and layout, nor docstrings, which print versions and schedules."""
+    return ast.unparse(ast.parse(DOCSTRING.sub("", text).lstrip("\n")))

@@ -29,6 +29,7 @@ from redalg.lower_tile.ir.program import (
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, Used, binding, stage_binding, stage_suffix
 from redalg.lower_tile.text.expr_printer import Printer, dtypes_of
+from redalg.lower_tile.text.wrap import break_long_lines, wrap_lines
 from redalg.strategies.plan import Plan
 from redalg.strategies.varying import GRID_LIMIT
 
@@ -52,7 +53,7 @@ class Source:
 def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
-    function = _Emitter(program).function()
+    function = wrap_lines(_Emitter(program).function())
     rounds = tuple(dtype for dtype in DTYPES if is_emulated(dtype) and f"{dtype}(" in function)
     used = Used(
         constants="constant(" in function or (bool(rounds) and target == "c"),
@@ -71,7 +72,11 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     parts = [
         f'"""{header.strip()}\n"""',
         imports,
-        BEGIN.format(target=target) + "\n" + binding(plan, program.compute, used) + "".join(own) + END,
+        BEGIN.format(target=target)
+        + "\n"
+        + binding(plan, program.compute, used)
+        + break_long_lines("".join(own))
+        + END,
         "\n" + "".join(text for call, text in HELPERS.items() if call in function) + function,
         COMPILE,
         "\n" * functions + check.strip(),
