@@ -50,7 +50,7 @@ def test_joining_loops_changes_nothing(drawn: Problem) -> None:
     form = fused(name)
     made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
-    with patch("redalg.lower_tile.place.build.fuse_row_loops", lambda body, tiles: body):
+    with patch("redalg.lower_tile.passes.order.fuse_row_loops", lambda body, tiles: body):
         apart = build(made.stages, numbers_of(made.plan), made.problem, dtypes_out)
     assert len(apart.kernels[0].body) >= len(made.program.kernels[0].body)
     arguments = {one: array.numpy() for one, array in tensors.items()}
@@ -81,7 +81,7 @@ def test_loops_of_one_step_are_no_loops(drawn: Problem) -> None:
     form = fused(name)
     made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
-    with patch("redalg.lower_tile.place.build.without_single_steps", lambda body: body):
+    with patch("redalg.lower_tile.passes.order.without_single_steps", lambda body: body):
         kept = build(made.stages, numbers_of(made.plan), made.problem, dtypes_out)
     loops = [one for one in nested_statements(made.program.kernels[0].body) if isinstance(one, Loop)]
     assert all(one.stop - one.start != 1 for one in loops)

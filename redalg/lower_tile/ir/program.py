@@ -373,6 +373,19 @@ def expressions(statement: Statement) -> Iterator[Basic]:
     yield from found
 
 
+def stored_names(kernel: Kernel) -> frozenset[str]:
+    """The buffers and parameters that a kernel writes."""
+    found = set[str]()
+    for statement in nested_statements(kernel.body):
+        if isinstance(statement, Parallel):
+            found |= {store.target for store in statement.body}
+        elif isinstance(statement, Copy):
+            found.add(statement.target if isinstance(statement.target, str) else statement.target.name)
+        elif isinstance(statement, Last):
+            found.add(statement.counter)
+    return frozenset(found)
+
+
 def bound_names(kernel: Kernel) -> tuple[str, ...]:
     """The numbers that a kernel binds."""
     return tuple(one.name for one in kernel.body if isinstance(one, Bind))

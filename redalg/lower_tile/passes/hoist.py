@@ -1,6 +1,6 @@
 """Read an element that is the same for a whole block once, before everything else.
 
-x[g, …] of an input, indexed by grid variables and numbers   →   a bound number      exact: inputs are never written
+x[g, …] of a parameter, g grid variables and numbers   →   a bound number      exact: no block of the kernel writes x
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from sympy import Expr
 from sympy.core.basic import Basic
 
 from redalg.lower_tile.ir.names import Names
-from redalg.lower_tile.ir.program import Bind, Kernel, Parameter, map_statement
+from redalg.lower_tile.ir.program import (
+    Bind,
+    Kernel,
+    Parameter,
+    TileProgram,
+    map_statement,
+    stored_names,
+    variables_of,
+)
 from redalg.lower_tile.ir.scalars import Load
 
 
@@ -21,7 +29,8 @@ from redalg.lower_tile.ir.scalars import Load
 class _Hoist:
     def __init__(self, kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> None:
         self.fixed = {name for name, _ in kernel.grid}
-        self.dtypes = {one.name: one.dtype for one in parameters if one.role == "input"}
+        written = stored_names(kernel)
+        self.dtypes = {one.name: one.dtype for one in parameters if one.name not in written}
         self.names = names
         self.bound: dict[Expr, Load] = {}
         self.made: list[Bind] = []
@@ -49,8 +58,19 @@ class _Hoist:
         return self.bind(node, self.dtypes[node.name], "_".join([node.name, *places]))
 
 
-def hoist_block_invariants(kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> Kernel:
-    """The kernel with its fixed numbers bound first."""
-    work = _Hoist(kernel, parameters, names)
-    body = [map_statement(one, work.read) for one in kernel.body]
-    return replace(kernel, body=(*work.made, *body))
+def hoist_block_invariants(program: TileProgram) -> TileProgram:
+    """The program, in each of whose kernels the numbers that are the same for a whole block are bound first."""
+    names, kernels = program_names(program), list[Kernel]()
+    for kernel in program.kernels:
+        work = _Hoist(kernel, program.parameters, names)
+        body = [map_statement(one, work.read) for one in kernel.body]
+        kernels.append(replace(kernel, body=(*work.made, *body)))
+    return replace(program, kernels=tuple(kernels))
+
+
+def program_names(program: TileProgram) -> Names:
+    """The names that a program has taken: a TileLang text may bind a name only once."""
+    names = [*(one.name for one in program.parameters), *map(str, program.sizes)]
+    for kernel in program.kernels:
+        names += [*variables_of(kernel), *(buffer.name for buffer in kernel.buffers)]
+    return Names(tuple(names))

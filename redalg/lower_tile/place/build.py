@@ -18,9 +18,8 @@ from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.check.lint import lint
 from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.ir.program import Kernel, Parameter, TileProgram, variables_of
-from redalg.lower_tile.passes.join import fuse_row_loops
 from redalg.lower_tile.passes.loops import without_single_steps
-from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
+from redalg.lower_tile.passes.order import run_passes
 from redalg.lower_tile.place.frames import Job, runtime_sizes
 from redalg.lower_tile.place.parameters import between, held, inputs, outputs, reading
 from redalg.lower_tile.place.segments import multi_segment
@@ -33,7 +32,15 @@ from redalg.strategies.schedule import numbers_of, schedule_of
 
 
 def build(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
-    """The kernels of every stage, in order; `dtypes` gives each output's dtype. The rules plan all but the loop."""
+    """The program of every stage after all passes, verified and linted; `dtypes` gives each output's dtype."""
+    program = run_passes(assemble(stages, plan, problem, dtypes), plan)
+    verify(program)
+    lint(program, plan)
+    return program
+
+
+def assemble(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
+    """The kernels of every stage, in order, ahead of the passes. The rules plan all but the loop."""
     plan.verify()
     kernels = list[Kernel]()
     parameters = [*inputs(stages, problem), *outputs(stages, problem, dtypes), *between(stages, problem)]
@@ -45,7 +52,9 @@ def build(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str
         found, workspaces = of_plan(form, plan, known, stored, also if len(stages.forms) > 1 else ())
         kernels += found
         parameters += workspaces
-    return checked(stages, plan, problem, tuple(parameters), tuple(kernels))
+    name = f"{stages.returned[0].name}_over_{stages.loop.cascade.axis}"
+    sized = replace(problem, sizes=plan.binding.sized(problem.sizes))
+    return TileProgram(name, tuple(parameters), tuple(kernels), problem.compute, runtime_sizes(sized))
 
 
 def kernels_of(
@@ -69,9 +78,7 @@ def kernels_of(
     stage, problem = rewrite_stages(REWRITES_IN_KERNELS, single(form), problem)
     job = Job(stage.loop, plan, problem, dtypes, also=also)
     lowered = multi_segment if plan.segments > 1 else split_producers if plan.splits > 1 else single_segment
-    kernels, workspaces = lowered(job)
-    bodies = (fuse_row_loops(without_single_steps(one.body), tiles=plan.level == "thread") for one in kernels)
-    return tuple(replace(one, body=body) for one, body in zip(kernels, bodies, strict=True)), workspaces
+    return lowered(job)
 
 
 def ruled(
@@ -88,20 +95,7 @@ def ruled(
     for candidate in map(numbers_of, smaller(schedule_of(plan))):
         kernels, workspaces = kernels_of(stage, candidate, problem, dtypes, also)
         made.append((tuple(replace(kernel, plan=candidate) for kernel in kernels), workspaces))
-        if all(smem_bytes(kernel, candidate) <= candidate.device.smem_bytes for kernel in kernels):
+        looped = (replace(kernel, body=without_single_steps(kernel.body)) for kernel in kernels)
+        if all(smem_bytes(kernel, candidate) <= candidate.device.smem_bytes for kernel in looped):
             return made[-1]
     return made[0]
-
-
-def checked(
-    stages: Stages, plan: Plan, problem: Problem, parameters: tuple[Parameter, ...], kernels: tuple[Kernel, ...]
-) -> TileProgram:
-    """The program of the kernels, verified and linted."""
-    problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
-    name = f"{stages.returned[0].name}_over_{stages.loop.cascade.axis}"
-    program = eliminate_common_subexpressions(
-        TileProgram(name, parameters, kernels, problem.compute, runtime_sizes(problem))
-    )
-    verify(program)
-    lint(program, plan)
-    return program

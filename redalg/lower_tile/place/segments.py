@@ -41,7 +41,7 @@ from redalg.lower_tile.place.folds import Folds, integer_dtype
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
 from redalg.lower_tile.place.moves import Merge, Side, triangular
 from redalg.lower_tile.place.selection import Best, part_buffers, row_width, selected_part
-from redalg.lower_tile.place.single import AGAIN, finish_kernel, in_turn, stream_loop
+from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
 from redalg.lower_tile.place.slots import Slots, State, allocate
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
 from redalg.strategies.varying import tiles_of
@@ -109,9 +109,9 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
         body.append(by_the_last(job, place, assembly, counter, parts))
         made.append(counter)
         workspaces.append(counter.name)
-        kernels = [finish_kernel(job, place, assembly, body, f"{title}, merge the parts" + ", finish" * (not wholes))]
+        kernels = [kernel_of(place, assembly, body, f"{title}, merge the parts" + ", finish" * (not wholes))]
     else:
-        kernels = [in_turn(finish_kernel(job, place, assembly, body, title), job.plan)]
+        kernels = [in_turn(kernel_of(place, assembly, body, title), job.plan)]
         kernels.append(merging(job, names_after(job, kernels, workspaces), parts))
     if wholes:
         whole = [(value, name, (1, *state_shape(value, slots, job))) for value, name in wholes.items()]
@@ -179,7 +179,7 @@ def merging(job: Job, names: Names, parts: Parts) -> Kernel:
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
     body = merge_statements(job, place.space, assembly, parts)
-    return finish_kernel(job, place, assembly, body, "merge the parts" + ", finish" * (not parts.wholes))
+    return kernel_of(place, assembly, body, "merge the parts" + ", finish" * (not parts.wholes))
 
 
 def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
@@ -298,7 +298,7 @@ def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -
     body += epilogue.values()
     space = place.space.streaming(AGAIN, SEGMENT * place.space.tiles).with_values(epilogue.space.values)
     body += Carried(job.form, assembly, space).build(AGAIN)
-    return finish_kernel(job, place, assembly, body, f"write a part of {job.form.cascade.axis}")
+    return kernel_of(place, assembly, body, f"write a part of {job.form.cascade.axis}")
 
 
 def merge_step(

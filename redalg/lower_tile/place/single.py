@@ -11,10 +11,8 @@ from sympy import S
 
 from redalg.decompose.cascade import Producer
 from redalg.expression import Value
-from redalg.incremental.stages import single
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
-from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
@@ -22,12 +20,10 @@ from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken_names
 from redalg.lower_tile.place.lanes import Lanes
-from redalg.lower_tile.place.parameters import inputs
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
 from redalg.lower_tile.place.split import Sums, adding, producer_workspace, summing, tile_space, workspace_parameter
 from redalg.lower_tile.place.stream import Step
-from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
 from redalg.strategies.plan import Plan
 from redalg.strategies.varying import tiles_of
 
@@ -46,15 +42,12 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
         held = seen if job.plan.level == "row" else place.space.streaming(AGAIN)
         body += Carried(job.form, assembly, held.with_values(epilogue.space.values), job.sums).build(AGAIN)
     title = f"stream {job.form.cascade.axis}, finish"
-    return (in_turn(finish_kernel(job, place, assembly, body, title), job.plan),), ()
+    return (in_turn(kernel_of(place, assembly, body, title), job.plan),), ()
 
 
-def finish_kernel(job: Job, place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
-    """A kernel, with what is the same for a whole block read once, no box too long, and nothing that arrives late."""
-    kernel = limit_boxes(Kernel(place.grid, tuple(assembly.buffers), tuple(body), title), job.plan)
-    return await_before_empty_loops(
-        hoist_block_invariants(kernel, inputs(single(job.form), job.problem), assembly.names), job.plan
-    )
+def kernel_of(place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
+    """The kernel of a frame's grid, with the buffers that were taken for its statements."""
+    return Kernel(place.grid, tuple(assembly.buffers), tuple(body), title)
 
 
 def in_turn(kernel: Kernel, plan: Plan) -> Kernel:

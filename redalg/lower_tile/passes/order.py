@@ -1,0 +1,88 @@
+"""The passes of a tile program, in order: TileProgram -> TileProgram, each of which means the program that it is given.
+
+Every pass is a pure function, and says what it changes and where. The list is data: `PASSES` is read from the top.
+Tests verify the program ahead of every pass and after it, and run both on arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
+
+from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.passes.hoist import hoist_block_invariants
+from redalg.lower_tile.passes.join import fuse_row_loops
+from redalg.lower_tile.passes.loops import without_single_steps
+from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
+from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
+from redalg.strategies.plan import Plan
+
+
+@final
+@dataclass(frozen=True)
+class Pass:
+    """One pass.
+
+    Attributes:
+        name: its name here and in tests.
+        before, after: what stands for what.
+        where: the condition under which it applies.
+        apply: the pass, of a program and the plan of its loop.
+    """
+
+    name: str
+    before: str
+    after: str
+    where: str
+    apply: Callable[[TileProgram, Plan], TileProgram]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.before} → {self.after}, {self.where}"
+
+
+def run_passes(program: TileProgram, plan: Plan) -> TileProgram:
+    """The program after every pass."""
+    for each in PASSES:
+        program = each.apply(program, plan)
+    return program
+
+
+def _of_kernels(change: Callable[[Kernel, Plan], Kernel]) -> Callable[[TileProgram, Plan], TileProgram]:
+    """The pass that changes every kernel under its own plan."""
+
+    def apply(program: TileProgram, plan: Plan) -> TileProgram:
+        return replace(program, kernels=tuple(change(kernel, kernel.plan or plan) for kernel in program.kernels))
+
+    return apply
+
+
+def _without_single_steps(kernel: Kernel, _: Plan) -> Kernel:
+    return replace(kernel, body=without_single_steps(kernel.body))
+
+
+def _fuse_row_loops(kernel: Kernel, plan: Plan) -> Kernel:
+    return replace(kernel, body=fuse_row_loops(kernel.body, tiles=plan.level == "thread"))
+
+
+def _hoist(program: TileProgram, _: Plan) -> TileProgram:
+    return hoist_block_invariants(program)
+
+
+def _share(program: TileProgram, _: Plan) -> TileProgram:
+    return eliminate_common_subexpressions(program)
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("short boxes", "copy a long box by TMA", "copy it by threads", "where a dimension exceeds 256 elements",
+         _of_kernels(limit_boxes)),
+    Pass("hoist", "x[g] in a loop", "x_g = x[g] ahead of all", "where only the grid moves the place", _hoist),
+    Pass("await", "copy by TMA; loop", "copy by threads; loop", "where the loop may take no step",
+         _of_kernels(await_before_empty_loops)),
+    Pass("single trips", "for t < 1: A", "A at t = 0", "where a loop takes one step",
+         _of_kernels(_without_single_steps)),
+    Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone",
+         _of_kernels(_fuse_row_loops)),
+    Pass("share", "x[i] = f(g, g)", "common = g; x[i] = f(common, common)", "where that saves enough", _share),
+)  # fmt: skip
+"""The passes in order; the modules of this folder, and of the workarounds, say each in full."""
