@@ -57,10 +57,10 @@ class Arithmetic(ABC):
 
 @final
 class Floats(Arithmetic):
-    """Floating point of one of NumPy's types."""
+    """Floating point of one of NumPy's types; `is_fine` until a function is taken that is no better than float64."""
 
     def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
+        self.dtype, self.is_fine = dtype, dtype is not np.float64
 
     def array(self, numbers: Any) -> Any:
         return np.asarray(numbers, dtype=np.float64).astype(self.dtype)
@@ -82,7 +82,7 @@ class Floats(Arithmetic):
         function = numpy_function(operator)
         if not operator.numpy.startswith("math."):
             return function
-        # no better than float64, which the coarser type is made to show
+        self.is_fine = False  # no better than float64, which the coarser type is made to show
         unit = 2.0**-49 if self.dtype is np.float64 else 0.0
         return lambda x: np.asarray(function(np.asarray(x, dtype=np.float64)), dtype=self.dtype) * (1 + unit)
 

@@ -310,13 +310,17 @@ LOST = 1e-6
 """Rounding of a data set's values, relative to the largest, beyond which floats do not decide."""
 
 
+FINER = 2.0**-7
+"""The most that rounding is in long double, as a share of what it is in float64: its unit is 2^-11 of that."""
+
+
 def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
     """The rank in floats, or None if rounding may hide some of it; of several draws, the first at which it grows."""
     import numpy as np
 
     first, *_ = samples
     if not first.draws.copies:
-        return _of_floats(*_finite(samples, term))
+        return _of_floats(*_finite(samples, term), samples[1].arithmetic)
     coarse = first.matrix(term)
     finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
     if not finite.any():
@@ -325,7 +329,8 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
     for number in np.flatnonzero(finite & _may_grow(coarse)):
         both = coarse[..., number], samples[1].alone(int(number)).matrix(term)
         columns = np.isfinite(both).all(axis=(0, 1))
-        found = _of_floats(*(one[:, columns] for one in both)) if columns.sum() > SMALL else None
+        both = both[0][:, columns], both[1][:, columns]
+        found = _of_floats(*both, samples[1].arithmetic) if columns.sum() > SMALL else None
         if found is not None and found.grows:
             return found
     return found
@@ -357,8 +362,8 @@ def _orthonormal(rows: int, columns: int) -> Any:
     return np.linalg.qr(np.cos(7 * angles))[0].T
 
 
-def _of_floats(coarse: Any, fine: Any) -> RankTest | None:
-    """The rank of a matrix in two precisions, or None if rounding may hide some of it."""
+def _of_floats(coarse: Any, fine: Any, arithmetic: Any) -> RankTest | None:
+    """The rank of a matrix in float64 and a finer arithmetic, or None if rounding may hide some of it."""
     import numpy as np
 
     error = np.abs(coarse - fine)
@@ -370,11 +375,14 @@ def _of_floats(coarse: Any, fine: Any) -> RankTest | None:
         size = np.abs(matrix).max(axis=axis, keepdims=True)
         scale = np.exp2(-np.floor(np.log2(np.where(size > np.finfo(size.dtype).smallest_normal, size, 1))))
         matrix, error = matrix * scale, error * scale
-    matrix, error = matrix.astype(np.float64), error.astype(np.float64)
-    noise = float(np.sqrt((error**2).sum()) + 2.0**-50 * np.sqrt((matrix**2).sum()))
-    ranks = [_rank_in_floats(matrix[:size], noise) for size in (SMALL, len(matrix))]
+    lost = float(np.sqrt((error.astype(np.float64) ** 2).sum()))
+    size = float(np.sqrt((matrix.astype(np.float64) ** 2).sum()))
+    ranks = [_rank_in_floats(part.astype(np.float64), lost + 2.0**-50 * size) for part in (matrix[:SMALL], matrix)]
     if ranks[1] is None:
-        return None
+        noise = FINER * lost + 2.0**-59 * size
+        ranks[1] = _rank_in_long_double(matrix, noise) if arithmetic.is_fine else 0
+        if ranks[1] <= SMALL:
+            return None
     return RankTest((SMALL if ranks[0] is None else ranks[0], ranks[1]), rows=len(matrix))
 
 
@@ -389,6 +397,33 @@ def _rank_in_floats(matrix: Any, noise: float) -> int | None:
     sizes = np.linalg.svd(sketch, compute_uv=False)
     found = int((sizes > noise).sum())
     return found if found == 0 or found > SMALL or sizes[found - 1] > GAP * noise else None
+
+
+def _rank_in_long_double(matrix: Any, noise: float) -> int:
+    """A lower bound of the rank: the number of columns, chosen in turn, whose singular values all exceed the noise.
+
+    A part of the columns has no larger singular values than the matrix. Theirs are those of R, where the columns are
+    Q·R by Gram and Schmidt, and the least of those is at least 1/‖R⁻¹‖.
+    """
+    import numpy as np
+
+    left, units, inverse, norm = matrix.copy(), matrix[:, :0], matrix[:0, :0], 0.0
+    for found in range(min(SKETCHED, *matrix.shape)):
+        sizes = (left * left).sum(axis=0)
+        lead = int(sizes.argmax())
+        if not sizes[lead] > noise**2:
+            return found
+        unit = left[:, lead] / np.sqrt(sizes[lead])
+        unit = unit - units @ (unit @ units)  # again: what rounding left of the others
+        unit = (unit / np.sqrt(unit @ unit))[:, None]
+        last = 1 / (unit[:, 0] @ matrix[:, lead])
+        above = -last * (inverse @ (matrix[:, lead] @ units))
+        norm += float((above**2).sum() + last**2)
+        if norm * noise**2 >= 1:
+            return found
+        inverse = np.block([[inverse, above[:, None]], [np.zeros((1, found), dtype=matrix.dtype), last]])
+        units, left = np.hstack([units, unit]), left - unit * (unit[:, 0] @ left)
+    return min(SKETCHED, *matrix.shape)
 
 
 def equal_on_samples(term: Expr, other: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:
