@@ -63,7 +63,7 @@ class Floats(Arithmetic):
         self.dtype, self.is_fine = dtype, dtype is not np.float64
 
     def array(self, numbers: Any) -> Any:
-        return np.asarray(numbers, dtype=np.float64).astype(self.dtype)
+        return np.asarray(numbers, dtype=np.float64).astype(self.dtype, copy=False)
 
     def number(self, value: Expr) -> Any:
         if value.is_Rational:

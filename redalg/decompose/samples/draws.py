@@ -90,6 +90,7 @@ class Draws:
             for places in self.places:
                 places[plan.rows + plan.columns :] += np.floor(self._sizes(plan.columns) / 2 * self.times[-1])
         self._drawn: dict[Basic, Any] = {}
+        self.whole: tuple[Draws, int | slice] | None = None
 
     @property
     def length(self) -> int:
@@ -99,16 +100,20 @@ class Draws:
     def of(self, node: Basic, *, on_x: bool) -> Any:
         """The numbers of a leaf: one for each element, the x_i before the data sets' own; or a single number."""
         if node not in self._drawn:
-            made = self._elements(node) if on_x else self._parameter(node)
-            self._drawn[node] = made * self._size_of(node)
+            if self.whole is not None:
+                draws, which = self.whole
+                self._drawn[node] = draws.of(node, on_x=on_x)[..., which]
+            else:
+                made = self._elements(node) if on_x else self._parameter(node)
+                self._drawn[node] = made * self._size_of(node)
         return self._drawn[node]
 
-    def alone(self, number: int) -> Draws:
-        """One of several draws, with the numbers drawn so far."""
+    def part(self, which: int | slice) -> Draws:
+        """One or some of several draws; what is not drawn yet is drawn for all."""
         made = copy(self)
-        made.copies, made.times = (), self.times[..., number]
-        made.places = [one[..., number] for one in self.places]
-        made._drawn = {node: one[..., number] for node, one in self._drawn.items()}
+        made.whole, made._drawn = (self, which), {}
+        made.times, made.places = self.times[..., which], [one[..., which] for one in self.places]
+        made.copies = made.times.shape[2:]
         return made
 
     def of_some(self, columns: Any) -> Draws:
@@ -116,7 +121,7 @@ class Draws:
         own = [self.rows + part * self.columns + columns for part in range(OWN)]
         kept, length = np.concatenate([np.arange(self.rows), *own]), self.rows + OWN * self.columns
         made = copy(self)
-        made.columns, made.plan = len(columns), replace(self.plan, columns=len(columns))
+        made.whole, made.columns, made.plan = None, len(columns), replace(self.plan, columns=len(columns))
         made.times, made.places = self.times[:, columns], [one[kept] for one in self.places]
         shorter = {length: kept, self.columns: columns}
         made._drawn = {node: one[shorter[len(one)]] if np.ndim(one) else one for node, one in self._drawn.items()}
@@ -134,7 +139,8 @@ class Draws:
     def of_columns(self, node: Basic) -> Any:
         """A positive number for each d_j."""
         if node not in self._drawn:
-            self._drawn[node] = self._sizes(self.columns)
+            whole = self.whole and self.whole[0].of_columns(node)[..., self.whole[1]]
+            self._drawn[node] = self._sizes(self.columns) if whole is None else whole
         return self._drawn[node]
 
     def _bits(self, number: int) -> Any:

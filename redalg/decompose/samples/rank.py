@@ -12,9 +12,9 @@ evidence, not proof: a term that moves seldom seems to have a finite rank, so mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from sympy import Abs, Add, Expr, Mul
@@ -36,16 +36,12 @@ FLOATS = ((24, 64, 1.0), (48, 96, 0.5), (32, 96, 0.25), (48, 64, 2.0))
 """Rows, columns and size of the x_i: in floats the next is drawn where the rank is at most 8 at those before."""
 AGAIN = (((48, 96, 1.0), 12, False), ((48, 96, 4.0), 12, False), ((48, 64, 1.0), 24, True))
 """Plans of further samples: their sizes, the number of draws side by side, and True if leaves differ much in size."""
-SKETCHED = 16
-"""Rows and columns of the sketch that tells which ranks may grow."""
 DIGITS = (16, 16, 1.0)
 """Rows, columns and size of the x_i at 120 digits."""
 COMPARED = (16, 6, 1.0)
 """Rows, columns and size of the x_i for a comparison of two terms, at 120 digits."""
 NEGLIGIBLE = 90
 """Pivots below 10^-90 of the largest are rounding: 30 digits are left for cancellation in the terms."""
-GAP = 1e4
-"""The least ratio of the smallest singular value that counts to one that rounding could make."""
 Axes: TypeAlias = Axis | Sequence[Axis]
 Matrix: TypeAlias = list[list[Any]]
 Sizes: TypeAlias = tuple[int, int, float]
@@ -168,17 +164,11 @@ class Audit:
 
     def in_digits(self, term: Expr) -> RankTest:
         """The test, marked as proven if 120 digits confirm that the rank grows at samples where floats show it."""
-        import numpy as np
-
         from redalg.decompose.samples.arithmetic import Digits
 
         if not self.test.grows or not self.floats:
             return self.test
-        first, copies = self.floats[0], self.floats[0].draws.copies
-        drawn = (
-            [first] if not copies else [first.alone(int(one)) for one in np.flatnonzero(_may_grow(first.matrix(term)))]
-        )
-        for samples in drawn:
+        for samples in _drawn(self.floats[0], term):
             columns = _leading(samples.matrix(term))
             try:
                 found = _rank_in_digits(samples.of_some(columns, Digits()), term)
@@ -264,6 +254,19 @@ def _rank_in_digits(samples: Samples, term: Expr) -> RankTest:
     return RankTest((rank(rows[:SMALL]), rank(rows)), rows=len(rows), proven=True)
 
 
+def _drawn(samples: Samples, term: Expr) -> Iterator[Samples]:
+    """Yield each draw at which the rank of a term may grow; the only one as it is."""
+    import numpy as np
+
+    from redalg.decompose.samples.singular import may_grow
+
+    if not samples.draws.copies:
+        yield samples
+        return
+    for number, block in samples.blocks():
+        yield from (samples.alone(number + int(place)) for place in np.flatnonzero(may_grow(block.matrix(term))))
+
+
 LEADING = 14
 """Data sets that are looked at in digits."""
 
@@ -306,124 +309,38 @@ def _finite(samples: Sequence[Samples], term: Expr) -> list[Any]:
     return [matrix[:, columns] for matrix in matrices]
 
 
-LOST = 1e-6
-"""Rounding of a data set's values, relative to the largest, beyond which floats do not decide."""
-
-
-FINER = 2.0**-7
-"""The most that rounding is in long double, as a share of what it is in float64: its unit is 2^-11 of that."""
-
-
 def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
     """The rank in floats, or None if rounding may hide some of it; of several draws, the first at which it grows."""
     import numpy as np
 
-    first, *_ = samples
+    from redalg.decompose.samples.singular import may_grow
+
+    first, second = samples
     if not first.draws.copies:
-        return _of_floats(*_finite(samples, term), samples[1].arithmetic)
-    coarse = first.matrix(term)
-    finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
-    if not finite.any():
+        return _of_floats(*_finite(samples, term), second)
+    seen, found = False, None
+    for number, block in first.blocks():
+        coarse = block.matrix(term)
+        finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
+        seen = seen or bool(finite.any())
+        for place in np.flatnonzero(finite & may_grow(coarse)) if finite.any() else ():
+            fine = second.alone(number + int(place))
+            both = coarse[..., place], fine.matrix(term)
+            columns = np.isfinite(both).all(axis=(0, 1))
+            found = _of_floats(*(one[:, columns] for one in both), fine) if columns.sum() > SMALL else None
+            if found is not None and found.grows:
+                return found
+    if not seen:
         raise Unavailable(Text("`", term, "` is not a real number at the samples"), data=True)
-    found = None
-    for number in np.flatnonzero(finite & _may_grow(coarse)):
-        both = coarse[..., number], samples[1].alone(int(number)).matrix(term)
-        columns = np.isfinite(both).all(axis=(0, 1))
-        both = both[0][:, columns], both[1][:, columns]
-        found = _of_floats(*both, samples[1].arithmetic) if columns.sum() > SMALL else None
-        if found is not None and found.grows:
-            return found
     return found
 
 
-def _may_grow(matrices: Any) -> Any:
-    """Mark the draws whose sketch in float64 has a rank above 8.
+def _of_floats(coarse: Any, fine: Any, samples: Samples) -> RankTest | None:
+    """The rank of a matrix in float64 and in the arithmetic of samples; None if rounding may hide some of it."""
+    from redalg.decompose.samples.singular import ranks_of
 
-    A product with matrices of orthonormal rows has no larger singular values than the matrix.
-    """
-    import numpy as np
-
-    stacked = np.moveaxis(np.asarray(matrices, dtype=np.float64), -1, 0)
-    stacked = np.where(np.isfinite(stacked).all(axis=1, keepdims=True), stacked, 0.0)
-    for axis in (1, 2):
-        size = np.abs(stacked).max(axis=axis, keepdims=True)
-        stacked = stacked / np.where(size > 0, size, 1.0)
-    left, right = (_orthonormal(SKETCHED, size) for size in stacked.shape[1:])
-    sizes = np.linalg.svd(left @ stacked @ right.T, compute_uv=False)
-    return sizes[:, SMALL] > 2.0**-48 * np.sqrt((stacked**2).sum(axis=(1, 2)))
-
-
-@cache
-def _orthonormal(rows: int, columns: int) -> Any:
-    """A matrix of orthonormal rows that are not smooth."""
-    import numpy as np
-
-    angles = np.outer(np.arange(1, columns + 1), np.sqrt(np.arange(2.0, rows + 2)))
-    return np.linalg.qr(np.cos(7 * angles))[0].T
-
-
-def _of_floats(coarse: Any, fine: Any, arithmetic: Any) -> RankTest | None:
-    """The rank of a matrix in float64 and a finer arithmetic, or None if rounding may hide some of it."""
-    import numpy as np
-
-    error = np.abs(coarse - fine)
-    kept = error.max(axis=0) <= LOST * np.abs(fine).max(axis=0)
-    if kept.sum() <= SMALL:
-        return None
-    matrix, error = fine[:, kept], error[:, kept]
-    for axis in (1, 0):  # rows and columns of one size: scales change no rank
-        size = np.abs(matrix).max(axis=axis, keepdims=True)
-        scale = np.exp2(-np.floor(np.log2(np.where(size > np.finfo(size.dtype).smallest_normal, size, 1))))
-        matrix, error = matrix * scale, error * scale
-    lost = float(np.sqrt((error.astype(np.float64) ** 2).sum()))
-    size = float(np.sqrt((matrix.astype(np.float64) ** 2).sum()))
-    ranks = [_rank_in_floats(part.astype(np.float64), lost + 2.0**-50 * size) for part in (matrix[:SMALL], matrix)]
-    if ranks[1] is None:
-        noise = FINER * lost + 2.0**-59 * size
-        ranks[1] = _rank_in_long_double(matrix, noise) if arithmetic.is_fine else 0
-        if ranks[1] <= SMALL:
-            return None
-    return RankTest((SMALL if ranks[0] is None else ranks[0], ranks[1]), rows=len(matrix))
-
-
-def _rank_in_floats(matrix: Any, noise: float) -> int | None:
-    """The number of singular values above the noise; None if it is small and no gap separates them from the noise.
-
-    A matrix of many rows is replaced by a sketch, whose singular values are no larger.
-    """
-    import numpy as np
-
-    sketch = matrix if len(matrix) <= 2 * SKETCHED else _orthonormal(2 * SKETCHED, len(matrix)) @ matrix
-    sizes = np.linalg.svd(sketch, compute_uv=False)
-    found = int((sizes > noise).sum())
-    return found if found == 0 or found > SMALL or sizes[found - 1] > GAP * noise else None
-
-
-def _rank_in_long_double(matrix: Any, noise: float) -> int:
-    """A lower bound of the rank: the number of columns, chosen in turn, whose singular values all exceed the noise.
-
-    A part of the columns has no larger singular values than the matrix. Theirs are those of R, where the columns are
-    Q·R by Gram and Schmidt, and the least of those is at least 1/‖R⁻¹‖.
-    """
-    import numpy as np
-
-    left, units, inverse, norm = matrix.copy(), matrix[:, :0], matrix[:0, :0], 0.0
-    for found in range(min(SKETCHED, *matrix.shape)):
-        sizes = (left * left).sum(axis=0)
-        lead = int(sizes.argmax())
-        if not sizes[lead] > noise**2:
-            return found
-        unit = left[:, lead] / np.sqrt(sizes[lead])
-        unit = unit - units @ (unit @ units)  # again: what rounding left of the others
-        unit = (unit / np.sqrt(unit @ unit))[:, None]
-        last = 1 / (unit[:, 0] @ matrix[:, lead])
-        above = -last * (inverse @ (matrix[:, lead] @ units))
-        norm += float((above**2).sum() + last**2)
-        if norm * noise**2 >= 1:
-            return found
-        inverse = np.block([[inverse, above[:, None]], [np.zeros((1, found), dtype=matrix.dtype), last]])
-        units, left = np.hstack([units, unit]), left - unit * (unit[:, 0] @ left)
-    return min(SKETCHED, *matrix.shape)
+    ranks = ranks_of(coarse, fine, finer=samples.arithmetic.is_fine)
+    return None if ranks is None else RankTest(ranks, rows=len(fine))
 
 
 def equal_on_samples(term: Expr, other: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:
