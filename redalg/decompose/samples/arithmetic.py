@@ -28,7 +28,9 @@ LONGEST = 4096
 
 
 class Arithmetic(ABC):
-    """Elementwise arithmetic on arrays of one kind of numbers."""
+    """Elementwise arithmetic on arrays of one kind of numbers; `is_fine` if all is better than in float64 so far."""
+
+    is_fine = True
 
     @abstractmethod
     def array(self, numbers: Any) -> Any:
@@ -57,7 +59,7 @@ class Arithmetic(ABC):
 
 @final
 class Floats(Arithmetic):
-    """Floating point of one of NumPy's types; `is_fine` until a function is taken that is no better than float64."""
+    """Floating point of one of NumPy's types."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype, self.is_fine = dtype, dtype is not np.float64

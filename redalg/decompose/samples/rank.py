@@ -13,6 +13,7 @@ evidence, not proof: a term that moves seldom seems to have a finite rank, so mo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, final
@@ -103,14 +104,24 @@ class Setting:
         return made | {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
 
     def audit(self, term: Expr) -> Audit:
-        """The rank test of a term, with its samples; in digits if floats do not decide."""
+        """The rank test of a term, with its samples; in digits if floats decide at no samples."""
         alone, first = replace(self, copies=0), None
         for plan in FLOATS if has_long_double() else ():
             audit = _audited(replace(self, copies=1) if first else alone, term, plan)
             if audit is not None and (audit.test.grows or not (first or audit.test.settles)):
                 return audit
             first = first or audit
+        if first is None and has_long_double():
+            first = self.elsewhere(term, AGAIN[:1])
         return first or _audited(alone, term, None) or Audit(RankTest(()))
+
+    def elsewhere(self, term: Expr, plans: Sequence[tuple[Sizes, int, bool]] = AGAIN) -> Audit | None:
+        """The first test that shows growth at other samples, in which tensors and parameters differ in size."""
+        for seed, (plan, copies, far) in enumerate(plans, 1):
+            audit = _audited(replace(self, seed=seed, copies=copies, far=far), term, plan)
+            if audit is not None and audit.test.grows:
+                return audit
+        return None
 
     def samples(
         self, terms: Sequence[Expr], plan: Sizes, kinds: Sequence[Arithmetic], *, positive: bool
@@ -151,16 +162,11 @@ class Audit:
     setting: Setting | None = None
     positive: bool = False
     floats: tuple[Samples, ...] = ()
+    digits: Samples | None = None
 
     def again(self, term: Expr) -> Audit:
-        """The test at other samples, in which tensors and parameters differ in size: the first that shows growth."""
-        if self.setting is None or not has_long_double():
-            return self
-        for seed, (plan, copies, far) in enumerate(AGAIN, 1):
-            audit = _audited(replace(self.setting, seed=seed, copies=copies, far=far), term, plan)
-            if audit is not None and audit.test.grows:
-                return audit
-        return self
+        """The test at other samples, if it shows growth there."""
+        return (self.setting.elsewhere(term) if self.setting and has_long_double() else None) or self
 
     def in_digits(self, term: Expr) -> RankTest:
         """The test, marked as proven if 120 digits confirm that the rank grows at samples where floats show it."""
@@ -184,6 +190,8 @@ class Audit:
             return self.test
         try:
             test = _in_floats(node, self.floats) if self.floats else None
+            if self.digits is not None:
+                test = _rank_in_digits(self.digits, node)
         except Unavailable:
             test = None
         if test is not None and test.grows:
@@ -222,8 +230,10 @@ def _audited(setting: Setting, term: Expr, plan: Sizes | None) -> Audit | None:
     """The test at the samples of one plan, or in digits if there is no plan; None if floats do not decide."""
     for positive in (False, True):
         try:
-            floats = setting.in_floats(term, plan, positive=positive) if plan else ()
-            test = _in_floats(term, floats) if plan else _in_digits(setting, term, positive=positive)
+            if plan is None:
+                return _audited_in_digits(setting, term, positive=positive)
+            floats = setting.in_floats(term, plan, positive=positive)
+            test = _in_floats(term, floats)
             return None if test is None else Audit(test, setting, positive, floats)
         except Unavailable as why:
             if positive or not why.data:
@@ -238,12 +248,20 @@ def has_long_double() -> bool:
     return bool(np.finfo(np.longdouble).eps < np.finfo(np.float64).eps / 1024)
 
 
-def _in_digits(setting: Setting, term: Expr, *, positive: bool) -> RankTest:
-    """The rank by elimination at 120 digits."""
-    return _rank_in_digits(setting.in_digits([term], DIGITS, positive=positive), term)
+def _audited_in_digits(setting: Setting, term: Expr, *, positive: bool) -> Audit:
+    """The test in digits, at some of the d_j if those show that the rank grows."""
+    import numpy as np
+
+    whole = setting.in_digits([term], DIGITS, positive=positive)
+    with suppress(Unavailable):
+        some = whole.of_some(np.arange(SMALL + 2), whole.arithmetic)
+        if (test := _rank_in_digits(some, term)).grows:
+            return Audit(test, setting, positive, digits=some)
+    return Audit(_rank_in_digits(whole, term), setting, positive, digits=whole)
 
 
 def _rank_in_digits(samples: Samples, term: Expr) -> RankTest:
+    """The rank by elimination at 120 digits."""
     matrix, sizes = _finite([samples], term)[0], _finite([samples], _size(term))[0]
     if matrix.shape == sizes.shape:  # what is left of larger numbers that cancel is rounding
         matrix = matrix * (abs(matrix) > sizes * context().mpf(10) ** -NEGLIGIBLE)
@@ -317,7 +335,7 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
 
     first, second = samples
     if not first.draws.copies:
-        return _of_floats(*_finite(samples, term), second)
+        return _of_floats(_finite(samples, term), second)
     seen, found = False, None
     for number, block in first.blocks():
         coarse = block.matrix(term)
@@ -327,7 +345,7 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
             fine = second.alone(number + int(place))
             both = coarse[..., place], fine.matrix(term)
             columns = np.isfinite(both).all(axis=(0, 1))
-            found = _of_floats(*(one[:, columns] for one in both), fine) if columns.sum() > SMALL else None
+            found = _of_floats([one[:, columns] for one in both], fine) if columns.sum() > SMALL else None
             if found is not None and found.grows:
                 return found
     if not seen:
@@ -335,12 +353,13 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
     return found
 
 
-def _of_floats(coarse: Any, fine: Any, samples: Samples) -> RankTest | None:
-    """The rank of a matrix in float64 and in the arithmetic of samples; None if rounding may hide some of it."""
+def _of_floats(matrices: Sequence[Any], fine: Samples) -> RankTest | None:
+    """The rank of a matrix in float64 and as it is in finer samples; None if rounding may hide some of it."""
     from redalg.decompose.samples.singular import ranks_of
 
-    ranks = ranks_of(coarse, fine, finer=samples.arithmetic.is_fine)
-    return None if ranks is None else RankTest(ranks, rows=len(fine))
+    coarse, finer = matrices
+    ranks = ranks_of(coarse, finer, finer=fine.arithmetic.is_fine)
+    return None if ranks is None else RankTest(ranks, rows=len(coarse))
 
 
 def equal_on_samples(term: Expr, other: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:

@@ -94,7 +94,7 @@ class Samples:
 
     def blocks(self) -> Iterator[tuple[int, Samples]]:
         """Yield the samples of a few of several draws at a time, with the number of the first."""
-        [copies] = self.draws.copies
+        copies = sum(self.draws.copies)
         return ((number, self._part(slice(number, number + BLOCK))) for number in range(0, copies, BLOCK))
 
     def _part(self, which: int | slice) -> Samples:

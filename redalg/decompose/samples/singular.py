@@ -65,13 +65,12 @@ def ranks_of(coarse: Any, fine: Any, *, finer: bool) -> tuple[int, int] | None:
         matrix, error = matrix * scale, error * scale
     lost = float(np.sqrt((error.astype(np.float64) ** 2).sum()))
     size = float(np.sqrt((matrix.astype(np.float64) ** 2).sum()))
-    ranks = [_rank_in_floats(part.astype(np.float64), lost + 2.0**-50 * size) for part in (matrix[:SMALL], matrix)]
-    if ranks[1] is None:
-        noise = FINER * lost + 2.0**-59 * size
-        ranks[1] = _rank_in_long_double(matrix, noise) if finer else 0
-        if ranks[1] <= SMALL:
-            return None
-    return SMALL if ranks[0] is None else ranks[0], ranks[1]
+    some, all_of_it = (_rank_in_floats(part.astype(np.float64), lost + 2.0**-50 * size)
+                       for part in (matrix[:SMALL], matrix))  # fmt: skip
+    if all_of_it is None and finer:
+        found = _rank_in_long_double(matrix, FINER * lost + 2.0**-59 * size)
+        all_of_it = found if found > SMALL else None
+    return None if all_of_it is None else (SMALL if some is None else some, all_of_it)
 
 
 def _rank_in_floats(matrix: Any, noise: float) -> int | None:
