@@ -128,9 +128,11 @@ class Draws:
         made.taken = lambda one: one[shorter[len(one)]] if np.ndim(one) else one
         return made
 
-    def shift(self, node: Basic, by: float) -> None:
-        """Move a leaf's numbers."""
-        self._drawn[node] = self._drawn[node] + by
+    def shifted(self, node: Basic, by: float) -> Draws:
+        """The draws in which a leaf's numbers are moved."""
+        made = copy(self)
+        made._drawn = {**self._drawn, node: self._drawn[node] + by}
+        return made
 
     def _size_of(self, node: Basic) -> Any:
         """The factor of a leaf's numbers relative to the first draw; places and labels stay the same."""

@@ -27,7 +27,7 @@ from redalg.decompose.samples.draws import OWN, Draws
 from redalg.decompose.samples.rank import Unavailable
 from redalg.errors import Text
 from redalg.expression import Cast, Element, Let, Reduce, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import elements_of, values_of
 
 Rule = Callable[["Samples", "Node"], Any]
 
@@ -35,9 +35,10 @@ Rule = Callable[["Samples", "Node"], Any]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A node with its parts, its sides and the rule that evaluates it."""
+    """A node with the values in it, its sides, its parts and the rule that evaluates it; a key that is found at once."""
 
     node: Any
+    values: frozenset[Value]
     on_x: bool
     on_d: bool
     rule: Rule
@@ -68,8 +69,8 @@ class Samples:
     def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
         self.draws, self.values, self.arithmetic = draws, values, arithmetic
         self._nodes = nodes
-        self._made: dict[Basic, Any] = {}
-        self._spread: dict[Basic, Any] = {}
+        self._made: dict[Node, Any] = {}
+        self._spread: dict[Node, Any] = {}
         self._parts: dict[Any, Samples] = {}
 
     @cached_property
@@ -84,8 +85,16 @@ class Samples:
         for later, (_, term, _) in self.values.items():  # in order: a term holds values of those before
             if not values_of(term).isdisjoint(moved):
                 moved.add(later)
-        other._made = {node: made for node, made in self._made.items() if values_of(node).isdisjoint(moved)}
-        other._made[value] = numbers
+        other._made = {known: made for known, made in self._made.items() if known.values.isdisjoint(moved)}
+        other._spread = {known: made for known, made in self._spread.items() if known.values.isdisjoint(moved)}
+        other._made[self.known(value)] = numbers
+        return other
+
+    def shifted(self, leaf: Element, by: float) -> Samples:
+        """The samples in which the numbers of a tensor's element are moved."""
+        other = Samples(self.draws.shifted(leaf, by), self.values, self.arithmetic, self._nodes)
+        other._made = {known: made for known, made in self._made.items()
+                       if not known.on_d and leaf not in elements_of(known.node)}  # fmt: skip
         return other
 
     def alone(self, number: int) -> Samples:
@@ -124,9 +133,9 @@ class Samples:
 
     def value(self, known: Node) -> Any:
         """A node's values, in the shape of its side."""
-        if known.node not in self._made:
-            self._made[known.node] = known.rule(self, known)
-        return self._made[known.node]
+        if known not in self._made:
+            self._made[known] = known.rule(self, known)
+        return self._made[known]
 
     def parts(self, known: Node) -> list[Any]:
         """The values of a node's parts, in the shape of the node's side."""
@@ -136,11 +145,11 @@ class Samples:
 
     def _aligned(self, known: Node) -> Any:
         """The values of a node of x alone, as (element, data set)."""
-        if known.node not in self._spread:
+        if known not in self._spread:
             flat, rows, shape = self.value(known), self.draws.rows, (self.draws.columns, *self.draws.copies)
             own = flat[rows:].reshape(OWN, *shape)
-            self._spread[known.node] = np.concatenate([np.broadcast_to(flat[:rows, None], (rows, *shape)), own])
-        return self._spread[known.node]
+            self._spread[known] = np.concatenate([np.broadcast_to(flat[:rows, None], (rows, *shape)), own])
+        return self._spread[known]
 
     def known(self, node: Basic) -> Node:
         """A node with its side and its rule."""
@@ -148,7 +157,7 @@ class Samples:
             leaf = node in self.values or isinstance(node, Element | Value)
             parts = () if leaf else tuple(self.known(arg) for arg in node.args if not isinstance(arg, Str))
             on_x, on_d = self._sides(node, parts)
-            self._nodes[node] = Node(node, on_x, on_d, self._rule(node), parts)
+            self._nodes[node] = Node(node, values_of(node), on_x, on_d, self._rule(node), parts)
         return self._nodes[node]
 
     def _sides(self, node: Basic, parts: Sequence[Node]) -> tuple[bool, bool]:

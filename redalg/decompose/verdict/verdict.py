@@ -222,7 +222,7 @@ def settle_by_rank(
     If reductions without a state cancel in the outputs, return the decomposition of the cascade in which they do.
     """
     audit = rank_audit(reduction, term, separator, cascade)
-    if finding.certain and audit.test.settles and not tried:  # a kink may lie beside all samples
+    if not tried and audit.test.settles and finding.certain:  # a kink may lie beside all samples
         audit = audit.again(rank_summand(reduction, term))
     test = audit.test
     divided = isinstance(finding.node, Pow) and bool(test.ranks)  # a pole may cancel in a term of any rank
