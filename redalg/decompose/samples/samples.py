@@ -35,7 +35,7 @@ Rule = Callable[["Samples", "Node"], Any]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A node with the values in it, its sides, its parts and the rule that evaluates it; a key that is found at once."""
+    """A node with the values in it, its sides, its parts and its rule; a key that is found at once."""
 
     node: Any
     values: frozenset[Value]

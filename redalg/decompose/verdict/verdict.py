@@ -34,7 +34,7 @@ from redalg.decompose.samples.memberships import MEMBERS, apply_memberships
 from redalg.decompose.samples.needs import needs, output_rank_test
 from redalg.decompose.samples.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
 from redalg.decompose.samples.winners import apply_winners
-from redalg.decompose.separate import laurent, products
+from redalg.decompose.separate import laurent, poles, products
 from redalg.decompose.separate.choices import of_either_branch
 from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
 from redalg.decompose.separate.guarded import hides, parts_by_guard
@@ -226,7 +226,8 @@ def settle_by_rank(
         audit = audit.again(rank_summand(reduction, term))
     test = audit.test
     divided = isinstance(finding.node, Pow) and bool(test.ranks)  # a pole may cancel in a term of any rank
-    rewrites = REWRITES if test.settles else REWRITES[not divided : 2]
+    whole = divided and poles.keeps_pole(term, separator)
+    rewrites = REWRITES[whole:] if test.settles else REWRITES[whole or not divided : 2]
     if (found := separate_rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
     if tried:
