@@ -36,9 +36,9 @@ def keeps_pole(term: Expr, separator: Separator) -> bool:
     def mixes(node: Expr) -> bool:
         return separator.side(node) == X | D
 
-    found = [one for one in of_kind(Pow, term) if one.exp.is_Integer and one.exp.is_negative and mixes(one.base)]
-    return any(stays(one, term, mixes) and not _is_product(one.base, separator)
-               for one in sorted(found, key=sympy_text))  # fmt: skip
+    powers = [one for one in of_kind(Pow, term) if one.exp.is_Integer and one.exp.is_negative and mixes(one.base)]
+    left = [one for one in sorted(powers, key=sympy_text) if stays(one, term, mixes)]
+    return not all(_is_product(one.base, separator) for one in left)
 
 
 def _is_product(base: Expr, separator: Separator) -> bool:
