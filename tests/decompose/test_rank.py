@@ -24,12 +24,13 @@ from redalg.decompose.samples.rank import (
     FLOATS,
     RankTest,
     Setting,
-    _in_digits,
+    _audited_in_digits,
     equal_on_samples,
     rank,
     rank_test,
 )
-from redalg.decompose.samples.samples import Samples
+from redalg.decompose.samples.samples import BLOCK, Samples, _first, _order
+from redalg.decompose.samples.singular import ranks_of
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.signs import sign_of
 from redalg.expression import Cast, Label, Value, Where
@@ -95,7 +96,7 @@ def test_infinite_ranks_grow(term: Expr) -> None:
 @pytest.mark.parametrize("term", [*RANKS, *INFINITE], ids=str)
 def test_digits_agree_with_floats(term: Expr) -> None:
     """16 × 16 samples at 120 digits see no more of a finite rank, and no less of what is analytic."""
-    found = _in_digits(Setting(n, tuple(FACTS), FACTS), term, positive=False).ranks[1]
+    found = _audited_in_digits(Setting(n, tuple(FACTS), FACTS), term, positive=False).test.ranks[1]
     assert found == RANKS[term][1] if term in RANKS else found > 2
 
 
@@ -404,3 +405,46 @@ def test_some_data_sets_are_those_of_the_draw() -> None:
         want = np.asarray(whole.matrix(term), dtype=float)[:, columns]
         got = np.asarray(whole.of_some(columns, Digits()).matrix(term), dtype=float)
         np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+def test_some_draws_are_those_of_all() -> None:
+    term = Abs(x - v) * y + gamma
+    [whole] = Setting((n,), tuple(FACTS), FACTS, seed=1, copies=2 * BLOCK).samples(
+        [term], FLOATS[0], (Floats(np.float64),), positive=False
+    )  # fmt: skip
+    blocks = [block.matrix(term) for _, block in whole.blocks()]
+    assert len(blocks) == 2
+    np.testing.assert_array_equal(np.concatenate(blocks, axis=-1), whole.matrix(term))
+    np.testing.assert_array_equal(whole.alone(BLOCK).matrix(term), whole.matrix(term)[..., BLOCK])
+
+
+# ---- ranks of matrices in floats -------------------------------------------------------------------------------------
+
+
+def test_long_double_shows_what_float64_hides() -> None:
+    rng = np.random.default_rng(1)
+    products = np.outer(rng.uniform(-1, 1, 24), rng.uniform(-1, 1, 64)) / 5
+    coarse, fine = np.exp(products), np.exp(products.astype(np.longdouble))
+    assert ranks_of(coarse, fine, finer=False) is None
+    assert ranks_of(coarse, fine, finer=True) == (8, 9)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 8), st.floats(0, 40))
+def test_no_matrix_of_a_small_rank_seems_to_have_a_large_one(seed: int, products: int, falls: float) -> None:
+    """Σ c_k·g_k·h_k, of which the last weigh 10^-falls: in float64 and in long double both are rounded."""
+    rng = np.random.default_rng(seed)
+    weights = np.longdouble(10) ** np.linspace(0, -falls, products).astype(np.longdouble)
+    matrix = (rng.normal(size=(24, products)) * weights) @ rng.normal(size=(products, 64)).astype(np.longdouble)
+    found = ranks_of(matrix.astype(np.float64), matrix, finer=True)
+    assert found is None or found[1] <= products
+
+
+@given(st.integers(0, 2**32))
+def test_the_first_of_the_largest(seed: int) -> None:
+    """Without a sort the same as by a sort, NaN and −∞ among the elements."""
+    rng = np.random.default_rng(seed)
+    [samples] = Setting(n, (), {}).samples([x + n], FLOATS[0], (Floats(np.float64),), positive=False)
+    u = rng.integers(-2, 3, samples.whole(x).shape).astype(float)
+    u[rng.random(u.shape) < 0.3] = np.nan
+    u[rng.random(u.shape) < 0.3] = -np.inf
+    np.testing.assert_array_equal(_first(samples, u), _order(samples, u)[0])

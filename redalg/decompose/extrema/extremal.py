@@ -246,7 +246,9 @@ class Finder:
 
     def _is_staircase(self, node: Where, kind: str) -> bool:
         """Tell if the theorem of the staircase applies: w and u fill a plane, or w rises to the edge."""
-        if not speaks(node.args[0], self.separator) or count_strict_extrema(node, kind, self.separator) < CORNERS:
+        if not isinstance(node.args[0], Relational) or not speaks(node.args[0], self.separator):
+            return False
+        if count_strict_extrema(node, kind, self.separator) < CORNERS:
             return False
         of_u, of_w = dict[Expr, Dummy](), dict[Expr, Dummy]()
         self.opened(node.args[0].lhs - node.args[0].rhs, of_u)
@@ -267,7 +269,7 @@ class Finder:
                                 "what holds d out of it.")  # fmt: skip
         return NotSeparable(condition, "compares x with d: the threshold moves with d and every element may change "
                             "side, so no finite set of extrema decides",
-                            certain=isinstance(condition, Relational) and self._is_staircase(node, kind))  # fmt: skip
+                            certain=lambda: self._is_staircase(node, kind))  # fmt: skip
 
     def _speaks_of_numbers(self, relations: list[Relational]) -> bool:
         """Tell if x is compared with sums, extrema and the like; an index is one of finitely many."""
@@ -366,7 +368,7 @@ class Finder:
         if independent > 1:
             raise NotSeparable(node, f"weighs {independent} independent functions of x against each other by d, so "
                                f"that its {kind} is attained at the corners of a hull, whose number is not bounded",
-                               certain=self._is_hull(node, span, kind))  # fmt: skip
+                               certain=lambda: self._is_hull(node, span, kind))  # fmt: skip
         if columns == varying:
             g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
             return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)

@@ -28,7 +28,9 @@ LONGEST = 4096
 
 
 class Arithmetic(ABC):
-    """Elementwise arithmetic on arrays of one kind of numbers."""
+    """Elementwise arithmetic on arrays of one kind of numbers; `is_fine` if all is better than in float64 so far."""
+
+    is_fine = True
 
     @abstractmethod
     def array(self, numbers: Any) -> Any:
@@ -60,10 +62,10 @@ class Floats(Arithmetic):
     """Floating point of one of NumPy's types."""
 
     def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
+        self.dtype, self.is_fine = dtype, dtype is not np.float64
 
     def array(self, numbers: Any) -> Any:
-        return np.asarray(numbers, dtype=np.float64).astype(self.dtype)
+        return np.asarray(numbers, dtype=np.float64).astype(self.dtype, copy=False)
 
     def number(self, value: Expr) -> Any:
         if value.is_Rational:
@@ -82,7 +84,7 @@ class Floats(Arithmetic):
         function = numpy_function(operator)
         if not operator.numpy.startswith("math."):
             return function
-        # no better than float64, which the coarser type is made to show
+        self.is_fine = False  # no better than float64, which the coarser type is made to show
         unit = 2.0**-49 if self.dtype is np.float64 else 0.0
         return lambda x: np.asarray(function(np.asarray(x, dtype=np.float64)), dtype=self.dtype) * (1 + unit)
 

@@ -12,7 +12,7 @@ A condition that is not met makes a theorem say nothing; it is never taken for m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, Tuple, ceiling, floor, sign
 from sympy.core.basic import Basic
@@ -25,6 +25,9 @@ from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, X
 from redalg.expression import Cast, Element, Value, Where
 from redalg.expression.contents import elements_of, free_axes
+
+if TYPE_CHECKING:
+    from redalg.decompose.samples.samples import Samples
 
 PLACES = ("argmax", "argmin")
 ATTAINED = ("compensated_sum", "sum_at_max", "sum_below_max", "at_argmax", "sum_beside_argmax")
@@ -91,11 +94,15 @@ def independent(functions: Sequence[Expr], separator: Separator) -> bool:
     """Tell if the derivatives of functions of x alone have rank 2 at some sample."""
     import numpy as np
 
+    from redalg.decompose.samples.arithmetic import Floats
+
     elements = sorted({one for u in functions for one in elements_of(u)}, key=str)
     leaves = [one for one in elements if varies_with_side(one, X, separator)]
-    here = setting(separator)
+    [samples] = setting(separator).samples(functions, FLOATS[0], (Floats(np.float64),), positive=False)
+    for element in elements:  # all are drawn first, in one order
+        samples.draws.of(element, on_x=varies_with_side(element, X, separator))
     try:
-        slopes = [_slopes(functions, leaf, elements, separator, here) for leaf in leaves]
+        slopes = [_slopes(functions, leaf, samples) for leaf in leaves]
     except Unavailable:
         return False
     for jacobian in np.array(slopes).transpose(2, 1, 0) if leaves else ():
@@ -108,26 +115,22 @@ def independent(functions: Sequence[Expr], separator: Separator) -> bool:
     return False
 
 
-def _slopes(
-    functions: Sequence[Expr], leaf: Element, elements: Sequence[Element], separator: Separator, here: Setting
-) -> Any:
-    """∂u/∂leaf of each function at the x_i, by a difference quotient; all elements are drawn first, in one order."""
+def _slopes(functions: Sequence[Expr], leaf: Element, samples: Samples) -> Any:
+    """∂u/∂leaf of each function at the x_i, by a difference quotient."""
     import numpy as np
 
-    from redalg.decompose.samples.arithmetic import Floats
-
-    step, made = 2.0**-26, []
-    for way in (1, -1):
-        [samples] = here.samples(functions, FLOATS[0], (Floats(np.float64),), positive=False)
-        for element in elements:
-            samples.draws.of(element, on_x=varies_with_side(element, X, separator))
-        samples.draws.shift(leaf, way * step)
-        made.append(np.array([samples.matrix(u)[:, 0] for u in functions]))
-    return (made[0] - made[1]) / (2 * step)
+    step = 2.0**-26
+    for u in functions:  # draws what is not drawn yet
+        samples.matrix(u)
+    above, below = (
+        np.array([moved.matrix(u)[:, 0] for u in functions])
+        for moved in (samples.shifted(leaf, step), samples.shifted(leaf, -step))
+    )
+    return (above - below) / (2 * step)
 
 
 def count_strict_extrema(node: Expr, kind: str, separator: Separator, without: Expr | None = None) -> int:
-    """Count the x_i that are alone the largest (or least) element of a data set, for some d_j.
+    """Count the x_i that are alone the largest (or least) element of a data set, for some d_j: 3 are enough.
 
     Args:
         node, kind: the compared node, and the extremum: max or min.
@@ -153,4 +156,6 @@ def count_strict_extrema(node: Expr, kind: str, separator: Separator, without: E
         alone = (values == values.max(axis=0)).sum(axis=0) == 1 if values.size else np.array([], dtype=bool)
         first = values.argmax(axis=0)[alone] if values.size else np.array([], dtype=int)
         most = max(most, len({int(one) for one in first if one < plan[0]}))
+        if most >= CORNERS:
+            break
     return most

@@ -9,7 +9,7 @@ and the last one. Parameters are drawn once.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, replace
@@ -90,6 +90,8 @@ class Draws:
             for places in self.places:
                 places[plan.rows + plan.columns :] += np.floor(self._sizes(plan.columns) / 2 * self.times[-1])
         self._drawn: dict[Basic, Any] = {}
+        self.whole: Draws | None = None
+        self.taken: Callable[[Any], Any] = lambda one: one
 
     @property
     def length(self) -> int:
@@ -99,32 +101,38 @@ class Draws:
     def of(self, node: Basic, *, on_x: bool) -> Any:
         """The numbers of a leaf: one for each element, the x_i before the data sets' own; or a single number."""
         if node not in self._drawn:
-            made = self._elements(node) if on_x else self._parameter(node)
-            self._drawn[node] = made * self._size_of(node)
+            if self.whole is not None:
+                self._drawn[node] = self.taken(self.whole.of(node, on_x=on_x))
+            else:
+                made = self._elements(node) if on_x else self._parameter(node)
+                self._drawn[node] = made * self._size_of(node)
         return self._drawn[node]
 
-    def alone(self, number: int) -> Draws:
-        """One of several draws, with the numbers drawn so far."""
+    def part(self, which: int | slice) -> Draws:
+        """One or some of several draws; what is not drawn yet is drawn for all."""
         made = copy(self)
-        made.copies, made.times = (), self.times[..., number]
-        made.places = [one[..., number] for one in self.places]
-        made._drawn = {node: one[..., number] for node, one in self._drawn.items()}
+        made.whole, made.taken, made._drawn = self, lambda one: one[..., which], {}
+        made.times, made.places = self.times[..., which], [one[..., which] for one in self.places]
+        made.copies = made.times.shape[2:]
         return made
 
     def of_some(self, columns: Any) -> Draws:
-        """Some of the data sets of one draw, with the numbers drawn so far."""
+        """Some of the data sets of one draw; what is not drawn yet is drawn for all."""
         own = [self.rows + part * self.columns + columns for part in range(OWN)]
         kept, length = np.concatenate([np.arange(self.rows), *own]), self.rows + OWN * self.columns
         made = copy(self)
         made.columns, made.plan = len(columns), replace(self.plan, columns=len(columns))
         made.times, made.places = self.times[:, columns], [one[kept] for one in self.places]
         shorter = {length: kept, self.columns: columns}
-        made._drawn = {node: one[shorter[len(one)]] if np.ndim(one) else one for node, one in self._drawn.items()}
+        made.whole, made._drawn = self, {}
+        made.taken = lambda one: one[shorter[len(one)]] if np.ndim(one) else one
         return made
 
-    def shift(self, node: Basic, by: float) -> None:
-        """Move a leaf's numbers."""
-        self._drawn[node] = self._drawn[node] + by
+    def shifted(self, node: Basic, by: float) -> Draws:
+        """The draws in which a leaf's numbers are moved."""
+        made = copy(self)
+        made._drawn = {**self._drawn, node: self._drawn[node] + by}
+        return made
 
     def _size_of(self, node: Basic) -> Any:
         """The factor of a leaf's numbers relative to the first draw; places and labels stay the same."""
@@ -134,7 +142,8 @@ class Draws:
     def of_columns(self, node: Basic) -> Any:
         """A positive number for each d_j."""
         if node not in self._drawn:
-            self._drawn[node] = self._sizes(self.columns)
+            whole = self.whole
+            self._drawn[node] = self._sizes(self.columns) if whole is None else self.taken(whole.of_columns(node))
         return self._drawn[node]
 
     def _bits(self, number: int) -> Any:

@@ -74,7 +74,7 @@ def output_rank_test(cascade: Cascade, terms: Terms, setting: Setting) -> RankTe
     found, here = list[RankTest](), replace(setting, facts=facts, copies=0)
     looks = [(here, plan) for plan in ((AGAIN[setting.seed - 1][0],) if setting.seed else ()) + FLOATS[::2]]
     if len(terms) == 1:  # an output may be flat where values are large
-        looks += [(replace(here, seed=seed, far=True), FLOATS[0]) for seed in range(1, LOOKS + 1)]
+        looks.append((replace(here, seed=1, copies=LOOKS, far=True), FLOATS[0]))
     for variant, plan in looks:
         found += _at(variant, cascade, terms, plan)
         if any(one.grows for one in found):
@@ -154,7 +154,7 @@ def _if_read(samples: Any, output: Expr, reduction: Reduction, compared: Iterabl
     import numpy as np
 
     with np.errstate(all="ignore"):
-        rolled = samples.moved(reduction.value, np.roll(samples.value(samples.known(reduction.value)), 1))
+        rolled = samples.moved(reduction.value, np.roll(samples.value(samples.known(reduction.value)), 1, axis=0))
         pairs = [(samples.value(samples.known(one)), rolled.value(rolled.known(one))) for one in compared]
         pairs.append((_at_one(samples, output), _at_one(rolled, output)))
     differs = any(bool(((before != after) & ~(np.isnan(before) & np.isnan(after))).any()) for before, after in pairs)
@@ -215,9 +215,9 @@ def _at_one(samples: Any, output: Expr) -> Any:
     draws = samples.draws
     known = samples.known(output)
     if not known.on_x:
-        return np.broadcast_to(samples.value(known), (draws.columns,))
-    places = np.arange(draws.columns) % draws.rows
-    return np.take_along_axis(samples.spread(known), places[None, :], axis=0)[0]
+        return np.broadcast_to(samples.value(known), (draws.columns, *draws.copies))
+    columns = np.arange(draws.columns)
+    return samples.spread(known)[columns % draws.rows, columns]
 
 
 def _moved(samples: Any, reduction: Reduction, term: Expr) -> Any:

@@ -12,9 +12,10 @@ evidence, not proof: a term that moves seldom seems to have a finite rank, so mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from sympy import Abs, Add, Expr, Mul
@@ -36,16 +37,14 @@ FLOATS = ((24, 64, 1.0), (48, 96, 0.5), (32, 96, 0.25), (48, 64, 2.0))
 """Rows, columns and size of the x_i: in floats the next is drawn where the rank is at most 8 at those before."""
 AGAIN = (((48, 96, 1.0), 12, False), ((48, 96, 4.0), 12, False), ((48, 64, 1.0), 24, True))
 """Plans of further samples: their sizes, the number of draws side by side, and True if leaves differ much in size."""
-SKETCHED = 16
-"""Rows and columns of the sketch that tells which ranks may grow."""
+ELSEWHERE = (1, 3, 2)
+"""The numbers of these plans, the one first that shows growth most often: they are the seeds too."""
 DIGITS = (16, 16, 1.0)
 """Rows, columns and size of the x_i at 120 digits."""
 COMPARED = (16, 6, 1.0)
 """Rows, columns and size of the x_i for a comparison of two terms, at 120 digits."""
 NEGLIGIBLE = 90
 """Pivots below 10^-90 of the largest are rounding: 30 digits are left for cancellation in the terms."""
-GAP = 1e4
-"""The least ratio of the smallest singular value that counts to one that rounding could make."""
 Axes: TypeAlias = Axis | Sequence[Axis]
 Matrix: TypeAlias = list[list[Any]]
 Sizes: TypeAlias = tuple[int, int, float]
@@ -107,14 +106,25 @@ class Setting:
         return made | {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
 
     def audit(self, term: Expr) -> Audit:
-        """The rank test of a term, with its samples; in digits if floats do not decide."""
+        """The rank test of a term, with its samples; in digits if floats decide at no samples."""
         alone, first = replace(self, copies=0), None
         for plan in FLOATS if has_long_double() else ():
             audit = _audited(replace(self, copies=1) if first else alone, term, plan)
             if audit is not None and (audit.test.grows or not (first or audit.test.settles)):
                 return audit
             first = first or audit
+        if first is None and has_long_double():
+            first = self.elsewhere(term, ELSEWHERE[:1])
         return first or _audited(alone, term, None) or Audit(RankTest(()))
+
+    def elsewhere(self, term: Expr, seeds: Sequence[int] = ELSEWHERE) -> Audit | None:
+        """The first test that shows growth at other samples, in which tensors and parameters differ in size."""
+        for seed in seeds:
+            plan, copies, far = AGAIN[seed - 1]
+            audit = _audited(replace(self, seed=seed, copies=copies, far=far), term, plan)
+            if audit is not None and audit.test.grows:
+                return audit
+        return None
 
     def samples(
         self, terms: Sequence[Expr], plan: Sizes, kinds: Sequence[Arithmetic], *, positive: bool
@@ -155,30 +165,19 @@ class Audit:
     setting: Setting | None = None
     positive: bool = False
     floats: tuple[Samples, ...] = ()
+    digits: Samples | None = None
 
     def again(self, term: Expr) -> Audit:
-        """The test at other samples, in which tensors and parameters differ in size: the first that shows growth."""
-        if self.setting is None or not has_long_double():
-            return self
-        for seed, (plan, copies, far) in enumerate(AGAIN, 1):
-            audit = _audited(replace(self.setting, seed=seed, copies=copies, far=far), term, plan)
-            if audit is not None and audit.test.grows:
-                return audit
-        return self
+        """The test at other samples, if it shows growth there."""
+        return (self.setting.elsewhere(term) if self.setting and has_long_double() else None) or self
 
     def in_digits(self, term: Expr) -> RankTest:
         """The test, marked as proven if 120 digits confirm that the rank grows at samples where floats show it."""
-        import numpy as np
-
         from redalg.decompose.samples.arithmetic import Digits
 
         if not self.test.grows or not self.floats:
             return self.test
-        first, copies = self.floats[0], self.floats[0].draws.copies
-        drawn = (
-            [first] if not copies else [first.alone(int(one)) for one in np.flatnonzero(_may_grow(first.matrix(term)))]
-        )
-        for samples in drawn:
+        for samples in _drawn(self.floats[0], term):
             columns = _leading(samples.matrix(term))
             try:
                 found = _rank_in_digits(samples.of_some(columns, Digits()), term)
@@ -194,6 +193,8 @@ class Audit:
             return self.test
         try:
             test = _in_floats(node, self.floats) if self.floats else None
+            if self.digits is not None:
+                test = _rank_in_digits(self.digits, node)
         except Unavailable:
             test = None
         if test is not None and test.grows:
@@ -232,8 +233,10 @@ def _audited(setting: Setting, term: Expr, plan: Sizes | None) -> Audit | None:
     """The test at the samples of one plan, or in digits if there is no plan; None if floats do not decide."""
     for positive in (False, True):
         try:
-            floats = setting.in_floats(term, plan, positive=positive) if plan else ()
-            test = _in_floats(term, floats) if plan else _in_digits(setting, term, positive=positive)
+            if plan is None:
+                return _audited_in_digits(setting, term, positive=positive)
+            floats = setting.in_floats(term, plan, positive=positive)
+            test = _in_floats(term, floats)
             return None if test is None else Audit(test, setting, positive, floats)
         except Unavailable as why:
             if positive or not why.data:
@@ -248,12 +251,20 @@ def has_long_double() -> bool:
     return bool(np.finfo(np.longdouble).eps < np.finfo(np.float64).eps / 1024)
 
 
-def _in_digits(setting: Setting, term: Expr, *, positive: bool) -> RankTest:
-    """The rank by elimination at 120 digits."""
-    return _rank_in_digits(setting.in_digits([term], DIGITS, positive=positive), term)
+def _audited_in_digits(setting: Setting, term: Expr, *, positive: bool) -> Audit:
+    """The test in digits, at some of the d_j if those show that the rank grows."""
+    import numpy as np
+
+    whole = setting.in_digits([term], DIGITS, positive=positive)
+    with suppress(Unavailable):
+        some = whole.of_some(np.arange(SMALL + 2), whole.arithmetic)
+        if (test := _rank_in_digits(some, term)).grows:
+            return Audit(test, setting, positive, digits=some)
+    return Audit(_rank_in_digits(whole, term), setting, positive, digits=whole)
 
 
 def _rank_in_digits(samples: Samples, term: Expr) -> RankTest:
+    """The rank by elimination at 120 digits."""
     matrix, sizes = _finite([samples], term)[0], _finite([samples], _size(term))[0]
     if matrix.shape == sizes.shape:  # what is left of larger numbers that cancel is rounding
         matrix = matrix * (abs(matrix) > sizes * context().mpf(10) ** -NEGLIGIBLE)
@@ -262,6 +273,19 @@ def _rank_in_digits(samples: Samples, term: Expr) -> RankTest:
         matrix = matrix / (size + (size == 0))
     rows = [list(row) for row in matrix]
     return RankTest((rank(rows[:SMALL]), rank(rows)), rows=len(rows), proven=True)
+
+
+def _drawn(samples: Samples, term: Expr) -> Iterator[Samples]:
+    """Yield each draw at which the rank of a term may grow; the only one as it is."""
+    import numpy as np
+
+    from redalg.decompose.samples.singular import may_grow
+
+    if not samples.draws.copies:
+        yield samples
+        return
+    for number, block in samples.blocks():
+        yield from (samples.alone(number + int(place)) for place in np.flatnonzero(may_grow(block.matrix(term))))
 
 
 LEADING = 14
@@ -306,89 +330,39 @@ def _finite(samples: Sequence[Samples], term: Expr) -> list[Any]:
     return [matrix[:, columns] for matrix in matrices]
 
 
-LOST = 1e-6
-"""Rounding of a data set's values, relative to the largest, beyond which floats do not decide."""
-
-
 def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
     """The rank in floats, or None if rounding may hide some of it; of several draws, the first at which it grows."""
     import numpy as np
 
-    first, *_ = samples
+    from redalg.decompose.samples.singular import may_grow
+
+    first, second = samples
     if not first.draws.copies:
-        return _of_floats(*_finite(samples, term))
-    coarse = first.matrix(term)
-    finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
-    if not finite.any():
+        return _of_floats(_finite(samples, term), second)
+    seen, found = False, None
+    for number, block in first.blocks():
+        coarse = block.matrix(term)
+        finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
+        seen = seen or bool(finite.any())
+        for place in np.flatnonzero(finite & may_grow(coarse)) if finite.any() else ():
+            fine = second.alone(number + int(place))
+            both = coarse[..., place], fine.matrix(term)
+            columns = np.isfinite(both).all(axis=(0, 1))
+            found = _of_floats([one[:, columns] for one in both], fine) if columns.sum() > SMALL else None
+            if found is not None and found.grows:
+                return found
+    if not seen:
         raise Unavailable(Text("`", term, "` is not a real number at the samples"), data=True)
-    found = None
-    for number in np.flatnonzero(finite & _may_grow(coarse)):
-        both = coarse[..., number], samples[1].alone(int(number)).matrix(term)
-        columns = np.isfinite(both).all(axis=(0, 1))
-        found = _of_floats(*(one[:, columns] for one in both)) if columns.sum() > SMALL else None
-        if found is not None and found.grows:
-            return found
     return found
 
 
-def _may_grow(matrices: Any) -> Any:
-    """Mark the draws whose sketch in float64 has a rank above 8.
+def _of_floats(matrices: Sequence[Any], fine: Samples) -> RankTest | None:
+    """The rank of a matrix in float64 and as it is in finer samples; None if rounding may hide some of it."""
+    from redalg.decompose.samples.singular import ranks_of
 
-    A product with matrices of orthonormal rows has no larger singular values than the matrix.
-    """
-    import numpy as np
-
-    stacked = np.moveaxis(np.asarray(matrices, dtype=np.float64), -1, 0)
-    stacked = np.where(np.isfinite(stacked).all(axis=1, keepdims=True), stacked, 0.0)
-    for axis in (1, 2):
-        size = np.abs(stacked).max(axis=axis, keepdims=True)
-        stacked = stacked / np.where(size > 0, size, 1.0)
-    left, right = (_orthonormal(SKETCHED, size) for size in stacked.shape[1:])
-    sizes = np.linalg.svd(left @ stacked @ right.T, compute_uv=False)
-    return sizes[:, SMALL] > 2.0**-48 * np.sqrt((stacked**2).sum(axis=(1, 2)))
-
-
-@cache
-def _orthonormal(rows: int, columns: int) -> Any:
-    """A matrix of orthonormal rows that are not smooth."""
-    import numpy as np
-
-    angles = np.outer(np.arange(1, columns + 1), np.sqrt(np.arange(2.0, rows + 2)))
-    return np.linalg.qr(np.cos(7 * angles))[0].T
-
-
-def _of_floats(coarse: Any, fine: Any) -> RankTest | None:
-    """The rank of a matrix in two precisions, or None if rounding may hide some of it."""
-    import numpy as np
-
-    error = np.abs(coarse - fine)
-    kept = error.max(axis=0) <= LOST * np.abs(fine).max(axis=0)
-    if kept.sum() <= SMALL:
-        return None
-    matrix, error = fine[:, kept], error[:, kept]
-    for axis in (1, 0):  # rows and columns of one size: scales change no rank
-        size = np.abs(matrix).max(axis=axis, keepdims=True)
-        scale = np.exp2(-np.floor(np.log2(np.where(size > np.finfo(size.dtype).smallest_normal, size, 1))))
-        matrix, error = matrix * scale, error * scale
-    matrix, error = matrix.astype(np.float64), error.astype(np.float64)
-    noise = float(np.sqrt((error**2).sum()) + 2.0**-50 * np.sqrt((matrix**2).sum()))
-    ranks = [_rank_in_floats(matrix[:size], noise) for size in (SMALL, len(matrix))]
-    if ranks[1] is None:
-        return None
-    return RankTest((SMALL if ranks[0] is None else ranks[0], ranks[1]), rows=len(matrix))
-
-
-def _rank_in_floats(matrix: Any, noise: float) -> int | None:
-    """The number of singular values above the noise; None if it is small and no gap separates them from the noise.
-
-    A matrix of many rows is replaced by a sketch, whose singular values are no larger.
-    """
-    import numpy as np
-
-    sketch = matrix if len(matrix) <= 2 * SKETCHED else _orthonormal(2 * SKETCHED, len(matrix)) @ matrix
-    sizes = np.linalg.svd(sketch, compute_uv=False)
-    found = int((sizes > noise).sum())
-    return found if found == 0 or found > SMALL or sizes[found - 1] > GAP * noise else None
+    coarse, finer = matrices
+    ranks = ranks_of(coarse, finer, finer=fine.arithmetic.is_fine)
+    return None if ranks is None else RankTest(ranks, rows=len(coarse))
 
 
 def equal_on_samples(term: Expr, other: Expr, axes: Axes, values: Iterable[Value], facts: Facts) -> bool:

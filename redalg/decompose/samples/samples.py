@@ -10,8 +10,9 @@ elements. A value that no rule evaluates is a positive number of its own for eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -26,7 +27,7 @@ from redalg.decompose.samples.draws import OWN, Draws
 from redalg.decompose.samples.rank import Unavailable
 from redalg.errors import Text
 from redalg.expression import Cast, Element, Let, Reduce, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import elements_of, values_of
 
 Rule = Callable[["Samples", "Node"], Any]
 
@@ -34,15 +35,18 @@ Rule = Callable[["Samples", "Node"], Any]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A node with its parts, its sides and the rule that evaluates it."""
+    """A node with the values in it, its sides, its parts and its rule; a key that is found at once."""
 
     node: Any
+    values: frozenset[Value]
     on_x: bool
     on_d: bool
     rule: Rule
     parts: tuple[Node, ...]
 
 
+BLOCK = 12
+"""Draws that are computed side by side: arrays of more leave a core's cache."""
 Values: TypeAlias = Mapping[Value, tuple[str, Expr, str]]
 """The meaning of each value: its monoid, its term or terms, and the name of its result if there are several."""
 
@@ -64,9 +68,15 @@ class Samples:
 
     def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
         self.draws, self.values, self.arithmetic = draws, values, arithmetic
-        self.weights = arithmetic.array(draws.times)
         self._nodes = nodes
-        self._made: dict[Basic, Any] = {}
+        self._made: dict[Node, Any] = {}
+        self._spread: dict[Node, Any] = {}
+        self._parts: dict[Any, Samples] = {}
+
+    @cached_property
+    def weights(self) -> Any:
+        """The times that each element is taken."""
+        return self.arithmetic.array(self.draws.times)
 
     def moved(self, value: Value, numbers: Any) -> Samples:
         """The samples in which a value has other numbers, and so has all that is computed from it."""
@@ -75,13 +85,32 @@ class Samples:
         for later, (_, term, _) in self.values.items():  # in order: a term holds values of those before
             if not values_of(term).isdisjoint(moved):
                 moved.add(later)
-        other._made = {node: made for node, made in self._made.items() if values_of(node).isdisjoint(moved)}
-        other._made[value] = numbers
+        other._made = {known: made for known, made in self._made.items() if known.values.isdisjoint(moved)}
+        other._spread = {known: made for known, made in self._spread.items() if known.values.isdisjoint(moved)}
+        other._made[self.known(value)] = numbers
+        return other
+
+    def shifted(self, leaf: Element, by: float) -> Samples:
+        """The samples in which the numbers of a tensor's element are moved."""
+        other = Samples(self.draws.shifted(leaf, by), self.values, self.arithmetic, self._nodes)
+        other._made = {known: made for known, made in self._made.items()
+                       if not known.on_d and leaf not in elements_of(known.node)}  # fmt: skip
         return other
 
     def alone(self, number: int) -> Samples:
         """The samples of one of several draws."""
-        return Samples(self.draws.alone(number), self.values, self.arithmetic, self._nodes)
+        return self._part(number)
+
+    def blocks(self) -> Iterator[tuple[int, Samples]]:
+        """Yield the samples of a few of several draws at a time, with the number of the first."""
+        copies = sum(self.draws.copies)
+        return ((number, self._part(slice(number, number + BLOCK))) for number in range(0, copies, BLOCK))
+
+    def _part(self, which: int | slice) -> Samples:
+        key = (which.start, which.stop) if isinstance(which, slice) else which
+        if key not in self._parts:
+            self._parts[key] = Samples(self.draws.part(which), self.values, self.arithmetic, self._nodes)
+        return self._parts[key]
 
     def of_some(self, columns: Any, arithmetic: Arithmetic) -> Samples:
         """Some of the data sets of one draw, in another arithmetic."""
@@ -99,26 +128,28 @@ class Samples:
 
     def spread(self, known: Node) -> Any:
         """A node's values as (element, data set)."""
-        value, shape = self.value(known), (self.draws.length, self.draws.columns, *self.draws.copies)
-        return np.broadcast_to(self._aligned(value) if known.on_x and not known.on_d else value, shape)
+        shape = (self.draws.length, self.draws.columns, *self.draws.copies)
+        return np.broadcast_to(self._aligned(known) if known.on_x and not known.on_d else self.value(known), shape)
 
     def value(self, known: Node) -> Any:
         """A node's values, in the shape of its side."""
-        if known.node not in self._made:
-            self._made[known.node] = known.rule(self, known)
-        return self._made[known.node]
+        if known not in self._made:
+            self._made[known] = known.rule(self, known)
+        return self._made[known]
 
     def parts(self, known: Node) -> list[Any]:
         """The values of a node's parts, in the shape of the node's side."""
         mixed = known.on_x and known.on_d
-        return [self._aligned(self.value(part)) if mixed and part.on_x and not part.on_d else self.value(part)
+        return [self._aligned(part) if mixed and part.on_x and not part.on_d else self.value(part)
                 for part in known.parts]  # fmt: skip
 
-    def _aligned(self, flat: Any) -> Any:
-        """An array of x alone as (element, data set)."""
-        rows, shape = self.draws.rows, (self.draws.columns, *self.draws.copies)
-        own = flat[rows:].reshape(OWN, *shape)
-        return np.concatenate([np.broadcast_to(flat[:rows, None], (rows, *shape)), own])
+    def _aligned(self, known: Node) -> Any:
+        """The values of a node of x alone, as (element, data set)."""
+        if known not in self._spread:
+            flat, rows, shape = self.value(known), self.draws.rows, (self.draws.columns, *self.draws.copies)
+            own = flat[rows:].reshape(OWN, *shape)
+            self._spread[known] = np.concatenate([np.broadcast_to(flat[:rows, None], (rows, *shape)), own])
+        return self._spread[known]
 
     def known(self, node: Basic) -> Node:
         """A node with its side and its rule."""
@@ -126,7 +157,7 @@ class Samples:
             leaf = node in self.values or isinstance(node, Element | Value)
             parts = () if leaf else tuple(self.known(arg) for arg in node.args if not isinstance(arg, Str))
             on_x, on_d = self._sides(node, parts)
-            self._nodes[node] = Node(node, on_x, on_d, self._rule(node), parts)
+            self._nodes[node] = Node(node, values_of(node), on_x, on_d, self._rule(node), parts)
         return self._nodes[node]
 
     def _sides(self, node: Basic, parts: Sequence[Node]) -> tuple[bool, bool]:
@@ -207,9 +238,18 @@ def _at(x: Any, index: Any) -> Any:
     return np.take_along_axis(x, index[None, :], axis=0)[0]
 
 
+def _first(samples: Samples, u: Any) -> Any:
+    """The largest element of every data set, of equal ones that of the lowest place: the first of `_order`."""
+    if u.dtype == object:
+        return _order(samples, u)[0]
+    places = samples.spread(samples.known(samples.draws.axes[0]))
+    largest = np.fmax.reduce(u, axis=0)
+    return np.where((u == largest) | np.isnan(largest), places, np.inf).argmin(axis=0)
+
+
 def _argmax(samples: Samples, _: Value, terms: list[Any]) -> Any:
     places = samples.spread(samples.known(samples.draws.axes[0]))
-    return _at(places, _order(samples, terms[0])[0])
+    return _at(places, _first(samples, terms[0]))
 
 
 def _argmin(samples: Samples, value: Value, terms: list[Any]) -> Any:
@@ -239,7 +279,7 @@ def _selected(plus: str, *, at: bool) -> Callable[..., Any]:
 def _placed(*, at: bool) -> Callable[..., Any]:
     def made(samples: Samples, _: Value, terms: list[Any]) -> Any:
         u, w = terms
-        first = _order(samples, u)[0]
+        first = _first(samples, u)
         alone = _at(w, first)
         return alone if at else (w * samples.weights).sum(axis=0) - alone
 
@@ -251,7 +291,7 @@ def _outermost(*, last: bool) -> Callable[..., Any]:
         x, counts = terms
         places = samples.spread(samples.known(samples.draws.axes[0]))
         key = np.where(counts != 0, places if last else -places, samples.arithmetic.number(S.NegativeInfinity))
-        return _at(x, _order(samples, key)[0])
+        return _at(x, _first(samples, key))
 
     return made
 

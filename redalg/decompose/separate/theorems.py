@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 from sympy import Abs, Expr, Max, Min, Mod, ceiling, floor, sign
@@ -34,12 +35,21 @@ X, D = 1, 2
 class NotSeparable(Exception):  # noqa: N818 - a finding, turned into a verdict
     """`node` has no finite separation, for `reason`; `certain` if that is a theorem rather than ignorance.
 
+    What takes samples to tell is told when it is first asked for: most findings are raised on the way to another.
     `hint` says what to write instead, if that depends on the reason.
     """
 
-    def __init__(self, node: Basic, reason: object, *, certain: bool, hint: object = "") -> None:
+    def __init__(
+        self, node: Basic, reason: object, *, certain: bool | Callable[[], bool], hint: object = ""
+    ) -> None:  # fmt: skip
         super().__init__(reason)
-        self.node, self.reason, self.certain, self.hint = node, reason, certain, hint
+        self.node, self.reason, self.hint = node, reason, hint
+        self._is_certain = certain
+
+    @cached_property
+    def certain(self) -> bool:
+        """Tell if the reason is a theorem."""
+        return self._is_certain() if callable(self._is_certain) else self._is_certain
 
     @property
     def text(self) -> Text:

@@ -34,7 +34,7 @@ from redalg.decompose.samples.memberships import MEMBERS, apply_memberships
 from redalg.decompose.samples.needs import needs, output_rank_test
 from redalg.decompose.samples.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
 from redalg.decompose.samples.winners import apply_winners
-from redalg.decompose.separate import laurent, products
+from redalg.decompose.separate import laurent, poles, products
 from redalg.decompose.separate.choices import of_either_branch
 from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
 from redalg.decompose.separate.guarded import hides, parts_by_guard
@@ -164,24 +164,28 @@ class Decomposition:
                     raise AssertionError(f"separation of {separated.reduction.name} does not give back its term")
 
 
-def decompose(cascade: Cascade) -> Decomposition:
-    """Separate every reduction, in order; raise `NotFusible` or `Undecided` at the first that does not separate."""
+def decompose(cascade: Cascade, *, tried: bool = False) -> Decomposition:
+    """Separate every reduction, in order; raise `NotFusible` or `Undecided` at the first that does not separate.
+
+    The cascade may be `tried` in place of another of the same value: then a no is said without evidence, and without a
+    look at what cancels in the outputs, which is left to the other cascade.
+    """
     separator = Separator(cascade.reduced, cascade.values, {}, cascade.domain)
     separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
     made = []
     for reduction in cascade.reductions:
         if (other := products.with_counts(cascade, reduction, separator)) is not None:
-            return decompose(other)
+            return decompose(other, tried=tried)
         term = live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
         try:
             made.append(separation(reduction, term, separator))
         except NotSeparable as finding:
             if (other := with_known_total(cascade, reduction)) is not None:
-                return decompose(other)
+                return decompose(other, tried=tried)
             if (other := of_either_branch(cascade, reduction, separator)) is not None:
                 with suppress(NotFusible, Undecided):
-                    return decompose(other)
-            found = settle_by_rank(reduction, term, finding, separator, cascade)
+                    return decompose(other, tried=True)
+            found = settle_by_rank(reduction, term, finding, separator, cascade, tried=tried)
             if isinstance(found, Decomposition):
                 return found
             made.append(found)
@@ -211,20 +215,23 @@ def separation(reduction: Reduction, term: Expr, separator: Separator, opened: i
 
 
 def settle_by_rank(
-    reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade
+    reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade, *, tried: bool
 ) -> Separation | Decomposition:
     """Settle a finding by the rank test: return a separation found after rewriting, or raise the verdict.
 
     If reductions without a state cancel in the outputs, return the decomposition of the cascade in which they do.
     """
     audit = rank_audit(reduction, term, separator, cascade)
-    if finding.certain and audit.test.settles:  # a kink may lie beside all samples
+    if not tried and audit.test.settles and finding.certain:  # a kink may lie beside all samples
         audit = audit.again(rank_summand(reduction, term))
     test = audit.test
     divided = isinstance(finding.node, Pow) and bool(test.ranks)  # a pole may cancel in a term of any rank
-    rewrites = REWRITES if test.settles else REWRITES[not divided : 2]
+    whole = divided and poles.keeps_pole(term, separator)
+    rewrites = REWRITES[whole:] if test.settles else REWRITES[whole or not divided : 2]
     if (found := separate_rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return found
+    if tried:
+        raise Undecided(reduction.name, finding.text, "")
     if test.grows and reduction.monoid.name == "sum":
         test = of_node(finding, audit)
         test = of_rest(finding, audit, term, separator) if test.grows else test

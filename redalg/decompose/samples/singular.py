@@ -1,0 +1,109 @@
+"""Ranks of matrices in floats: their singular values, beside what rounding could make of them.
+
+Rounding is what float64 and long double differ by. Singular values that exceed it count, where a gap of 10⁴ parts them
+from those below. Where there is no gap, long double alone may still show a rank above 8.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from redalg.decompose.samples.rank import SMALL
+
+SKETCHED = 16
+"""Rows and columns of the sketch that tells which ranks may grow."""
+GAP = 1e4
+"""The least ratio of the smallest singular value that counts to one that rounding could make."""
+LOST = 1e-6
+"""Rounding of a data set's values, relative to the largest, beyond which floats do not decide."""
+FINER = 2.0**-7
+"""The most that rounding is in long double, as a share of what it is in float64: its unit is 2^-11 of that."""
+
+
+def may_grow(matrices: Any) -> Any:
+    """Mark the draws whose sketch in float64 has a rank above 8.
+
+    A product with matrices of orthonormal rows has no larger singular values than the matrix.
+    """
+    made = np.asarray(matrices, dtype=np.float64)
+    for axis in (0, 1):
+        size = np.abs(made).max(axis=axis, keepdims=True)
+        if not (finite := np.isfinite(size)).all():
+            made, size = np.where(finite, made, 0.0), np.where(finite, size, 0.0)
+        made = made / np.where(size > 0, size, 1.0)
+    left, right = (_orthonormal(SKETCHED, size) for size in made.shape[:2])
+    sketches = right @ np.tensordot(left, made, axes=1)
+    sizes = np.linalg.svd(np.moveaxis(sketches, -1, 0), compute_uv=False)
+    return sizes[:, SMALL] > 2.0**-48 * np.sqrt(np.einsum("ijk,ijk->k", made, made))
+
+
+@cache
+def _orthonormal(rows: int, columns: int) -> Any:
+    """A matrix of orthonormal rows that are not smooth."""
+    angles = np.outer(np.arange(1, columns + 1), np.sqrt(np.arange(2.0, rows + 2)))
+    return np.linalg.qr(np.cos(7 * angles))[0].T
+
+
+def ranks_of(coarse: Any, fine: Any, *, finer: bool) -> tuple[int, int] | None:
+    """Lower bounds of the ranks of a matrix' first 8 rows and of the matrix; None if rounding may hide some of them.
+
+    Args:
+        coarse, fine: the matrix in float64 and in long double.
+        finer: True if all of the second is as fine as long double is.
+    """
+    error = np.abs(coarse - fine)
+    kept = error.max(axis=0) <= LOST * np.abs(fine).max(axis=0)
+    if kept.sum() <= SMALL:
+        return None
+    matrix, error = fine[:, kept], error[:, kept]
+    for axis in (1, 0):  # rows and columns of one size: scales change no rank
+        size = np.abs(matrix).max(axis=axis, keepdims=True)
+        scale = np.exp2(-np.floor(np.log2(np.where(size > np.finfo(size.dtype).smallest_normal, size, 1))))
+        matrix, error = matrix * scale, error * scale
+    lost = float(np.sqrt((error.astype(np.float64) ** 2).sum()))
+    size = float(np.sqrt((matrix.astype(np.float64) ** 2).sum()))
+    some, all_of_it = (_rank_in_floats(part.astype(np.float64), lost + 2.0**-50 * size)
+                       for part in (matrix[:SMALL], matrix))  # fmt: skip
+    if all_of_it is None and finer:
+        found = _rank_in_long_double(matrix, FINER * lost + 2.0**-59 * size)
+        all_of_it = found if found > SMALL else None
+    return None if all_of_it is None else (SMALL if some is None else some, all_of_it)
+
+
+def _rank_in_floats(matrix: Any, noise: float) -> int | None:
+    """The number of singular values above the noise; None if it is small and no gap separates them from the noise.
+
+    A matrix of many rows is replaced by a sketch, whose singular values are no larger.
+    """
+    sketch = matrix if len(matrix) <= 2 * SKETCHED else _orthonormal(2 * SKETCHED, len(matrix)) @ matrix
+    sizes = np.linalg.svd(sketch, compute_uv=False)
+    found = int((sizes > noise).sum())
+    return found if found == 0 or found > SMALL or sizes[found - 1] > GAP * noise else None
+
+
+def _rank_in_long_double(matrix: Any, noise: float) -> int:
+    """A lower bound of the rank: the number of columns, chosen in turn, whose singular values all exceed the noise.
+
+    A part of the columns has no larger singular values than the matrix. Theirs are those of R, where the columns are
+    Q·R by Gram and Schmidt, and the least of those is at least 1/‖R⁻¹‖.
+    """
+    left, units, inverse, norm = matrix.copy(), matrix[:, :0], matrix[:0, :0], 0.0
+    for found in range(min(SKETCHED, *matrix.shape)):
+        sizes = (left * left).sum(axis=0)
+        lead = int(sizes.argmax())
+        if not sizes[lead] > noise**2:
+            return found
+        unit = left[:, lead] / np.sqrt(sizes[lead])
+        unit = unit - units @ (unit @ units)  # again: what rounding left of the others
+        unit = (unit / np.sqrt(unit @ unit))[:, None]
+        last = 1 / (unit[:, 0] @ matrix[:, lead])
+        above = -last * (inverse @ (matrix[:, lead] @ units))
+        norm += float((above**2).sum() + last**2)
+        if norm * noise**2 >= 1:
+            return found
+        inverse = np.block([[inverse, above[:, None]], [np.zeros((1, found), dtype=matrix.dtype), last]])
+        units, left = np.hstack([units, unit]), left - unit * (unit[:, 0] @ left)
+    return min(SKETCHED, *matrix.shape)
