@@ -13,7 +13,7 @@ from sympy import Dummy, Expr, S, Symbol
 from sympy.core.relational import StrictLessThan
 
 from redalg.decompose.extrema.extremal import GENERATOR, Extremal
-from redalg.decompose.separate.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature
+from redalg.decompose.separate.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature, stepped
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.explain.model import Equation, Equations, Line, Part, sentence
 from redalg.expression import Axis, Reduce, Where
@@ -94,12 +94,14 @@ def reasons(separations: list[Separation], decomposition: Decomposition) -> Iter
 def shape_prose(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tuple[Part, ...]:
     """The shape of φ as a function of g, and what follows for its extremum."""
     variable = Dummy("g", nonnegative=True) if g.is_extended_nonnegative else Dummy("g", extended_real=True)
-    found = curvature(h.xreplace({GENERATOR: variable}), variable, decomposition.separator.facts)
+    phi, facts = h.xreplace({GENERATOR: variable}), decomposition.separator.facts
+    found = curvature(phi, variable, facts)
+    direction = found.direction or (stepped(phi, variable, facts) if isinstance(phi, Where) else None)
     if kind not in WANTED:  # any and all: a bound on every φ is one on its extreme
-        way = {1: "rises with ", -1: "falls with "}.get(found.direction or 0, f"is {_shaped(found.shape)} in ")
+        way = {1: "rises with ", -1: "falls with "}.get(direction or 0, f"is {_shaped(found.shape)} in ")
         return (f" {way}", g, " whatever d is, so that the ends of the range of ", g, " decide.")
-    if found.direction:
-        rises, end = ("rises", kind) if found.direction > 0 else ("falls", TURNED[kind])
+    if direction:
+        rises, end = ("rises", kind) if direction > 0 else ("falls", TURNED[kind])
         return (f" {rises} with ", g, f" whatever d is, so that its {kind} lies at the {end} of ", g, ".")
     word = next(one for one in WANTED[kind] if one in found.shape)
     return (f" is {word} in ", g, f" whatever d is, so that its {kind} lies at the max of ", g, " or at its min.")

@@ -282,3 +282,19 @@ def test_a_verdict_with_a_form_shows_its_derivation() -> None:
     exact = ra.analyze(ra.mean(x, n))
     assert isinstance(exact, ra.Exact)
     assert exact.explain() == str(exact) == written(exact.fused, explain_text)
+
+
+THRESHOLDS: dict[str, tuple[Callable[[], Expr], str]] = {
+    "above": (lambda: ra.max(ra.where(x + w > ra.max(y, n), x + w, ra.max(y, n)), n), "rises with w[b,n] + x[b,n]"),
+    "below": (lambda: ra.min(ra.where(x <= ra.max(y, n), x, ra.max(y, n)), n), "rises with x[b,n]"),
+    "turned": (lambda: ra.max(ra.where(x <= ra.max(y, n), -x, -ra.max(y, n)), n), "falls with x[b,n]"),
+}
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_a_choice_at_a_threshold_is_explained(name: str) -> None:
+    """Found by the fuzzer: the explanation knew curvature alone, and raised StopIteration."""
+    expr, said = THRESHOLDS[name]
+    verdict = ra.analyze(expr(), "b")
+    assert isinstance(verdict, ra.Exact)
+    assert said in " ".join(str(verdict).split())
