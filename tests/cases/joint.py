@@ -11,11 +11,13 @@ import numpy as np
 from sympy import Expr
 
 from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.reduce import Reduce
 from tests.oracle import Oracle
 
 OWN, LATER = 4, 64
 """Elements of its own, and how many data sets there are."""
 STEPS, ROUNDED, NEGLIGIBLE = (3e-7, 6e-7), 1e-7, 1e-12
+FAR = 1.0
 
 
 def drawn(names: list[str], elements: int, seed: int, *, circle: bool) -> dict[str, np.ndarray]:
@@ -52,6 +54,21 @@ def dimension(expr: Expr, elements: int, seed: int = 0, *, circle: bool = False)
         slopes, error = slopes / scale, error / scale
     noise = max(NEGLIGIBLE, 4 * float(np.sqrt((error**2).sum())))
     return int((np.linalg.svd(slopes.astype(float), compute_uv=False) > noise).sum())
+
+
+def jumps(expr: Expr, elements: int, seed: int = 0) -> int:
+    """The rank of R_j(x_i + far) − R_j(x_i − far), which sees steps, where d stays and x moves.
+
+    Of sums of terms of x and d, with factors of d, it is not above the rank of a state.
+    """
+    names = sorted({one.name for one in elements_of(expr)})
+    inner = {one.name for reduction in expr.atoms(Reduce) for sub in reduction.expr.atoms(Reduce)
+             for one in elements_of(sub)}  # fmt: skip
+    tensors, rng = drawn(names, elements, seed, circle=False), np.random.default_rng(seed + 1)
+    ways = {name: rng.uniform(0.5, 1, elements) * (name not in inner) for name in names}
+    moved = _slopes(expr, tensors, ways, FAR).astype(float)
+    moved = moved[:, np.isfinite(moved).all(0)]
+    return int((np.linalg.svd(moved / np.abs(moved).max(initial=1), compute_uv=False) > NEGLIGIBLE).sum())
 
 
 def _slopes(expr: Expr, tensors: dict[str, np.ndarray], ways: dict[str, np.ndarray], step: float) -> np.ndarray:
