@@ -71,3 +71,11 @@ def test_no_line_of_a_kernel_is_longer_than_a_page(case: Case, target: str) -> N
     form, known = fused(case.form), problem(fused(case.form), tensors_of(case), case.sizes)
     text = form.lower(target, **known, empty=case.empty).source.text
     assert [line for line in text.split("\n") if len(line) > WIDTH] == []
+
+
+@pytest.mark.parametrize("number", ["1e-38", "2.5e-05", "1e+30", "-1e-38"])
+def test_a_number_stays_in_a_line(number: str) -> None:
+    terms = " + ".join(f"a_long_name_of_a_tile_{place}[i, j] + {number}" for place in range(8))
+    wrapped = wrap_lines(f"x[i, j] = {terms}")
+    assert tree(wrapped) == tree(f"x[i, j] = {terms}")
+    assert sum(line.strip().endswith(number.lstrip("-")) for line in wrapped.split("\n")) == 8
