@@ -13,7 +13,7 @@ accumulators              Σ over the sources, at those pivots
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sympy import Add, Expr, Max, Min
 
@@ -28,8 +28,11 @@ JOINS = {"max": Max, "min": Min, "sum": Add}
 """⊕ of two numbers, by the array libraries' word for it."""
 
 
-def combine(form: FusedForm, sources: Sequence[Source], lines: Lines) -> dict[Value, Value]:
-    """Add the lines that make one state of the sources; returns slot -> the value that holds it."""
+def combine(form: FusedForm, sources: Sequence[Source], lines: Lines, steps: int | None = None) -> dict[Value, Value]:
+    """Add the lines that make one state of the sources; returns slot -> the value that holds it.
+
+    `steps`: number of moves to the natural pivots; None for as many as the sources need.
+    """
     state: dict[Expr, Value] = {one.value: _extremum(one, sources, lines) for one in form.extrema}
     for structure in form.structures:
         state |= zip(structure.values, _structure(structure, sources, form, lines), strict=True)
@@ -43,10 +46,12 @@ def combine(form: FusedForm, sources: Sequence[Source], lines: Lines) -> dict[Va
         for c in reversed(earlier):
             start = lines.assign(f"{pivot.value}_start", Where(is_below_all(c), start, c), Precision.EXACT_PLACES)
         state[pivot.value] = start
+    target = _target(form, state, running, lines)
     if any(pivot.is_found for pivot in form.shifted):
-        for _ in range(max(source.steps for source in sources)):
-            state |= _recentred(form, sources, state, running, lines)
-    sums = _sums(form.accumulators, sources, _target(form, state, running, lines), lines)
+        for _ in range(max(source.steps for source in sources) if steps is None else steps):
+            target = _recentred(form, sources, target, lines)
+    state |= target.state
+    sums = _sums(form.accumulators, sources, target, lines)
     return {value: made for value, made in (state | sums).items() if isinstance(value, Value)}
 
 
@@ -65,7 +70,7 @@ def _structure(structure: Structure, sources: Sequence[Source], form: FusedForm,
     return first
 
 
-def _target(form: FusedForm, state: dict[Expr, Value], running: dict[Expr, Value], lines: Lines) -> Target:
+def _target(form: FusedForm, state: Mapping[Expr, Value], running: Mapping[Expr, Value], lines: Lines) -> Target:
     """The pivots of a state, as they are and as they are subtracted."""
     shifted = dict[Expr, Value]()
     for pivot in form.shifted:
@@ -74,22 +79,23 @@ def _target(form: FusedForm, state: dict[Expr, Value], running: dict[Expr, Value
     return Target(state, {**running, **shifted})
 
 
-def _recentred(
-    form: FusedForm, sources: Sequence[Source], state: dict[Expr, Value], running: dict[Expr, Value], lines: Lines
-) -> dict[Expr, Value]:
+def _recentred(form: FusedForm, sources: Sequence[Source], at: Target, lines: Lines) -> Target:
     """c + δ for every pivot that is found from sums; the old c if that is not finite."""
     found = [pivot for pivot in form.shifted if pivot.is_found]
     needed = frozenset[Value]().union(*(values_of(pivot.source) for pivot in found))
-    at = _target(form, state, running, lines)
     asked = [one for one in form.accumulators if one.value in needed]
     known = {**at.known, **_sums(asked, sources, at, lines, "_there")}
-    moved = dict[Expr, Value]()
+    state, safe = dict(at.state), dict(at.safe)
     for pivot in found:
-        c, name = state[pivot.value], f"{pivot.value}_moved"
+        c, name = at.state[pivot.value], f"{pivot.value}_moved"
         step = lines.assign(f"{pivot.value}_step", pivot.source.xreplace(known))
         there = lines.assign(name, c + step, Precision.EXACT_PLACES)
-        moved[pivot.value] = lines.assign(name, Where(is_finite_number(there), there, c), Precision.EXACT_PLACES)
-    return moved
+        moves = is_finite_number(there)
+        state[pivot.value] = lines.assign(name, Where(moves, there, c), Precision.EXACT_PLACES)
+        safe[pivot.value] = lines.assign(
+            f"{pivot.value}_safe", Where(moves, there, at.safe[pivot.value]), Precision.EXACT_PLACES
+        )
+    return Target(state, safe)
 
 
 def _sums(

@@ -64,14 +64,19 @@ class Let(ABC):
         return frozenset[Value]().union(*map(values_of, self.exprs))
 
 
+Move = tuple[Expr, Expr, Expr]
+"""(q, u, c) of a factor exp(q·(u − c))."""
+
+
 @final
 @dataclass(frozen=True)
 class Assign(Let):
-    """value := expr, kept at a precision."""
+    """value := expr, kept at a precision; `moves` tells the factors of an expr that is Π exp(q·(u − c))."""
 
     value: Value
     expr: Expr
     precision: Precision = Precision.COMPUTE
+    moves: tuple[Move, ...] = ()
 
     @property
     def values(self) -> tuple[Value, ...]:

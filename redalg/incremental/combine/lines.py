@@ -12,7 +12,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Label, Value
 from redalg.expression.contents import free_axes
-from redalg.incremental.combine.let import Assign, Fold, Folding, Gather, Join, Let, Precision
+from redalg.incremental.combine.let import Assign, Fold, Folding, Gather, Join, Let, Move, Precision
 from redalg.incremental.form import Structure
 from redalg.monoids import Monoid
 
@@ -38,14 +38,15 @@ class Lines:
         self._taken |= {value.name for value in self._kept}
 
     def assign(
-        self, name: str, expr: Expr, precision: Precision = Precision.COMPUTE, named: Value | None = None
-    ) -> Value:
+        self, name: str, expr: Expr, precision: Precision = Precision.COMPUTE, named: Value | None = None,
+        moves: tuple[Move, ...] = (),
+    ) -> Value:  # fmt: skip
         """Add value := expr, unless a line says so already, or it is a value that is kept so."""
         if named is None and (kept := self._kept.get(expr)) and (kept, precision) in ALIKE:
             return expr
         key = (expr, precision)
         if key not in self._known or named is not None:
-            self._known[key] = self._add(Assign(self._value(name, (expr,), (), named), expr, precision))
+            self._known[key] = self._add(Assign(self._value(name, (expr,), (), named), expr, precision, moves))
         return self._known[key]
 
     def sum(

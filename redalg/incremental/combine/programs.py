@@ -31,6 +31,14 @@ def merge_program(form: FusedForm) -> Program:
     return Program("merge", (*a.slots.values(), *b.slots.values()), tuple(lines.lets), state).pruned()
 
 
+def collapse_program(form: FusedForm, steps: int | None = None, *, full: bool = False) -> Program:
+    """The state of states that lie side by side along the form's axis, in its order (`full`: none of them is empty)."""
+    lines = Lines()
+    states = States(form, "lane", lines, (form.cascade.axis,), full=full)
+    state = combine(form, [states], lines, steps)
+    return Program("collapse", tuple(states.slots.values()), tuple(lines.lets), state).pruned()
+
+
 @final
 class Programs:
     """The programs of one form, by what they do."""

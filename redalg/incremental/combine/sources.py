@@ -23,7 +23,7 @@ from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Label, Value, Where
 from redalg.expression.contents import free_axes, is_indicator, values_of
 from redalg.incremental.combine.define import add_producers
-from redalg.incremental.combine.let import Precision
+from redalg.incremental.combine.let import Move, Precision
 from redalg.incremental.combine.lines import OO, Lines, is_below_all, is_finite_number, is_infinite, is_zero
 from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy, Structure, magnitude_of
@@ -34,14 +34,20 @@ At = Mapping[Expr, Expr]
 
 
 def finite_pivot(pivot: Pivot, c: Value, form: FusedForm) -> Expr:
-    """The pivot of an empty state set to 0: it is −∞, and for a shift (the centre may be a minimum) ±∞.
+    """The pivot of an empty state set to 0: it is −∞, and for a shift from extrema (the centre may be a minimum) ±∞.
 
-    The pivot of an exponential stays at +∞: only an element of the data makes it so, and the result is not finite.
-    A scale of nothing, of zeros alone, or one that is not finite is 1: there is nothing to scale by.
+    A shift that a state holds is finite or −∞. The pivot of an exponential stays at +∞: only an element of the data
+    makes it so, and the result is not finite. A scale of nothing, of zeros alone, or one that is not finite is 1: there
+    is nothing to scale by.
     """
     if pivot.policy is PivotPolicy.SCALE:
         return Where(And(is_finite_number(c), Gt(c, S.Zero, evaluate=False), evaluate=False), c, S.One)
-    return Where(is_below_all(c) if pivot.value in form.scaling else is_infinite(c), S.Zero, c)
+    return Where(marks_empty(pivot, c, form), S.Zero, c)
+
+
+def marks_empty(pivot: Pivot, c: Expr, form: FusedForm) -> Boolean:
+    """Tell if a pivot is that of an empty state."""
+    return is_below_all(c) if pivot.has_slot or pivot.value in form.scaling else is_infinite(c)
 
 
 class Source(ABC):
@@ -218,9 +224,11 @@ def holds_where(indicator: Where) -> Boolean:
 class States(Source):
     """States that were made before: one, or many along axes, which are merged away."""
 
-    def __init__(self, form: FusedForm, tag: str, lines: Lines, over: tuple[Axis, ...] = ()) -> None:
-        """`tag` tells its slots from those of other states."""
-        self.form, self.tag, self.over = form, tag, over
+    def __init__(
+        self, form: FusedForm, tag: str, lines: Lines, over: tuple[Axis, ...] = (), *, full: bool = False
+    ) -> None:
+        """`tag` tells its slots from those of other states; `full` says that none of these is empty."""
+        self.form, self.tag, self.over, self.full = form, tag, over, full
         self.slots: dict[Expr, Value] = {value: self.read(value) for value in slots_of(form)}
         self.pivots = dict[Expr, Value](self.slots)
         lines.given(self.slots.values())
@@ -257,9 +265,14 @@ class States(Source):
         name = f"{self.tag}.{pivot.value}"
         if pivot.policy is PivotPolicy.MEMBER:  # a mean of members is none
             return lines.reduce(f"{name}_last", MONOIDS["max"], c, self.over, Precision.EXACT_PLACES)
+        if self.full:
+            total = lines.sum(f"{name}_total", [c], self.over, Precision.EXACT_PLACES)
+            mean = lines.assign(f"{name}_mean", total / lines.count(f"{name}_n", S.true, self.over))
+            return lines.assign(f"{name}_finite", Where(is_finite_number(mean), mean, S.Zero), Precision.EXACT_PLACES)
         n = lines.sum(f"{name}_n", [Where(is_below_all(c), S.Zero, S.One)], self.over)
         total = lines.sum(f"{name}_total", [Where(is_below_all(c), S.Zero, c)], self.over, Precision.EXACT_PLACES)
-        mean = total / Where(is_zero(n), S.One, n)
+        mean = lines.assign(f"{name}_ratio", total / Where(is_zero(n), S.One, n), Precision.EXACT_PLACES)
+        mean = lines.assign(f"{name}_finite", Where(is_finite_number(mean), mean, S.Zero), Precision.EXACT_PLACES)
         return lines.assign(f"{name}_mean", Where(is_zero(n), -OO, mean), Precision.EXACT_PLACES)
 
     def _begun(self, pivot: Pivot, running: At, lines: Lines) -> Value:
@@ -274,16 +287,16 @@ class States(Source):
         return lines.assign(name, Where(is_below_all(c), c, moved), Precision.EXACT_PLACES)
 
     def accumulator(self, accumulator: Accumulator, at: Target, lines: Lines, name: str) -> Value:
-        slot, name = self.slots[accumulator.value], f"{self.tag}.{name}"
+        slot, whole, name = self.slots[accumulator.value], name, f"{self.tag}.{name}"
         precision = Precision.OWN if accumulator.is_count else Precision.COMPUTE
         terms = [self._term(value, c, at, lines) for value, c in accumulator.transition]
         total = lines.total(f"{name}_moved", terms, precision) if terms != [slot] else slot
         if accumulator.weight:
-            weight = self._factor(accumulator.weight, at.safe, name, lines)
+            weight = self._factor(accumulator.weight, at.safe, f"{self.tag}.rescale", lines)
             if len(terms) > 1:  # of no weight what is moved far may overflow; a NaN stays
                 total = lines.assign(f"{name}_kept", Where(is_zero(weight), slot, total))
             total = lines.assign(f"{name}_weighed", weight * total)
-        return lines.sum(f"{name}_sum", [total], self.over, precision) if self.over else total
+        return lines.sum(whole, [total], self.over, precision) if self.over else total
 
     def _term(self, value: Value, coefficient: Expr, at: Target, lines: Lines) -> Expr:
         """coefficient·value at the target's pivots."""
@@ -315,13 +328,17 @@ class States(Source):
             return self._ratio(((pivot, S.One),), at.safe, lines)
         if pivot.slopes:
             return lines.assign(name, self._along_lines(pivot, at, lines))
-        here, there = self._safe(pivot, lines), at.safe[pivot.value]
+        here, there = self.pivots[pivot.value], at.safe[pivot.value]
         if pivot.scales:
-            here = lines.assign(f"{name}_from", self._ratio(pivot.scales, at.safe, lines) * here)
+            ratio = self._ratio(pivot.scales, at.safe, lines)
+            here = lines.assign(f"{name}_from", ratio * self._safe(pivot, lines))
         if pivot.onto:
             there = lines.assign(f"{name}_to", self._ratio(pivot.onto, at.safe, lines) * there)
+        if self.full and not pivot.scales and not pivot.onto:
+            return lines.assign(name, there - here)
         moved = lines.assign(f"{name}_free", there - here)
-        return lines.assign(name, Where(is_infinite(self.pivots[pivot.value]), S.Zero, moved))  # a power may overflow
+        empty = marks_empty(pivot, self.pivots[pivot.value], self.form)
+        return lines.assign(name, Where(empty, S.Zero, moved))  # a power of it may overflow
 
     def _along_lines(self, pivot: Pivot, at: Target, lines: Lines) -> Value:
         """The move of a pivot whose generator has slopes, in float64."""
@@ -354,11 +371,11 @@ class States(Source):
 
     def _factor(self, scales: tuple[tuple[Pivot, Expr], ...], running: At, name: str, lines: Lines) -> Value:
         """Π exp(q·(m − m')) from the pivots m of these states to m'."""
-        moves = [(q, self.pivots[m.value], running[m.value]) for m, q in scales]
-        return lines.assign(f"{name}_factor", exp(exponent_of(name, moves, lines)))
+        moves = tuple((q, self.pivots[m.value], running[m.value]) for m, q in scales)
+        return lines.assign(name, exp(exponent_of(name, moves, lines)), moves=moves)
 
 
-def exponent_of(name: str, moves: Sequence[tuple[Expr, Value, Expr]], lines: Lines) -> Value:
+def exponent_of(name: str, moves: Sequence[Move], lines: Lines) -> Value:
     """Σ q·(u − c) of (q, u, c), each difference a line: SymPy would write 3·(u − c) as 3·u − 3·c, and lose digits."""
     below = [lines.assign(f"{name}_below", u - c, Precision.EXACT_PLACES) for _, u, c in moves]
     return lines.total(f"{name}_exponent", [Mul(q, term) for (q, _, _), term in zip(moves, below, strict=True)])

@@ -18,19 +18,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
-from sympy import Add, And, Eq, Expr, Min, Ne, S, fraction, sympify
+from sympy import Add, And, Eq, Expr, Min, S, fraction, sympify
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
+from redalg.incremental.combine.programs import collapse_program, programs
+from redalg.incremental.combine.sources import tagged
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.ir.program import Fill, Loop, ReduceTile, Statement, index
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.centres import Centred, is_local, local, moving_pivots, start
+from redalg.lower_tile.place.centres import is_local, local
 from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.frames import TILE
-from redalg.lower_tile.place.moves import Merge, Side, first_nonempty_pivot, steps, triangular
+from redalg.lower_tile.place.lines import Lines
+from redalg.lower_tile.place.moves import Merge, Side, first_nonempty_pivot, triangular
 from redalg.lower_tile.place.slots import Slots, allocate, stands_alone
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.stream import Step
@@ -56,11 +59,6 @@ def is_curved(form: FusedForm) -> bool:
     """Tell if any sum moves by more than powers of a pivot's displacement, as a sum about a tangent does."""
     moves = [c for one in form.accumulators for _, c in one.transition]
     return any(c.has(pivot.departure) for c in moves for pivot in form.shifted)
-
-
-def is_still(accumulator: Accumulator) -> bool:
-    """Tell if an accumulator is the same at every centre (a count, a sum of weights)."""
-    return accumulator.transition == ((accumulator.value, S.One),)
 
 
 def lane_order_space(space: Space, step: Expr, first: Expr) -> Space:
@@ -93,7 +91,6 @@ class Lanes:
         self.folds = Folds(form, assembly, self.space)
         self.slots, self.starts = Slots(lanes=True), Slots()
         self.before: list[Statement] = []
-        self.summed: set[Value] = set()
 
     def build(self) -> tuple[Slots, list[Statement]]:
         """The slots of rows, and the statements: empty lanes, the loop, the merge of the lanes."""
@@ -305,97 +302,34 @@ class Lanes:
     # ---- N states to one ---------------------------------------------------------------------------------------------
 
     def _collapse(self) -> tuple[Slots, list[Statement]]:
-        """Merge the lanes: extrema, then pivots, then every accumulator, moved to the row's pivots and summed."""
+        """Merge the lanes into the row's state."""
         rows, _ = allocate(self.form, self.assembly, self.space.problem)
         rows.scale.update(self.slots.scale)
         rows.names.update(self.folds.rows)
         body = self.folds.collapsed()
-        for extremum in self.form.extrema:
-            body.append(
-                ReduceTile(
-                    extremum.monoid.reduction, self.slots.names[extremum.value], rows.names[extremum.value], clear=True
-                )
-            )
-            if extremum.value in rows.nan:
-                body.append(ReduceTile("sum", self.slots.nan[extremum.value], rows.nan[extremum.value], clear=True))
-        running = Merge(self.form, self.assembly, self.space, (Side(rows.reads()), Side({})))
-        running.pivots(rows.reads())
-        body += running.body
-        for pivot in self.form.shifted:
-            name = rows.names[pivot.value]
-            running.merged[pivot.value] = self._first_centre(pivot, name, running, body) if pivot in self.local else \
-                self._start(pivot, name, body)  # fmt: skip
-        for _ in range(self._refinements()):
-            self._sums(
-                running, rows, body, {value for one in moving_pivots(self.form) for value in values_of(one.source)}
-            )
-            body += self._refined(running, rows)
-        self._sums(running, rows, body, {one.value for one in self.form.accumulators})
-        body += [self._marked(one, running, rows) for one in self.local]
-        return rows, body
+        body += [ReduceTile("sum", met, rows.nan[value], clear=True) for value, met in self.slots.nan.items()]
+        lanes = (self.form.cascade.axis,)
+        reads = {tagged(value, "lane", lanes): read for value, read in self.slots.reads().items()}
+        steps = (
+            None if self._is_full() else self.form.links + 2
+        )  # the mean of the centres counts lanes without elements
+        program = programs(self.form).of(collapse_program, steps=steps, full=not self.shared)
+        wanted = {value: rows.read(value) for value in self.slots.names}
+        program = replace(program, results={value: program.results[value] for value in wanted}).pruned()
+        body += Lines(program, self.assembly, self.space, reads).build(wanted)
+        return rows, body if self._is_full() else [*body, *self._marked(rows)]
 
-    def _refinements(self) -> int:
-        """The number of times to refine a row's centre: it starts as the mean of the lanes', and some may be far."""
-        if not moving_pivots(self.form):
-            return 0
-        length = self.space.problem.sizes[self.space.plan.binding.streamed.name]
-        full = sympify(length).is_Integer and length >= self.space.plan.block_streamed * self.space.plan.segments
-        return 1 if self.lagged and full else 2
+    def _is_full(self) -> bool:
+        """Tell if every lane holds an element."""
+        length = sympify(self.space.problem.sizes[self.space.plan.binding.streamed.name])
+        lanes = self.space.plan.block_streamed * self.space.plan.segments
+        return self.lagged and bool(length.is_Integer) and length >= lanes
 
-    def _first_centre(self, pivot: Pivot, name: str, running: Merge, body: list[Statement]) -> Load:
-        total = self.assembly.row(f"{pivot.value.name}_total")
-        mean = Load(total, I) / self.space.plan.block_streamed
-        centres = self._name(pivot)
-        if pivot.scales:
-            merge = self._to_row(running)
-            there = merge.rescaled(0, pivot)
-            body += merge.body
-            centres = self.assembly.tile_of(f"{pivot.value.name}_rescaled", there, body)
-        body.append(ReduceTile("sum", centres, total, clear=True))
-        body.append(self.assembly.over_rows((name, Where(IsFinite(Load(total, I)), mean, S.Zero))))
-        return Load(name, I)
-
-    def _start(self, pivot: Pivot, name: str, body: list[Statement]) -> Load:
-        """The start of a row's pivot, from the pivots of the lanes that have one; of slopes, their mean."""
-        if pivot.policy is PivotPolicy.SLOPE:
-            pivot = replace(pivot, policy=PivotPolicy.BLOCK_MEAN)
-        c = self._c(pivot)
-        live = Ne(c, S.NegativeInfinity)
-        key = f"{pivot.value.name}_lanes_live"
-        count = Load(self.assembly.summed(key, Where(live, S.One, S.Zero), body), I)
-        return start(pivot, Centred(c, live, count), self.assembly, body, into=name)
-
-    def _to_row(self, running: Merge) -> Merge:
-        """The merge that moves every lane's state to the pivots of the row."""
-        merge = Merge(self.form, self.assembly, self.space, (Side(self.slots.reads()), Side({})), self.assembly.lanes)
-        merge.merged = dict(running.merged)
-        return merge
-
-    def _sums(self, running: Merge, rows: Slots, body: list[Statement], wanted: set[Value]) -> None:
-        """Sum the wanted accumulators over the lanes, at the row's pivots."""
-        merge = self._to_row(running)
-        wanted = wanted - self.summed
-        self.summed |= {one.value for one in self.form.accumulators if is_still(one)} & wanted
+    def _marked(self, rows: Slots) -> list[Statement]:
+        """The stores of −∞ as the centre of a row without elements: a merge knows such a row by it."""
+        stores = list[tuple[str, Expr]]()
         for pivot in self.local:
-            merge.deltas[0, pivot.value] = self._displaced(merge, pivot, merge.rescaled(0, pivot))
-        for accumulator in self.form.accumulators:
-            if accumulator.value in wanted:
-                moved = merge.moved(0, accumulator)
-                body += merge.body
-                merge.body.clear()
-                source = self.assembly.tile_of(f"{accumulator.value.name}_moved", moved, body)
-                body.append(ReduceTile("sum", source, rows.names[accumulator.value], clear=True))
-
-    def _refined(self, running: Merge, rows: Slots) -> list[Statement]:
-        """Move a row's centre to c + δ, with δ from the row's sums at c; it stays if that is not finite."""
-        moved, stores = list[tuple[str, Expr]](), list[tuple[str, Expr]]()
-        for pivot in moving_pivots(self.form):
-            c, name = Load(rows.names[pivot.value], I), self.assembly.row(f"{pivot.value.name}_moved")
-            moved.append((name, c + running.read(pivot.source, rows.reads())))
-            stores.append((c.name, Where(IsFinite(Load(name, I)), Load(name, I), c)))
-        return [self.assembly.over_rows(*one) for one in steps(self.form, moved, stores)]
-
-    def _marked(self, pivot: Pivot, running: Merge, rows: Slots) -> Statement:
-        """Store −∞ as the centre of a row without elements: a merge knows such a row by it."""
-        c, holds = rows.names[pivot.value], running.read(weight_of(pivot), rows.reads())
-        return self.assembly.over_rows((c, Where(Eq(holds, 0), S.NegativeInfinity, Load(c, I))))
+            holds = self.space.with_values(rows.reads()).read(weight_of(pivot))
+            c = Load(rows.names[pivot.value], I)
+            stores.append((c.name, Where(Eq(holds, 0), S.NegativeInfinity, c)))
+        return [self.assembly.over_rows(*stores)] if stores else []

@@ -18,11 +18,12 @@ from typing import Any, final
 
 from sympy import And, Expr, Integer, Min, S
 
-from redalg.expression import Axis, Value, Where
+from redalg.expression import Axis, Value
+from redalg.incremental.combine.programs import merge_program, programs
+from redalg.incremental.combine.sources import tagged
 from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
-    Copy,
     Kernel,
     Last,
     Loop,
@@ -33,16 +34,16 @@ from redalg.lower_tile.ir.program import (
     index,
     map_statement,
 )
-from redalg.lower_tile.ir.scalars import IsNaN, Load
+from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.folds import Folds, integer_dtype
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
-from redalg.lower_tile.place.moves import Merge, Side, triangular
+from redalg.lower_tile.place.lines import FIRST, SECOND, Lines
 from redalg.lower_tile.place.selection import Best, part_buffers, row_width, selected_part
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
-from redalg.lower_tile.place.slots import Slots, State, allocate
+from redalg.lower_tile.place.slots import Slots, State, allocate, stands_alone
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
 from redalg.strategies.varying import tiles_of
 
@@ -184,7 +185,7 @@ def merging(job: Job, names: Names, parts: Parts) -> Kernel:
 
 def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
     """The derived merge, part after part, then finish; the merged state is stored if a further kernel reads it."""
-    slots, body = allocate(job.form, assembly, job.problem)
+    slots, body = allocate(job.form, assembly, job.problem, of_data=False)
     folds = Folds(job.form, assembly, space, by_row=True)
     body += folds.emptied()
     slots = replace(slots, names=slots.names | folds.rows, scale=parts.slots.scale)
@@ -305,31 +306,12 @@ def merge_step(
     assembly: Assembly, space: Space, slots: Slots, held: Mapping[Value, str], form: FusedForm
 ) -> list[Statement]:
     """Merge one part into the running state (state ⊕ part); row and column buffers hold the part."""
-    body: list[Statement] = []
-    running = slots.reads()
-    before = dict(running)
-    for extremum in form.extrema:
-        name, old = slots.names[extremum.value], assembly.row(f"{extremum.value.name}_old")
-        body.append(Copy(name, old))
-        body.append(assembly.over_rows((name, extremum.monoid.combine(Load(name, I), Load(held[extremum.value], I)))))
-        if extremum.value in slots.nan:
-            met = Where(IsNaN(Load(held[extremum.value], I)), S.One, S.Zero)
-            body.append(assembly.over_rows((slots.nan[extremum.value], Load(slots.nan[extremum.value], I) + met)))
-        before[extremum.value] = slots.scale.get(extremum.value, S.One) * Load(old, I)
-    part = replace(slots, names=dict(held)).reads()
-    merge = Merge(form, assembly, space, (Side(before), Side(part)))
-    merge.pivots(running)
-    merge.shift()
-    wide = triangular([one for one in form.accumulators if one.value in slots.columns])
-    moved = [(slots.names[one.value], merge.moved(0, one) + merge.moved(1, one)) for one in wide]
-    heads = [one for one in form.accumulators if one.value in slots.heads]
-    added = [(slots.names[one.value], Load(slots.names[one.value], E_) + Load(held[one.value], E_)) for one in heads]
-    shifts = any(len(one.transition) > 1 for one in wide)
-    before_rows = [*merge.body]
-    merge.body.clear()
-    merge.accumulate([one for one in form.accumulators if one.value not in slots.columns | slots.heads])
-    stores: list[Statement] = []
-    for name, expr in moved:
-        stores.append(assembly.over_columns(name, assembly.across(expr, stores) if shifts else expr))
-    stores += [assembly.over_heads(name, expr) for name, expr in added]
-    return [*body, *before_rows, *stores, *merge.body] if shifts else [*body, *before_rows, *merge.body, *stores]
+    running, part = slots.reads(), replace(slots, names=dict(held)).reads()
+    joined = {value for structure in form.structures for value in structure.values}  # elements of several components
+    numbers = {value: read for value, read in running.items() if value not in joined}
+    program = programs(form).of(merge_program)
+    merged = replace(program, results={value: program.results[value] for value in numbers}).pruned()
+    tagged_reads = {tagged(value, tag): read
+                    for tag, reads in ((FIRST, running), (SECOND, part)) for value, read in reads.items()}  # fmt: skip
+    alone = [one.value for one in form.extrema if stands_alone(one, form)]
+    return Lines(merged, assembly, space, tagged_reads, alone).build(numbers)

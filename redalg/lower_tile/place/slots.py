@@ -65,14 +65,16 @@ class Slots:
         return {value: self.read(value) for value in self.names}
 
 
-def allocate(form: FusedForm, assembly: Assembly, problem: Problem) -> tuple[Slots, list[Statement]]:
-    """The state's buffers, and the statements that make it empty."""
+def allocate(
+    form: FusedForm, assembly: Assembly, problem: Problem, *, of_data: bool = True
+) -> tuple[Slots, list[Statement]]:
+    """The state's buffers, and the statements that make it empty; a state of states (not `of_data`) counts no NaN."""
     column = assembly.plan.binding.column
     slots, body = Slots(), list[Statement]()
     for extremum in form.extrema:
         slots.names[extremum.value] = assembly.row(extremum.value.name, note=f"{extremum.monoid} {extremum.term}")
         body.append(Fill(slots.names[extremum.value], extremum.monoid.identity))
-        if stands_alone(extremum, form):
+        if of_data and stands_alone(extremum, form):
             slots.nan[extremum.value] = assembly.row(f"{extremum.value.name}_nan", note="NaN met")
             body.append(Fill(slots.nan[extremum.value], S.Zero))
     for structure in ranked_structures(form, assembly.plan):  # others are joined (`folds`)
