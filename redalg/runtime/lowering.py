@@ -107,14 +107,12 @@ def unfused_at(form: FusedForm, target: str, problem: Problem, plan: AnySchedule
 
 def unfused_for(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
-    plan: AnySchedule | None = None, shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan",
-    precision: str = "ieee", varying: Collection[str] = (), result: str | None = None,
+    plan: AnySchedule | None = None, varying: Collection[str] = (), **options: Any,
 ) -> Unfused | None:  # fmt: skip
     """The unfused form if a call of these sizes takes it, None if it takes a kernel."""
     if varying:
         return None
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty=empty, precision=precision, result=result)
-    return unfused_at(form, target, problem, plan)
+    return unfused_at(form, target, problem_of(form, target, sizes, dtypes, **options), plan)
 
 
 def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
