@@ -16,7 +16,7 @@ from redalg.incremental.arrange.order import (
     REWRITES,
     REWRITES_AFTER_PLANNING,
     REWRITES_IN_KERNELS,
-    Rewrite,
+    FormRewrite,
     rewrite_stages,
 )
 from redalg.incremental.stages import Stages, single
@@ -30,7 +30,7 @@ from tests.house.source import sources
 b, n, m, c, q, k, d, e = ra.axes("b n m c q k d e")
 j = ra.axis("j", size=3)
 ARRANGE = "redalg.incremental.arrange"
-LISTED: tuple[Rewrite, ...] = (*REWRITES, *REWRITES_AFTER_PLANNING, *REWRITES_IN_KERNELS)
+LISTED: tuple[FormRewrite, ...] = (*REWRITES, *REWRITES_AFTER_PLANNING, *REWRITES_IN_KERNELS)
 x, w, z, r = ra.tensors("x[b,n] w[b,n] z[n,m] r[b,n,j]")
 Q, K, V, W, I = ra.tensors("Q[q,d] K[k,d] V[k,e] W[d,e] I[b,n,c]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)

@@ -7,9 +7,8 @@ and `REWRITES_IN_KERNELS` are read from the top. Each rewrite gets the stages an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import final
 
 from redalg.errors import PlanError
 from redalg.expression import Axis
@@ -22,36 +21,16 @@ from redalg.incremental.arrange.stages import REPEATED, apart, parted, staged
 from redalg.incremental.arrange.unroll import may_unroll, unrolled
 from redalg.incremental.derive.scales import in_kernels
 from redalg.incremental.form import FusedForm
+from redalg.incremental.rewrite import Rewrite
 from redalg.incremental.stages import Stages, single
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.plan import Problem
 
 Rewritten = tuple[Stages, Problem]
+FormRewrite = Rewrite[Callable[[Stages, Problem], Rewritten]]
 
 
-@final
-@dataclass(frozen=True)
-class Rewrite:
-    """One rewrite of a form.
-
-    Attributes:
-        name: what it is called in `explain` and here.
-        before, after: what stands for what.
-        where: the condition under which it applies.
-        apply: the rewrite; it gives back what it is given where the condition does not hold.
-    """
-
-    name: str
-    before: str
-    after: str
-    where: str
-    apply: Callable[[Stages, Problem], Rewritten]
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.before} → {self.after}, {self.where}"
-
-
-def rewrite_stages(rewrites: Iterable[Rewrite], stages: Stages, problem: Problem) -> Rewritten:
+def rewrite_stages(rewrites: Iterable[FormRewrite], stages: Stages, problem: Problem) -> Rewritten:
     """Apply rewrites in order: the stages as loops hold them, and the problem with the names that they have there."""
     for rewrite in rewrites:
         stages, problem = rewrite.apply(stages, problem)
@@ -96,7 +75,7 @@ def _pruned(stages: Stages, problem: Problem) -> Rewritten:
     return stages.mapped(pruned), problem
 
 
-REWRITES: tuple[Rewrite, ...] = (
+REWRITES: tuple[FormRewrite, ...] = (
     Rewrite("scales", "u/c, c near the largest |u|", "u", "where the dtype's range holds every power of u", _scaled),
     Rewrite("partial axes", "out = Σ_n d[n], d over n, c", "d, then out", "where n and c are reduced at once", _parted),
     Rewrite("one axis", "Σ over (n, c)", "Σ over n_c", "where several axes are reduced at once", coalesced),
@@ -107,12 +86,12 @@ REWRITES: tuple[Rewrite, ...] = (
 )  # fmt: skip
 """The rewrites before planning, in order; the modules of this folder say each one in full."""
 
-REWRITES_AFTER_PLANNING: tuple[Rewrite, ...] = (
+REWRITES_AFTER_PLANNING: tuple[FormRewrite, ...] = (
     Rewrite("one row", "r[b, n, k]", "r[b, 3·n + k]", "where sizes are constant and one loop is all", _flattened),
 )
 """The rewrites after planning, in order: a plan is chosen for the stages as they are before these."""
 
-REWRITES_IN_KERNELS: tuple[Rewrite, ...] = (
+REWRITES_IN_KERNELS: tuple[FormRewrite, ...] = (
     Rewrite("unread extrema", "extrema (m, …)", "extrema (…)", "where nothing reads m", _pruned),
 )
 """The rewrites of each stage as its kernels are placed, in order: a file's header shows the state as it was derived."""
