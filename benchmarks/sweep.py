@@ -80,7 +80,7 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
     others = listed(space, wish, first)
     found.listed = 1 + len(others)
     if wish.best:
-        others = [plan for plan in dict.fromkeys([space.preferred(), *different(others)]) if plan != first]
+        others = [plan for plan in dict.fromkeys([space.preferred_schedule(), *different(others)]) if plan != first]
         plain = offered(family.fused(row).form, space)
         found.plain = None if plain is None else plain.plan
     else:
@@ -100,7 +100,7 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
 def listed(space: Space, wish: Wish, ruled: Schedule) -> list[Schedule]:
     """Plans to draw from, beside the rules' plan; by predicted time where the best are wished for."""
     stay = wish.persistent
-    plans = (plan for _, plan in space.ranked(persistent=stay)) if wish.best else space.plans(persistent=stay)
+    plans = (plan for _, plan in space.rank(persistent=stay)) if wish.best else space.plans(persistent=stay)
     return [plan for plan in plans if plan != ruled and bool(numbers_of(plan).persistent) == stay]
 
 

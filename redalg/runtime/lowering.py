@@ -38,7 +38,7 @@ from redalg.strategies.schedule import (
     schedule_of,
     warn_of_flat_names,
 )
-from redalg.strategies.search.candidates import Candidates, ranked
+from redalg.strategies.search.candidates import Candidates, rank_candidates
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import check_varying, with_symbols
 from redalg.unfused.standalone import Example, check_script
@@ -61,9 +61,9 @@ def plans_for(
         of_form = for_form(plan, bind_axes(stages.loop, problem.sizes), device_for(target))
         return [replace(of_form, origin="given")]
     space = Space(stages, problem, target)
-    ruled, found = space.ruled, [one for one in remembered(form, space) if isinstance(one, Schedule)]
+    ruled, found = space.rules_schedule, [one for one in remembered(form, space) if isinstance(one, Schedule)]
     # where there is one, the model need not rank them all
-    promised = [] if problem.varying or found else [space.preferred()]
+    promised = [] if problem.varying or found else [space.preferred_schedule()]
     return [*found, *(one for one in promised if one != ruled), *smaller(ruled)]
 
 
@@ -102,7 +102,7 @@ def unfused_at(form: FusedForm, target: str, problem: Problem, plan: AnySchedule
     made = offered(form, space)
     if made is not None and known is not None:
         return made.by(known.origin, known.predicted_us)
-    return made if made is not None and space.outdone(made.said.time_us) else None
+    return made if made is not None and space.loses_to(made.said.time_us) else None
 
 
 def unfused_for(
@@ -230,7 +230,9 @@ def plan_candidates(
     """The plans that a pass could have, best first by predicted time; the unfused form too if it is admitted."""
     space = space_for(form, target, sizes, dtypes, **options)
     plain = offered(form, space)
-    return ranked(space, [plain.candidate] if plain is not None else [], partial(builds, space.stages, space.problem))
+    return rank_candidates(
+        space, [plain.candidate] if plain is not None else [], partial(builds, space.stages, space.problem)
+    )
 
 
 def builds(stages: Stages, problem: Problem, plan: AnySchedule) -> bool:

@@ -51,7 +51,7 @@ def test_tuning_measures_checks_and_is_remembered() -> None:
     before = form.lower("c", SIZES, FLOATS).plan
     result = form.tune(**given, budget_s=120.0)
     assert result.best is not None
-    assert not result.found.failed
+    assert not result.found.failures
     assert result.trials[0].candidate == before
     measured = [trial.measured_us for trial in result.trials if trial.measured_us is not None]
     assert result.best.measured_us == min(measured)
@@ -96,9 +96,9 @@ def test_a_wrong_plan_is_reported_and_never_chosen(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(tuner, "recipe_of", spoilt)
     result = form.tune(**given, budget_s=120.0)
-    assert [one.failure[:13] for one in result.found.failed] == ["wrong: error "]
+    assert [one.failure[:13] for one in result.found.failures] == ["wrong: error "]
     assert result.best is not None
-    assert result.best.candidate != result.found.failed[0].candidate
+    assert result.best.candidate != result.found.failures[0].candidate
 
 
 @pytest.mark.slow

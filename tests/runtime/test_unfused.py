@@ -25,7 +25,7 @@ from redalg.runtime.lowering import space_for, unfused_at
 from redalg.runtime.tune import tuner
 from redalg.runtime.unfused import unfused
 from redalg.strategies.device import device_for
-from redalg.strategies.model.unfused import predicted
+from redalg.strategies.model.unfused import predict_unfused
 from redalg.strategies.schedule import AnySchedule, Definition
 from redalg.strategies.search.search import Found, Limits, Trial
 from redalg.strategies.search.space import Space
@@ -259,7 +259,8 @@ def test_the_model_follows_what_was_measured() -> None:
 
 def test_more_work_and_more_operations_take_longer() -> None:
     one = space(CHAIN, G6, "bfloat16")
-    times = [predicted(CHAIN.form, replace(one.problem, sizes={**G6, "k": G6["k"] * times}), one.device, count, 1 << 20)
+    times = [predict_unfused(CHAIN.form, replace(one.problem, sizes={**G6, "k": G6["k"] * times}), one.device, count,
+                             1 << 20)
              for times, count in ((1, 2), (2, 2), (2, 3))]  # fmt: skip
     assert times[0].time_us < times[1].time_us < times[2].time_us
     assert all(time.time_us > 0 for time in times)
@@ -289,14 +290,14 @@ def test_without_measuring_it_is_taken_where_it_promises_more_than_the_model_err
     one, promised = space(CHAIN, WIDE, "bfloat16"), plan.predicted_us or 0.0
     best = min(one.predict(kernel).time_us for kernel in one.plans())
     assert 1.25 * promised < best
-    assert not one.outdone(best)
+    assert not one.loses_to(best)
 
 
 @pytest.mark.parametrize("card", ["A100", "A10"])
 def test_the_model_chooses_on_the_architecture_that_it_was_fitted_on(card: str) -> None:
     one = space(CHAIN, WIDE, "bfloat16", card)
     assert unfused_at(CHAIN.form, card, one.problem, None) is None
-    assert one.predict(one.preferred()).time_us > unfused.admitted(CHAIN.form, one).said.time_us
+    assert one.predict(one.preferred_schedule()).time_us > unfused.admitted(CHAIN.form, one).said.time_us
 
 
 def test_what_is_remembered_decides(monkeypatch: pytest.MonkeyPatch) -> None:

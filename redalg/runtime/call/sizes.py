@@ -41,7 +41,7 @@ from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
 from redalg.strategies.plan import Problem, shape_of
 from redalg.strategies.schedule import AnySchedule
-from redalg.strategies.varying import fits_launch, may_vary, unnamed, with_symbols
+from redalg.strategies.varying import fits_launch, may_vary, unnamed_dimensions, with_symbols
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
@@ -93,7 +93,8 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
     family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
     problem = replace(
         problem,
-        varying=changed(family, {**problem.sizes, **unnamed(loop, within)}, str(loop.cascade.axis.name)) & free,
+        varying=changed(family, {**problem.sizes, **unnamed_dimensions(loop, within)}, str(loop.cascade.axis.name))
+        & free,
     )
     large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
     if not problem.varying or large or not fits_launch(plans[0].binding, problem):

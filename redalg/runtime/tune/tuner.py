@@ -136,7 +136,7 @@ def tune(passes: Passes, given: Given, extents: Mapping[str, int], how: Tuning) 
         pass
     task = task_of(passes, given, extents, how)
     rules, *_ = task.space.plans()
-    estimates: dict[AnySchedule, float] = {plan: said.time_us for said, plan in task.space.ranked()}
+    estimates: dict[AnySchedule, float] = {plan: said.time_us for said, plan in task.space.rank()}
     estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
     listed, on_cpu, end = list(estimates), task.bound.device == "cpu", began + how.budget_s
     limits = FEW if on_cpu else Limits(population=len(listed))  # all are estimated: the model's best are the first

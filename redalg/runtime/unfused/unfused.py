@@ -44,7 +44,7 @@ from redalg.runtime.bind.narrow import to_numpy
 from redalg.runtime.unfused.scaled import scaled_product, scaled_product_text
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.model.cost import Prediction
-from redalg.strategies.model.unfused import expression, predicted
+from redalg.strategies.model.unfused import expression, predict_unfused
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.products import operands_dtype
 from redalg.strategies.schedule import Definition
@@ -116,7 +116,7 @@ def admitted(form: FusedForm, space: Space) -> Unfused:
 def unfused_form(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
     """The unfused form of a definition's text, whose largest tensor in between has `largest` bytes."""
     count = launch_count(text)
-    time = predicted(form, space.problem, space.device, count, largest)
+    time = predict_unfused(form, space.problem, space.device, count, largest)
     plan = Definition(space.device, count, predicted_us=time.time_us, origin="model")
     return Unfused(form, space.problem, plan, text, time)
 

@@ -83,7 +83,7 @@ class Chain:
         return tuple(dict.fromkeys(loop for one in made for loop in one.loops))
 
     @cached_property
-    def shared(self) -> tuple[str, ...]:
+    def shared_loops(self) -> tuple[str, ...]:
         """The loops that several blocks have (of a single block: all its loops)."""
         several = [loop for loop in self.loops if sum(loop in block.loops for block in self.blocks) > 1]
         return tuple(several) if len(self.blocks) > 1 else self.loops
