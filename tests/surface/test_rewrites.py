@@ -54,7 +54,7 @@ from redalg.decompose.parse.parse import without_names
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.separate import Separator
 from redalg.expression import Label, Value, Where
-from redalg.incremental.arrange.unroll import unrolled
+from redalg.incremental.arrange.unroll import unroll_axis
 from tests.cases import (
     decided,
     extrema,
@@ -270,7 +270,7 @@ def nothing() -> None:
 
 def writing_out() -> None:
     form = ra.fuse(ra.mean(ra.sum((r - ra.mean(r, n)) ** 2, j), n)).form
-    made = unrolled(form, j, 3)
+    made = unroll_axis(form, j, 3)
     made.verify()
     assert len(made.accumulators) > len(form.accumulators)
     assert not any(j in one.axes for one in made.slots)
