@@ -11,7 +11,7 @@ import pytest
 from sympy import exp, sqrt
 
 import redalg as ra
-from redalg.incremental.arrange import arranged
+from redalg.incremental.arrange import arrange_products
 from redalg.incremental.arrange.order import (
     REWRITES,
     REWRITES_AFTER_PLANNING,
@@ -147,7 +147,7 @@ def test_only_kernels_leave_out_what_nothing_reads() -> None:
 def test_a_loop_is_arranged_and_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """From form to source one form is bound: each of the stages has its binding from those before it."""
     found = list[str]()
-    for module, function in ((binding, "_bound"), (arranged, "_arrange")):
+    for module, function in ((binding, "_bound"), (arrange_products, "_arrange")):
         worked_out = getattr(module, function)
         monkeypatch.setattr(module, function, partial(noted, function, worked_out, found))
     ra.fuse(*EXPRESSIONS["attention"]).source("c", sizes={"q": 71, "k": 9, "d": 4, "e": 5}, dtypes="float32")

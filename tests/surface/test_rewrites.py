@@ -79,7 +79,7 @@ MODULES = ("decompose/parse/axes", "decompose/parse/parse", "decompose/separate/
            "incremental/fixed", "incremental/derive/doubtful", "lower_tile/place/operands",
            "incremental/arrays/structured", "lower_tile/passes/join", "lower_tile/place/carried",
            "lower_tile/passes/loops", "lower_tile/passes/subexpressions", "lower_tile/place/producers",
-           "incremental/arrange/coalesce", "incremental/arrange/stages", "incremental/arrange/arranged",
+           "incremental/arrange/coalesce", "incremental/arrange/stages", "incremental/arrange/arrange_products",
            "decompose/separate/whole", "decompose/separate/products", "decompose/separate/choices")  # fmt: skip
 
 b, n, j = ra.axes("b n j")

@@ -13,7 +13,7 @@ from math import prod
 from sympy import Expr, Integer
 
 from redalg.expression import Axis, Element
-from redalg.incremental.arrange.replaced import replace_in_form
+from redalg.incremental.arrange.replace_symbols import replace_in_form
 from redalg.incremental.form import FusedForm
 from redalg.strategies.plan import Problem, shape_of
 

@@ -12,10 +12,10 @@ from functools import partial
 
 from redalg.errors import PlanError
 from redalg.expression import Axis
-from redalg.incremental.arrange.arranged import arrange_products
+from redalg.incremental.arrange.arrange_products import arrange_products
 from redalg.incremental.arrange.coalesce import coalesce_axes, restore_places
 from redalg.incremental.arrange.flatten import flatten_tensors
-from redalg.incremental.arrange.pruned import prune_extrema
+from redalg.incremental.arrange.prune_extrema import prune_extrema
 from redalg.incremental.arrange.reductions import check_reductions
 from redalg.incremental.arrange.stages import REPEATED, apart, divide_form, separate_outputs
 from redalg.incremental.arrange.unroll import may_unroll, unroll_axis

@@ -29,7 +29,7 @@ from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
-from redalg.incremental.arrange.replaced import replace_in_cascade, replace_in_form
+from redalg.incremental.arrange.replace_symbols import replace_in_cascade, replace_in_form
 from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.stages import Stages
