@@ -32,7 +32,7 @@ from redalg.lower_tile.text.emit import Source
 from redalg.pipeline import write_source
 from redalg.runtime.compile.compile import compile_source, is_kept
 from redalg.runtime.lowered import Lowered
-from redalg.runtime.unfused.unfused import offered
+from redalg.runtime.unfused.unfused import offer_unfused
 from redalg.strategies.schedule import AnySchedule, Definition, Schedule, choices_of, numbers_of, with_choices
 from redalg.strategies.search.space import Space
 
@@ -81,7 +81,7 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
     found.listed = 1 + len(others)
     if wish.best:
         others = [plan for plan in dict.fromkeys([space.preferred_schedule(), *different(others)]) if plan != first]
-        plain = offered(family.fused(row).form, space)
+        plain = offer_unfused(family.fused(row).form, space)
         found.plain = None if plain is None else plain.plan
     else:
         Random(wish.seed).shuffle(others)

@@ -325,7 +325,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return torch.zeros(shape, dtype=torch.int32)
 
     monkeypatch.setattr(counters, "zeros", zeros)
-    monkeypatch.setattr(counters, "capturing", lambda: state["capturing"])
+    monkeypatch.setattr(counters, "is_capturing", lambda: state["capturing"])
     monkeypatch.setattr(counters, "stream_of", lambda device: state["stream"])
     monkeypatch.setattr(counters, "wait_for", lambda device: None)
     monkeypatch.setattr(counters, "_LEFT", {})

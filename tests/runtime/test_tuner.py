@@ -105,7 +105,7 @@ def test_a_wrong_plan_is_reported_and_never_chosen(monkeypatch: pytest.MonkeyPat
 def test_a_plan_that_breaks_the_device_ends_the_measuring_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a context that a kernel broke nothing more is asked; what was measured before is remembered."""
     form, broken, run = fused("attention"), list[str](), list[int]()
-    timed = tuner.Measuring.timed
+    timed = tuner.Measuring.check_and_time
 
     def breaking(self: tuner.Measuring, step: Any) -> Any:
         run.append(1)
@@ -115,7 +115,7 @@ def test_a_plan_that_breaks_the_device_ends_the_measuring_and_loses_nothing(monk
             raise RuntimeError(broken[0])
         return timed(self, step)
 
-    monkeypatch.setattr(tuner.Measuring, "timed", breaking)
+    monkeypatch.setattr(tuner.Measuring, "check_and_time", breaking)
     monkeypatch.setattr(tuner, "is_lost", lambda device: bool(broken))
     result = form.tune(**tensors(), budget_s=120.0)
     assert len(run) == 3

@@ -282,11 +282,11 @@ def together(form: FusedForm, a: State, b: State) -> Boxes | None:
                          "Make it again by `leaf`.")  # fmt: skip
     both = None if form.ordered else shared_box(a.places, b.places)
     if both is not None:
-        raise InputError(overlapping(form, both))
+        raise InputError(overlap_message(form, both))
     return join_boxes(a.places, b.places)
 
 
-def overlapping(form: FusedForm, both: Box) -> str:
+def overlap_message(form: FusedForm, both: Box) -> str:
     """The message for two pieces that hold the same places."""
     held = " × ".join(f"{_elements(*edge)} of axis {axis}"
                       for axis, edge in zip(form.cascade.reduced, both, strict=True))  # fmt: skip
