@@ -264,7 +264,7 @@ def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, A
     """The function that takes ⊕ of what attains the largest, or of all others."""
     reduce, empty = SCALAR[kind]
 
-    def made(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+    def reduction(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
         if not rows[0].shape[place]:
             return {"": filled_slice(at, rows[0], place, empty)}
         chosen = is_largest(at, rows, place, alone=alone)
@@ -275,13 +275,13 @@ def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, A
         )
         return {"": value if alone else at.library.where(unordered, at.constant(float("nan")), value)}
 
-    return made
+    return reduction
 
 
 def first_or_last(last: bool) -> Callable[..., dict[str, Any]]:
     """The function that takes the first or the last element that counts; NaN if none does."""
 
-    def made(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+    def reduction(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
         if not rows[0].shape[place]:
             return {"": filled_slice(at, rows[0], place, float("nan"))}
         counts = at.library.whole(rows[1] == 1)
@@ -291,7 +291,7 @@ def first_or_last(last: bool) -> Callable[..., dict[str, Any]]:
         value = at.library.where(chosen, at.library.float(rows[0]), at.constant(0.0))
         return {"": at.library.where(number > 0, at.library.sum(value, place), at.constant(float("nan")))}
 
-    return made
+    return reduction
 
 
 def recurrence(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:

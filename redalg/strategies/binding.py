@@ -127,7 +127,7 @@ def ordered_free(form: FusedForm) -> list[Axis]:
     """The free axes, those of the outputs first."""
     found: dict[Axis, None] = {}
     for output in form.outputs:
-        found.update(dict.fromkeys(axis for axis in output.axes if axis not in form.cascade.reduced))
+        found.update(dict.fromkeys(axis for axis in output.axes if axis not in form.cascade.reduced_axes))
     for reduction in form.cascade.reductions:
         found.update(dict.fromkeys(reduction.axes))
     return [axis for axis in found if axis not in form.places]

@@ -53,7 +53,7 @@ def fits_launch(binding: Binding, problem: Problem) -> bool:
 
 def producer_axes(cascade: Cascade) -> set[Axis]:
     """The axes over which a producer and its own producers reduce."""
-    return set(cascade.reduced).union(*(producer_axes(one.cascade) for one in cascade.producers))
+    return set(cascade.reduced_axes).union(*(producer_axes(one.cascade) for one in cascade.producers))
 
 
 def check_varying(varying: Collection[str], stages: Stages, binding: Binding, problem: Problem) -> None:

@@ -117,13 +117,12 @@ class _Definition:
         for producer in cascade.producers:
             made = producer.cascade.outputs[0].expr
             self.reduce(producer.cascade, {made: producer.name})
-            if made in self.values:
-                self.assign(producer.value, self.values[made], [made])
-            else:
-                self.assign(producer.value, self.line(producer.name, self.visit(made)), [made])
+            term = self.values[made] if made in self.values else self.line(producer.name, self.visit(made))
+            self.assign(producer.value, term, [made])
+        axes = cascade.reduced_axes
         for reduction in cascade.reductions:
             name = (alone or {}).get(reduction.value, reduction.name)
-            self.assign(reduction.value, self.line(name, self.reduction(reduction, cascade.reduced)), [reduction.term])
+            self.assign(reduction.value, self.line(name, self.reduction(reduction, axes)), [reduction.term])
 
     def assign(self, value: Value, made: Term, of: Iterable[Expr]) -> None:
         """Bind a value's name from here on: producers may use one name for different values."""

@@ -271,5 +271,5 @@ def test_more_elements_than_32_bits_number_are_refused() -> None:
 def test_a_marginal_of_what_is_reduced_is_a_stage_of_its_own() -> None:
     """The largest and the sum of both axes, then the sum along one of them alone, of the same tensor."""
     forms = FUSED["a marginal"].lower("sm_90a", {"b": 2, "n": 3, "c": 4}, {"x": "float32"}).stages.forms
-    assert [[str(one) for one in form.cascade.reduced] for form in forms] == [["n_c"], ["n"]]
+    assert [[str(one) for one in form.cascade.reduced_axes] for form in forms] == [["n_c"], ["n"]]
     assert [[one.name for one in form.outputs] for form in forms][1] == ["out"]

@@ -66,7 +66,7 @@ def joint_axes(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
     if cascade.inner:
         for reduction in cascade.reductions:
             check_order(reduction, cascade)
-        yield cascade.reduced
+        yield cascade.reduced_axes
 
 
 def check_order(reduction: Reduction, cascade: Cascade) -> None:
@@ -75,7 +75,7 @@ def check_order(reduction: Reduction, cascade: Cascade) -> None:
     place = Symbol("place")
     lifted = held.lift(*(Symbol(f"x{number}") for number in range(len(held.domains))), place)
     if not held.commutative or any(part.has(place) for part in lifted):
-        said = " and ".join(map(str, cascade.reduced))
+        said = " and ".join(map(str, cascade.reduced_axes))
         raise PlanError(
             f"`{reduction.name}` is a {reduction.monoid} over axes {said} at once, and depends on the order of its "
             'elements, which the tile program numbers along one axis. Run it with backend="torch", or reduce over '
@@ -163,7 +163,7 @@ def occurrences(stages: Stages, several: Axes) -> Iterator[tuple[Element, Axes]]
 
 def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
     """The axes of `several` that are reduced at once within a cascade, which binds its own axes anew."""
-    return several if frozenset(cascade.reduced) == several else outer - set(cascade.reduced)
+    return several if frozenset(cascade.reduced_axes) == several else outer - set(cascade.reduced_axes)
 
 
 def in_memory(stages: Stages, several: Axes, otherwise: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -280,7 +280,7 @@ class _Coalescing:
     def cascade(self, given: Cascade, outer: Axes) -> Cascade:
         """Rewrite a cascade and its own producers."""
         free = within(given, outer, frozenset(self.order))
-        own = bool(free & set(given.reduced))
+        own = bool(free & set(given.reduced_axes))
         return replace(
             given,
             axis=self.axis if own else given.axis,

@@ -90,8 +90,8 @@ class Division:
         cascade = self.form.cascade
         free = {axis for part in cascade.reductions for axis in part.axes}
         free |= {axis for part in self.form.outputs for axis in part.axes}
-        free -= {*cascade.reduced}
-        alike = free - {*producer.axes, column} | (free & {*producer.cascade.reduced})
+        free -= {*cascade.reduced_axes}
+        alike = free - {*producer.axes, column} | (free & {*producer.cascade.reduced_axes})
         many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
         return many or (bool(rows) and not {*rows} & {*producer.axes})
 
@@ -105,7 +105,7 @@ class Division:
 
     def beside(self, nested: Producer, producer: Producer) -> bool:
         """Tell if a producer of `nested` may stand beside it: `nested` reduces over none of its axes."""
-        return not set(nested.cascade.reduced) & set(producer.axes) and self.form.cascade.axis in producer.axes
+        return not set(nested.cascade.reduced_axes) & set(producer.axes) and self.form.cascade.axis in producer.axes
 
     def unnest(self, nested: Producer, producer: Producer) -> None:
         """Make a producer of `nested` one of the form, or a stage ahead."""
@@ -128,7 +128,7 @@ class Division:
         """Make producers stages ahead; those that one pass makes for the same axes are one stage."""
         alike = dict[Hashable, list[Producer]]()
         for producer in producers:
-            alike.setdefault((producer.axes, frozenset(producer.cascade.reduced)), []).append(producer)
+            alike.setdefault((producer.axes, frozenset(producer.cascade.reduced_axes)), []).append(producer)
         for group in alike.values():
             made = self.add_joint_stage(group) or {one.value: self.add_stages_ahead(one) for one in group}
             self.form = replace_in_form(self.form, made)
@@ -278,7 +278,7 @@ def separate_outputs(form: FusedForm, sizes: Mapping[str, int]) -> Stages:
     Raises:
         PlanError: a stage has no form of one pass.
     """
-    together = set(form.cascade.inner and form.cascade.reduced)
+    together = set(form.cascade.inner and form.cascade.reduced_axes)
     return Division(form, sizes).result([output for output in form.outputs if bound_axes(output.expr) & together])
 
 

@@ -274,7 +274,7 @@ def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, i
     sizes = {}
     for axis in cascade.axes():
         known = seen.get(axis.name, {})
-        if not (chunked and axis in cascade.reduced and known):  # of which the tensors hold a part
+        if not (chunked and axis in cascade.reduced_axes and known):  # of which the tensors hold a part
             known = known | ({} if axis.size is None else {"its declaration": axis.size})
             known = known | ({"sizes=": extents[axis.name]} if axis.name in extents else {})
         if len(set(known.values())) > 1:

@@ -166,7 +166,7 @@ def rounding_refusal(form: FusedForm, space: Space) -> str:
     sums = [one for whole in cascades(cascade) for one in whole.reductions]
     bare = all(one.monoid.name == "sum" and is_matrix_product(one.term) for one in sums)
     returned = all(one.expr in made for whole in cascades(cascade) for one in whole.outputs)
-    nested = any(one.cascade.producers or set(one.cascade.reduced) & set(one.axes) for one in cascade.producers)
+    nested = any(one.cascade.producers or set(one.cascade.reduced_axes) & set(one.axes) for one in cascade.producers)
     within = any(values_of(one.term) & set(cascade.values) for one in cascade.reductions)
     if not bare or not returned or nested or within or cascade.parameters:
         return said

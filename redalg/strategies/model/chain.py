@@ -107,10 +107,10 @@ def chain_of(form: FusedForm) -> Chain:
     cascade, blocks = form.cascade, list[Block]()
     for producer in cascade.producers:
         inner = producer.cascade
-        reduced = tuple(map(str, inner.reduced)) if inner.reductions else ()
+        reduced = tuple(map(str, inner.reduced_axes)) if inner.reductions else ()
         output = Tensor(producer.name, tuple(map(str, producer.axes)))
         blocks.append(Block(output, inputs_of([one.term for one in inner.reductions]), reduced))
-    streamed = tuple(map(str, cascade.reduced))
+    streamed = tuple(map(str, cascade.reduced_axes))
     for axes, terms in grouped_terms(form).items():
         name = "_".join(terms)
         blocks.append(Block(Tensor(name, axes), inputs_of(terms.values()), streamed))
